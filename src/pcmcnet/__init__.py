@@ -1,0 +1,8 @@
+"""Feature-based pairwise choice Markov chains: fit a table, ask for probabilities."""
+
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.errors import PcmcNetError
+from pcmcnet.layers import stationary_distribution
+from pcmcnet.models import MODELS, PCMCNet, load
+
+__all__ = ["MODELS", "ChoiceData", "PCMCNet", "PcmcNetError", "Schema", "load", "stationary_distribution"]

@@ -1,0 +1,111 @@
+"""Encoded choice sets -> batches of tensors.
+
+A batch is padded to its own largest set only. Sets of like size go together, and a batch has a budget of
+pairs (the padded sum of n^2), so that memory is bounded whatever the sizes. Batches are formed on the
+device that holds the data: a batch costs a few gathers and no transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pcmcnet.data.columns import Ints
+
+_SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large for little padding, small for chance
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B choice sets padded to J alternatives."""
+
+    numeric: Tensor  # (B, J, F)
+    categorical: Tensor  # (B, J, C) indices into the vocabularies
+    individual_numeric: Tensor  # (B, F0)
+    individual_categorical: Tensor  # (B, C0)
+    mask: Tensor  # (B, J) True for real alternatives, which come first
+    chosen: Tensor  # (B,) position of the choice; 0 where unknown
+    weight: Tensor  # (B,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedSets:
+    """All choice sets of a table as tensors: flat over alternatives (N, .), or one row per set (S, .)."""
+
+    sizes: Ints  # (S,) on the host, where batches are planned
+    starts: Tensor  # (S,) where each set begins in the flat tensors
+    counts: Tensor  # (S,) sizes again, on the device
+    numeric: Tensor  # (N, F) float32
+    categorical: Tensor  # (N, C) int64
+    individual_numeric: Tensor  # (S, F0) float32
+    individual_categorical: Tensor  # (S, C0) int64
+    chosen: Tensor  # (S,) int64
+    weight: Tensor  # (S,) float32
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def to(self, device: torch.device) -> EncodedSets:
+        """Copy the tensors to a device."""
+        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sizes"}
+        return replace(self, **{name: t.to(device) for name, t in tensors.items()})
+
+    def batch(self, sets: Ints) -> Batch:
+        """Gather some sets; their largest size is known on the host, so nothing waits for the device."""
+        index = torch.from_numpy(np.ascontiguousarray(sets)).to(self.starts.device)
+        place = torch.arange(int(self.sizes[sets].max()), device=index.device)  # (J,)
+        mask = place < self.counts[index].unsqueeze(1)  # (B, J)
+        flat = self.starts[index].unsqueeze(1) + place.where(mask, place.new_zeros(()))  # padding repeats the first
+        return Batch(
+            numeric=self.numeric[flat],
+            categorical=self.categorical[flat],
+            individual_numeric=self.individual_numeric[index],
+            individual_categorical=self.individual_categorical[index],
+            mask=mask,
+            chosen=self.chosen[index],
+            weight=self.weight[index],
+        )
+
+    def batches(
+        self, *, batch_size: int, pair_budget: int, rng: np.random.Generator | None = None
+    ) -> Iterator[tuple[Ints, Batch]]:
+        """Go through all sets once, shuffled when ``rng`` is given; yields positions and tensors."""
+        for sets in plan_batches(self.sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng):
+            yield sets, self.batch(sets)
+
+
+def plan_batches(
+    sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator | None = None
+) -> list[Ints]:
+    """Group sets into batches of like size within both limits; one set may exceed the budget alone.
+
+    Without ``rng`` the sets are sorted by size over the whole table. With it, the sets are shuffled, sorted
+    within stretches of some batches only, and the batches shuffled again, so that every epoch differs.
+    """
+    order = np.arange(len(sizes)) if rng is None else rng.permutation(len(sizes))
+    stretch = len(sizes) if rng is None else batch_size * _SORTED_TOGETHER
+    plan: list[Ints] = []
+    for begin in range(0, len(order), max(stretch, 1)):
+        part = order[begin : begin + stretch]
+        plan += _cut(part[np.argsort(sizes[part], kind="stable")], sizes, batch_size, pair_budget)
+    if rng is not None:
+        plan = [plan[i] for i in rng.permutation(len(plan))]
+    return plan
+
+
+def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int) -> list[Ints]:
+    """Cut sets sorted by size into batches; the last of a batch is its largest and sets its padding."""
+    pieces: list[Ints] = []
+    begin = 0
+    while begin < len(sets):
+        end = min(begin + batch_size, len(sets))
+        pairs = np.arange(1, end - begin + 1) * sizes[sets[begin:end]] ** 2
+        fits = int(np.searchsorted(pairs, pair_budget, side="right"))
+        end = begin + max(fits, 1)
+        pieces.append(sets[begin:end])
+        begin = end
+    return pieces

@@ -1,0 +1,378 @@
+"""Choice sets in memory: columnar and ragged.
+
+Alternatives of all sets lie in flat arrays of length sum(n_S), set after set; ``offsets`` says where each
+set begins. Nothing is padded and nothing is kept per set but offsets, ids, individual columns and choices.
+Rows of the table that was read keep their places in ``rows``, so that a result can be given back in the
+order of the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pcmcnet.data import long, wide
+from pcmcnet.data.columns import Categorical, Column, Columns, Ints, concat, concat_column, raw, take
+from pcmcnet.data.schema import Conflict, Missing, Schema
+from pcmcnet.data.splits import fold_parts, split_parts
+from pcmcnet.errors import InputError, SchemaError, did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ChoiceData:
+    """Choice sets with their alternatives, individuals and choices.
+
+    Build one with :meth:`from_long` or :meth:`from_wide`. ``S`` is the number of sets, ``N`` the number of
+    available alternatives over all sets.
+
+    Attributes
+    ----------
+    schema
+        The roles of the table's columns, with the kinds of all columns resolved.
+    offsets
+        (S + 1,) where each set begins in the flat arrays.
+    set_ids
+        (S,) ids of the choice sets, in the order of their first row.
+    chosen
+        (S,) position of the chosen alternative within its set, or None.
+    weights
+        (S,) weights of the sets; ones where none were declared.
+    features, labels
+        Columns of length N; ``labels`` is None where no alternative column was declared.
+    individual, keep
+        Columns of length S.
+    rows, hidden_rows, hidden_sets
+        Table row of each alternative; table rows and sets of the unavailable ones.
+    """
+
+    schema: Schema
+    offsets: Ints
+    set_ids: NDArray[Any]
+    chosen: Ints | None
+    weights: NDArray[np.float64]
+    features: Columns
+    labels: Categorical | None
+    individual: Columns
+    keep: Columns
+    rows: Ints
+    hidden_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    hidden_sets: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_long(
+        cls,
+        table: Any,
+        *,
+        choice_set: str,
+        chosen: str | None = None,
+        alternative: str | None = None,
+        individual: Sequence[str] = (),
+        features: Sequence[str] = (),
+        categorical: Sequence[str] | None = None,
+        available: str | None = None,
+        weight: str | None = None,
+        keep: Sequence[str] = (),
+        conflict: Conflict = "error",
+        missing: Missing = "error",
+    ) -> ChoiceData:
+        """Read a long table: one row per alternative, rows in any order.
+
+        Parameters
+        ----------
+        table
+            A path (.csv, .csv.gz, .parquet, .arrow, a folder of parquet), a mapping of arrays, or any data
+            frame that narwhals knows (pandas, polars, pyarrow, ...).
+        choice_set, chosen, alternative, individual, features, categorical, available, weight, keep, conflict, missing
+            The roles of the columns: see :class:`Schema`.
+
+        Returns
+        -------
+        ChoiceData
+
+        Raises
+        ------
+        SchemaError
+            When the table does not fit the roles; the message names the column, row, choice set and remedy.
+
+        Examples
+        --------
+        >>> data = ChoiceData.from_long(
+        ...     {"trip": [1, 1, 2, 2, 2], "mode": ["car", "bus", "car", "bus", "bike"], "took": [1, 0, 0, 0, 1]},
+        ...     choice_set="trip", chosen="took", alternative="mode",
+        ... )
+        >>> len(data), data.sizes.tolist(), data.chosen.tolist()
+        (2, [2, 3], [0, 2])
+        """
+        schema = Schema(
+            choice_set=choice_set,
+            chosen=chosen,
+            alternative=alternative,
+            individual=individual,  # type: ignore[arg-type]  # any sequence; the schema makes tuples
+            features=features,  # type: ignore[arg-type]
+            categorical=categorical,  # type: ignore[arg-type]
+            available=available,
+            weight=weight,
+            keep=keep,  # type: ignore[arg-type]
+            conflict=conflict,
+            missing=missing,
+        )
+        return cls.from_schema(table, schema)
+
+    @classmethod
+    def from_schema(cls, table: Any, schema: Schema) -> ChoiceData:
+        """Read a long table by a schema, for example that of a fitted model or of a TOML file."""
+        return cls(**long.read(table, schema))
+
+    @classmethod
+    def from_wide(
+        cls,
+        table: Any,
+        *,
+        chosen: str | None,
+        alternatives: Sequence[str] | Mapping[str, Any],
+        features: Mapping[str, str | Mapping[str, str | float]],
+        individual: Sequence[str] = (),
+        available: str | Mapping[str, str | float] | None = None,
+        weight: str | None = None,
+        choice_set: str | None = None,
+        categorical: Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        missing: Missing = "error",
+    ) -> ChoiceData:
+        """Read a wide table: one row per choice, one group of columns per alternative.
+
+        Parameters
+        ----------
+        table
+            As for :meth:`from_long`.
+        chosen
+            Column that says which alternative was chosen; None when that is to be predicted.
+        alternatives
+            The labels; or a mapping from each label to the value that stands for it in ``chosen``.
+        features
+            For each feature, where its values are: a template such as ``"{alternative}_TT"``, or a mapping
+            from each label to a column name or to a number that holds for every row.
+        available
+            Likewise for the 0/1 availability of each alternative.
+        individual, weight, choice_set, categorical, keep, missing
+            As for :meth:`from_long`; without ``choice_set`` every row is its own set.
+
+        Returns
+        -------
+        ChoiceData
+            Its rows are those of the long form: row r * len(alternatives) + k is alternative k of row r.
+
+        Examples
+        --------
+        >>> data = ChoiceData.from_wide(
+        ...     {"choice": [2, 1], "car_time": [10, 12], "bus_time": [20, 9]},
+        ...     chosen="choice", alternatives={"car": 1, "bus": 2}, features={"time": "{alternative}_time"},
+        ... )
+        >>> data.chosen.tolist(), data.features["time"].values.tolist()
+        ([1, 0], [10.0, 20.0, 12.0, 9.0])
+        """
+        table_, schema = wide.to_long(
+            table,
+            chosen=chosen,
+            alternatives=alternatives,
+            features=features,
+            individual=individual,
+            available=available,
+            weight=weight,
+            choice_set=choice_set,
+            categorical=categorical,
+            keep=keep,
+            missing=missing,
+        )
+        return cls.from_schema(table_, schema)
+
+    # -- shape ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Ints:
+        """(S,) number of available alternatives of each set."""
+        return np.diff(self.offsets)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the table, unavailable ones included."""
+        return len(self.rows) + len(self.hidden_rows)
+
+    @property
+    def set_of_alternative(self) -> Ints:
+        """(N,) index of the set that each alternative belongs to."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def __repr__(self) -> str:
+        sizes = self.sizes
+        span = f"{sizes.min()} to {sizes.max()}" if len(self) else "0"
+        known = "choices known" if self.chosen is not None else "choices unknown"
+        return (
+            f"ChoiceData({len(self):,} choice sets of {span} alternatives, {len(self.rows):,} in all; "
+            f"{len(self.features)} features, {len(self.individual)} individual columns; {known})"
+        )
+
+    def require_chosen(self, purpose: str) -> Ints:
+        """Return the choices, or say that ``purpose`` needs them."""
+        if self.chosen is None:
+            raise InputError(f"{purpose} needs the choices: read the table with chosen=<column>.")
+        return self.chosen
+
+    def to_rows(self, values: NDArray[Any], fill: float = 0.0) -> NDArray[Any]:
+        """Put values of the N alternatives in the order of the table's rows; unavailable rows get ``fill``."""
+        out = np.full(self.n_rows, fill, dtype=values.dtype)
+        out[self.rows] = values
+        return out
+
+    def from_rows(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Take one value per table row to one per alternative, the inverse of :meth:`to_rows`."""
+        flat = np.asarray(values, dtype=np.float64)
+        if flat.shape != (self.n_rows,):
+            raise InputError(f"expected one value for each of the {self.n_rows} table rows, got shape {flat.shape}.")
+        return flat[self.rows]
+
+    # -- parts ------------------------------------------------------------------------------------------------
+
+    def subset(self, index: ArrayLike) -> ChoiceData:
+        """Take some sets, by position or by a mask, in the order given.
+
+        The result behaves as the table that holds only the rows of those sets, in their order.
+        """
+        sets = self._positions(np.asarray(index))
+        sizes = self.sizes[sets]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        flat = np.arange(offsets[-1]) + np.repeat(self.offsets[sets] - offsets[:-1], sizes)
+        new_set = np.full(len(self), -1)
+        new_set[sets] = np.arange(len(sets))
+        hidden = np.flatnonzero(new_set[self.hidden_sets] >= 0)
+        places = _ranks(np.concatenate([self.rows[flat], self.hidden_rows[hidden]]))
+        return replace(
+            self,
+            offsets=offsets,
+            set_ids=self.set_ids[sets],
+            chosen=None if self.chosen is None else self.chosen[sets],
+            weights=self.weights[sets],
+            features=take(self.features, flat),
+            labels=None if self.labels is None else self.labels.take(flat),
+            individual=take(self.individual, sets),
+            keep=take(self.keep, sets),
+            rows=places[: len(flat)],
+            hidden_rows=places[len(flat) :],
+            hidden_sets=new_set[self.hidden_sets[hidden]],
+        )
+
+    def _positions(self, index: NDArray[Any]) -> Ints:
+        if index.dtype == np.bool_:
+            if index.shape != (len(self),):
+                raise InputError(f"expected a mask of {len(self)} choice sets, got shape {index.shape}.")
+            return np.flatnonzero(index)
+        sets = index.astype(np.int64, casting="unsafe") if index.size else np.empty(0, np.int64)
+        if sets.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
+            raise InputError("expected a list of positions or a mask of choice sets.")
+        if sets.size and (sets.min() < -len(self) or sets.max() >= len(self)):
+            raise InputError(f"positions must be below {len(self)}, the number of choice sets.")
+        sets = np.where(sets < 0, sets + len(self), sets)
+        if len(np.unique(sets)) != len(sets):
+            raise InputError("a choice set may be taken once only: the positions repeat.")
+        return sets
+
+    def concat(self, other: ChoiceData) -> ChoiceData:
+        """Append the sets of another table with the same schema; its rows follow those of this one."""
+        if self.schema != other.schema:
+            raise SchemaError("only choice data with equal schemas can be joined.")
+        chosen = None
+        if self.chosen is not None and other.chosen is not None:
+            chosen = np.concatenate([self.chosen, other.chosen])
+        labels = None
+        if self.labels is not None and other.labels is not None:
+            labels = concat_column(self.labels, other.labels)
+        return replace(
+            self,
+            offsets=np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
+            set_ids=np.concatenate([self.set_ids, other.set_ids]),
+            chosen=chosen,
+            weights=np.concatenate([self.weights, other.weights]),
+            features=concat(self.features, other.features),
+            labels=labels,
+            individual=concat(self.individual, other.individual),
+            keep=concat(self.keep, other.keep),
+            rows=np.concatenate([self.rows, self.n_rows + other.rows]),
+            hidden_rows=np.concatenate([self.hidden_rows, self.n_rows + other.hidden_rows]),
+            hidden_sets=np.concatenate([self.hidden_sets, len(self) + other.hidden_sets]),
+        )
+
+    def split(
+        self, parts: Sequence[float] = (0.8, 0.1, 0.1), *, seed: int = 0, by: str | ArrayLike | None = None
+    ) -> tuple[ChoiceData, ...]:
+        """Cut into random parts of the given shares, by choice set or keeping the groups of ``by`` together.
+
+        ``by`` is the name of an individual or kept column, or one value per set.
+        """
+        return tuple(self.subset(i) for i in split_parts(self._groups(by), parts, np.random.default_rng(seed)))
+
+    def folds(
+        self, k: int = 5, *, seed: int = 0, by: str | ArrayLike | None = None
+    ) -> list[tuple[ChoiceData, ChoiceData]]:
+        """Cut into k (rest, fold) pairs, by choice set or keeping the groups of ``by`` together."""
+        parts = fold_parts(self._groups(by), k, np.random.default_rng(seed))
+        everything = np.arange(len(self))
+        return [(self.subset(np.setdiff1d(everything, part)), self.subset(part)) for part in parts]
+
+    def _groups(self, by: str | ArrayLike | None) -> Ints:
+        """(S,) a number for each set; sets with equal numbers stay together."""
+        if by is None:
+            return np.arange(len(self))
+        if isinstance(by, str):
+            columns = {**self.individual, **self.keep}
+            if by not in columns:
+                raise SchemaError(
+                    f"by={by!r} is neither an individual nor a kept column: read the table with keep=[{by!r}]."
+                    + (did_you_mean(by, columns) if columns else "")
+                )
+            values: NDArray[Any] = raw(columns[by])
+        else:
+            values = np.asarray(by)
+            if values.shape != (len(self),):
+                raise InputError(f"by: expected one value per choice set ({len(self)}), got shape {values.shape}.")
+        return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+    # -- identity ---------------------------------------------------------------------------------------------
+
+    def fingerprint(self) -> str:
+        """Return a SHA-256 of schema and contents: equal for equal tables, whatever file they came from."""
+        digest = hashlib.sha256(repr(sorted(self.schema.to_dict().items())).encode())
+        arrays: dict[str, NDArray[Any] | None] = {
+            "offsets": self.offsets,
+            "chosen": self.chosen,
+            "weights": self.weights,
+        }
+        columns: dict[str, Column] = {f"features/{n}": c for n, c in self.features.items()}
+        columns |= {f"individual/{n}": c for n, c in self.individual.items()}
+        if self.labels is not None:
+            columns["labels"] = self.labels
+        for name, column in columns.items():
+            arrays[name] = raw(column)
+            if isinstance(column, Categorical):
+                digest.update("\0".join(column.categories).encode())
+        for name, array in arrays.items():
+            digest.update(f"{name}:{None if array is None else array.dtype}".encode())
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+
+def _ranks(places: Ints) -> Ints:
+    """Number distinct places from 0 in their own order."""
+    ranks = np.empty(len(places), np.int64)
+    ranks[np.argsort(places)] = np.arange(len(places))
+    return ranks

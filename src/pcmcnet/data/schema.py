@@ -1,0 +1,151 @@
+"""What each column of a table is: the roles, declared once, checked, saved and read back.
+
+A :class:`Schema` holds the same words as the arguments of ``ChoiceData.from_long``. It travels with
+a fitted model, so that a new table is read the way the training table was.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pcmcnet.errors import SchemaError, did_you_mean
+
+Conflict = Literal["error", "first"]
+Missing = Literal["error", "indicator"]
+
+_LISTS = ("individual", "features", "categorical", "keep")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Schema:
+    """The roles of a long table's columns.
+
+    Parameters
+    ----------
+    choice_set
+        Column with the id of the choice set.
+    chosen
+        Column 0/1 or bool, exactly one per set; None for a table that is only to be predicted.
+    alternative
+        Column with the label of the alternative, unique within a set.
+    individual
+        Columns constant within a set.
+    features
+        Columns of the alternative.
+    categorical
+        Which of ``individual`` and ``features`` are categorical; None decides by dtype.
+    available
+        Column 0/1 or bool; rows with 0 are outside their set.
+    weight
+        Column with the weight of the set.
+    keep
+        Columns constant within a set that are carried along for grouping, not for models.
+    conflict
+        What to do when an individual column varies within a set: "error", or take the "first" row's.
+    missing
+        What to do with missing values: "error", or "indicator" (the training mean plus a 0/1 feature).
+    """
+
+    choice_set: str
+    chosen: str | None = None
+    alternative: str | None = None
+    individual: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    categorical: tuple[str, ...] | None = None
+    available: str | None = None
+    weight: str | None = None
+    keep: tuple[str, ...] = ()
+    conflict: Conflict = "error"
+    missing: Missing = "error"
+
+    def __post_init__(self) -> None:
+        for name in _LISTS:
+            object.__setattr__(self, name, _names(getattr(self, name), role=name))
+        for name in ("choice_set", "chosen", "alternative", "available", "weight"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) or (value is None and name != "choice_set")):
+                raise SchemaError(f"{name} must be the name of a column, got {value!r}.")
+        _require_word("conflict", self.conflict, get_args(Conflict))
+        _require_word("missing", self.missing, get_args(Missing))
+        self._require_apart()
+
+    def _require_apart(self) -> None:
+        """Refuse a column with two roles that contradict or leak into each other."""
+        inputs = [*self.individual, *self.features]
+        for name in inputs:
+            if inputs.count(name) > 1:
+                raise SchemaError(f"column {name!r} is listed twice among individual and features: keep one.")
+        for role in ("chosen", "available", "weight"):
+            if getattr(self, role) in inputs:
+                raise SchemaError(
+                    f"column {getattr(self, role)!r} is declared as {role} and also as a model input: "
+                    f"take it out of individual and features."
+                )
+        unknown = [c for c in self.categorical or () if c not in inputs]
+        if unknown:
+            raise SchemaError(
+                f"categorical names {unknown[0]!r}, which is neither in individual nor in features."
+                + did_you_mean(unknown[0], inputs)
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column named by some role, once, in a stable order."""
+        single = (self.choice_set, self.chosen, self.alternative, self.available, self.weight)
+        names = [c for c in single if c is not None]
+        return tuple(dict.fromkeys([*names, *self.individual, *self.features, *self.keep]))
+
+    def for_prediction(self) -> Schema:
+        """Return the roles that a prediction needs: no choices, weights or kept columns."""
+        return replace(self, chosen=None, weight=None, keep=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and strings, for JSON."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, entries: dict[str, Any]) -> Schema:
+        """Build from plain values; an unknown key is refused."""
+        known = [f.name for f in fields(cls)]
+        for key in entries:
+            if key not in known:
+                raise SchemaError(f"unknown schema entry {key!r}." + did_you_mean(key, known))
+        if "choice_set" not in entries:
+            raise SchemaError("the schema names no choice_set: say which column holds the id of the choice set.")
+        return cls(**entries)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Schema:
+        """Read the roles from a TOML file whose keys are the names of this class's fields."""
+        try:
+            entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SchemaError(f"schema file {path}: {error.strerror or error}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SchemaError(f"schema file {path} is not valid TOML: {error}.") from error
+        return cls.from_dict(entries)
+
+
+def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
+    """Turn a list of column names into a tuple, refusing a bare string and anything unnamed."""
+    if value is None:
+        if role == "categorical":
+            return None
+        return ()
+    if isinstance(value, str):
+        raise SchemaError(f"{role} must be a list of column names, got the string {value!r}: write [{value!r}].")
+    try:
+        names = tuple(value)
+    except TypeError:
+        names = (value,)
+    if not all(isinstance(n, str) for n in names):
+        raise SchemaError(f"{role} must be a list of column names, got {value!r}.")
+    return tuple(dict.fromkeys(names)) if role in ("categorical", "keep") else names
+
+
+def _require_word(name: str, value: str, words: tuple[str, ...]) -> None:
+    if value not in words:
+        raise SchemaError(f"{name} must be one of {', '.join(map(repr, words))}, got {value!r}.")

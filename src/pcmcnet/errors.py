@@ -1,0 +1,55 @@
+"""The exceptions of pcmcnet: one root, one class per kind of trouble.
+
+Every message says what was expected, what was found, where, and what to do. Whatever comes from
+bad input is a ``ValueError`` too, so callers may catch either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PcmcNetError(Exception):
+    """Root of all exceptions raised on purpose by pcmcnet."""
+
+
+class InputError(PcmcNetError, ValueError):
+    """Something given to pcmcnet is not usable as it is."""
+
+
+class SchemaError(InputError):
+    """A table does not fit the roles declared for its columns."""
+
+
+class ConfigError(InputError):
+    """An option has an unknown name or an impossible value."""
+
+
+class ChainError(InputError):
+    """A rate matrix has no unique stationary distribution."""
+
+
+class ArtifactError(InputError):
+    """A saved model or checkpoint is missing, damaged, altered or too new."""
+
+
+class DatasetError(InputError):
+    """A named table cannot be found; the message gives the command that installs it."""
+
+
+class NotFittedError(PcmcNetError, RuntimeError):
+    """A model was asked for something before ``fit``."""
+
+
+class TrainingError(PcmcNetError, RuntimeError):
+    """Training broke down; the last good state is kept where a run folder was given."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the nearest known word, else the list of what is known."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1)
+    if near:
+        return f" Did you mean {near[0]!r}?"
+    return f" Known: {', '.join(names)}." if names else ""

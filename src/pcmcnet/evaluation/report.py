@@ -1,0 +1,249 @@
+"""A model and a table with choices -> a report: how good are the probabilities, and how sure is that.
+
+Every value is a mean over choice sets, weighted by the table's weights, of a metric of ``metrics.py``, with
+the interval of ``bootstrap.py`` and, as a reference, the value of the model that tells no alternatives apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.columns import Ints
+from pcmcnet.errors import ConfigError
+from pcmcnet.evaluation import metrics
+from pcmcnet.evaluation.bootstrap import interval
+from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_sets, true_p
+
+Floats = NDArray[np.float64]
+Ties = Literal["expected", "random"]
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How well a model predicts the choices of a table. Made by :func:`evaluate`; prints as a table.
+
+    Attributes
+    ----------
+    n_sets
+        Number of choice sets.
+    nll
+        Mean negative log-likelihood of the choices; inf where a choice has probability 0.
+    top
+        For each n, the share of choices among the n most probable alternatives.
+    brier
+        Mean squared distance between probabilities and choices: 0 at best, 2 at worst.
+    kl
+        Mean divergence from the known probabilities; None where none were given.
+    n_impossible
+        Number of choices that the model held to have probability 0.
+    intervals
+        For each metric ("nll", "top_1", ..., "brier", "kl"), low and high end of its interval of ``level``;
+        (-inf, inf) where only one set has a weight; empty where no resamples were asked for.
+    uniform
+        For each metric, the value of the model that tells no alternatives apart.
+    level
+        The level of the intervals.
+    """
+
+    n_sets: int
+    nll: float
+    top: Mapping[int, float]
+    brier: float
+    kl: float | None = None
+    n_impossible: int = 0
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    uniform: Mapping[str, float] = field(default_factory=dict)
+    level: float = LEVEL
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The value of each metric, by the names that ``intervals`` and ``uniform`` use."""
+        tops = {f"top_{n}": value for n, value in self.top.items()}
+        known = {} if self.kl is None else {"kl": self.kl}
+        return {"nll": self.nll, **tops, "brier": self.brier, **known}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and dicts that survive JSON.
+
+        JSON knows no infinity, so an infinite number is None: for ``nll``, ``n_impossible`` says so too.
+        """
+        return {
+            "n_sets": self.n_sets,
+            "nll": _finite(self.nll),
+            "top": {str(n): value for n, value in self.top.items()},
+            "brier": self.brier,
+            **({} if self.kl is None else {"kl": _finite(self.kl)}),
+            "n_impossible": self.n_impossible,
+            "level": self.level,
+            "intervals": {
+                name: [_finite(low), _finite(high)] for name, (low, high) in self.intervals.items()
+            },
+            "uniform": dict(self.uniform),
+        }
+
+    def to_markdown(self) -> str:
+        """Return the report as a Markdown table."""
+        head, *body = self._cells()
+        rule = ["---", *["---:"] * (len(head) - 1)]
+        return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *body))
+
+    def __str__(self) -> str:
+        table = self._cells()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
+        noun = "choice set" if self.n_sets == 1 else "choice sets"
+        lines = [f"{self.n_sets:,} {noun}", *lines]
+        if self.n_impossible:
+            lines.append(f"{self.n_impossible:,} of the choices got probability 0.")
+        return "\n".join(lines)
+
+    def _cells(self) -> list[list[str]]:
+        """The table as text: a row of heads, then one row per metric."""
+        head = ["metric", "value", *([f"{self.level:.0%} interval"] if self.intervals else []), "uniform"]
+        rows = [head]
+        for name, value in self.values.items():
+            row = [name.upper().replace("_", " "), _number(value, name)]
+            if self.intervals:
+                low, high = self.intervals[name]
+                row.append("unknown" if low == -np.inf else f"{_number(low, name)} to {_number(high, name)}")
+            rows.append([*row, _number(self.uniform[name], name)])
+        return rows
+
+
+def evaluate(
+    model: Predictor,
+    data: ChoiceData,
+    top: Sequence[int] = (1, 5),
+    seed: int = 0,
+    *,
+    truth: ArrayLike | None = None,
+    resamples: int = 1000,
+    ties: Ties = "expected",
+) -> Report:
+    """Compare a model's probabilities with the choices of a table.
+
+    Parameters
+    ----------
+    model
+        Anything with ``predict_log_proba(data)``; see :class:`Predictor`.
+    data
+        Choice sets with choices.
+    top
+        For which n the accuracy within the n most probable alternatives is wanted.
+    seed
+        Where the resamples, and tie-breaks with ``ties="random"``, come from.
+    truth
+        The known probabilities, one per row of the table, where there are any: adds the divergence from them.
+    resamples
+        Resamples for the intervals; 0 for none.
+    ties
+        "expected" counts a tie by its chance of falling to the choice; "random" breaks it, as in the paper.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    InputError
+        When the table has no choices, or the model or ``truth`` gives something else than probabilities.
+    ConfigError
+        When an option has an impossible value.
+
+    Examples
+    --------
+    >>> class Uniform:
+    ...     def predict_log_proba(self, data):
+    ...         return np.full(data.n_rows, -np.log(2))
+    >>> table = {"trip": [1, 1, 2, 2, 3, 3], "mode": ["car", "bus"] * 3, "took": [1, 0, 0, 1, 1, 0]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode")
+    >>> print(evaluate(Uniform(), data, top=[1]))
+    3 choice sets
+    metric   value      95% interval  uniform
+    NLL     0.6931  0.6931 to 0.6931   0.6931
+    TOP 1   0.5000  0.5000 to 0.5000   0.5000
+    BRIER   0.5000  0.5000 to 0.5000   0.5000
+    """
+    _check_options(top, resamples, seed, ties)
+    chosen = data.require_chosen("an evaluation")
+    require_sets(data)
+    log_p = predicted_log_p(model, data)
+    true = None if truth is None else true_p(truth, data)
+    tie_seed, boot_seed = np.random.SeedSequence(seed).spawn(2)
+    tie_rng = np.random.default_rng(tie_seed) if ties == "random" else None
+    per_set = metrics_per_set(log_p, data.offsets, chosen, top, true=true, rng=tie_rng)
+    reference = metrics_per_set(metrics.uniform_log_p(data.offsets), data.offsets, chosen, top, true=true)
+    intervals: dict[str, tuple[float, float]] = {}
+    if resamples:
+        stacked = np.column_stack(list(per_set.values()))  # (S, M)
+        rng = np.random.default_rng(boot_seed)
+        ends = interval(stacked, data.weights, rng=rng, resamples=resamples, level=LEVEL).tolist()
+        intervals = {name: (low, high) for name, (low, high) in zip(per_set, ends, strict=True)}
+    means = _means(per_set, data.weights)
+    return Report(
+        n_sets=len(data),
+        nll=means["nll"],
+        top={int(n): means[f"top_{n}"] for n in top},
+        brier=means["brier"],
+        kl=means.get("kl"),
+        n_impossible=int(np.isposinf(per_set["nll"]).sum()),
+        intervals=intervals,
+        uniform=_means(reference, data.weights),
+    )
+
+
+def metrics_per_set(
+    log_p: Floats,
+    offsets: Ints,
+    chosen: Ints,
+    top: Sequence[int] = (1, 5),
+    *,
+    true: Floats | None = None,
+    rng: np.random.Generator | None = None,
+) -> dict[str, Floats]:
+    """Return every metric (S,) by its name in a report; ``rng`` breaks ties, where it is given."""
+    if rng is None:
+        tops = {f"top_{n}": metrics.top(log_p, offsets, chosen, n) for n in top}
+    else:
+        places = metrics.places(log_p, offsets, chosen, rng)
+        tops = {f"top_{n}": (places < n).astype(np.float64) for n in top}
+    known = {} if true is None else {"kl": metrics.kl(true, log_p, offsets)}
+    loss, squares = metrics.nll(log_p, offsets, chosen), metrics.brier(log_p, offsets, chosen)
+    return {"nll": loss, **tops, "brier": squares, **known}
+
+
+def _check_options(top: Any, resamples: int, seed: int, ties: str) -> None:
+    if not isinstance(top, Collection) or not all(_whole(n, least=1) for n in top):
+        raise ConfigError(f"top must list whole numbers of at least 1, such as (1, 5); got {top!r}.")
+    for name, value in (("resamples", resamples), ("seed", seed)):
+        if not _whole(value, least=0):
+            raise ConfigError(f"{name} must be a whole number of at least 0, got {value!r}.")
+    if ties not in get_args(Ties):
+        raise ConfigError(f"ties must be one of {get_args(Ties)}, got {ties!r}.")
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
+
+
+def _means(per_set: Mapping[str, Floats], weights: Floats) -> dict[str, float]:
+    """Weighted means; a set of weight 0 takes no part, not even where its value is infinite."""
+    there = weights > 0
+    return {name: float(np.average(v[there], weights=weights[there])) for name, v in per_set.items()}
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _number(value: float, name: str) -> str:
+    """Four decimals; five for KL, which is often small."""
+    return f"{value:.{5 if name == 'kl' else 4}f}"

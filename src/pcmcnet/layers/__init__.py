@@ -1,0 +1,15 @@
+"""Representation -> pairwise rates -> stationary distribution, on tensors alone."""
+
+from pcmcnet.layers.likelihood import choice_nll, log_probabilities
+from pcmcnet.layers.rates import PairwiseRates
+from pcmcnet.layers.representation import Representation
+from pcmcnet.layers.stationary import solve_chain, stationary_distribution
+
+__all__ = [
+    "PairwiseRates",
+    "Representation",
+    "choice_nll",
+    "log_probabilities",
+    "solve_chain",
+    "stationary_distribution",
+]

@@ -1,0 +1,166 @@
+"""Representations -> pairwise rates.
+
+A network f scores every ordered pair (i, j) for the individual I, and a rate form makes the score a rate:
+
+    relu       q = max(0, f) + epsilon    (the paper's)
+    softplus   q = log(1 + exp f) + epsilon
+    exp        q = exp f + epsilon
+
+The first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j: n
+products instead of n^2. The law ignores the time scale, so the rates of a set are divided by their largest; for
+``exp`` that happens before exponentiating and nothing overflows. A floor far below what matters keeps every chain
+irreducible. Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pcmcnet.errors import ConfigError, did_you_mean
+
+Activation = Literal["relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu"]
+RateForm = Literal["relu", "softplus", "exp"]
+Initialisation = Literal["safe", "paper"]
+
+FLOOR = math.exp(-40)  # of the largest rate in the set; keeps probabilities and gradients within float32
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+}
+
+
+class PairwiseRates(nn.Module):
+    """Score every ordered pair of alternatives, for this individual, with one positive rate.
+
+    Parameters
+    ----------
+    d_individual, d_alternative
+        Widths of the representations; ``d_individual`` may be 0.
+    hidden
+        Widths of the hidden layers of f; empty for a single neuron.
+    activation, dropout
+        Of the hidden layers.
+    rate, epsilon
+        The rate form and its additive constant.
+    initialisation
+        "safe": the output layer starts at a constant, positive score, so the model starts uniform and every rate
+        has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start with all
+        rates dead; see :meth:`revive`.
+    """
+
+    def __init__(
+        self,
+        d_individual: int,
+        d_alternative: int,
+        hidden: Sequence[int] = (64, 64),
+        *,
+        activation: Activation = "leaky_relu",
+        dropout: float = 0.0,
+        rate: RateForm = "exp",
+        epsilon: float = 0.0,
+        initialisation: Initialisation = "safe",
+    ) -> None:
+        super().__init__()
+        require_rate(rate, epsilon)
+        if activation not in _ACTIVATIONS:
+            raise ConfigError(f"unknown activation {activation!r}." + did_you_mean(activation, _ACTIVATIONS))
+        widths = (*hidden, 1)
+        self.rate, self.epsilon = rate, epsilon
+        self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None
+        self.leave = nn.Linear(d_alternative, widths[0], bias=False)
+        self.enter = nn.Linear(d_alternative, widths[0])
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.activation = _ACTIVATIONS[activation]()
+        self.dropout = nn.Dropout(dropout)
+        self._initialise(initialisation, fan_in=d_individual + 2 * d_alternative)
+
+    @property
+    def output(self) -> nn.Linear:
+        """The layer whose bias shifts all scores."""
+        last = self.layers[-1] if len(self.layers) else self.enter
+        assert isinstance(last, nn.Linear)
+        return last
+
+    def _initialise(self, how: Initialisation, *, fan_in: int) -> None:
+        first = [layer for layer in (self.who, self.leave, self.enter) if layer is not None]
+        for layer in first:  # one layer in three parts: the fan-in is that of the concatenation
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / max(fan_in, 1)))
+        nn.init.uniform_(self.enter.bias, -1 / math.sqrt(max(fan_in, 1)), 1 / math.sqrt(max(fan_in, 1)))
+        for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
+            nn.init.kaiming_normal_(layer.weight)
+        if how == "safe":
+            for layer in first if not len(self.layers) else [self.output]:
+                nn.init.zeros_(layer.weight)
+            nn.init.ones_(self.output.bias)
+
+    def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
+        """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
+        return rates_of_scores(self.scores(individual, alternatives), mask, rate=self.rate, epsilon=self.epsilon)
+
+    def scores(self, individual: Tensor, alternatives: Tensor) -> Tensor:
+        """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J)."""
+        leave, enter = self.leave(alternatives), self.enter(alternatives)  # (B, J, H)
+        if self.who is not None:
+            leave = leave + self.who(individual).unsqueeze(1)
+        h = leave.unsqueeze(2) + enter.unsqueeze(1)  # (B, J, J, H): row i is left, column j entered
+        for layer in self.layers:
+            h = layer(self.dropout(self.activation(h)))
+        return h.squeeze(-1)
+
+    @torch.no_grad()
+    def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
+        """Notice a dead start, where no rate has a gradient, and undo it by raising the output bias.
+
+        Returns whether the start was dead on the sets given.
+        """
+        if self.rate != "relu":
+            return False
+        scores = self.scores(individual, alternatives)[_pairs(mask)]
+        if not scores.numel() or bool((scores > 0).any()):
+            return False
+        self.output.bias += 1 - scores.median()
+        return True
+
+
+def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
+    """Turn scores into rates whose largest in each set is about 1: (B, J, J), (B, J) -> (B, J, J)."""
+    scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    pairs = _pairs(mask)
+    if rate == "exp":
+        top = scores.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
+        top = top.clamp(min=math.log(epsilon) if epsilon > 0 else None, max=torch.finfo(scores.dtype).max)
+        top = top.where(top > -math.inf, torch.zeros_like(top))  # a set of one has no pair
+        q = (scores - top).clamp(max=0).exp() + (epsilon * torch.exp(-top) if epsilon > 0 else 0)
+    else:
+        q = (F.relu(scores) if rate == "relu" else F.softplus(scores)) + epsilon
+        largest = q.detach().masked_fill(~pairs, 0).amax((1, 2), keepdim=True)
+        q = q / largest.clamp(min=torch.finfo(q.dtype).tiny)
+    return q + FLOOR
+
+
+def require_rate(rate: str, epsilon: float) -> None:
+    """Refuse an unknown rate form, and an epsilon that the form cannot do without."""
+    if rate not in get_args(RateForm):
+        raise ConfigError(f"unknown rate {rate!r}." + did_you_mean(rate, get_args(RateForm)))
+    if not (0 <= epsilon < math.inf):
+        raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
+    if rate == "relu" and epsilon == 0:
+        raise ConfigError("rate='relu' needs epsilon > 0, or pairs with no rate either way appear; the paper's is 0.5.")
+
+
+def _pairs(mask: Tensor) -> Tensor:  # (B, J) -> (B, J, J)
+    """Mark the ordered pairs of two different real alternatives."""
+    pairs = mask.unsqueeze(2) & mask.unsqueeze(1)
+    pairs.diagonal(dim1=1, dim2=2).fill_(False)
+    return pairs

@@ -1,0 +1,45 @@
+"""Encoded columns -> vectors: embeddings for categories, identity for numbers.
+
+A categorical column with c known categories gets an embedding of width min(ceil(c / 2), 50), the paper's rule.
+Index 0, for categories never seen in training, is the zero vector. Shapes: numeric (..., F), categorical (..., C)
+-> (..., width); both may be empty, and the width 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def embedding_width(cardinality: int) -> int:
+    """Return the paper's rule of thumb for the width of an embedding."""
+    return min((cardinality + 1) // 2, 50)
+
+
+class Representation(nn.Module):
+    """Put numbers and embedded categories side by side.
+
+    Parameters
+    ----------
+    n_numeric
+        Number of numeric inputs, passed through as they are.
+    cardinalities
+        Number of known categories of each categorical input.
+    dropout
+        Dropout of the embedded vectors.
+    """
+
+    def __init__(self, n_numeric: int, cardinalities: Sequence[int] = (), *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleList(nn.Embedding(c + 1, embedding_width(c), padding_idx=0) for c in cardinalities)
+        self.dropout = nn.Dropout(dropout)
+        self.width = n_numeric + sum(embedding_width(c) for c in cardinalities)
+
+    def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:
+        """(..., F), (..., C) -> (..., width)."""
+        if not len(self.embeddings):
+            return numeric
+        parts = [embed(categorical[..., k]) for k, embed in enumerate(self.embeddings)]
+        return torch.cat([self.dropout(torch.cat(parts, -1)), numeric], -1)

@@ -1,0 +1,189 @@
+"""A fitted model on disk: a folder that a person can read, and that executes nothing when read.
+
+    model.json            kind of model, format, versions, the training table's fingerprint, a hash of every file
+    config.json           options
+    encoder.json          schema, vocabularies, scales     (networks)
+    weights.safetensors   weights                          (networks)
+    history.json          one entry per epoch
+    README.md             a card in plain words
+
+``model.json`` is written last: a folder without it is not a model yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pcmcnet.data import Schema
+from pcmcnet.data.files import write_bytes
+from pcmcnet.errors import ArtifactError, did_you_mean
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.training.checkpoint import CHECKPOINT
+
+FORMAT = 1
+MANIFEST = "model.json"
+
+
+def save_artifact(model: ChoiceModel, folder: Path) -> Path:
+    """Write a fitted model; refuses a folder that holds anything but its own finished run."""
+    schema = model._require_fitted()
+    require_free(folder)
+    files = {
+        "config.json": _json(asdict(model.config)),
+        "schema.json": _json(schema.to_dict()),
+        "history.json": _json(model.history),
+        **model._files(),
+        "README.md": _card(model, folder.name).encode(),
+    }
+    manifest = {
+        "format": FORMAT,
+        "model": model.name,
+        "training": model.training_,
+        "versions": _versions(),
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+    }
+    _write_all(folder, {**files, MANIFEST: _json(manifest)})
+    return folder
+
+
+def require_free(folder: Path) -> None:
+    """Refuse to save where something else is."""
+    if folder.exists() and (not folder.is_dir() or any(not p.name.endswith(CHECKPOINT) for p in folder.iterdir())):
+        raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
+
+
+def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a new folder beside its place and rename it; into a run's folder, file by file, the manifest last."""
+    try:
+        if folder.exists():
+            for name, content in files.items():
+                write_bytes(folder / name, content)
+            for left in folder.glob(f"*{CHECKPOINT}"):
+                left.unlink()
+            return
+        beside = folder.with_name(f".{os.getpid()}.{folder.name}")
+        try:
+            beside.mkdir(parents=True)
+            for name, content in files.items():
+                write_bytes(beside / name, content)
+            beside.rename(folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+def load(folder: str | Path) -> ChoiceModel:
+    """Read a model saved by ``model.save``; every file is checked against its recorded hash.
+
+    Raises
+    ------
+    ArtifactError
+        When the folder is no model, is damaged or altered, or was written by a newer version.
+    """
+    from pcmcnet.models import MODELS
+
+    path = Path(folder)
+    manifest = _manifest(path)
+    if manifest["model"] not in MODELS:
+        known = did_you_mean(str(manifest["model"]), MODELS)
+        raise ArtifactError(f"{path}: unknown kind of model {manifest['model']!r}.{known}")
+    files = {name: _checked(path, name, digest) for name, digest in manifest["files"].items()}
+    try:
+        kind = MODELS[manifest["model"]]
+        model = kind(**json.loads(files["config.json"]))
+        model.history = json.loads(files["history.json"])
+        model.training_ = manifest["training"]
+        model._restore(files)
+        model.schema_ = Schema.from_dict(json.loads(files["schema.json"]))
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, ArtifactError):
+            raise
+        raise ArtifactError(f"{path}: the saved model is incomplete or altered ({error}).") from error
+    return model
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
+    if not (path / MANIFEST).exists():
+        if any(path.glob(f"*{CHECKPOINT}")):
+            raise ArtifactError(f"{path} holds an unfinished run, not a model yet: go on with fit --resume.")
+        raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        format_, files = manifest["format"], manifest["files"]
+        if not (isinstance(format_, int) and isinstance(files, dict) and {"model", "training"} <= set(manifest)):
+            raise TypeError("entries of the wrong kind")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path / MANIFEST} is damaged ({error}): save the model again.") from error
+    if format_ > FORMAT:
+        raise ArtifactError(
+            f"{path} has format {format_}, and this version of pcmcnet reads up to {FORMAT}: upgrade pcmcnet."
+        )
+    return dict(manifest)
+
+
+def _checked(path: Path, name: str, digest: Any) -> bytes:
+    if Path(name).name != name:
+        raise ArtifactError(f"{path / MANIFEST} names {name!r}, which is not a plain file name.")
+    try:
+        content = (path / name).read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path}: file {name} is missing or unreadable ({error.strerror}).") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ArtifactError(f"{path}: file {name} is truncated or altered since it was saved. Save the model again.")
+    return content
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed as a package"
+    return found
+
+
+def _card(model: ChoiceModel, name: str) -> str:
+    """Tell a person what is in the folder."""
+    schema = model._require_fitted()
+    columns = {
+        "choice set": schema.choice_set,
+        "chosen": schema.chosen,
+        "alternative": schema.alternative,
+        "individual": ", ".join(schema.individual) or "none",
+        "features": ", ".join(schema.features) or "none",
+        "categorical": ", ".join(schema.categorical or ()) or "none",
+        "available": schema.available,
+        "weight": schema.weight,
+    }
+    table = "\n".join(f"| {role} | {column} |" for role, column in columns.items() if column is not None)
+    return f"""# {name}: a {type(model).__name__} choice model
+
+Made by pcmcnet. Read it by `pcmcnet.load("{name}")`, or apply it by `pcmcnet predict {name} TABLE -o OUT.parquet`.
+
+| role | column |
+| --- | --- |
+{table}
+
+```text
+{model.summary()}
+```
+
+Fingerprint of the training table: `{model.training_.get("fingerprint", "unknown")}`.
+"""

@@ -1,0 +1,179 @@
+"""The interface of every choice model: fit a table's choice sets, give probabilities, save, sum up.
+
+A model class names its options by a frozen dataclass (``config_class``) and implements ``_fit``, ``_log_proba``,
+``_files`` and ``_restore``; the rest is here. Results are given one value per row of the table, in its order.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.errors import InputError, NotFittedError
+from pcmcnet.models.options import make_config
+from pcmcnet.models.summary import Summary
+
+Floats = NDArray[np.float64]
+
+
+class ChoiceModel(ABC):
+    """Base of all models; options are those of ``config_class``."""
+
+    name: ClassVar[str]
+    config_class: ClassVar[type]
+
+    def __init__(self, **options: Any) -> None:
+        self.config: Any = make_config(self.config_class, options)
+        self.schema_: Schema | None = None
+        self.training_: dict[str, Any] = {}
+        self.history: list[dict[str, Any]] = []
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the options of ``config_class`` as the signature, for help and completion."""
+        super().__init_subclass__(**kwargs)
+        if "config_class" in cls.__dict__:
+            cls.__signature__ = inspect.signature(cls.config_class)  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        state = "fitted" if self.schema_ is not None else "not fitted"
+        return f"{type(self).__name__}({state}; {self.config})"
+
+    # -- to be implemented ------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def num_parameters(self) -> int:
+        """Number of parameters estimated."""
+
+    @abstractmethod
+    def _fit(
+        self,
+        train: ChoiceData,
+        valid: ChoiceData | None,
+        *,
+        seed: int,
+        device: str,
+        progress: bool,
+        run_folder: Path | None,
+        resume: bool,
+    ) -> None:
+        """Estimate from checked data."""
+
+    @abstractmethod
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        """(N,) log-probabilities of the alternatives, set after set."""
+
+    @abstractmethod
+    def _files(self) -> dict[str, bytes]:
+        """Return the fitted state as files by name."""
+
+    @abstractmethod
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        """Take the fitted state from such files."""
+
+    @abstractmethod
+    def summary(self) -> Summary:
+        """Sum up the fitted model; prints as a table."""
+
+    # -- common to all ----------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        train: ChoiceData,
+        valid: ChoiceData | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        progress: bool = True,
+        *,
+        run_folder: str | Path | None = None,
+        resume: bool = False,
+    ) -> Any:
+        """Fit to choice sets with known choices.
+
+        Parameters
+        ----------
+        train, valid
+            Choice data; a validation part lets models stop early.
+        seed
+            Where all randomness comes from.
+        device
+            "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
+        progress
+            Show a bar on a terminal, or log a line per epoch elsewhere.
+        run_folder, resume
+            Folder for the checkpoint written after each epoch, and whether to go on from the one there.
+
+        Returns
+        -------
+        The model itself.
+        """
+        for part, what in ((train, "train"), (valid, "valid")):
+            if part is None and what == "valid":
+                continue
+            if not isinstance(part, ChoiceData):
+                raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
+            part.require_chosen("fitting")
+            if not len(part):
+                raise InputError(f"{what} has no choice set.")
+        if resume and run_folder is None:
+            raise InputError("resume=True needs the run_folder of the run to go on with.")
+        folder = None if run_folder is None else Path(run_folder)
+        self._fit(train, valid, seed=seed, device=device, progress=progress, run_folder=folder, resume=resume)
+        self.schema_ = train.schema
+        return self
+
+    def predict_log_proba(self, data: Any) -> Floats:
+        """Return log-probabilities, one per row of the table in its order; -inf for unavailable rows.
+
+        ``data`` is a ``ChoiceData``, or a table as ``ChoiceData.from_long`` takes, read by the model's own schema.
+        """
+        sets = self._read(data)
+        return sets.to_rows(self._log_proba(sets), fill=-np.inf)
+
+    def predict_proba(self, data: Any) -> Floats:
+        """Return probabilities, one per row of the table in its order; 0 for unavailable rows."""
+        probabilities: Floats = np.exp(self.predict_log_proba(data))
+        return probabilities
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """Return the most probable alternative of each set: its label, or its row in a table without labels."""
+        sets = self._read(data)
+        best = _argmax_by_set(self._log_proba(sets), sets)
+        return sets.rows[best] if sets.labels is None else sets.labels.take(best).plain()
+
+    def score(self, data: Any) -> float:
+        """Return the weighted mean log-likelihood of the choices."""
+        sets = self._read(data, chosen=True)
+        picked = sets.offsets[:-1] + sets.require_chosen("score")
+        return float(np.average(self._log_proba(sets)[picked], weights=sets.weights))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted model to a new folder; read it back by ``pcmcnet.load``."""
+        from pcmcnet.models.artifact import save_artifact
+
+        return save_artifact(self, Path(folder))
+
+    def _read(self, data: Any, *, chosen: bool = False) -> ChoiceData:
+        """Pass choice data on; read a table by the schema of the training table."""
+        schema = self._require_fitted()
+        if isinstance(data, ChoiceData):
+            return data
+        return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
+
+    def _require_fitted(self) -> Schema:
+        if self.schema_ is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
+        return self.schema_
+
+
+def _argmax_by_set(values: Floats, data: ChoiceData) -> NDArray[np.int64]:
+    """Flat index of each set's largest value, the first of equals."""
+    order = np.lexsort((np.arange(len(values)), -values, data.set_of_alternative))
+    return order[data.offsets[:-1]]

@@ -1,0 +1,176 @@
+"""Models trained by the loop: encode the columns, build the network, train it, predict in batches."""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import nn
+
+from pcmcnet.data import ChoiceData, EncodedSets, Encoder
+from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.summary import Summary
+from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
+from pcmcnet.training.checkpoint import CHECKPOINT
+
+log = logging.getLogger("pcmcnet")
+
+
+class NeuralModel(ChoiceModel):
+    """A network over encoded choice sets; a subclass builds it."""
+
+    config: TrainConfig
+    encoder_: Encoder
+    network_: nn.Module
+
+    @abstractmethod
+    def _build(self, encoder: Encoder) -> nn.Module:
+        """Return a freshly initialised network that maps a batch to log-probabilities."""
+
+    def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
+        """Look at a fresh network with some training sets before training; nothing to do by default."""
+
+    def _fit(
+        self,
+        train: ChoiceData,
+        valid: ChoiceData | None,
+        *,
+        seed: int,
+        device: str,
+        progress: bool,
+        run_folder: Path | None,
+        resume: bool,
+    ) -> None:
+        place = resolve_device(device)
+        identity = {
+            "model": self.name,
+            "options": asdict(self.config),
+            "seed": seed,
+            "training table": train.fingerprint(),
+            "validation table": None if valid is None else valid.fingerprint(),
+        }
+
+        def run(part: ChoiceData, held_out: ChoiceData | None, config: TrainConfig, file: str) -> Outcome:
+            checkpoint = None if run_folder is None else _checkpoint(run_folder / file, identity, resume=resume)
+            return self._run(part, held_out, config, seed=seed, device=place, checkpoint=checkpoint, progress=progress)
+
+        outcome = run(train, valid, self.config, CHECKPOINT)
+        self.history = outcome.history
+        if self.config.refit and valid is not None:
+            log.info("training again on both parts for %d epochs", outcome.epochs)
+            again = replace(self.config, epochs=outcome.epochs)
+            run(train.concat(valid), None, again, f"refit-{CHECKPOINT}")
+        self.training_ = {
+            "fingerprint": identity["training table"],
+            "choice_sets": len(train),
+            "alternatives": len(train.rows),
+            "seed": seed,
+            "epochs": outcome.epochs,
+            "refit": self.config.refit and valid is not None,
+        }
+
+    def _run(
+        self,
+        part: ChoiceData,
+        held_out: ChoiceData | None,
+        config: TrainConfig,
+        *,
+        seed: int,
+        device: torch.device,
+        checkpoint: Checkpoint | None,
+        progress: bool,
+    ) -> Outcome:
+        """Learn the encoder and the weights from one training part."""
+        part = part.subset(part.weights > 0)
+        if (part.sizes < 2).all():
+            raise InputError("every choice set has a single alternative: there is nothing to learn.")
+        encoder = Encoder.learn(part)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = self._build(encoder).to(device)
+        data = encoder.encode(part).to(device)
+        self._prepare(network, data)
+        valid = None if held_out is None else encoder.encode(held_out).to(device)
+        outcome = train(network, data, config, valid=valid, seed=seed, checkpoint=checkpoint, progress=progress)
+        self.encoder_, self.network_ = encoder, network
+        return outcome
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained weights."""
+        self._require_fitted()
+        return sum(p.numel() for p in self.network_.parameters())
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        device = next(self.network_.parameters()).device
+        encoded = self.encoder_.encode(data).to(device)
+        out = np.empty(len(data.rows))
+        for sets, batch, log_p in predict(self.network_, encoded, pair_budget=self.config.pair_budget):
+            sizes = data.sizes[sets]
+            ends = np.cumsum(sizes)
+            flat = np.arange(ends[-1]) + np.repeat(data.offsets[sets] - (ends - sizes), sizes)
+            out[flat] = log_p[batch.mask].double().cpu().numpy()
+        return out
+
+    def summary(self) -> Summary:
+        """List the network's parts with their numbers of parameters, and how training went."""
+        self._require_fitted()
+        parts = [(name, tuple(p.shape), p.numel()) for name, p in self.network_.named_parameters()]
+        facts = {
+            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
+            "trained on": f"{self.training_['choice_sets']:,} choice sets, {self.training_['alternatives']:,} alternatives",
+            "epochs": str(self.training_["epochs"]),
+            "parameters": f"{self.num_parameters:,}",
+        }
+        if self.history:
+            facts["last training NLL"] = f"{self.history[-1]['train_loss']:.4f}"
+            losses = [e["valid_loss"] for e in self.history if e["valid_loss"] is not None]
+            if losses:
+                facts["best validation NLL"] = f"{min(losses):.4f}"
+        rows = tuple((name, " x ".join(map(str, shape)), f"{count:,}") for name, shape, count in parts)
+        return Summary(type(self).__name__, facts, ("weights", "shape", "parameters"), rows)
+
+    # -- saved form -------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.network_.state_dict().items()}
+        encoder = json.dumps(self.encoder_.to_dict(), indent=1, ensure_ascii=False)
+        return {"encoder.json": encoder.encode(), "weights.safetensors": save_tensors(weights)}
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        self.encoder_ = Encoder.from_dict(json.loads(files["encoder.json"]))
+        with torch.random.fork_rng(devices=[]):
+            self.network_ = self._build(self.encoder_)
+        try:
+            self.network_.load_state_dict(load_tensors(files["weights.safetensors"]))
+        except (SafetensorError, RuntimeError) as error:
+            raise ArtifactError(f"the saved weights do not fit the saved options: {error}") from error
+
+
+def _checkpoint(path: Path, identity: Mapping[str, Any], *, resume: bool) -> Checkpoint:
+    if path.exists() and not resume:
+        raise InputError(f"{path.parent} holds an unfinished run: resume it, or choose another folder.")
+    return Checkpoint(path, identity, resume=resume)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn a device's name into a device that is there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {name!r} is not to be had here: {str(error).splitlines()[0]}") from error
+    return device

@@ -1,0 +1,145 @@
+"""PCMC-Net (Lhéritier, 2020): choice probabilities as the stationary law of a chain whose rates a network gives.
+
+    representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
+
+The rates depend on features alone, so alternatives never seen before are no matter, and copies of an alternative
+share its probability (uniform expansion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.data import Batch, EncodedSets, Encoder
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.layers import PairwiseRates, Representation, log_probabilities, solve_chain
+from pcmcnet.layers.rates import Activation, Initialisation, RateForm, require_rate
+from pcmcnet.models.neural import NeuralModel, log
+from pcmcnet.training import TrainConfig
+from pcmcnet.training.config import require_number, require_word
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PCMCNetConfig(TrainConfig):
+    """Options of PCMC-Net: the network's, then those of the training loop.
+
+    Parameters
+    ----------
+    hidden
+        Widths of the hidden layers of the transition rate network.
+    activation
+        Of the hidden layers: relu, leaky_relu, sigmoid, tanh, silu or gelu.
+    dropout
+        Of the hidden layers and of the embeddings.
+    rate, epsilon
+        Form of the rates (exp, softplus or relu) and their additive constant.
+    initialisation
+        "safe", which cannot start dead, or "paper".
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Activation = "leaky_relu"
+    dropout: float = 0.1
+    rate: RateForm = "exp"
+    epsilon: float = 0.0
+    initialisation: Initialisation = "safe"
+
+    def __post_init__(self) -> None:
+        super(PCMCNetConfig, self).__post_init__()  # noqa: UP008 - slots make a new class, which super() misses
+        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
+            raise ConfigError(f"hidden must be a list of widths such as (64, 64), got {self.hidden!r}.")
+        for width in self.hidden:
+            require_number("hidden", width, whole=True, low=1)
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        require_number("dropout", self.dropout, low=0, high=1, open_high=True)
+        require_number("epsilon", self.epsilon, low=0)
+        require_word("activation", self.activation, get_args(Activation))
+        require_word("initialisation", self.initialisation, get_args(Initialisation))
+        require_rate(self.rate, self.epsilon)
+
+
+class PCMCNetwork(nn.Module):
+    """Batch -> log-probabilities (B, J)."""
+
+    def __init__(self, encoder: Encoder, config: PCMCNetConfig) -> None:
+        super().__init__()
+        who, what = encoder.individual, encoder.features
+        self.individual = Representation(who.n_numeric, who.cardinalities, dropout=config.dropout)
+        self.alternative = Representation(what.n_numeric, what.cardinalities, dropout=config.dropout)
+        self.rates = PairwiseRates(
+            self.individual.width,
+            self.alternative.width,
+            config.hidden,
+            activation=config.activation,
+            dropout=config.dropout,
+            rate=config.rate,
+            epsilon=config.epsilon,
+            initialisation=config.initialisation,
+        )
+
+    def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Represent individuals (B, D0) and alternatives (B, J, D)."""
+        individual = self.individual(batch.individual_numeric, batch.individual_categorical)
+        return individual, self.alternative(batch.numeric, batch.categorical)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return log-probabilities; padding gets -inf."""
+        rates = self.rates(*self.represent(batch), batch.mask)
+        return log_probabilities(solve_chain(rates, batch.mask), batch.mask)
+
+
+class PCMCNet(NeuralModel):
+    """Pairwise choice Markov chain with rates from a neural network.
+
+    Options are those of :class:`PCMCNetConfig`; an unknown one is refused.
+
+    Examples
+    --------
+    >>> PCMCNet(hidden=(16, 16), epochs=20).config.hidden
+    (16, 16)
+    """
+
+    name = "pcmcnet"
+    config_class = PCMCNetConfig
+    config: PCMCNetConfig
+
+    @classmethod
+    def paper(cls, hidden: Sequence[int] = (16, 16, 16), **options: Any) -> PCMCNet:
+        """Return the model with the paper's own settings for its experiments.
+
+        Rates max(0, f) + 0.5, the published initialisation, Adam at a constant rate of 0.001, one choice set per
+        step, 100 epochs, no dropout. The airline experiment differs by ``hidden=(512, 512), batch_size=16,
+        dropout=0.5, epochs=66``.
+        """
+        settings: dict[str, Any] = {
+            "activation": "leaky_relu",
+            "dropout": 0.0,
+            "rate": "relu",
+            "epsilon": 0.5,
+            "initialisation": "paper",
+            "epochs": 100,
+            "batch_size": 1,
+            "lr": 0.001,
+            "schedule": "constant",
+            "warmup": 0.0,
+            "weight_decay": 0.0,
+            "clip": 0.0,
+        }
+        return cls(hidden=tuple(hidden), **{**settings, **options})
+
+    def _build(self, encoder: Encoder) -> PCMCNetwork:
+        if not encoder.schema.features:
+            raise InputError("PCMC-Net tells alternatives apart by their features: declare at least one in features.")
+        return PCMCNetwork(encoder, self.config)
+
+    @torch.no_grad()
+    def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
+        assert isinstance(network, PCMCNetwork)
+        _, batch = next(iter(data.batches(batch_size=1024, pair_budget=self.config.pair_budget)))
+        if network.rates.revive(*network.represent(batch), batch.mask):
+            log.info("dead start noticed: no rate had a gradient; the output bias was raised")

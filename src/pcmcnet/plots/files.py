@@ -1,0 +1,54 @@
+"""A figure -> a PNG file: whole, or not there at all.
+
+Figures are matplotlib objects of their own: no display, no window system, no state shared with ``pyplot``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
+
+from pcmcnet.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DPI = 200  # sharp in print at the size of a column
+
+
+def png_path(path: str | os.PathLike[str]) -> Path:
+    """Check a destination before any work is done for it."""
+    target = Path(path)
+    if target.suffix.lower() != ".png":
+        raise InputError(f"expected a file name that ends in .png, got {target.name!r}.")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: the folder {target.parent} does not exist. Create it first.")
+    return target
+
+
+def save_png(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) -> Path:
+    """Draw beside the destination and rename into it, so that no half-written file is ever seen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    target = png_path(path)
+    FigureCanvasAgg(figure)  # becomes the figure's canvas
+    with NamedTemporaryFile(
+        dir=target.parent, prefix=f".{target.stem}-", suffix=".png", delete=False
+    ) as file:
+        beside = Path(file.name)
+    try:
+        figure.savefig(beside, format="png", dpi=dpi)
+        beside.chmod(0o666 & ~_umask())  # a temporary file is private; a result is as readable as any other
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)  # nothing to remove once renamed
+    return target
+
+
+def _umask() -> int:
+    """Read the process's mask; the only way is to set it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

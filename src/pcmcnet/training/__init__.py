@@ -1,0 +1,7 @@
+"""One training loop for every network."""
+
+from pcmcnet.training.checkpoint import Checkpoint
+from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.loop import Outcome, predict, train
+
+__all__ = ["Checkpoint", "Outcome", "TrainConfig", "predict", "train"]

@@ -1,0 +1,121 @@
+"""The state of a training run on disk: one safetensors file per run, replaced atomically after each epoch.
+
+Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, the history, the stopping rule's state, the
+identity of the run (options, data, seed) and a hash over all of it. Nothing in it is executed on reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from pcmcnet.data.files import write_bytes
+from pcmcnet.errors import ArtifactError
+from pcmcnet.training.stopping import EarlyStopping
+
+CHECKPOINT = "checkpoint.safetensors"  # its name, or the end of its name, in a run's folder
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass
+class RunState:
+    """Where a training run stands after an epoch."""
+
+    epoch: int = 0
+    finished: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+    stopping: EarlyStopping | None = None
+    module: Tensors = field(default_factory=dict)
+    best: Tensors = field(default_factory=dict)
+    optimiser: dict[int, Tensors] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run's file and identity; ``identity`` is anything JSON that must be equal for a run to go on."""
+
+    path: Path
+    identity: Mapping[str, Any]
+    resume: bool = False
+
+    def write(self, state: RunState) -> None:
+        """Replace the file by the new state."""
+        tensors = {f"module/{k}": v for k, v in state.module.items()}
+        tensors |= {f"best/{k}": v for k, v in state.best.items()}
+        tensors |= {f"optimiser/{i}/{k}": v for i, slot in state.optimiser.items() for k, v in slot.items()}
+        tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+        text = json.dumps(
+            {
+                "identity": self.identity,
+                "epoch": state.epoch,
+                "finished": state.finished,
+                "history": state.history,
+                "stopping": None if state.stopping is None else asdict(state.stopping),
+            }
+        )
+        write_bytes(self.path, save(tensors, {"state": text, "sha256": _digest(tensors, text)}))
+
+    def read(self) -> RunState | None:
+        """Return the state to go on from: None unless resuming and a file is there."""
+        if not self.resume or not self.path.exists():
+            return None
+        tensors, text = self._load()
+        entries = json.loads(text)
+        self._require_same_run(entries["identity"])
+        parts: dict[str, Any] = {"module": {}, "best": {}, "optimiser": {}}
+        for key, tensor in tensors.items():
+            part, _, rest = key.partition("/")
+            if part == "optimiser":
+                index, _, name = rest.partition("/")
+                parts[part].setdefault(int(index), {})[name] = tensor
+            else:
+                parts[part][rest] = tensor
+        return RunState(
+            epoch=entries["epoch"],
+            finished=entries["finished"],
+            history=entries["history"],
+            stopping=None if entries["stopping"] is None else EarlyStopping(**entries["stopping"]),
+            **parts,
+        )
+
+    def _load(self) -> tuple[Tensors, str]:
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+        except (SafetensorError, OSError) as error:
+            raise ArtifactError(
+                f"checkpoint {self.path} is damaged ({error}): delete it and train from the start."
+            ) from error
+        text = metadata.get("state", "")
+        if metadata.get("sha256") != _digest(tensors, text):
+            raise ArtifactError(f"checkpoint {self.path} has been altered: delete it and train from the start.")
+        return tensors, text
+
+    def _require_same_run(self, found: Mapping[str, Any]) -> None:
+        expected = json.loads(json.dumps(self.identity))
+        changed = sorted(k for k in {*found, *expected} if found.get(k) != expected.get(k))
+        if changed:
+            raise ArtifactError(
+                f"checkpoint {self.path} belongs to another run: {', '.join(changed)} differ. "
+                f"Resume with the same table, options and seed, or choose another folder."
+            )
+
+
+def _digest(tensors: Tensors, text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for key in sorted(tensors):
+        tensor = tensors[key]
+        digest.update(f"{key}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,104 @@
+"""Everything that a fit by gradient descent depends on, beside the network itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from pcmcnet.errors import ConfigError, did_you_mean
+
+Schedule = Literal["constant", "cosine"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainConfig:
+    """Options of the training loop.
+
+    Parameters
+    ----------
+    epochs
+        Passes over the training part, at most.
+    batch_size
+        In choice sets, never in rows.
+    lr, schedule, warmup
+        Learning rate of Adam; kept, or brought down to 0 along half a cosine, after a linear rise over the
+        first share ``warmup`` of the epochs.
+    weight_decay
+        Decoupled weight decay.
+    clip
+        Largest norm of a gradient; 0 for no limit.
+    patience, min_delta
+        With a validation part: stop after ``patience`` epochs in a row of which none was better than the best
+        before it by more than ``min_delta``.
+    refit
+        With a validation part: afterwards train again on both parts, for as many epochs as the best took.
+    pair_budget
+        Ordered pairs of alternatives in a batch, at most; bounds the memory.
+    """
+
+    epochs: int = 100
+    batch_size: int = 128
+    lr: float = 0.005
+    schedule: Schedule = "cosine"
+    warmup: float = 0.05
+    weight_decay: float = 0.0
+    clip: float = 1.0
+    patience: int = 5
+    min_delta: float = 0.01
+    refit: bool = False
+    pair_budget: int = 200_000
+
+    def __post_init__(self) -> None:
+        require_number("epochs", self.epochs, whole=True, low=1)
+        require_number("batch_size", self.batch_size, whole=True, low=1)
+        require_number("lr", self.lr, low=0, open_low=True)
+        require_number("warmup", self.warmup, low=0, high=1)
+        require_number("weight_decay", self.weight_decay, low=0)
+        require_number("clip", self.clip, low=0)
+        require_number("patience", self.patience, whole=True, low=1)
+        require_number("min_delta", self.min_delta, low=0)
+        require_number("pair_budget", self.pair_budget, whole=True, low=1)
+        require_word("schedule", self.schedule, get_args(Schedule))
+        if not isinstance(self.refit, bool):
+            raise ConfigError(f"refit must be true or false, got {self.refit!r}.")
+
+    def lr_at(self, progress: float) -> float:
+        """Learning rate when a share ``progress`` of the epochs is done."""
+        if progress < self.warmup:
+            return self.lr * (0.05 + 0.95 * progress / self.warmup)
+        if self.schedule == "constant":
+            return self.lr
+        left = (progress - self.warmup) / (1 - self.warmup) if self.warmup < 1 else 1.0
+        return self.lr * 0.5 * (1 + math.cos(math.pi * left))
+
+
+def require_number(
+    name: str,
+    value: object,
+    *,
+    whole: bool = False,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> None:
+    """Refuse anything but a (whole) number within bounds."""
+    kinds = (int,) if whole else (int, float)
+    fine = isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    if fine:
+        assert isinstance(value, int | float)
+        above = value > low if open_low else value >= low
+        below = value < high if open_high else value <= high
+        fine = above and below
+    if not fine:
+        noun = "a whole number" if whole else "a number"
+        bounds = [f"{'above' if open_low else 'of at least'} {low:g}"] if low > -math.inf else []
+        bounds += [f"{'below' if open_high else 'at most'} {high:g}"] if high < math.inf else []
+        raise ConfigError(f"{name} must be {noun} {' and '.join(bounds)}, got {value!r}.")
+
+
+def require_word(name: str, value: object, words: tuple[str, ...]) -> None:
+    """Refuse a word that is not among those known."""
+    if value not in words:
+        raise ConfigError(f"unknown {name} {value!r}." + did_you_mean(str(value), words))

@@ -1,0 +1,190 @@
+"""One loop for every network: modules, batches and a loss, and no knowledge of models.
+
+A module maps a ``Batch`` to log-probabilities (B, J). Every epoch draws its order of batches and its dropout from
+(seed, epoch) alone, so a run that goes on from a checkpoint is, on a CPU, bit for bit the run that was never
+interrupted. Within an epoch nothing is read back from the device.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.data.batches import Batch, EncodedSets
+from pcmcnet.data.columns import Ints
+from pcmcnet.errors import TrainingError
+from pcmcnet.layers.likelihood import choice_nll
+from pcmcnet.training.checkpoint import Checkpoint, RunState
+from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.progress import watch
+from pcmcnet.training.stopping import EarlyStopping
+
+log = logging.getLogger("pcmcnet")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of the loop leaves, beside the module's weights."""
+
+    history: list[dict[str, Any]]
+    epochs: int  # that lead to the weights kept
+
+
+def train(
+    module: nn.Module,
+    data: EncodedSets,
+    config: TrainConfig,
+    *,
+    valid: EncodedSets | None = None,
+    seed: int = 0,
+    checkpoint: Checkpoint | None = None,
+    progress: bool = False,
+) -> Outcome:
+    """Train a module in place and leave it with the weights to keep.
+
+    Parameters
+    ----------
+    module
+        On the device of ``data``; maps a batch to log-probabilities.
+    data, valid
+        Encoded choice sets; with ``valid``, training stops early and the best weights are restored.
+    config, seed
+        Options, and where all randomness comes from.
+    checkpoint
+        Where the state goes after each epoch, and whether to go on from there.
+    progress
+        Whether to show progress.
+
+    Raises
+    ------
+    TrainingError
+        When the loss stops being finite, or no gradient reaches the weights any more.
+    """
+    optimiser = _optimiser(module, config)
+    state = checkpoint.read() if checkpoint else None
+    if state is None:
+        state = RunState(stopping=EarlyStopping(config.patience, config.min_delta) if valid is not None else None)
+    else:
+        _restore(state, module, optimiser)
+        log.info("resuming after epoch %d", state.epoch)
+    with watch(config.epochs, show=progress) as report:
+        while not state.finished:
+            entry = _epoch(module, optimiser, data, config, seed=seed, epoch=state.epoch + 1)
+            entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
+            _advance(state, entry, module, optimiser, config)
+            if checkpoint:
+                checkpoint.write(state)
+            report(entry)
+    if state.best:
+        module.load_state_dict(state.best)
+    return Outcome(state.history, state.stopping.best_epoch if state.stopping else state.epoch)
+
+
+def _epoch(
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    data: EncodedSets,
+    config: TrainConfig,
+    *,
+    seed: int,
+    epoch: int,
+) -> dict[str, Any]:
+    """Go once through the training part; returns the entry for the history."""
+    began = time.perf_counter()
+    device = data.starts.device
+    limit = config.clip or math.inf
+    rng = np.random.default_rng([seed, epoch])
+    steps = math.ceil(len(data) / config.batch_size)  # a few more where the budget of pairs cuts batches
+    total = torch.zeros(3, dtype=torch.float64, device=device)  # weighted loss, weight, norms of gradients
+    module.train()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(int(rng.integers(2**63)))
+        plan = data.batches(batch_size=config.batch_size, pair_budget=config.pair_budget, rng=rng)
+        for step, (_, batch) in enumerate(plan):
+            lr = config.lr_at(min((epoch - 1 + step / steps) / config.epochs, 1.0))
+            for group in optimiser.param_groups:
+                group["lr"] = lr
+            loss = (batch.weight * choice_nll(module(batch), batch.chosen)).sum()
+            weight = batch.weight.sum()
+            optimiser.zero_grad(set_to_none=True)
+            (loss / weight).backward()  # type: ignore[no-untyped-call]
+            norm = nn.utils.clip_grad_norm_(module.parameters(), limit)
+            optimiser.step()
+            total += torch.stack([loss.detach(), weight, norm]).double()
+    loss_sum, weight_sum, norm_sum = total.tolist()
+    _require_sound(loss_sum, norm_sum, epoch)
+    return {
+        "epoch": epoch,
+        "train_loss": loss_sum / weight_sum,
+        "lr": lr,
+        "gradient_norm": norm_sum / (step + 1),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _require_sound(loss: float, norm: float, epoch: int) -> None:
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise TrainingError(
+            f"epoch {epoch}: the loss is no longer finite (loss {loss}, gradient {norm}). "
+            f"Lower lr, or set clip; the last good state is in the run folder if one was given."
+        )
+    if norm == 0:
+        raise TrainingError(
+            f"epoch {epoch}: no gradient reached the weights, so the model cannot learn. "
+            f"With rate='relu' all rates are dead: lower lr, or use rate='exp'."
+        )
+
+
+def _advance(
+    state: RunState, entry: dict[str, Any], module: nn.Module, optimiser: torch.optim.Optimizer, config: TrainConfig
+) -> None:
+    """Take an epoch into the state of the run."""
+    state.epoch = entry["epoch"]
+    state.history.append(entry)
+    state.module = module.state_dict()
+    state.optimiser = optimiser.state_dict()["state"]
+    if state.stopping is not None and state.stopping.update(state.epoch, entry["valid_loss"]):
+        state.best = {k: v.clone() for k, v in state.module.items()}
+    stopped = state.stopping is not None and state.stopping.stop
+    state.finished = stopped or state.epoch >= config.epochs
+
+
+def _restore(state: RunState, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    module.load_state_dict(state.module)
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": state.optimiser, "param_groups": groups})
+
+
+def _optimiser(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Adam; the decay is decoupled, so without it this is the paper's optimiser."""
+    parameters = list(module.parameters())
+    fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
+    return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+
+
+def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float:
+    """Weighted mean negative log-likelihood of the choices, without dropout."""
+    total = torch.zeros(2, dtype=torch.float64, device=data.starts.device)
+    for _, batch, log_p in predict(module, data, pair_budget=config.pair_budget):
+        nll = batch.weight * choice_nll(log_p, batch.chosen)
+        total += torch.stack([nll.sum(), batch.weight.sum()]).double()
+    loss, weight = total.tolist()
+    return float(loss / weight)
+
+
+@torch.no_grad()
+def predict(
+    module: nn.Module, data: EncodedSets, *, pair_budget: int
+) -> Iterator[tuple[Ints, Batch, Tensor]]:
+    """Go through all sets without gradients; yields positions, batch and log-probabilities (B, J)."""
+    module.eval()
+    for sets, batch in data.batches(batch_size=len(data), pair_budget=pair_budget):
+        yield sets, batch, module(batch)

@@ -1,0 +1,18 @@
+"""What all tests share: how hypothesis searches, and where tests for a GPU can run."""
+
+import hypothesis
+import pytest
+import torch
+
+# A shared machine makes single examples slow at random: time is measured in benchmarks/, not here.
+hypothesis.settings.register_profile("pcmcnet", deadline=None, max_examples=50, print_blob=True)
+hypothesis.settings.load_profile("pcmcnet")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked gpu where there is no CUDA device."""
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

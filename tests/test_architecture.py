@@ -1,0 +1,156 @@
+"""The flow is also the import rule: a stage imports only stages to its left, and importing is light."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "pcmcnet"
+STAGES = [
+    *("errors", "data", "datasets", "layers", "training", "models", "evaluation"),
+    *("tuning", "insight", "plots", "experiments", "serving", "cluster", "cli"),
+]
+EXTRAS = {
+    "optuna",
+    "fastapi",
+    "uvicorn",
+    "pydantic",
+    "plotly",
+    "ray",
+    "pandas",
+    "polars",
+    "skops",
+    "matplotlib",
+}
+
+
+class Import(NamedTuple):
+    """One import: its line, the module named, and the name taken out of it, if any."""
+
+    line: int
+    module: str
+    name: str | None = None
+
+
+def imports(source: str, package: str) -> Iterator[Import]:
+    """Yield every import, wherever in the file it stands; relative ones are resolved against ``package``."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (Import(node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                parents = package.split(".")[: package.count(".") + 2 - level] if level else []
+                base = ".".join([*parents, *([module] if module else [])])
+                yield from (Import(node.lineno, base, alias.name) for alias in names)
+            case ast.Call(
+                func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(value=str(module)), *_],
+            ):
+                yield Import(node.lineno, module)
+
+
+def violations(source: str, file: str) -> list[str]:
+    """Say how a file, named by its path from src such as pcmcnet/data/table.py, breaks the rule."""
+    parts = Path(file).with_suffix("").parts
+    if parts == ("pcmcnet", "__init__"):  # the list of public names may take from anywhere
+        return []
+    stage = "cli" if parts[1] == "__main__" else parts[1]
+    if stage not in STAGES:
+        return [f"{file}: {stage!r} is not a stage; the stages are {', '.join(STAGES)}"]
+    found = []
+    for line, module, name in imports(source, package=".".join(parts[:-1])):
+        root, target = (*module.split("."), None)[:2]
+        full = module if name is None else f"{module}.{name}"
+        if root != "pcmcnet":
+            continue
+        if target is None and name in STAGES:
+            found.append(f"{file}:{line}: takes {name} out of pcmcnet; write pcmcnet.{name}")
+        elif target not in STAGES:
+            found.append(f"{file}:{line}: imports {full}; name the stage, as in pcmcnet.errors")
+        elif STAGES.index(target) > STAGES.index(stage):
+            found.append(f"{file}:{line}: {stage} imports {full}, a stage to its right")
+    return found
+
+
+def test_a_stage_imports_only_stages_to_its_left() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert files
+    found = []
+    for file in files:
+        found += violations(file.read_text("utf-8"), file.relative_to(PACKAGE.parent).as_posix())
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (
+            "from pcmcnet.models.base import Model",
+            "1: data imports pcmcnet.models.base.Model, a stage to its right",
+        ),
+        ("import pcmcnet.cli", "1: data imports pcmcnet.cli, a stage to its right"),
+        (
+            "def f():\n    from pcmcnet.layers import rates",
+            "2: data imports pcmcnet.layers.rates, a stage to",
+        ),
+        ("from ..training import loop", "1: data imports pcmcnet.training.loop, a stage to its right"),
+        (
+            "from importlib import import_module\nimport_module('pcmcnet.plots')",
+            "2: data imports pcmcnet.plots, a",
+        ),
+        (
+            "import importlib as i\ni.import_module('pcmcnet.plots')",
+            "2: data imports pcmcnet.plots, a stage to",
+        ),
+        ("import pcmcnet", "1: imports pcmcnet; name the stage"),
+        ("import pcmcnet as pn", "1: imports pcmcnet; name the stage"),
+        ("from pcmcnet import ChoiceData", "1: imports pcmcnet.ChoiceData; name the stage"),
+        ("from pcmcnet import errors", "1: takes errors out of pcmcnet; write pcmcnet.errors"),
+        ("from .. import errors", "1: takes errors out of pcmcnet; write pcmcnet.errors"),
+    ],
+)
+def test_the_rule_notices(source: str, problem: str) -> None:
+    (found,) = violations(source, "pcmcnet/data/a.py")
+    assert f"pcmcnet/data/a.py:{problem}" in found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from pcmcnet.errors import SchemaError",
+        "from pcmcnet.data.columns import Column",
+        "from .columns import Column",
+        "from . import columns",
+        "import pcmcnet.errors",
+        "import numpy.models",
+    ],
+)
+def test_the_rule_admits(source: str) -> None:
+    assert violations(source, "pcmcnet/data/a.py") == []
+
+
+def test_the_rule_knows_every_folder_and_spares_the_public_list() -> None:
+    (found,) = violations("", "pcmcnet/utils/a.py")
+    assert "'utils' is not a stage" in found
+    assert violations("from pcmcnet.cli import main", "pcmcnet/__init__.py") == []
+    assert violations("from pcmcnet.cli import main", "pcmcnet/__main__.py") == []
+
+
+def test_import_loads_no_extra() -> None:
+    code = f"import sys, pcmcnet; print(*{EXTRAS!r} & sys.modules.keys())"
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == []

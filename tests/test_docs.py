@@ -1,0 +1,51 @@
+"""The documentation's examples are programs: each page's blocks run in order, in an empty folder."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("README.md")])
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SET_UP = re.compile(r"(make|git|pip|python|python3) ")  # how a reader gets the project, not an example
+# What the console script does, so that the tests also run where the package is not installed.
+PCMCNET = f'pcmcnet() {{ "{sys.executable}" -c "from pcmcnet.cli import main; main()" "$@"; }}'
+
+
+def blocks(page: Path) -> list[tuple[str, str, int]]:
+    """Return the language, the code and the line of the page's examples."""
+    text = page.read_text("utf-8")
+    found = [(m[1], m[2], text.count("\n", 0, m.start(2))) for m in BLOCK.finditer(text)]
+    return [block for block in found if not SET_UP.match(block[1])]
+
+
+def run_shell(code: str) -> None:
+    command = ["bash", "-c", f"set -euo pipefail\n{PCMCNET}\n{code}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 0, f"{code}\n{run.stdout}\n{run.stderr}"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": page.stem}
+    for language, code, line in blocks(page):
+        if language == "bash":
+            run_shell(code)
+        else:
+            exec(compile("\n" * line + code, str(page), "exec"), names)
+
+
+def test_the_pages_with_examples_are_found() -> None:
+    with_examples = {p.name for p in PAGES if blocks(p)}
+    assert {"quick-start.md", "table-format.md"} <= with_examples
+
+
+def test_a_failing_command_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="no-such-folder"):
+        run_shell("ls no-such-folder\necho reached")
