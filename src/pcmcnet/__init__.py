@@ -2,7 +2,18 @@
 
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import PcmcNetError
+from pcmcnet.evaluation import Report, evaluate
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import MODELS, PCMCNet, load
 
-__all__ = ["MODELS", "ChoiceData", "PCMCNet", "PcmcNetError", "Schema", "load", "stationary_distribution"]
+__all__ = [
+    "MODELS",
+    "ChoiceData",
+    "PCMCNet",
+    "PcmcNetError",
+    "Report",
+    "Schema",
+    "evaluate",
+    "load",
+    "stationary_distribution",
+]

@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from pcmcnet.errors import InputError
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -27,3 +33,23 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a whole file atomically."""
     with replacing(path) as beside:
         beside.write_bytes(content)
+
+
+def write_table(table: pa.Table, path: str | Path) -> None:
+    """Write a table atomically, in the format that the file's ending names."""
+    target = Path(path)
+    with replacing(require_table_path(target)) as beside:
+        if target.suffix == ".parquet":
+            pyarrow.parquet.write_table(table, beside)
+        elif target.suffix == ".csv":
+            pyarrow.csv.write_csv(table, beside)
+        else:
+            with pa.OSFile(str(beside), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+
+
+def require_table_path(path: Path) -> Path:
+    """Refuse a file whose ending names no format, before any work is done for it."""
+    if path.suffix not in (".parquet", ".csv", ".arrow"):
+        raise InputError(f"{path}: unknown kind of file. Expected a name that ends in .parquet, .csv or .arrow.")
+    return path

@@ -6,6 +6,7 @@ a fitted model, so that a new table is read the way the training table was.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -116,6 +117,11 @@ class Schema:
         if "choice_set" not in entries:
             raise SchemaError("the schema names no choice_set: say which column holds the id of the choice set.")
         return cls(**entries)
+
+    def to_toml(self) -> str:
+        """Return the text of a TOML file that :meth:`from_toml` reads back."""
+        entries = {k: v for k, v in self.to_dict().items() if v is not None}
+        return "".join(f"{k} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in entries.items())
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:

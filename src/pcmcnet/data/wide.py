@@ -23,13 +23,13 @@ def to_long(
     chosen: str | None,
     alternatives: Sequence[str] | Mapping[str, Any],
     features: Mapping[str, Place],
-    individual: Sequence[str],
-    available: Place | None,
-    weight: str | None,
-    choice_set: str | None,
-    categorical: Sequence[str] | None,
-    keep: Sequence[str],
-    missing: Missing,
+    individual: Sequence[str] = (),
+    available: Place | None = None,
+    weight: str | None = None,
+    choice_set: str | None = None,
+    categorical: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
+    missing: Missing = "error",
 ) -> tuple[pa.Table, Schema]:
     """Interleave the groups of columns: row r * K + k of the result is alternative k of row r."""
     codes = _codes(alternatives)

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from pcmcnet.data import Schema, wide
 from pcmcnet.errors import ConfigError, DatasetError, did_you_mean
 
-__all__ = ["TABLES", "PackagedTable", "load", "path"]
+__all__ = ["TABLES", "PackagedTable", "load", "long_form", "path"]
 
 log = logging.getLogger(__name__)
 
@@ -269,6 +270,14 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
             )
         rows = rows.filter(pc.field(column).isin(values))
     return rows
+
+
+def long_form(name: str) -> tuple[pa.Table, Schema]:
+    """Read a table as a long one, whatever its own form, with the schema that makes choice sets of it."""
+    table = _table(name)
+    if table.form == "wide":
+        return wide.to_long(load(name), **table.roles)
+    return load(name), Schema.from_dict(table.roles)
 
 
 def _table(name: str) -> PackagedTable:

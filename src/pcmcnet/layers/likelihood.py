@@ -9,8 +9,9 @@ from torch import Tensor
 
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
-    """Take logs; padding gets -inf without a NaN in the gradient."""
-    return p.where(mask, torch.ones_like(p)).log().masked_fill(~mask, -math.inf)
+    """Take logs; padding and probabilities of 0 get -inf, and gradient 0 where log would give NaN."""
+    possible = mask & (p != 0)  # a NaN stays one
+    return p.where(possible, torch.ones_like(p)).log().masked_fill(~possible, -math.inf)
 
 
 def choice_nll(log_p: Tensor, chosen: Tensor) -> Tensor:  # (B, J), (B,) -> (B,)

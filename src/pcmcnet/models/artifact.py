@@ -35,7 +35,7 @@ MANIFEST = "model.json"
 
 def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     """Write a fitted model; refuses a folder that holds anything but its own finished run."""
-    schema = model._require_fitted()
+    schema = model.schema
     require_free(folder)
     files = {
         "config.json": _json(asdict(model.config)),
@@ -56,8 +56,10 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
 
 
 def require_free(folder: Path) -> None:
-    """Refuse to save where something else is."""
-    if folder.exists() and (not folder.is_dir() or any(not p.name.endswith(CHECKPOINT) for p in folder.iterdir())):
+    """Refuse to save where something else is; a folder with a checkpoint and no model yet is a run's own."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not folder.is_dir() or (folder / MANIFEST).exists() or not any(folder.glob(f"*{CHECKPOINT}")):
         raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
 
 
@@ -104,7 +106,7 @@ def load(folder: str | Path) -> ChoiceModel:
         model.history = json.loads(files["history.json"])
         model.training_ = manifest["training"]
         model._restore(files)
-        model.schema_ = Schema.from_dict(json.loads(files["schema.json"]))
+        model._schema = Schema.from_dict(json.loads(files["schema.json"]))
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, ArtifactError):
             raise
@@ -161,7 +163,7 @@ def _versions() -> dict[str, str]:
 
 def _card(model: ChoiceModel, name: str) -> str:
     """Tell a person what is in the folder."""
-    schema = model._require_fitted()
+    schema = model.schema
     columns = {
         "choice set": schema.choice_set,
         "chosen": schema.chosen,

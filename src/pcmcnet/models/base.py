@@ -31,7 +31,7 @@ class ChoiceModel(ABC):
 
     def __init__(self, **options: Any) -> None:
         self.config: Any = make_config(self.config_class, options)
-        self.schema_: Schema | None = None
+        self._schema: Schema | None = None
         self.training_: dict[str, Any] = {}
         self.history: list[dict[str, Any]] = []
 
@@ -42,7 +42,7 @@ class ChoiceModel(ABC):
             cls.__signature__ = inspect.signature(cls.config_class)  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
-        state = "fitted" if self.schema_ is not None else "not fitted"
+        state = "fitted" if self._schema is not None else "not fitted"
         return f"{type(self).__name__}({state}; {self.config})"
 
     # -- to be implemented ------------------------------------------------------------------------------------
@@ -83,6 +83,13 @@ class ChoiceModel(ABC):
         """Sum up the fitted model; prints as a table."""
 
     # -- common to all ----------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """Roles of the training table's columns; asking for them is asking for a fitted model."""
+        if self._schema is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
+        return self._schema
 
     def fit(
         self,
@@ -126,7 +133,7 @@ class ChoiceModel(ABC):
             raise InputError("resume=True needs the run_folder of the run to go on with.")
         folder = None if run_folder is None else Path(run_folder)
         self._fit(train, valid, seed=seed, device=device, progress=progress, run_folder=folder, resume=resume)
-        self.schema_ = train.schema
+        self._schema = train.schema
         return self
 
     def predict_log_proba(self, data: Any) -> Floats:
@@ -162,15 +169,10 @@ class ChoiceModel(ABC):
 
     def _read(self, data: Any, *, chosen: bool = False) -> ChoiceData:
         """Pass choice data on; read a table by the schema of the training table."""
-        schema = self._require_fitted()
+        schema = self.schema
         if isinstance(data, ChoiceData):
             return data
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
-
-    def _require_fitted(self) -> Schema:
-        if self.schema_ is None:
-            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
-        return self.schema_
 
 
 def _argmax_by_set(values: Floats, data: ChoiceData) -> NDArray[np.int64]:

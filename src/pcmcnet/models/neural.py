@@ -109,7 +109,7 @@ class NeuralModel(ChoiceModel):
     @property
     def num_parameters(self) -> int:
         """Number of trained weights."""
-        self._require_fitted()
+        _ = self.schema
         return sum(p.numel() for p in self.network_.parameters())
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -125,7 +125,7 @@ class NeuralModel(ChoiceModel):
 
     def summary(self) -> Summary:
         """List the network's parts with their numbers of parameters, and how training went."""
-        self._require_fitted()
+        _ = self.schema
         parts = [(name, tuple(p.shape), p.numel()) for name, p in self.network_.named_parameters()]
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),

@@ -181,8 +181,7 @@ def draw_preference_maps(
         raise InputError("expected at least one preference map to draw, got none.")
     columns = min(len(maps), _COLUMNS)
     rows = -(-len(maps) // columns)
-    # "compressed" takes out the space that square panels leave: the colour bar gets as high as they are.
-    figure = Figure(figsize=(1.2 + 3.0 * columns, 1.1 + 3.1 * rows), layout="compressed")
+    figure = Figure(figsize=(1.2 + 3.0 * columns, 0.5 + 3.4 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     names = {f"$c_{name[0].upper()}$": name for name in contexts}
     reach = max(0.05, *(float(np.abs(m.preference - 0.5).max()) for m in maps.values()))
@@ -194,7 +193,7 @@ def draw_preference_maps(
         _label(axes, features, bottom=k + columns >= len(maps), left=k % columns == 0)
     for axes in panels[len(maps) :]:
         axes.set_axis_off()
-    bar = figure.colorbar(image, ax=panels, aspect=25, pad=0.02)
+    bar = figure.colorbar(image, cax=panels[columns - 1].inset_axes((1.06, 0, 0.05, 1)))  # as high as a panel
     bar.set_label("preference for $a$ over $b$", fontsize=11)
     bar.ax.tick_params(labelsize=10)
     figure.supxlabel("     ".join(f"{label} {name}" for label, name in names.items()), fontsize=11)

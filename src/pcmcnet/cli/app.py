@@ -1,0 +1,34 @@
+"""The program and its commands, one module each."""
+
+from __future__ import annotations
+
+import typer
+
+from pcmcnet.cli.datasets import datasets
+from pcmcnet.cli.evaluate import evaluate
+from pcmcnet.cli.fit import fit
+from pcmcnet.cli.predict import predict
+from pcmcnet.cli.simulate import simulate
+
+app = typer.Typer(
+    name="pcmcnet",
+    help="Context-aware discrete choice: fit a table of choice sets, predict, evaluate.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (fit, predict, evaluate, simulate, datasets):
+    app.command()(command)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
+) -> None:
+    """Context-aware discrete choice: fit a table of choice sets, predict, evaluate."""
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"pcmcnet {installed('pcmcnet')}")
+        raise typer.Exit

@@ -1,0 +1,53 @@
+"""``pcmcnet evaluate``: how good a saved model's probabilities are on a table with choices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pyarrow as pa
+import typer
+from numpy.typing import NDArray
+
+from pcmcnet.cli.output import Json, show
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, choices included.")],
+    top: Annotated[str, typer.Option(help="Report the accuracy within the first N, for these N.")] = "1,5",
+    truth: Annotated[str | None, typer.Option(help="Column with known probabilities: adds the KL divergence.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    json_: Json = False,
+) -> None:
+    """Print NLL, accuracy and Brier score of MODEL on TABLE, with bootstrap intervals.
+
+    Example: `pcmcnet evaluate model test-trips.csv --top 1,3`
+    """
+    from pcmcnet.data import ChoiceData
+    from pcmcnet.data.table import read_table
+    from pcmcnet.errors import ConfigError
+    from pcmcnet.evaluation import evaluate as assess
+    from pcmcnet.models import load
+
+    try:
+        sizes = tuple(int(n) for n in top.split(","))
+    except ValueError:
+        raise ConfigError(f"--top: expected whole numbers such as 1,5, got {top!r}.") from None
+    estimator = load(model)
+    rows = read_table(table)
+    known = None if truth is None else _numbers(rows, truth)
+    report = assess(estimator, ChoiceData.from_schema(rows, estimator.schema), sizes, seed, truth=known)
+    show(str(report), report.to_dict(), as_json=json_)
+
+
+def _numbers(rows: pa.Table, column: str) -> NDArray[np.float64]:
+    """Read a column of numbers, one per row."""
+    from pcmcnet.data.table import read_table
+    from pcmcnet.errors import SchemaError
+
+    try:
+        return np.asarray(read_table(rows, [column])[column].cast(pa.float64()).to_numpy())
+    except pa.ArrowException as error:
+        raise SchemaError(f"column {column!r}: expected numbers, found {rows[column].type}.") from error

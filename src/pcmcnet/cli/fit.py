@@ -1,0 +1,84 @@
+"""``pcmcnet fit``: a table to a saved model."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pcmcnet.cli import roles
+from pcmcnet.cli.output import Json, show
+
+
+def fit(
+    table: Annotated[Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model.")],
+    schema: roles.SchemaFile = None,
+    choice_set: roles.ChoiceSet = None,
+    chosen: roles.Chosen = None,
+    alternative: roles.Alternative = None,
+    individual: roles.Individual = None,
+    features: roles.Features = None,
+    categorical: roles.Categorical = None,
+    available: roles.Available = None,
+    weight: roles.Weight = None,
+    conflict: roles.Conflict = None,
+    missing: roles.Missing = None,
+    model: Annotated[str, typer.Option(help="Kind of model.")] = "pcmcnet",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Option of the model, as name=value; repeatable.")] = None,
+    valid: Annotated[float, typer.Option(help="Share of the sets held out to stop early; 0 for none.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted fit in the same folder.")] = False,
+    json_: Json = False,
+) -> None:
+    """Fit a model to TABLE and save it.
+
+    The state is kept in the output folder after each epoch: after an interruption the same command with
+    `--resume` goes on and ends in the same model.
+
+    Examples:
+
+    `pcmcnet fit trips.csv --choice-set trip --chosen took --features time,cost -o model`
+
+    `pcmcnet fit trips.parquet --schema roles.toml --valid 0.1 --set hidden=128,128 --set epochs=50 -o model`
+    """
+    from pcmcnet.data import ChoiceData
+    from pcmcnet.errors import SchemaError
+    from pcmcnet.models import model_class
+    from pcmcnet.models.artifact import require_free
+    from pcmcnet.models.options import parse_option
+
+    began = time.perf_counter()
+    kind = model_class(model)
+    estimator = kind(**dict(parse_option(kind.config_class, word) for word in set_ or []))
+    found = roles.read_schema(
+        schema,
+        choice_set=choice_set,
+        chosen=chosen,
+        alternative=alternative,
+        individual=individual,
+        features=features,
+        categorical=categorical,
+        available=available,
+        weight=weight,
+        conflict=conflict,
+        missing=missing,
+    )
+    if found.chosen is None:
+        raise SchemaError("fitting needs the choices: --chosen COLUMN.")
+    require_free(output)
+    data = ChoiceData.from_schema(table, found)
+    train, held_out = data.split((1 - valid, valid), seed=seed) if valid else (data, None)
+    typer.echo(f"read {data!r}", err=True)
+    try:
+        estimator.fit(train, held_out, seed=seed, device=device, run_folder=output, resume=resume)
+    except KeyboardInterrupt:
+        typer.echo(f"\ninterrupted; to go on, give the same command with --resume (state in {output}).", err=True)
+        raise typer.Exit(130) from None
+    estimator.save(output)
+    result = {"model": str(output), "choice_sets": len(train), "seconds": time.perf_counter() - began}
+    result |= {k: estimator.history[-1][k] for k in ("epoch", "train_loss", "valid_loss") if estimator.history}
+    show(f"{estimator.summary()}\n\nsaved to {output} after {result['seconds']:.1f} s", result, as_json=json_)

@@ -1,0 +1,15 @@
+"""How commands print results: for people, or as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def show(text: str, result: dict[str, Any], *, as_json: bool) -> None:
+    """Print one of the two forms of a result to standard output."""
+    typer.echo(json.dumps(result, indent=1) if as_json else text)

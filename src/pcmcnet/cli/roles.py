@@ -1,0 +1,48 @@
+"""The options that say what each column is, shared by the commands that read a training table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pcmcnet.data import Schema
+from pcmcnet.errors import SchemaError
+
+_PANEL = "Columns"
+
+SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file with the roles below.", rich_help_panel=_PANEL)]
+ChoiceSet = Annotated[str | None, typer.Option(help="Column with the id of the choice set.", rich_help_panel=_PANEL)]
+Chosen = Annotated[str | None, typer.Option(help="Column 0/1: which alternative was chosen.", rich_help_panel=_PANEL)]
+Alternative = Annotated[str | None, typer.Option(help="Column with the alternative's label.", rich_help_panel=_PANEL)]
+Individual = Annotated[
+    str | None, typer.Option(help="Columns constant within a set, separated by commas.", rich_help_panel=_PANEL)
+]
+Features = Annotated[
+    str | None, typer.Option(help="Columns of the alternative, separated by commas.", rich_help_panel=_PANEL)
+]
+Categorical = Annotated[
+    str | None, typer.Option(help="Which of those are categorical; by type if not given.", rich_help_panel=_PANEL)
+]
+Available = Annotated[str | None, typer.Option(help="Column 0/1: rows with 0 are left out.", rich_help_panel=_PANEL)]
+Weight = Annotated[str | None, typer.Option(help="Column with the weight of the set.", rich_help_panel=_PANEL)]
+Conflict = Annotated[
+    str | None, typer.Option(help="error, or first: individual columns that vary in a set.", rich_help_panel=_PANEL)
+]
+Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing values.", rich_help_panel=_PANEL)]
+
+_LISTS = ("individual", "features", "categorical")
+
+
+def read_schema(file: Path | None, **roles: str | None) -> Schema:
+    """Take the roles from a TOML file, if there is one, and from the options, which prevail."""
+    entries: dict[str, Any] = {} if file is None else Schema.from_toml(file).to_dict()
+    entries |= {role: _split(text) if role in _LISTS else text for role, text in roles.items() if text is not None}
+    if "choice_set" not in entries:
+        raise SchemaError("say which column holds the id of the choice set: --choice-set COLUMN, or --schema FILE.")
+    return Schema.from_dict(entries)
+
+
+def _split(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
