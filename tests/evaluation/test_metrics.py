@@ -20,9 +20,7 @@ def log(p: list[float]) -> NDArray[np.float64]:
 @st.composite
 def choice_sets(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Flat log-probabilities with many ties and some zeros, offsets and choices."""
-    sets = draw(
-        st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5).filter(any), min_size=1, max_size=6)
-    )
+    sets = draw(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5).filter(any), min_size=1, max_size=6))
     chosen = [draw(st.integers(0, len(s) - 1)) for s in sets]
     p = [v / sum(s) for s in sets for v in s]
     return log(p), np.cumsum([0, *map(len, sets)]), np.array(chosen)
@@ -72,7 +70,7 @@ def test_kl_keeps_probabilities_that_underflow() -> None:
     [(1, [0.0, 1.0, 1 / 4, 0.0]), (2, [1 / 2, 1.0, 1 / 2, 0.0]), (3, [1.0, 1.0, 3 / 4, 1.0])],
 )
 def test_top_shares_ties_by_their_places(n: int, expected: list[float]) -> None:
-    """Of each set, the place of the chosen one: 2nd or 3rd (a = 1, t = 2); 1st; any of 1st to 4th; last of 3."""
+    """The place of each choice: 2nd or 3rd (a = 1, t = 2); 1st; any of 1st to 4th; last of 3."""
     log_p = log([0.5, 0.25, 0.25, *[0.6, 0.4], *[0.25] * 4, *[0.5, 0.4, 0.1]])
     found = top(log_p, np.array([0, 3, 5, 9, 12]), np.array([2, 0, 1, 2]), n)
     np.testing.assert_allclose(found, expected, rtol=1e-15, atol=0)
@@ -101,7 +99,7 @@ def test_top_is_the_mean_over_all_orders_of_the_tied(
     expected = []
     for scores, c in zip(split(log_p, offsets), chosen, strict=True):
         orders = itertools.permutations(range(len(scores)))  # the rank of each alternative among its equals
-        ranked = [sorted(range(len(scores)), key=lambda i: (-scores[i], order[i])) for order in orders]  # noqa: B023
+        ranked = [sorted(range(len(scores)), key=lambda i: (-scores[i], order[i])) for order in orders]
         expected.append(np.mean([ranking.index(c) < n for ranking in ranked]))
     np.testing.assert_allclose(top(log_p, offsets, chosen, n), expected, rtol=1e-12)
 
@@ -116,22 +114,20 @@ def test_metrics_agree_with_a_loop_over_sets(
         p, y = np.exp(scores), np.eye(len(scores))[chosen[k]]
         np.testing.assert_allclose(true, 1 / len(scores), rtol=1e-12)
         assert nll(log_p, offsets, chosen)[k] == -scores[chosen[k]]
-        np.testing.assert_allclose(
-            brier(log_p, offsets, chosen)[k], ((p - y) ** 2).sum(), rtol=1e-12, atol=1e-15
-        )
+        np.testing.assert_allclose(brier(log_p, offsets, chosen)[k], ((p - y) ** 2).sum(), rtol=1e-12, atol=1e-15)
         with np.errstate(divide="ignore"):
             terms = [t * np.log(t / q) for t, q in zip(true, p, strict=True)]
         np.testing.assert_allclose(kl(uniform, log_p, offsets)[k], sum(terms), rtol=1e-12, atol=1e-15)
 
 
 def test_places_are_uniform_over_the_tied_and_follow_the_seed() -> None:
-    """One better, three tied: places 1, 2, 3, each in a third of 30,000 sets; 5 standard errors are 0.0136."""
+    """One better, three tied: places 1, 2 and 3, each in a third of 30,000 sets."""
     sets = 30_000
     log_p, offsets = np.tile(log([0.4, 0.2, 0.2, 0.2]), sets), np.arange(0, 4 * sets + 1, 4)
     found = places(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
     shares = np.bincount(found, minlength=4) / sets
     assert shares[0] == 0
-    np.testing.assert_allclose(shares[1:], 1 / 3, rtol=0, atol=0.0136)
+    np.testing.assert_allclose(shares[1:], 1 / 3, rtol=0, atol=0.0136)  # five standard errors
     again = places(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
     np.testing.assert_array_equal(found, again)
     assert (found != places(log_p, offsets, np.full(sets, 2), np.random.default_rng(1))).any()

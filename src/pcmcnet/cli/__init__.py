@@ -8,16 +8,31 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any, NoReturn
 
 
 def main() -> None:
     """Run the program; this is what the ``pcmcnet`` command calls."""
+    import typer
+
     from pcmcnet.cli.app import app
     from pcmcnet.errors import InputError, PcmcNetError
 
+    usage_error: Any = typer.BadParameter.__mro__[1]  # click's, which typer carries along under a private name
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     try:
-        app()
+        status = app(sys.argv[1:] or ["--help"], prog_name="pcmcnet", standalone_mode=False)
     except PcmcNetError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        _fail(str(error), 2 if isinstance(error, InputError) else 1)
+    except usage_error as error:
+        command = error.ctx.command_path if error.ctx else "pcmcnet"
+        _fail(f"{error.format_message().rstrip('.')}: see {command} --help.", 2)
+    except OSError as error:  # a disk that is full, a file that may not be written
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", 1)
+    sys.exit(status or 0)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    """End with one line, whatever a library put into its message."""
+    print(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # noqa: T201
+    sys.exit(status)

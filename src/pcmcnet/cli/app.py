@@ -13,7 +13,6 @@ from pcmcnet.cli.simulate import simulate
 app = typer.Typer(
     name="pcmcnet",
     help="Context-aware discrete choice: fit a table of choice sets, predict, evaluate.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -28,7 +27,7 @@ def options(
 ) -> None:
     """Context-aware discrete choice: fit a table of choice sets, predict, evaluate."""
     if version:
-        from importlib.metadata import version as installed
+        from pcmcnet.models.artifact import package_version
 
-        typer.echo(f"pcmcnet {installed('pcmcnet')}")
+        typer.echo(f"pcmcnet {package_version('pcmcnet')}")
         raise typer.Exit

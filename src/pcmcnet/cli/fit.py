@@ -29,7 +29,7 @@ def fit(
     model: Annotated[str, typer.Option(help="Kind of model.")] = "pcmcnet",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Option of the model, as name=value; repeatable.")] = None,
     valid: Annotated[float, typer.Option(help="Share of the sets held out to stop early; 0 for none.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted fit in the same folder.")] = False,
     json_: Json = False,

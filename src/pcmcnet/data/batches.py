@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.data.columns import Ints
+from pcmcnet.errors import ConfigError
 
 _SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large for little padding, small for chance
 
@@ -86,6 +87,10 @@ def plan_batches(
     Without ``rng`` the sets are sorted by size over the whole table. With it, the sets are shuffled, sorted
     within stretches of some batches only, and the batches shuffled again, so that every epoch differs.
     """
+    if batch_size < 1 or pair_budget < 1:
+        raise ConfigError(
+            f"batch_size and pair_budget must be at least 1, got batch_size={batch_size} and pair_budget={pair_budget}."
+        )
     order = np.arange(len(sizes)) if rng is None else rng.permutation(len(sizes))
     stretch = len(sizes) if rng is None else batch_size * _SORTED_TOGETHER
     plan: list[Ints] = []

@@ -8,7 +8,6 @@ order of the table.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,9 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data import long, wide
-from pcmcnet.data.columns import Categorical, Column, Columns, Ints, concat, concat_column, raw, take
+from pcmcnet.data.columns import Categorical, Columns, Ints, raw
+from pcmcnet.data.fingerprint import fingerprint
+from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Conflict, Missing, Schema
-from pcmcnet.data.splits import fold_parts, split_parts
+from pcmcnet.data.splits import fold_parts, generator, number_groups, split_parts
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 
 
@@ -63,8 +64,6 @@ class ChoiceData:
     hidden_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     hidden_sets: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
-    # -- reading ----------------------------------------------------------------------------------------------
-
     @classmethod
     def from_long(
         cls,
@@ -89,8 +88,10 @@ class ChoiceData:
         table
             A path (.csv, .csv.gz, .parquet, .arrow, a folder of parquet), a mapping of arrays, or any data
             frame that narwhals knows (pandas, polars, pyarrow, ...).
-        choice_set, chosen, alternative, individual, features, categorical, available, weight, keep, conflict, missing
+        choice_set, chosen, alternative, individual, features, categorical
             The roles of the columns: see :class:`Schema`.
+        available, weight, keep, conflict, missing
+            Likewise.
 
         Returns
         -------
@@ -103,10 +104,12 @@ class ChoiceData:
 
         Examples
         --------
-        >>> data = ChoiceData.from_long(
-        ...     {"trip": [1, 1, 2, 2, 2], "mode": ["car", "bus", "car", "bus", "bike"], "took": [1, 0, 0, 0, 1]},
-        ...     choice_set="trip", chosen="took", alternative="mode",
-        ... )
+        >>> table = {
+        ...     "trip": [1, 1, 2, 2, 2],
+        ...     "mode": ["car", "bus", "car", "bus", "bike"],
+        ...     "took": [1, 0, 0, 0, 1],
+        ... }
+        >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode")
         >>> len(data), data.sizes.tolist(), data.chosen.tolist()
         (2, [2, 3], [0, 2])
         """
@@ -173,7 +176,9 @@ class ChoiceData:
         --------
         >>> data = ChoiceData.from_wide(
         ...     {"choice": [2, 1], "car_time": [10, 12], "bus_time": [20, 9]},
-        ...     chosen="choice", alternatives={"car": 1, "bus": 2}, features={"time": "{alternative}_time"},
+        ...     chosen="choice",
+        ...     alternatives={"car": 1, "bus": 2},
+        ...     features={"time": "{alternative}_time"},
         ... )
         >>> data.chosen.tolist(), data.features["time"].values.tolist()
         ([1, 0], [10.0, 20.0, 12.0, 9.0])
@@ -192,8 +197,6 @@ class ChoiceData:
             missing=missing,
         )
         return cls.from_schema(table_, schema)
-
-    # -- shape ------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -228,10 +231,15 @@ class ChoiceData:
             raise InputError(f"{purpose} needs the choices: read the table with chosen=<column>.")
         return self.chosen
 
-    def to_rows(self, values: NDArray[Any], fill: float = 0.0) -> NDArray[Any]:
-        """Put values of the N alternatives in the order of the table's rows; unavailable rows get ``fill``."""
-        out = np.full(self.n_rows, fill, dtype=values.dtype)
-        out[self.rows] = values
+    def to_rows(self, values: ArrayLike, fill: float = 0.0) -> NDArray[Any]:
+        """Put values of the N alternatives in the order of the table; unavailable rows get ``fill``."""
+        flat = np.asarray(values)
+        if flat.shape != (len(self.rows),):
+            raise InputError(
+                f"expected one value for each of the {len(self.rows)} alternatives, got shape {flat.shape}."
+            )
+        out = np.full(self.n_rows, fill, dtype=flat.dtype)
+        out[self.rows] = flat
         return out
 
     def from_rows(self, values: ArrayLike) -> NDArray[np.float64]:
@@ -241,75 +249,16 @@ class ChoiceData:
             raise InputError(f"expected one value for each of the {self.n_rows} table rows, got shape {flat.shape}.")
         return flat[self.rows]
 
-    # -- parts ------------------------------------------------------------------------------------------------
-
     def subset(self, index: ArrayLike) -> ChoiceData:
         """Take some sets, by position or by a mask, in the order given.
 
         The result behaves as the table that holds only the rows of those sets, in their order.
         """
-        sets = self._positions(np.asarray(index))
-        sizes = self.sizes[sets]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        flat = np.arange(offsets[-1]) + np.repeat(self.offsets[sets] - offsets[:-1], sizes)
-        new_set = np.full(len(self), -1)
-        new_set[sets] = np.arange(len(sets))
-        hidden = np.flatnonzero(new_set[self.hidden_sets] >= 0)
-        places = _ranks(np.concatenate([self.rows[flat], self.hidden_rows[hidden]]))
-        return replace(
-            self,
-            offsets=offsets,
-            set_ids=self.set_ids[sets],
-            chosen=None if self.chosen is None else self.chosen[sets],
-            weights=self.weights[sets],
-            features=take(self.features, flat),
-            labels=None if self.labels is None else self.labels.take(flat),
-            individual=take(self.individual, sets),
-            keep=take(self.keep, sets),
-            rows=places[: len(flat)],
-            hidden_rows=places[len(flat) :],
-            hidden_sets=new_set[self.hidden_sets[hidden]],
-        )
-
-    def _positions(self, index: NDArray[Any]) -> Ints:
-        if index.dtype == np.bool_:
-            if index.shape != (len(self),):
-                raise InputError(f"expected a mask of {len(self)} choice sets, got shape {index.shape}.")
-            return np.flatnonzero(index)
-        sets = index.astype(np.int64, casting="unsafe") if index.size else np.empty(0, np.int64)
-        if sets.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
-            raise InputError("expected a list of positions or a mask of choice sets.")
-        if sets.size and (sets.min() < -len(self) or sets.max() >= len(self)):
-            raise InputError(f"positions must be below {len(self)}, the number of choice sets.")
-        sets = np.where(sets < 0, sets + len(self), sets)
-        if len(np.unique(sets)) != len(sets):
-            raise InputError("a choice set may be taken once only: the positions repeat.")
-        return sets
+        return replace(self, **take_sets(self, positions(np.asarray(index), len(self))))
 
     def concat(self, other: ChoiceData) -> ChoiceData:
         """Append the sets of another table with the same schema; its rows follow those of this one."""
-        if self.schema != other.schema:
-            raise SchemaError("only choice data with equal schemas can be joined.")
-        chosen = None
-        if self.chosen is not None and other.chosen is not None:
-            chosen = np.concatenate([self.chosen, other.chosen])
-        labels = None
-        if self.labels is not None and other.labels is not None:
-            labels = concat_column(self.labels, other.labels)
-        return replace(
-            self,
-            offsets=np.concatenate([self.offsets, self.offsets[-1] + other.offsets[1:]]),
-            set_ids=np.concatenate([self.set_ids, other.set_ids]),
-            chosen=chosen,
-            weights=np.concatenate([self.weights, other.weights]),
-            features=concat(self.features, other.features),
-            labels=labels,
-            individual=concat(self.individual, other.individual),
-            keep=concat(self.keep, other.keep),
-            rows=np.concatenate([self.rows, self.n_rows + other.rows]),
-            hidden_rows=np.concatenate([self.hidden_rows, self.n_rows + other.hidden_rows]),
-            hidden_sets=np.concatenate([self.hidden_sets, len(self) + other.hidden_sets]),
-        )
+        return replace(self, **join(self, other))
 
     def split(
         self, parts: Sequence[float] = (0.8, 0.1, 0.1), *, seed: int = 0, by: str | ArrayLike | None = None
@@ -318,13 +267,13 @@ class ChoiceData:
 
         ``by`` is the name of an individual or kept column, or one value per set.
         """
-        return tuple(self.subset(i) for i in split_parts(self._groups(by), parts, np.random.default_rng(seed)))
+        return tuple(self.subset(part) for part in split_parts(self._groups(by), parts, generator(seed)))
 
     def folds(
         self, k: int = 5, *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> list[tuple[ChoiceData, ChoiceData]]:
         """Cut into k (rest, fold) pairs, by choice set or keeping the groups of ``by`` together."""
-        parts = fold_parts(self._groups(by), k, np.random.default_rng(seed))
+        parts = fold_parts(self._groups(by), k, generator(seed))
         everything = np.arange(len(self))
         return [(self.subset(np.setdiff1d(everything, part)), self.subset(part)) for part in parts]
 
@@ -336,43 +285,15 @@ class ChoiceData:
             columns = {**self.individual, **self.keep}
             if by not in columns:
                 raise SchemaError(
-                    f"by={by!r} is neither an individual nor a kept column: read the table with keep=[{by!r}]."
-                    + (did_you_mean(by, columns) if columns else "")
+                    f"by={by!r} is neither an individual nor a kept column: "
+                    f"read the table with keep=[{by!r}]." + did_you_mean(by, columns)
                 )
-            values: NDArray[Any] = raw(columns[by])
-        else:
-            values = np.asarray(by)
-            if values.shape != (len(self),):
-                raise InputError(f"by: expected one value per choice set ({len(self)}), got shape {values.shape}.")
-        return np.unique(values, return_inverse=True)[1].astype(np.int64)
-
-    # -- identity ---------------------------------------------------------------------------------------------
+            return number_groups(raw(columns[by]))
+        values = np.asarray(by)
+        if values.shape != (len(self),):
+            raise InputError(f"by: expected one value per choice set ({len(self)}), got shape {values.shape}.")
+        return number_groups(values)
 
     def fingerprint(self) -> str:
-        """Return a SHA-256 of schema and contents: equal for equal tables, whatever file they came from."""
-        digest = hashlib.sha256(repr(sorted(self.schema.to_dict().items())).encode())
-        arrays: dict[str, NDArray[Any] | None] = {
-            "offsets": self.offsets,
-            "chosen": self.chosen,
-            "weights": self.weights,
-        }
-        columns: dict[str, Column] = {f"features/{n}": c for n, c in self.features.items()}
-        columns |= {f"individual/{n}": c for n, c in self.individual.items()}
-        if self.labels is not None:
-            columns["labels"] = self.labels
-        for name, column in columns.items():
-            arrays[name] = raw(column)
-            if isinstance(column, Categorical):
-                digest.update("\0".join(column.categories).encode())
-        for name, array in arrays.items():
-            digest.update(f"{name}:{None if array is None else array.dtype}".encode())
-            if array is not None:
-                digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
-
-
-def _ranks(places: Ints) -> Ints:
-    """Number distinct places from 0 in their own order."""
-    ranks = np.empty(len(places), np.int64)
-    ranks[np.argsort(places)] = np.arange(len(places))
-    return ranks
+        """Return a SHA-256 of what models see: equal for equal tables, whatever file they came from."""
+        return fingerprint(self)

@@ -24,6 +24,7 @@ class Numeric:
         return len(self.values)
 
     def take(self, index: Ints) -> Numeric:
+        """Take some rows."""
         return Numeric(self.values[index])
 
     def plain(self) -> NDArray[Any]:
@@ -43,6 +44,7 @@ class Categorical:
         return len(self.codes)
 
     def take(self, index: Ints) -> Categorical:
+        """Take some rows; all categories stay."""
         return Categorical(self.codes[index], self.categories)
 
     def plain(self) -> NDArray[Any]:

@@ -61,6 +61,7 @@ class SideEncoder:
 
     @classmethod
     def learn(cls, columns: Columns) -> SideEncoder:
+        """Learn the codes of the columns, in their order."""
         numeric = [_learn_numeric(n, c) for n, c in columns.items() if isinstance(c, Numeric)]
         categorical = [_learn_categories(n, c) for n, c in columns.items() if isinstance(c, Categorical)]
         return cls(tuple(numeric), tuple(categorical))
@@ -78,7 +79,9 @@ class SideEncoder:
                     f"trained: fill them in, or train on a table with such gaps and missing='indicator'."
                 )
             if code.scale > 0:
-                out[:, k] = np.where(gaps, 0.0, (values - code.mean) / code.scale)
+                scaled = np.where(gaps, 0.0, (values - code.mean) / code.scale)
+                _require_float32(scaled, code.name)
+                out[:, k] = scaled
             if code.indicator:
                 out[:, extra] = gaps
                 extra += 1
@@ -133,9 +136,7 @@ class Encoder:
     def from_dict(cls, entries: dict[str, Any]) -> Encoder:
         """Build from what :meth:`to_dict` returned."""
         try:
-            return cls(
-                Schema.from_dict(entries["schema"]), _side(entries["features"]), _side(entries["individual"])
-            )
+            return cls(Schema.from_dict(entries["schema"]), _side(entries["features"]), _side(entries["individual"]))
         except (KeyError, TypeError) as error:
             raise ArtifactError(f"the saved encoder is incomplete ({error!r}): save the model again.") from error
 
@@ -160,6 +161,16 @@ def _learn_numeric(name: str, column: Numeric) -> NumericCode:
 def _learn_categories(name: str, column: Categorical) -> CategoryCode:
     present = np.unique(column.codes)  # the table may name categories that only other parts use
     return CategoryCode(name, tuple(sorted(column.categories[k] for k in present)))
+
+
+def _require_float32(scaled: NDArray[np.float64], name: str) -> None:
+    """Refuse what would become infinite."""
+    far = np.flatnonzero(np.abs(scaled) > np.finfo(np.float32).max)
+    if far.size:
+        raise SchemaError(
+            f"column {name!r}: {far.size} values lie more than 3.4e38 training standard deviations from the "
+            f"training mean. Correct them, or train on a table with values of this size."
+        )
 
 
 def _find(columns: Columns, name: str, kind: Kind) -> Any:

@@ -1,125 +1,176 @@
 """Long table + schema -> the parts of a ``ChoiceData``, every check on the way.
 
 The order of checks is the order in which a person would want to hear of trouble: columns, sets,
-availability, choices, labels, individuals, features.
+availability, choices, labels, weights, individuals, features. A column is freed once it is converted.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Categorical, Column, Ints, Numeric, raw
+from pcmcnet.data.columns import Categorical, Column, Ints
+from pcmcnet.data.distinct import by_first_row, distinct
+from pcmcnet.data.reader import Reader
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.table import Reader, dictionary, read_table
+from pcmcnet.data.table import read_table
 from pcmcnet.errors import SchemaError
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """The choice sets: their ids, and where each begins among the available alternatives."""
+
+    ids: NDArray[Any]
+    offsets: Ints
+    begin: NDArray[np.bool_]  # whether an alternative is the first of its set
+
+    @classmethod
+    def of_sizes(cls, ids: NDArray[Any], sizes: Ints) -> Sets:
+        """Lay the sets one after the other."""
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        begin = np.zeros(offsets[-1] + 1, np.bool_)  # the last entry is for empty sets at the end
+        begin[offsets[:-1]] = True
+        return cls(ids, offsets, begin[:-1])
+
+    @property
+    def starts(self) -> Ints:
+        """First alternative of each set."""
+        return self.offsets[:-1]
+
+    def of(self, alternatives: Ints) -> Ints:
+        """Sets that alternatives belong to."""
+        return np.searchsorted(self.offsets, alternatives, side="right") - 1
+
+    def first(self, sets: Ints) -> str:
+        """Name the first few."""
+        return ", ".join(str(self.ids[s]) for s in sets[:5])
+
+    def fail(self, sets: Ints, problem: str, remedy: str) -> SchemaError:
+        """Build the error for some sets."""
+        noun = "choice set" if len(sets) == 1 else "choice sets"
+        more = f", ... ({len(sets)} in all)" if len(sets) > 5 else ""
+        return SchemaError(f"{noun} {self.first(sets)}{more}: {problem}. {remedy}")
 
 
 def read(table: Any, schema: Schema) -> dict[str, Any]:
     """Read and check a long table; returns the fields of ``ChoiceData``."""
-    arrow = read_table(table, schema.columns)
+    arrow = read_table(table, schema.columns, text=schema.text_columns, compact=True)
     if arrow.num_rows == 0:
         raise SchemaError("the table is empty: expected at least one row.")
     set_of_row, ids = _number_sets(arrow[schema.choice_set], name=schema.choice_set)
-    everything = Reader(
-        arrow, rows=np.arange(arrow.num_rows), set_ids=lambda row: str(ids[int(set_of_row[row])].as_py())
-    )
-    available = None if schema.available is None else everything.flag(schema.available)
-    rows, hidden = _order_rows(set_of_row, available)
-    reader = Reader(arrow, rows=rows, set_ids=everything.set_ids)
-    sets = set_of_row[rows]
-    sizes = np.bincount(sets, minlength=len(ids))
+    everything = Reader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]))
+    del arrow  # its columns live on in the reader, until they are forgotten
+    rows, hidden = _order_rows(everything, schema, set_of_row)
+    reader = everything.at(rows)
+    sizes = np.bincount(set_of_row[rows], minlength=len(ids))
+    sets = Sets.of_sizes(ids, sizes)
     if not sizes.all():
-        _raise_for_sets(np.flatnonzero(sizes == 0), ids, "no available alternative", "Drop them or correct the column.")
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    labels = None if schema.alternative is None else _labels(reader, schema.alternative, sets, ids)
+        column = f"column {schema.available!r}: no alternative is available"
+        raise sets.fail(np.flatnonzero(sizes == 0), column, "Drop these sets or correct the column.")
+    chosen = None if schema.chosen is None else _chosen(reader, everything.at(hidden), schema, sets)
+    labels = None if schema.alternative is None else _labels(reader, schema.alternative, sets)
+    weights = _weights(reader, schema, sets)
     resolved = replace(schema, categorical=_categorical(everything, schema))
+    reader.keep_only({*schema.individual, *schema.keep, *schema.features})
+    individual = _per_set(reader, schema.individual, resolved, sets)
+    reader.keep_only({*schema.keep, *schema.features})
+    keep = _per_set(reader, schema.keep, resolved, sets)
     return {
         "schema": resolved,
-        "offsets": offsets,
-        "set_ids": ids.to_numpy(zero_copy_only=False),
-        "chosen": None if schema.chosen is None else _chosen(everything, reader, schema, sets, offsets, ids, hidden),
-        "weights": _weights(reader, schema, sets, offsets, ids),
-        "features": {name: _column(reader, name, resolved) for name in schema.features},
+        "offsets": sets.offsets,
+        "set_ids": ids,
+        "chosen": chosen,
+        "weights": weights,
+        "features": _features(reader, resolved),
         "labels": labels,
-        "individual": _per_set(reader, schema.individual, resolved, sets, offsets, ids),
-        "keep": _per_set(reader, schema.keep, resolved, sets, offsets, ids),
+        "individual": individual,
+        "keep": keep,
         "rows": rows,
         "hidden_rows": hidden,
-        "hidden_sets": set_of_row[hidden],
+        "hidden_sets": set_of_row[hidden].astype(np.int64),
     }
 
 
-def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[Ints, pa.Array]:
+def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Number the sets in the order of their first rows; also their ids."""
-    gaps = np.flatnonzero(column.is_null(nan_is_null=True).to_numpy())
+    try:
+        codes, values = by_first_row(distinct(column))
+        ids = values.to_numpy(zero_copy_only=False)
+    except pa.ArrowException as error:
+        raise SchemaError(f"column {name!r} has the type {column.type}, which cannot name choice sets.") from error
+    nothing = ids != ids  # NaN, which is an id of its own to Arrow
+    gaps = np.flatnonzero(np.append(nothing, True)[codes]) if nothing.any() or codes.min() < 0 else codes[:0]
     if gaps.size:
         raise SchemaError(
             f"column {name!r}, row {gaps[0]}: expected the id of a choice set, got nothing; {gaps.size} such rows. "
             f"Drop them or fill in the id."
         )
-    encoded = dictionary(column)
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+    if ids.dtype.kind == "i":
+        ids = ids.astype(np.int64)
+    if ids.dtype.kind == "f" and (np.abs(ids.astype(np.float64)) >= 2**53).any():
+        raise SchemaError(
+            f"column {name!r} holds floating-point ids of 2**53 and more, where neighbours coincide: "
+            f"store them as text or as 64-bit integers."
+        )
+    return codes, ids
 
 
-def _order_rows(set_of_row: Ints, available: NDArray[np.bool_] | None) -> tuple[Ints, Ints]:
+def _order_rows(everything: Reader, schema: Schema, set_of_row: NDArray[np.int32]) -> tuple[Ints, Ints]:
     """Rows of available alternatives, set after set and in table order within a set; then the others."""
-    if available is None:
-        return np.argsort(set_of_row, kind="stable"), np.empty(0, np.int64)
+    if schema.available is None:
+        return _sorted_rows(set_of_row), np.empty(0, np.int64)
+    available = everything.flag(schema.available)
     shown = np.flatnonzero(available)
-    return shown[np.argsort(set_of_row[shown], kind="stable")], np.flatnonzero(~available)
+    return shown[_sorted_rows(set_of_row[shown])], np.flatnonzero(~available)
 
 
-def _raise_for_sets(sets: Ints, ids: pa.Array, problem: str, remedy: str) -> None:
-    names = ", ".join(str(ids[int(s)].as_py()) for s in sets[:5])
-    more = f", ... ({len(sets)} in all)" if len(sets) > 5 else ""
-    noun = "choice set" if len(sets) == 1 else "choice sets"
-    raise SchemaError(f"{noun} {names}{more}: {problem}. {remedy}")
+def _sorted_rows(set_of_row: NDArray[np.int32]) -> Ints:
+    if (set_of_row[1:] >= set_of_row[:-1]).all():
+        return np.arange(len(set_of_row))
+    return np.argsort(set_of_row, kind="stable")
 
 
-def _chosen(
-    everything: Reader, reader: Reader, schema: Schema, sets: Ints, offsets: Ints, ids: pa.Array, hidden: Ints
-) -> Ints:
+def _chosen(reader: Reader, hidden: Reader, schema: Schema, sets: Sets) -> Ints:
     """Position of the one chosen alternative of each set."""
     assert schema.chosen is not None
-    flags = everything.flag(schema.chosen)
-    if flags[hidden].any():
-        row = int(hidden[flags[hidden]][0])
-        raise everything.fail(
+    picked = np.flatnonzero(reader.flag(schema.chosen))
+    unavailable = hidden.rows[hidden.exact(schema.chosen, categorical=False).values == 1]
+    if unavailable.size:
+        raise hidden.fail(
             schema.chosen,
-            row,
+            int(unavailable[0]),
             f"the chosen alternative is marked unavailable in column {schema.available!r}; "
-            f"{int(flags[hidden].sum())} such rows.",
+            f"{unavailable.size} such rows.",
             "A chosen alternative must be available: correct one of the two columns.",
         )
-    picked = flags[reader.rows]
-    counts = np.bincount(sets, weights=picked, minlength=len(ids))
+    counts = np.bincount(sets.of(picked), minlength=len(sets.ids))
     column = f"column {schema.chosen!r}: expected exactly one chosen alternative"
     if (counts == 0).any():
-        _raise_for_sets(np.flatnonzero(counts == 0), ids, f"{column}, found none", "Drop these sets or correct them.")
+        raise sets.fail(np.flatnonzero(counts == 0), f"{column}, found none", "Drop these sets or correct them.")
     if (counts > 1).any():
-        worst = int(counts.max())
-        _raise_for_sets(
+        raise sets.fail(
             np.flatnonzero(counts > 1),
-            ids,
-            f"{column}, found up to {worst}",
+            f"{column}, found up to {counts.max()}",
             "Split a set with several choices into one set per choice.",
         )
-    return np.flatnonzero(picked) - offsets[:-1]
+    return picked - sets.starts
 
 
-def _labels(reader: Reader, column: str, sets: Ints, ids: pa.Array) -> Categorical:
+def _labels(reader: Reader, column: str, sets: Sets) -> Categorical:
     """Labels of the alternatives, unique within each set."""
     labels = reader.categorical(column)
-    pairs = sets * len(labels.categories) + labels.codes
+    if (sets.begin[1:] | (labels.codes[1:] > labels.codes[:-1])).all():  # most tables list them in one order
+        return labels
+    pairs = sets.of(np.arange(len(labels))) * len(labels.categories) + labels.codes
     unique, first, counts = np.unique(pairs, return_index=True, return_counts=True)
     if len(unique) < len(pairs):
-        again = np.flatnonzero(counts > 1)
-        at = first[again[np.argmin(first[again])]]
+        again = first[counts > 1]
+        at = again.min()
         raise reader.fail(
             column,
             int(reader.rows[at]),
@@ -130,55 +181,57 @@ def _labels(reader: Reader, column: str, sets: Ints, ids: pa.Array) -> Categoric
     return labels
 
 
-def _weights(reader: Reader, schema: Schema, sets: Ints, offsets: Ints, ids: pa.Array) -> NDArray[np.float64]:
+def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
     if schema.weight is None:
-        return np.ones(len(ids))
+        return np.ones(len(sets.ids))
     values = reader.numeric(schema.weight).values
-    if (values < 0).any():
-        at = int(np.flatnonzero(values < 0)[0])
+    negative = np.flatnonzero(values < 0)
+    if negative.size:
         raise reader.fail(
             schema.weight,
-            int(reader.rows[at]),
-            f"expected a weight of at least 0, got {values[at]}; {int((values < 0).sum())} such rows.",
+            int(reader.rows[negative].min()),
+            f"expected a weight of at least 0, got {values[negative].min()}; {negative.size} such rows.",
             "Correct them.",
         )
     if not values.any():
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
-    varying = _varying(Numeric(values), sets, offsets)
+    varying = _varying(values, sets)
     if varying.size:
-        _raise_for_sets(
-            varying, ids, f"the weight in column {schema.weight!r} varies within the set", "Give each set one weight."
+        raise sets.fail(
+            varying,
+            f"the weight in column {schema.weight!r} varies within the set",
+            "Give each set one weight.",
         )
-    return values[offsets[:-1]].astype(np.float64)
+    return values[sets.starts].astype(np.float64)
 
 
 def _categorical(reader: Reader, schema: Schema) -> tuple[str, ...]:
     """Which model inputs are categorical: as declared, or by dtype."""
     if schema.categorical is not None:
         return schema.categorical
-    return tuple(c for c in (*schema.individual, *schema.features) if reader.is_categorical_by_dtype(c))
+    return tuple(c for c in (*schema.individual, *schema.features) if reader.is_categorical(c))
 
 
-def _column(reader: Reader, name: str, schema: Schema) -> Column:
-    if name in (schema.categorical or ()):
-        return reader.categorical(name, missing=schema.missing)
-    return reader.numeric(name, missing=schema.missing)
+def _features(reader: Reader, schema: Schema) -> dict[str, Column]:
+    columns: dict[str, Column] = {}
+    for k, name in enumerate(schema.features):
+        read = reader.categorical if name in (schema.categorical or ()) else reader.numeric
+        columns[name] = read(name, missing=schema.missing)
+        reader.keep_only(schema.features[k + 1 :])
+    return columns
 
 
-def _per_set(
-    reader: Reader, names: tuple[str, ...], schema: Schema, sets: Ints, offsets: Ints, ids: pa.Array
-) -> dict[str, Column]:
+def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets) -> dict[str, Column]:
     """One value per set of each column, refusing those that vary unless the first is wanted."""
     columns: dict[str, Column] = {}
     conflicts: list[str] = []
     for name in names:
-        in_model = name in schema.individual
-        column = _column(reader, name, schema) if in_model else reader.categorical(name)
-        varying = _varying(column, sets, offsets)
+        numeric = name in (*schema.individual, *schema.features) and name not in (schema.categorical or ())
+        exact = reader.exact(name, categorical=not numeric)
+        varying = _varying(exact.values, sets)
         if varying.size and schema.conflict == "error":
-            shown = ", ".join(str(ids[int(s)].as_py()) for s in varying[:5])
-            conflicts.append(f"{name!r} varies within {varying.size} choice sets (first: {shown})")
-        columns[name] = column.take(offsets[:-1])
+            conflicts.append(f"{name!r} varies within {varying.size} choice sets (first: {sets.first(varying)})")
+        columns[name] = reader.checked(exact.take(sets.starts), schema.missing)
     if conflicts:
         raise SchemaError(
             f"individual columns must be constant within a choice set, but {'; '.join(conflicts)}. "
@@ -187,9 +240,8 @@ def _per_set(
     return columns
 
 
-def _varying(column: Column, sets: Ints, offsets: Ints) -> Ints:
+def _varying(values: NDArray[Any], sets: Sets) -> Ints:
     """Sets in which a column is not constant; a gap equals a gap."""
-    values = raw(column)
-    first = values[offsets[:-1]][sets]
-    differs = (values != first) & ~((values != values) & (first != first))
-    return np.unique(sets[differs])
+    change = np.flatnonzero((values[1:] != values[:-1]) & ~sets.begin[1:]) + 1
+    before, after = values[change - 1], values[change]
+    return np.unique(sets.of(change[(before == before) | (after == after)]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterable, KeysView, Set
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -17,6 +18,7 @@ from pcmcnet.errors import SchemaError, did_you_mean
 Conflict = Literal["error", "first"]
 Missing = Literal["error", "indicator"]
 
+_SINGLE = ("choice_set", "chosen", "alternative", "available", "weight")
 _LISTS = ("individual", "features", "categorical", "keep")
 
 
@@ -65,7 +67,7 @@ class Schema:
     def __post_init__(self) -> None:
         for name in _LISTS:
             object.__setattr__(self, name, _names(getattr(self, name), role=name))
-        for name in ("choice_set", "chosen", "alternative", "available", "weight"):
+        for name in _SINGLE:
             value = getattr(self, name)
             if not (isinstance(value, str) or (value is None and name != "choice_set")):
                 raise SchemaError(f"{name} must be the name of a column, got {value!r}.")
@@ -75,6 +77,11 @@ class Schema:
 
     def _require_apart(self) -> None:
         """Refuse a column with two roles that contradict or leak into each other."""
+        single = {role: getattr(self, role) for role in _SINGLE if getattr(self, role) is not None}
+        for role, name in single.items():
+            twin = next(r for r, other in single.items() if other == name)
+            if twin != role:
+                raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
         inputs = [*self.individual, *self.features]
         for name in inputs:
             if inputs.count(name) > 1:
@@ -95,9 +102,15 @@ class Schema:
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column named by some role, once, in a stable order."""
-        single = (self.choice_set, self.chosen, self.alternative, self.available, self.weight)
-        names = [c for c in single if c is not None]
+        names = [getattr(self, role) for role in _SINGLE if getattr(self, role) is not None]
         return tuple(dict.fromkeys([*names, *self.individual, *self.features, *self.keep]))
+
+    @property
+    def text_columns(self) -> frozenset[str]:
+        """Columns whose values are known to be names, even where they look like numbers."""
+        carried = [name for name in self.keep if name not in (*self.individual, *self.features)]
+        label = [] if self.alternative is None else [self.alternative]
+        return frozenset([*(self.categorical or ()), *carried, *label])
 
     def for_prediction(self) -> Schema:
         """Return the roles that a prediction needs: no choices, weights or kept columns."""
@@ -115,13 +128,14 @@ class Schema:
             if key not in known:
                 raise SchemaError(f"unknown schema entry {key!r}." + did_you_mean(key, known))
         if "choice_set" not in entries:
-            raise SchemaError("the schema names no choice_set: say which column holds the id of the choice set.")
+            raise SchemaError("the schema names no choice_set: say which column holds the ids of the choice sets.")
         return cls(**entries)
 
     def to_toml(self) -> str:
         """Return the text of a TOML file that :meth:`from_toml` reads back."""
         entries = {k: v for k, v in self.to_dict().items() if v is not None}
-        return "".join(f"{k} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in entries.items())
+        lines = (f"{k} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in entries.items())
+        return "".join(lines).replace("\x7f", "\\u007f")  # the one character that JSON leaves bare and TOML refuses
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Schema:
@@ -142,11 +156,9 @@ def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
             return None
         return ()
     if isinstance(value, str):
-        raise SchemaError(f"{role} must be a list of column names, got the string {value!r}: write [{value!r}].")
-    try:
-        names = tuple(value)
-    except TypeError:
-        names = (value,)
+        raise SchemaError(f"{role} must be a list of column names, got the text {value!r}: write [{value!r}].")
+    unordered = isinstance(value, Set) and not isinstance(value, KeysView)
+    names = tuple(value) if isinstance(value, Iterable) and not unordered else (None,)
     if not all(isinstance(n, str) for n in names):
         raise SchemaError(f"{role} must be a list of column names, got {value!r}.")
     return tuple(dict.fromkeys(names)) if role in ("categorical", "keep") else names

@@ -1,43 +1,72 @@
 """Random parts of choice sets: a set's alternatives, and the sets of one group, stay together.
 
-Both functions take one group number per set and return sorted positions of sets.
+The functions that cut take one group number per set and return sorted positions of sets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import InputError
 
 
+def generator(seed: int) -> np.random.Generator:
+    """Return the random generator of a seed."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"the seed must be a whole number of at least 0, got {seed!r}.")
+    return np.random.default_rng(int(seed))
+
+
+def number_groups(values: NDArray[Any]) -> Ints:
+    """Number the distinct values, which may be of any kind."""
+    if values.dtype.kind == "O":
+        numbers: dict[Any, int] = {}
+        try:
+            return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+        except TypeError as error:
+            raise InputError("by: expected one number or text per choice set.") from error
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
 def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
-    """Cut into parts of the given shares; each part's share is met up to the size of one group."""
-    shares = np.asarray(parts, dtype=np.float64)
-    if shares.ndim != 1 or not shares.size or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
-        raise InputError(f"the parts must be positive shares that add up to 1, got {tuple(parts)}.")
+    """Cut into parts of the given shares, each met up to the size of one group and none empty."""
+    shares = _shares(parts)
     order, ends = _shuffled(groups, rng)
+    if len(ends) < len(shares):
+        raise InputError(f"{len(ends)} groups of choice sets are too few for {len(shares)} parts: one would be empty.")
     targets = np.cumsum(shares)[:-1] * len(groups)
-    cuts = np.searchsorted(ends, targets - 0.5)  # the first group that reaches the share ends the part
-    bounds = [0, *(int(ends[min(c, len(ends) - 1)]) for c in cuts), len(groups)]
-    pieces = [np.sort(order[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
-    if not all(p.size for p in pieces):
-        raise InputError(
-            f"{len(np.unique(groups))} groups of {len(groups)} choice sets are too few for the parts {tuple(parts)}: "
-            f"one part would be empty."
-        )
-    return pieces
+    last = np.searchsorted(ends, targets - 0.5)  # the first group that reaches the share ends the part
+    room = np.arange(len(last))
+    last = np.minimum(last, len(ends) - 1 - len(last) + room)  # each part to the right keeps a group
+    last = np.maximum.accumulate(last - room) + room  # and each part has one of its own
+    bounds = [0, *ends[last].tolist(), len(groups)]
+    return [np.sort(order[begin:end]) for begin, end in pairwise(bounds)]
+
+
+def _shares(parts: Sequence[float]) -> NDArray[np.float64]:
+    try:
+        shares = np.asarray(parts, dtype=np.float64)
+    except (TypeError, ValueError):
+        shares = np.empty(0)
+    if shares.ndim != 1 or not shares.size or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
+        raise InputError(f"the parts must be positive shares that add up to 1, got {parts!r}.")
+    return shares
 
 
 def fold_parts(groups: Ints, k: int, rng: np.random.Generator) -> list[Ints]:
     """Cut into k parts of nearly equal numbers of groups."""
-    n_groups = len(np.unique(groups))
-    if not 2 <= k <= n_groups:
-        raise InputError(f"the number of folds must lie between 2 and {n_groups}, the number of groups; got {k}.")
-    fold_of_group = rng.permutation(n_groups) % k
-    fold = fold_of_group[np.unique(groups, return_inverse=True)[1]]
+    _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 2 <= k <= len(counts):
+        raise InputError(
+            f"the number of folds must lie between 2 and {len(counts)}, the number of groups of choice sets; got {k!r}."
+        )
+    fold = (rng.permutation(len(counts)) % k)[dense]
     return [np.flatnonzero(fold == f) for f in range(k)]
 
 

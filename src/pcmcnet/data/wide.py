@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pcmcnet.data.distinct import distinct, names
 from pcmcnet.data.schema import Missing, Schema
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import SchemaError
 
 Place = str | Mapping[str, str | float]  # a template with {alternative}, or label -> column or constant
-_OWN = {"choice_set": "choice_set", "chosen": "chosen", "alternative": "alternative", "available": "available"}
+_OWN = ("choice_set", "chosen", "alternative", "available")  # columns of the long form
 
 
 def to_long(
@@ -32,51 +34,64 @@ def to_long(
     missing: Missing = "error",
 ) -> tuple[pa.Table, Schema]:
     """Interleave the groups of columns: row r * K + k of the result is alternative k of row r."""
-    codes = _codes(alternatives)
-    places = {name: _resolve(name, place, codes) for name, place in features.items()}
-    if available is not None:
-        places[_OWN["available"]] = _resolve("available", available, codes)
-    carried = [*individual, *keep, *([weight] if weight else [])]
-    taken = [name for name in _OWN.values() if name in carried or name in features]
+    schema = Schema(
+        choice_set="choice_set",
+        individual=individual,  # type: ignore[arg-type]  # any sequence; the schema makes tuples
+        features=features,  # type: ignore[arg-type]
+        categorical=categorical,  # type: ignore[arg-type]
+        keep=keep,  # type: ignore[arg-type]
+        missing=missing,
+    )
+    carried = [*schema.individual, *schema.keep, *([] if weight is None else [weight])]
+    taken = [name for name in _OWN if name in carried or name in schema.features]
     if taken:
         raise SchemaError(f"the name {taken[0]!r} is used by the long form itself: rename that column or feature.")
-    asked = [*carried, *([chosen] if chosen else []), *([choice_set] if choice_set else [])]
-    asked += [p for row in places.values() for p in row if isinstance(p, str)]
-    arrow = read_table(table, list(dict.fromkeys(asked)))
+    schema = replace(
+        schema,
+        chosen=None if chosen is None else "chosen",
+        alternative="alternative",
+        available=None if available is None else "available",
+        weight=weight,
+    )
+    codes = _codes(alternatives)
+    places = _places(features, available, codes)
+    arrow = _read(table, schema, carried, places, others=[c for c in (chosen, choice_set) if c is not None])
     repeated = np.repeat(np.arange(arrow.num_rows), len(codes))
+    labels = np.tile(np.arange(len(codes), dtype=np.int32), arrow.num_rows)
     columns: dict[str, Any] = {
-        "choice_set": arrow[choice_set].take(repeated) if choice_set else repeated,
-        "alternative": np.tile(np.array(list(codes), dtype=object), arrow.num_rows),
+        "choice_set": repeated if choice_set is None else arrow[choice_set].take(repeated),
+        "alternative": pa.DictionaryArray.from_arrays(labels, pa.array(list(codes), pa.string())),
         **{name: arrow[name].take(repeated) for name in carried},
         **{name: _interleave(arrow, row, name=name) for name, row in places.items()},
     }
-    if chosen:
+    if chosen is not None:
         columns["chosen"] = _flags(arrow[chosen], codes, name=chosen)
-    schema = Schema(
-        choice_set="choice_set",
-        chosen="chosen" if chosen else None,
-        alternative="alternative",
-        individual=tuple(individual),
-        features=tuple(features),
-        categorical=None if categorical is None else tuple(categorical),
-        available="available" if available is not None else None,
-        weight=weight,
-        keep=tuple(keep),
-        missing=missing,
-    )
     return pa.table(columns), schema
 
 
 def _codes(alternatives: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     """Label -> its value in the chosen column."""
-    codes = dict(alternatives) if isinstance(alternatives, Mapping) else {name: name for name in alternatives}
-    if isinstance(alternatives, str) or not codes or not all(isinstance(label, str) for label in codes):
-        raise SchemaError(f"alternatives must be a list of labels or a mapping from labels, got {alternatives!r}.")
-    return codes
+    labels = [] if isinstance(alternatives, str) or not hasattr(alternatives, "__iter__") else list(alternatives)
+    if not labels or not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
+        raise SchemaError(
+            f"alternatives must be a list of distinct labels or a mapping from labels, got {alternatives!r}."
+        )
+    return dict(alternatives) if isinstance(alternatives, Mapping) else {label: label for label in labels}
+
+
+def _places(
+    features: Mapping[str, Place], available: Place | None, codes: Mapping[str, Any]
+) -> dict[str, list[str | float]]:
+    """Feature -> where the values of each alternative are."""
+    if not isinstance(features, Mapping):
+        raise SchemaError(
+            f"features must be a mapping from names to templates or to columns of each alternative, got {features!r}."
+        )
+    places = {name: _resolve(name, place, codes) for name, place in features.items()}
+    return places if available is None else {**places, "available": _resolve("available", available, codes)}
 
 
 def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | float]:
-    """Where each alternative's values of one feature are."""
     if isinstance(place, str):
         if "{alternative}" not in place:
             raise SchemaError(
@@ -84,44 +99,77 @@ def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | fl
                 f"for all alternatives belongs in individual."
             )
         return [place.replace("{alternative}", label) for label in codes]
+    if not isinstance(place, Mapping):
+        raise SchemaError(f"feature {name!r}: expected a template or a mapping from labels, got {place!r}.")
     absent = [label for label in codes if label not in place]
     if absent:
         raise SchemaError(
             f"feature {name!r} says nothing of alternative {absent[0]!r}: name its column, or give a number."
         )
-    unknown = [label for label in place if label not in codes]
-    if unknown:
-        raise SchemaError(f"feature {name!r} names {unknown[0]!r}, which is not among the alternatives.")
+    for label, where in place.items():
+        if label not in codes:
+            raise SchemaError(f"feature {name!r} names {label!r}, which is not among the alternatives.")
+        if not isinstance(where, str | Real):
+            raise SchemaError(f"feature {name!r} of {label!r}: expected a column or a number, got {where!r}.")
     return [place[label] for label in codes]
+
+
+def _read(
+    table: Any, schema: Schema, carried: list[str], places: Mapping[str, list[str | float]], others: list[str]
+) -> pa.Table:
+    """Read all columns that are named anywhere, once."""
+    woven = {name: [place for place in row if isinstance(place, str)] for name, row in places.items()}
+    text = [name for name in carried if name in schema.text_columns]
+    text += [column for name, row in woven.items() if name in schema.text_columns for column in row]
+    asked = [*carried, *others, *(column for row in woven.values() for column in row)]
+    arrow = read_table(table, list(dict.fromkeys(asked)), text=text)
+    if arrow.num_rows == 0:
+        raise SchemaError("the table is empty: expected at least one row.")
+    return arrow
 
 
 def _interleave(arrow: pa.Table, places: list[str | float], *, name: str) -> pa.ChunkedArray:
     """Weave one column per alternative into one long column."""
-    parts = [
-        arrow[p].combine_chunks() if isinstance(p, str) else pa.array(np.full(arrow.num_rows, p)) for p in places
-    ]
-    kinds = {part.type for part in parts}
-    if len(kinds) > 1:
-        numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_boolean(k) for k in kinds)
-        parts = [_as_float(part) if numbers else part.cast(pa.string()) for part in parts]
-    flat = pa.chunked_array(parts) if arrow.num_rows else pa.chunked_array([], type=parts[0].type)
-    order = np.arange(arrow.num_rows * len(parts)).reshape(len(parts), arrow.num_rows).T.ravel()
-    return flat.take(order)
+    n = arrow.num_rows
+    parts = [arrow[p].combine_chunks() if isinstance(p, str) else pa.array(np.full(n, p)) for p in places]
+    kinds = {part.type for part in parts} - {pa.null()}
+    if len({part.type for part in parts}) > 1:
+        try:
+            parts = [_as_float(part) if all(map(_is_number, kinds)) else part.cast(pa.string()) for part in parts]
+        except pa.ArrowException as error:
+            found = ", ".join(sorted(map(str, kinds)))
+            raise SchemaError(f"feature {name!r}: its columns have the types {found}, expected one type.") from error
+    order = np.arange(n * len(parts)).reshape(len(parts), n).T.ravel()
+    return pa.chunked_array(parts).take(order)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal))
 
 
 def _as_float(part: pa.Array) -> pa.Array:
-    return (part.cast(pa.int8()) if pa.types.is_boolean(part.type) else part).cast(pa.float64())
+    return (part.cast(pa.int8()) if pa.types.is_boolean(part.type) else part).cast(pa.float64(), safe=False)
 
 
 def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str) -> pa.Array:
     """1 where the row's choice is the alternative; refuses a value that stands for none."""
-    values = column.cast(pa.string()).to_numpy(zero_copy_only=False)
-    known = np.array([pc.cast(pa.scalar(code), pa.string()).as_py() for code in codes.values()], dtype=object)
-    flags = values[:, None] == known[None, :]
-    bad = np.flatnonzero(~flags.any(1))
+    try:
+        found = distinct(column)
+        values = [*names(found.values), None]  # the last entry is for the gaps' -1
+        known = [names(pa.array([code]))[0] for code in codes.values()]
+    except (pa.ArrowException, TypeError) as error:
+        raise SchemaError(f"column {name!r}: expected text or numbers that stand for the alternatives.") from error
+    if len(set(known)) < len(known) or None in known:
+        raise SchemaError(f"alternatives: expected a value of its own for each label, got {dict(codes)!r}.")
+    place = {value: k for k, value in enumerate(known)}
+    choice = np.array([place.get(value, -1) for value in values])[found.codes]
+    bad = np.flatnonzero(choice < 0)
     if bad.size:
+        got = values[found.codes[bad[0]]]
         raise SchemaError(
-            f"column {name!r}, row {bad[0]}: expected one of {', '.join(known)}, got {values[bad[0]]}; "
-            f"{bad.size} such rows. Drop them or name the alternative they stand for."
+            f"column {name!r}, row {bad[0]}: expected one of {', '.join(map(str, known))}, "
+            f"got {'nothing' if got is None else got}; {bad.size} such rows. "
+            f"Drop them or name the alternative they stand for."
         )
-    return pa.array(flags.ravel().astype(np.int8))
+    return pa.array((choice[:, None] == np.arange(len(known))).ravel().astype(np.int8))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtrit
 
 from pcmcnet.errors import ConfigError, InputError
 
@@ -94,9 +93,7 @@ def resampled_means(
     plus, minus = columns == np.inf, columns == -np.inf
     if (plus.any(axis=0) & minus.any(axis=0)).any():
         raise InputError("values hold both inf and -inf: their mean does not exist.")
-    weighted = (
-        np.where(plus | minus, 0.0, columns) * w[:, None]
-    )  # no draw of inf counts as 0; 0 * inf would be NaN
+    weighted = np.where(plus | minus, 0.0, columns) * w[:, None]  # no draw of inf counts as 0; 0 * inf would be NaN
     step = max(1, _DRAWS_AT_ONCE // S)
     parts = []
     for start in range(0, resamples, step):
@@ -118,6 +115,8 @@ def _counts(sets: int, resamples: int, rng: np.random.Generator) -> Floats:
 
 def _tail(level: float, n: float) -> float:
     """Share of resamples outside each end of the expanded interval."""
+    from scipy.special import ndtr, stdtrit  # here, since loading it takes half a second that few need
+
     n = max(n, 2.0)  # at 2 the interval already spans all resamples
     t = stdtrit(n - 1, (1 - level) / 2)
     return float(ndtr(t * np.sqrt(n / (n - 1))))
@@ -127,9 +126,7 @@ def _checked(values: ArrayLike, weights: ArrayLike | None) -> tuple[Floats, Floa
     v = np.asarray(values, dtype=np.float64)
     w = np.ones(len(v)) if weights is None else np.asarray(weights, dtype=np.float64)
     if v.ndim not in (1, 2) or w.shape != v.shape[:1]:
-        raise InputError(
-            f"expected values (S,) or (S, M) and weights (S,), got shapes {v.shape} and {w.shape}."
-        )
+        raise InputError(f"expected values (S,) or (S, M) and weights (S,), got shapes {v.shape} and {w.shape}.")
     if np.isnan(v).any():
         raise InputError(f"values must be numbers, got NaN for {int(np.isnan(v).sum())} of {v.size}.")
     if not (np.isfinite(w) & (w >= 0)).all() or not w.any():

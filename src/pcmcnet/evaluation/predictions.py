@@ -51,9 +51,7 @@ def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
         )
     with np.errstate(over="ignore"):  # a positive log-probability is reported by its set
         p = np.exp(log_p)
-    _require_sum(
-        p, data, f"{name}.predict_log_proba", _MODEL_SUM, "It must return logs of probabilities, not scores."
-    )
+    _require_sum(p, data, f"{name}.predict_log_proba", _MODEL_SUM, "It must return logs of probabilities, not scores.")
     return log_p
 
 
@@ -61,9 +59,7 @@ def true_p(truth: ArrayLike, data: ChoiceData) -> Floats:
     """Take known probabilities, one per table row, to one per alternative (N,), once known to be some."""
     values = np.asarray(truth, dtype=np.float64)
     if values.shape != (data.n_rows,):
-        raise InputError(
-            f"truth: expected one for each of the {data.n_rows} table rows, got shape {values.shape}."
-        )
+        raise InputError(f"truth: expected one for each of the {data.n_rows} table rows, got shape {values.shape}.")
     true = data.from_rows(values)
     bad = np.flatnonzero(~(true >= 0))  # NaN, too
     if bad.size:

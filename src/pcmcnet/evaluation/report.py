@@ -83,9 +83,7 @@ class Report:
             **({} if self.kl is None else {"kl": _finite(self.kl)}),
             "n_impossible": self.n_impossible,
             "level": self.level,
-            "intervals": {
-                name: [_finite(low), _finite(high)] for name, (low, high) in self.intervals.items()
-            },
+            "intervals": {name: [_finite(low), _finite(high)] for name, (low, high) in self.intervals.items()},
             "uniform": dict(self.uniform),
         }
 

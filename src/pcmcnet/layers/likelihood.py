@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
-    """Take logs; padding and probabilities of 0 get -inf, and gradient 0 where log would give NaN."""
+    """Take logs; padding and probabilities of 0 get -inf and no gradient, where log alone would give NaN."""
     possible = mask & (p != 0)  # a NaN stays one
     return p.where(possible, torch.ones_like(p)).log().masked_fill(~possible, -math.inf)
 

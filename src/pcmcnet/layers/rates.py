@@ -6,16 +6,17 @@ A network f scores every ordered pair (i, j) for the individual I, and a rate fo
     softplus   q = log(1 + exp f) + epsilon
     exp        q = exp f + epsilon
 
-The first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j: n
-products instead of n^2. The law ignores the time scale, so the rates of a set are divided by their largest; for
-``exp`` that happens before exponentiating and nothing overflows. A floor far below what matters keeps every chain
-irreducible. Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
+The first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j:
+n products instead of n^2. The law ignores the time scale, so the rates of a set are divided by their largest;
+for ``exp`` that happens before exponentiating and nothing overflows. A floor far below what matters keeps
+every chain irreducible. Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
@@ -53,9 +54,9 @@ class PairwiseRates(nn.Module):
     rate, epsilon
         The rate form and its additive constant.
     initialisation
-        "safe": the output layer starts at a constant, positive score, so the model starts uniform and every rate
-        has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start with all
-        rates dead; see :meth:`revive`.
+        "safe": the output layer starts at a constant, positive score, so the model starts uniform and every
+        rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start
+        with all rates dead; see :meth:`revive`.
     """
 
     def __init__(
@@ -74,12 +75,15 @@ class PairwiseRates(nn.Module):
         require_rate(rate, epsilon)
         if activation not in _ACTIVATIONS:
             raise ConfigError(f"unknown activation {activation!r}." + did_you_mean(activation, _ACTIVATIONS))
+        if initialisation not in get_args(Initialisation):
+            known = did_you_mean(initialisation, get_args(Initialisation))
+            raise ConfigError(f"unknown initialisation {initialisation!r}." + known)
         widths = (*hidden, 1)
         self.rate, self.epsilon = rate, epsilon
         self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None
         self.leave = nn.Linear(d_alternative, widths[0], bias=False)
         self.enter = nn.Linear(d_alternative, widths[0])
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.activation = _ACTIVATIONS[activation]()
         self.dropout = nn.Dropout(dropout)
         self._initialise(initialisation, fan_in=d_individual + 2 * d_alternative)
@@ -96,9 +100,9 @@ class PairwiseRates(nn.Module):
         for layer in first:  # one layer in three parts: the fan-in is that of the concatenation
             nn.init.normal_(layer.weight, std=math.sqrt(2 / max(fan_in, 1)))
         nn.init.uniform_(self.enter.bias, -1 / math.sqrt(max(fan_in, 1)), 1 / math.sqrt(max(fan_in, 1)))
-        for layer in self.layers:
-            assert isinstance(layer, nn.Linear)
-            nn.init.kaiming_normal_(layer.weight)
+        for module in self.layers:
+            assert isinstance(module, nn.Linear)
+            nn.init.kaiming_normal_(module.weight)
         if how == "safe":
             for layer in first if not len(self.layers) else [self.output]:
                 nn.init.zeros_(layer.weight)
@@ -106,14 +110,15 @@ class PairwiseRates(nn.Module):
 
     def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
-        return rates_of_scores(self.scores(individual, alternatives), mask, rate=self.rate, epsilon=self.epsilon)
+        scores = self.scores(individual, alternatives)
+        return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
 
     def scores(self, individual: Tensor, alternatives: Tensor) -> Tensor:
         """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J)."""
         leave, enter = self.leave(alternatives), self.enter(alternatives)  # (B, J, H)
         if self.who is not None:
             leave = leave + self.who(individual).unsqueeze(1)
-        h = leave.unsqueeze(2) + enter.unsqueeze(1)  # (B, J, J, H): row i is left, column j entered
+        h: Tensor = leave.unsqueeze(2) + enter.unsqueeze(1)  # (B, J, J, H): row i is left, column j entered
         for layer in self.layers:
             h = layer(self.dropout(self.activation(h)))
         return h.squeeze(-1)
@@ -129,7 +134,7 @@ class PairwiseRates(nn.Module):
         scores = self.scores(individual, alternatives)[_pairs(mask)]
         if not scores.numel() or bool((scores > 0).any()):
             return False
-        self.output.bias += 1 - scores.median()
+        self.output.bias.add_(1 - scores.median())
         return True
 
 
@@ -138,14 +143,14 @@ def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: fl
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     pairs = _pairs(mask)
     if rate == "exp":
-        top = scores.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
+        top = _largest(scores, pairs)
         top = top.clamp(min=math.log(epsilon) if epsilon > 0 else None, max=torch.finfo(scores.dtype).max)
-        top = top.where(top > -math.inf, torch.zeros_like(top))  # a set of one has no pair
         q = (scores - top).clamp(max=0).exp() + (epsilon * torch.exp(-top) if epsilon > 0 else 0)
     else:
+        if rate == "softplus" and epsilon == 0:  # from -40 down it is exp to the last digit: do not underflow
+            scores = scores - (_largest(scores, pairs) + 40).clamp(max=0)
         q = (F.relu(scores) if rate == "relu" else F.softplus(scores)) + epsilon
-        largest = q.detach().masked_fill(~pairs, 0).amax((1, 2), keepdim=True)
-        q = q / largest.clamp(min=torch.finfo(q.dtype).tiny)
+        q = q / _largest(q, pairs).clamp(min=torch.finfo(q.dtype).tiny)
     return q + FLOOR
 
 
@@ -164,3 +169,9 @@ def _pairs(mask: Tensor) -> Tensor:  # (B, J) -> (B, J, J)
     pairs = mask.unsqueeze(2) & mask.unsqueeze(1)
     pairs.diagonal(dim1=1, dim2=2).fill_(False)
     return pairs
+
+
+def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)
+    """Return the largest value over the pairs of each set, a constant to the gradient; 1 where there is no pair."""
+    top = values.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
+    return top.where(top > -math.inf, torch.ones_like(top))

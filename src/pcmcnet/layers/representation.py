@@ -1,8 +1,8 @@
 """Encoded columns -> vectors: embeddings for categories, identity for numbers.
 
 A categorical column with c known categories gets an embedding of width min(ceil(c / 2), 50), the paper's
-rule. Index 0, for categories never seen in training, is the zero vector. Shapes: numeric (..., F), categorical
-(..., C) -> (..., width); both may be empty, and the width 0.
+rule. Index 0, for categories never seen in training, is the zero vector. Shapes: numeric (..., F),
+categorical (..., C) -> (..., width); both may be empty, and the width 0.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ class Representation(nn.Module):
 
     def __init__(self, n_numeric: int, cardinalities: Sequence[int] = (), *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.embeddings = nn.ModuleList(
-            nn.Embedding(c + 1, embedding_width(c), padding_idx=0) for c in cardinalities
-        )
+        self.embeddings = nn.ModuleList(nn.Embedding(c + 1, embedding_width(c), padding_idx=0) for c in cardinalities)
         self.dropout = nn.Dropout(dropout)
         self.width = n_numeric + sum(embedding_width(c) for c in cardinalities)
 

@@ -1,11 +1,12 @@
 """Pairwise rates -> choice probabilities.
 
 Alternatives are the states of a continuous-time Markov chain; ``rates[..., i, j]`` is the rate of leaving i
-for j. The choice probabilities p solve p @ G = 0 and sum(p) = 1, where G is ``rates`` with each diagonal entry
-set to minus its row sum (Ragain & Ugander, 2016).
+for j. The choice probabilities p solve p @ G = 0 and sum(p) = 1, where G is ``rates`` with each diagonal
+entry set to minus its row sum (Ragain & Ugander, 2016).
 
-The law is found by the elimination of Grassmann, Taksar & Heyman (1985), which never subtracts: state k = n-1,
-..., 1 is taken out of the chain in turn, its visits replaced by direct transitions between the states left,
+The law is found by the elimination of Grassmann, Taksar & Heyman (1985), which never subtracts: state
+k = n-1, ..., 1 is taken out of the chain in turn, its visits replaced by direct transitions between the
+states left,
 
     s_k = sum_{j<k} q_kj,    q_ij += q_ik q_kj / s_k    (i, j < k),
 
@@ -13,8 +14,8 @@ then put back, k = 1, ..., n-1, with the mass that balances what flows in and ou
 p_k = sum_{i<k} p_i q_ik / s_k. Sums, products and quotients of non-negative numbers keep every component's
 relative accuracy, where an LU solve loses small probabilities to cancellation and may return negative ones.
 
-The gradient comes from the equation, with no graph through the elimination: for g = dL/dp, c = g . p and any z
-with G z = g - c 1,
+The gradient comes from the equation, with no graph through the elimination: for g = dL/dp, c = g . p and any
+z with G z = g - c 1,
 
     dL/dq_ij = -p_i (z_j - z_i).
 
@@ -30,13 +31,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from pcmcnet.errors import ChainError
+from pcmcnet.errors import ChainError, PcmcNetError
 
 
 def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the stationary law of each chain; differentiable in the rates.
+    """Return the stationary law of each chain; differentiable, once, in the rates.
 
     The diagonal of ``rates`` is ignored and the time scale does not matter. Some rates may be 0 as long as
     one state can be reached from all others; states that cannot be returned to get probability 0.
@@ -65,9 +65,7 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     tensor([0.7500, 0.2500])
     """
     if rates.ndim < 2 or rates.shape[-1] != rates.shape[-2] or not rates.is_floating_point():
-        raise ChainError(
-            f"rates: expected floating numbers of shape (..., n, n), got {rates.dtype} {(*rates.shape,)}."
-        )
+        raise ChainError(f"rates: expected floating numbers of shape (..., n, n), got {rates.dtype} {(*rates.shape,)}.")
     n, batch = rates.shape[-1], rates.shape[:-2]
     if mask is None:
         mask = rates.new_ones(*batch, n, dtype=torch.bool)
@@ -88,9 +86,7 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
         p = p.gather(1, order.argsort(1))
     if not bool(torch.isfinite(p).all()):
         where = _name(int((~torch.isfinite(p)).any(1).nonzero()[0]), batch)
-        raise ChainError(
-            f"{where}: the rates span more orders of magnitude than float64 can hold. Bring them closer."
-        )
+        raise ChainError(f"{where}: the rates span more orders of magnitude than float64 can hold. Bring them closer.")
     return p.reshape(*batch, n)
 
 
@@ -129,7 +125,7 @@ def _recurrent(rates: Tensor, pairs: Tensor, mask: Tensor, batch: torch.Size) ->
     reach = ((rates > 0) & pairs | torch.eye(n, dtype=torch.bool, device=rates.device)).float()
     for _ in range(max(n - 1, 1).bit_length()):  # paths of 1, 2, 4, ... steps
         reach = (reach @ reach > 0).float()
-    reached_by_all = ((reach > 0) | ~mask.unsqueeze(2)).all(1) & mask  # (B, n)
+    reached_by_all = ((reach > 0) | ~mask.unsqueeze(2)).all(1)  # (B, n); no real state reaches padding
     lost = ~reached_by_all.any(1)
     if lost.any():
         raise ChainError(
@@ -157,7 +153,7 @@ def _result_type(dtype: torch.dtype) -> torch.dtype:
 
 
 class _Stationary(torch.autograd.Function):
-    """GTH forward, its adjoint backward. Inside, the batch is the last axis: every step is one long vector."""
+    """GTH forward, its adjoint backward. Inside, the batch is the last axis: a step is one long vector."""
 
     @staticmethod
     def forward(ctx: Any, rates: Tensor, mask: Tensor) -> Tensor:
@@ -176,8 +172,12 @@ class _Stationary(torch.autograd.Function):
         return p.t().to(_result_type(rates.dtype)).contiguous()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would let a Hessian be 0
+            raise PcmcNetError(
+                "the stationary distribution has a first derivative only: leave create_graph=False and take "
+                "second derivatives as finite differences of the gradient."
+            )
         q, exits, p, scale, present = ctx.saved_tensors
         flow = pull_back(q, exits, p, grad.t().to(p.dtype), present) / scale  # (n, n, B)
         return flow.permute(2, 0, 1).to(ctx.dtype), None

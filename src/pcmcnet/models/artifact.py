@@ -51,12 +51,16 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
         "versions": _versions(),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
+    manifest["sha256"] = _digest(json.loads(_json(manifest)))
     _write_all(folder, {**files, MANIFEST: _json(manifest)})
     return folder
 
 
 def require_free(folder: Path) -> None:
     """Refuse to save where something else is; a folder with a checkpoint and no model yet is a run's own."""
+    above = next((parent for parent in folder.absolute().parents if parent.exists()), None)
+    if above is not None and not above.is_dir():
+        raise ArtifactError(f"{folder} cannot be written: {above} is a file, not a folder.")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not folder.is_dir() or (folder / MANIFEST).exists() or not any(folder.glob(f"*{CHECKPOINT}")):
@@ -64,11 +68,10 @@ def require_free(folder: Path) -> None:
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new folder beside its place and rename it; into a run's folder, file by file, the manifest last."""
+    """Write a new folder beside its place and rename it; into a folder that is there, file by file."""
     try:
         if folder.exists():
-            for name, content in files.items():
-                write_bytes(folder / name, content)
+            _fill(folder, files)
             for left in folder.glob(f"*{CHECKPOINT}"):
                 left.unlink()
             return
@@ -82,6 +85,17 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
             shutil.rmtree(beside, ignore_errors=True)
     except OSError as error:
         raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}.") from error
+
+
+def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files in their order, the manifest last; all or none."""
+    try:
+        for name, content in files.items():
+            write_bytes(folder / name, content)
+    except BaseException:
+        for name in files:
+            (folder / name).unlink(missing_ok=True)
+        raise
 
 
 def load(folder: str | Path) -> ChoiceModel:
@@ -123,15 +137,18 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
-        format_, files = manifest["format"], manifest["files"]
-        if not (isinstance(format_, int) and isinstance(files, dict) and {"model", "training"} <= set(manifest)):
+        kinds = {"format": int, "model": str, "training": dict, "files": dict}
+        if not all(isinstance(manifest[entry], kind) for entry, kind in kinds.items()):
             raise TypeError("entries of the wrong kind")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(f"{path / MANIFEST} is damaged ({error}): save the model again.") from error
-    if format_ > FORMAT:
+    if manifest["format"] > FORMAT:
         raise ArtifactError(
-            f"{path} has format {format_}, and this version of pcmcnet reads up to {FORMAT}: upgrade pcmcnet."
+            f"{path} has format {manifest['format']}, and this version of pcmcnet reads up to {FORMAT}: "
+            f"upgrade pcmcnet."
         )
+    if manifest.pop("sha256", None) != _digest(manifest):
+        raise ArtifactError(f"{path / MANIFEST} is altered since it was saved. Save the model again.")
     return dict(manifest)
 
 
@@ -147,18 +164,25 @@ def _checked(path: Path, name: str, digest: Any) -> bytes:
     return content
 
 
+def _digest(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed as a package"
-    return found
+    names = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
+    return {"python": platform.python_version()} | {name: package_version(name) for name in names}
+
+
+def package_version(name: str) -> str:
+    """Return the version of an installed distribution; a source tree on the path is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed as a package"
 
 
 def _card(model: ChoiceModel, name: str) -> str:

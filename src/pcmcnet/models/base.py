@@ -19,6 +19,7 @@ from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import InputError, NotFittedError
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
+from pcmcnet.training.config import require_number
 
 Floats = NDArray[np.float64]
 
@@ -127,8 +128,10 @@ class ChoiceModel(ABC):
             if not isinstance(part, ChoiceData):
                 raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
             part.require_chosen("fitting")
-            if not len(part):
-                raise InputError(f"{what} has no choice set.")
+            if not part.weights.any():
+                raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
+        seed = int(seed) if isinstance(seed, np.integer) else seed
+        require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
         if resume and run_folder is None:
             raise InputError("resume=True needs the run_folder of the run to go on with.")
         folder = None if run_folder is None else Path(run_folder)
@@ -159,7 +162,10 @@ class ChoiceModel(ABC):
         """Return the weighted mean log-likelihood of the choices."""
         sets = self._read(data, chosen=True)
         picked = sets.offsets[:-1] + sets.require_chosen("score")
-        return float(np.average(self._log_proba(sets)[picked], weights=sets.weights))
+        counted = sets.weights > 0  # a set of weight 0 takes no part, not even where its value is -inf
+        if not counted.any():
+            raise InputError(f"score: expected a choice set with a weight above 0, got none in {len(sets)}.")
+        return float(np.average(self._log_proba(sets)[picked][counted], weights=sets.weights[counted]))
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model to a new folder; read it back by ``pcmcnet.load``."""

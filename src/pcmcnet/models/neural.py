@@ -53,6 +53,11 @@ class NeuralModel(ChoiceModel):
         resume: bool,
     ) -> None:
         place = resolve_device(device)
+        if run_folder is not None and not resume and any(run_folder.glob(f"*{CHECKPOINT}")):
+            raise InputError(
+                f"{run_folder} holds an unfinished run: go on with it (resume=True, or --resume), "
+                f"or choose another folder."
+            )
         identity = {
             "model": self.name,
             "options": asdict(self.config),
@@ -62,7 +67,7 @@ class NeuralModel(ChoiceModel):
         }
 
         def run(part: ChoiceData, held_out: ChoiceData | None, config: TrainConfig, file: str) -> Outcome:
-            checkpoint = None if run_folder is None else _checkpoint(run_folder / file, identity, resume=resume)
+            checkpoint = None if run_folder is None else Checkpoint(run_folder / file, identity, resume=resume)
             return self._run(part, held_out, config, seed=seed, device=place, checkpoint=checkpoint, progress=progress)
 
         outcome = run(train, valid, self.config, CHECKPOINT)
@@ -93,6 +98,7 @@ class NeuralModel(ChoiceModel):
     ) -> Outcome:
         """Learn the encoder and the weights from one training part."""
         part = part.subset(part.weights > 0)
+        held_out = None if held_out is None else held_out.subset(held_out.weights > 0)
         if (part.sizes < 2).all():
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         encoder = Encoder.learn(part)
@@ -156,12 +162,6 @@ class NeuralModel(ChoiceModel):
             self.network_.load_state_dict(load_tensors(files["weights.safetensors"]))
         except (SafetensorError, RuntimeError) as error:
             raise ArtifactError(f"the saved weights do not fit the saved options: {error}") from error
-
-
-def _checkpoint(path: Path, identity: Mapping[str, Any], *, resume: bool) -> Checkpoint:
-    if path.exists() and not resume:
-        raise InputError(f"{path.parent} holds an unfinished run: resume it, or choose another folder.")
-    return Checkpoint(path, identity, resume=resume)
 
 
 def resolve_device(name: str) -> torch.device:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from pcmcnet.errors import ConfigError, did_you_mean
+
+_FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 C = TypeVar("C")
 
@@ -41,23 +43,20 @@ def parse_option(config_class: type, word: str) -> tuple[str, Any]:
 
 def _parse(text: str, kind: Any) -> Any:
     if kind is bool:
-        return {"true": True, "false": False, "1": True, "0": False}[text.lower()] if text.lower() in _BOOLS else _no()
+        if text.lower() not in _FLAGS:
+            raise ValueError(text)
+        return _FLAGS[text.lower()]
     if kind is int:
         return int(text)
     if kind is float:
         return float(text)
     if kind == tuple[int, ...]:
-        return tuple(int(part) for part in text.replace("x", ",").split(",") if part.strip())
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    if float in get_args(kind) and not text.isalpha():  # a number or a word
+        return float(text)
     return text
-
-
-_BOOLS = ("true", "false", "1", "0")
-
-
-def _no() -> Any:
-    raise ValueError
 
 
 def _describe(kind: Any) -> str:
     names = {bool: "true or false", int: "a whole number", float: "a number", tuple[int, ...]: "numbers such as 64,64"}
-    return names.get(kind, "a word")
+    return names.get(kind, "a number or a word" if float in get_args(kind) else "a word")

@@ -34,9 +34,7 @@ def save_png(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) ->
 
     target = png_path(path)
     FigureCanvasAgg(figure)  # becomes the figure's canvas
-    with NamedTemporaryFile(
-        dir=target.parent, prefix=f".{target.stem}-", suffix=".png", delete=False
-    ) as file:
+    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.stem}-", suffix=".png", delete=False) as file:
         beside = Path(file.name)
     try:
         figure.savefig(beside, format="png", dpi=dpi)

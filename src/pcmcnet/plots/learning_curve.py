@@ -68,9 +68,7 @@ def learning_curve(history: Sequence[Mapping[str, Any]]) -> LearningCurve:
     for k, entry in enumerate(history):
         lacking = [key for key in _KEYS if key not in entry]
         if lacking:
-            raise InputError(
-                f"history, entry {k}: expected {', '.join(_KEYS)}; {', '.join(lacking)} not found."
-            )
+            raise InputError(f"history, entry {k}: expected {', '.join(_KEYS)}; {', '.join(lacking)} not found.")
     validated = [entry for entry in history if entry["valid_loss"] is not None]
     valid_epoch = np.array([entry["epoch"] for entry in validated], np.int64)
     valid_loss = np.array([entry["valid_loss"] for entry in validated], np.float64)
@@ -142,8 +140,6 @@ def _draw_losses(axes: Axes, curve: LearningCurve) -> None:
     if curve.best_epoch is not None:
         best = float(curve.valid_loss[curve.valid_epoch == curve.best_epoch][0])
         label = f"best: {best:.4f} at epoch {curve.best_epoch}"
-        axes.plot(
-            curve.best_epoch, best, "o", color="none", markeredgecolor="black", markersize=9, label=label
-        )
+        axes.plot(curve.best_epoch, best, "o", color="none", markeredgecolor="black", markersize=9, label=label)
     axes.set_ylabel("loss per choice set", fontsize=11)
     axes.legend(fontsize=11, edgecolor="none", framealpha=1)

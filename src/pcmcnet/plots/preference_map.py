@@ -95,10 +95,8 @@ def preference_map(
            [0.5, 0.5]]), a=(4.0, 6.0), b=(6.0, 4.0))
     """
     low, high = span
-    if cells < 1 or not low < high:
-        raise ConfigError(
-            f"expected cells of at least 1 and a span from low to high, got {cells} and {span}."
-        )
+    if cells < 2 or not low < high:
+        raise ConfigError(f"expected cells of at least 2 and a span from low to high, got {cells} and {span}.")
     centres = low + (high - low) * (np.arange(cells) + 0.5) / cells
     attributes = np.empty((cells * cells, 3, 2))
     attributes[:, 0], attributes[:, 1] = a, b
@@ -120,9 +118,7 @@ def _probabilities(model: Probabilities | Predictor, features: tuple[str, str]) 
             "alternative": np.tile(list("abc"), sets),
             **{name: attributes[..., k].ravel() for k, name in enumerate(features)},
         }
-        data = ChoiceData.from_long(
-            table, choice_set="choice_set", alternative="alternative", features=features
-        )
+        data = ChoiceData.from_long(table, choice_set="choice_set", alternative="alternative", features=features)
         return np.asarray(model.predict_proba(data)).reshape(sets, n)
 
     return ask

@@ -63,7 +63,11 @@ class Checkpoint:
                 "stopping": None if state.stopping is None else asdict(state.stopping),
             }
         )
-        write_bytes(self.path, save(tensors, {"state": text, "sha256": _digest(tensors, text)}))
+        content = save(tensors, {"state": text, "sha256": _digest(tensors, text)})
+        try:
+            write_bytes(self.path, content)
+        except OSError as error:
+            raise ArtifactError(f"checkpoint {self.path} cannot be written: {error.strerror or error}.") from error
 
     def read(self) -> RunState | None:
         """Return the state to go on from: None unless resuming and a file is there."""
@@ -103,13 +107,21 @@ class Checkpoint:
         return tensors, text
 
     def _require_same_run(self, found: Mapping[str, Any]) -> None:
-        expected = json.loads(json.dumps(self.identity))
-        changed = sorted(k for k in {*found, *expected} if found.get(k) != expected.get(k))
+        theirs, ours = _flat(found), _flat(json.loads(json.dumps(self.identity)))
+        changed = sorted(k for k in {*theirs, *ours} if theirs.get(k) != ours.get(k))
         if changed:
             raise ArtifactError(
                 f"checkpoint {self.path} belongs to another run: {', '.join(changed)} differ. "
                 f"Resume with the same table, options and seed, or choose another folder."
             )
+
+
+def _flat(entries: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Name nested entries by their path, as in options.lr."""
+    flat: dict[str, Any] = {}
+    for key, value in entries.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
 
 
 def _digest(tensors: Tensors, text: str) -> str:

@@ -25,7 +25,8 @@ class TrainConfig:
         Learning rate of Adam; kept, or brought down to 0 along half a cosine, after a linear rise over the
         first share ``warmup`` of the epochs.
     weight_decay
-        Decoupled weight decay.
+        Decoupled weight decay; "auto" is the number of parameters per training set, at most 2: hardly any where
+        choices abound, and a firm hand where they are few.
     clip
         Largest norm of a gradient; 0 for no limit.
     patience, min_delta
@@ -37,12 +38,12 @@ class TrainConfig:
         Ordered pairs of alternatives in a batch, at most; bounds the memory.
     """
 
-    epochs: int = 100
-    batch_size: int = 128
+    epochs: int = 20
+    batch_size: int = 64
     lr: float = 0.005
     schedule: Schedule = "cosine"
     warmup: float = 0.05
-    weight_decay: float = 0.0
+    weight_decay: float | Literal["auto"] = "auto"
     clip: float = 1.0
     patience: int = 5
     min_delta: float = 0.01
@@ -54,7 +55,8 @@ class TrainConfig:
         require_number("batch_size", self.batch_size, whole=True, low=1)
         require_number("lr", self.lr, low=0, open_low=True)
         require_number("warmup", self.warmup, low=0, high=1)
-        require_number("weight_decay", self.weight_decay, low=0)
+        if self.weight_decay != "auto":
+            require_number("weight_decay", self.weight_decay, low=0)
         require_number("clip", self.clip, low=0)
         require_number("patience", self.patience, whole=True, low=1)
         require_number("min_delta", self.min_delta, low=0)
@@ -62,6 +64,10 @@ class TrainConfig:
         require_word("schedule", self.schedule, get_args(Schedule))
         if not isinstance(self.refit, bool):
             raise ConfigError(f"refit must be true or false, got {self.refit!r}.")
+
+    def decay(self, *, parameters: int, sets: int) -> float:
+        """Weight decay for a network of so many parameters and so many training sets."""
+        return min(parameters / sets, 2.0) if self.weight_decay == "auto" else float(self.weight_decay)
 
     def lr_at(self, progress: float) -> float:
         """Learning rate when a share ``progress`` of the epochs is done."""

@@ -68,7 +68,7 @@ def train(
     TrainingError
         When the loss stops being finite, or no gradient reaches the weights any more.
     """
-    optimiser = _optimiser(module, config)
+    optimiser = _optimiser(module, config, sets=len(data))
     state = checkpoint.read() if checkpoint else None
     if state is None:
         state = RunState(stopping=EarlyStopping(config.patience, config.min_delta) if valid is not None else None)
@@ -79,6 +79,7 @@ def train(
         while not state.finished:
             entry = _epoch(module, optimiser, data, config, seed=seed, epoch=state.epoch + 1)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
+            _require_sound(entry)
             _advance(state, entry, module, optimiser, config)
             if checkpoint:
                 checkpoint.write(state)
@@ -120,7 +121,6 @@ def _epoch(
             optimiser.step()
             total += torch.stack([loss.detach(), weight, norm]).double()
     loss_sum, weight_sum, norm_sum = total.tolist()
-    _require_sound(loss_sum, norm_sum, epoch)
     return {
         "epoch": epoch,
         "train_loss": loss_sum / weight_sum,
@@ -130,16 +130,18 @@ def _epoch(
     }
 
 
-def _require_sound(loss: float, norm: float, epoch: int) -> None:
-    if not (math.isfinite(loss) and math.isfinite(norm)):
+def _require_sound(entry: dict[str, Any]) -> None:
+    epoch, loss, norm, held_out = (entry[k] for k in ("epoch", "train_loss", "gradient_norm", "valid_loss"))
+    if not all(map(math.isfinite, (loss, norm, held_out or 0.0))):
         raise TrainingError(
-            f"epoch {epoch}: the loss is no longer finite (loss {loss}, gradient {norm}). "
+            f"epoch {epoch}: the loss is no longer finite (training {loss}, validation {held_out}, gradient {norm}). "
             f"Lower lr, or set clip; the last good state is in the run folder if one was given."
         )
     if norm == 0:
         raise TrainingError(
-            f"epoch {epoch}: no gradient reached the weights, so the model cannot learn. "
-            f"With rate='relu' all rates are dead: lower lr, or use rate='exp'."
+            f"epoch {epoch}: no gradient reached the weights, so the model cannot learn. Either no feature differs "
+            f"between the alternatives of any set, or, with rate='relu', all rates are dead: lower lr, or use "
+            f"rate='exp'."
         )
 
 
@@ -163,11 +165,12 @@ def _restore(state: RunState, module: nn.Module, optimiser: torch.optim.Optimize
     optimiser.load_state_dict({"state": state.optimiser, "param_groups": groups})
 
 
-def _optimiser(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+def _optimiser(module: nn.Module, config: TrainConfig, *, sets: int) -> torch.optim.Optimizer:
     """Adam; the decay is decoupled, so without it this is the paper's optimiser."""
     parameters = list(module.parameters())
     fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
-    return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=fused)
+    decay = config.decay(parameters=sum(p.numel() for p in parameters), sets=sets)
+    return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=decay, fused=fused)
 
 
 def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float:

@@ -1,0 +1,15 @@
+"""Run every benchmark: ``python -m benchmarks``, or ``make bench``."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import torch
+
+from benchmarks import loading, stationary, training
+
+print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}\n")
+for benchmark in (loading, training, stationary):
+    benchmark.main()
+    print()

@@ -1,0 +1,51 @@
+"""The shapes that every benchmark uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pcmcnet import ChoiceData
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Choice sets of one experiment, after encoding: widths, sizes and the network's hidden layers."""
+
+    name: str
+    individual: int
+    features: int
+    hidden: tuple[int, ...]
+    dropout: float
+    paper_batch: int
+
+    def sizes(self, sets: int, rng: np.random.Generator) -> np.ndarray:
+        """Draw set sizes: 3, or as in the itinerary table (mean 33, mean square about 1,340, at most 50)."""
+        if self.name == "mlba":
+            return np.full(sets, 3)
+        return np.where(rng.random(sets) < 0.3, 50, rng.integers(1, 50, sets))
+
+    def data(self, sets: int, seed: int = 0) -> ChoiceData:
+        """Make a table of that shape with choices drawn from a logit, so that there is something to learn."""
+        rng = np.random.default_rng(seed)
+        sizes = self.sizes(sets, rng)
+        owner = np.repeat(np.arange(sets), sizes)
+        x = rng.standard_normal((len(owner), self.features)).astype(np.float32)
+        who = rng.standard_normal((sets, self.individual)).astype(np.float32)
+        utility = x @ rng.standard_normal(self.features) + rng.gumbel(size=len(owner))
+        chosen = np.zeros(len(owner), np.int8)
+        chosen[np.lexsort((-utility, owner))[np.concatenate([[0], np.cumsum(sizes)[:-1]])]] = 1
+        columns = {f"x{k}": x[:, k] for k in range(self.features)}
+        people = {f"who{k}": who[owner, k] for k in range(self.individual)}
+        return ChoiceData.from_long(
+            {"set": owner, "chosen": chosen, **columns, **people},
+            choice_set="set",
+            chosen="chosen",
+            individual=list(people),
+            features=list(columns),
+        )
+
+
+MLBA = Shape("mlba", individual=0, features=2, hidden=(16, 16, 16), dropout=0.0, paper_batch=1)
+AIRLINE = Shape("airline", individual=60, features=39, hidden=(512, 512), dropout=0.5, paper_batch=16)

@@ -1,0 +1,50 @@
+"""One number for what models see of some choice sets, whatever file or library they came from."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import Categorical, Column
+from pcmcnet.data.distinct import first_rows
+
+if TYPE_CHECKING:
+    from pcmcnet.data.choice_data import ChoiceData
+
+
+def fingerprint(data: ChoiceData) -> str:
+    """Return a SHA-256 of schema, sizes, choices, weights, features, labels and individual columns."""
+    digest = hashlib.sha256(repr(sorted(data.schema.to_dict().items())).encode())
+    arrays = {"offsets": data.offsets, "chosen": data.chosen, "weights": data.weights}
+    columns: dict[str, Column] = {f"features/{name}": column for name, column in data.features.items()}
+    columns |= {f"individual/{name}": column for name, column in data.individual.items()}
+    if data.labels is not None:
+        columns["labels"] = data.labels
+    for name, array in arrays.items():
+        _add(digest, name, array)
+    for name, column in columns.items():
+        if isinstance(column, Categorical):
+            codes, categories = _canonical(column)
+            digest.update(repr(categories).encode())
+            _add(digest, name, codes)
+        else:
+            _add(digest, name, column.values)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, name: str, array: NDArray[Any] | None) -> None:
+    digest.update(f"{name}:{None if array is None else (array.dtype.str, array.shape)}".encode())
+    if array is not None:
+        digest.update(np.ascontiguousarray(array).data)
+
+
+def _canonical(column: Categorical) -> tuple[NDArray[np.int32], list[str]]:
+    """Number the categories in use by their first rows: a part of a table counts as a table."""
+    first = first_rows(column.codes, len(column.categories))
+    order = np.argsort(first, kind="stable")[: int((first < len(column.codes)).sum())]
+    new = np.zeros(len(column.categories), np.int32)
+    new[order] = np.arange(len(order), dtype=np.int32)
+    return new[column.codes], [column.categories[k] for k in order]

@@ -1,0 +1,201 @@
+"""Files -> Arrow: .csv, .csv.gz, .parquet, .arrow (file or stream), a folder of parquet.
+
+Only the columns asked for are read. A file that cannot be read becomes one sentence with its path.
+
+A CSV says nothing of types. They are guessed from its first block and the file is read by them, which holds
+no more than the columns in memory; where a later row disproves the guess, the whole file decides. Columns
+declared as text keep what is written: 007 stays apart from 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.fs
+import pyarrow.parquet
+
+from pcmcnet.errors import SchemaError, did_you_mean
+
+ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
+
+
+class Source(Protocol):
+    """A file of some format: the names of its columns at once, their values on demand."""
+
+    names: list[str]
+
+    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+        """Read some columns, in the order asked for."""
+
+
+def read_path(
+    path: Path, columns: Sequence[str] | None, *, text: Collection[str] = (), compact: bool = False
+) -> pa.Table:
+    """Read a file or folder; see ``table.read_table`` for ``text`` and ``compact``."""
+    with _one_sentence(path):
+        source = _open(path)
+        wanted = source.names if columns is None else list(columns)
+        require_columns(wanted, source.names, where=str(path))
+        return source.read(wanted, text, compact)
+
+
+def column_names(path: str | Path) -> list[str]:
+    """Return the names of a file's columns without reading its rows."""
+    with _one_sentence(Path(path)):
+        return _open(Path(path)).names
+
+
+def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str = "the table") -> None:
+    """Refuse a column that is absent, or there more than once."""
+    for name in wanted:
+        if name not in present:
+            raise SchemaError(f"{where} has no column {name!r}." + did_you_mean(name, present))
+        if (times := list(present).count(name)) > 1:
+            raise SchemaError(f"{where} has {times} columns named {name!r}: rename all but one.")
+
+
+def one_line(error: Exception) -> str:
+    """Fit what a library said into a sentence of ours."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".")
+
+
+@contextmanager
+def _one_sentence(path: Path) -> Iterator[None]:
+    """Turn what a reader throws at a broken file into one sentence."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+        raise SchemaError(
+            f"{path}: cannot be read as {_ending(path)} ({one_line(error)}). "
+            f"The file may be truncated or of another kind: write it again."
+        ) from error
+
+
+def _open(path: Path) -> Source:
+    if not path.exists():
+        raise SchemaError(f"{path}: no such file or folder.")
+    return _SOURCES[_ending(path)](path)
+
+
+def _ending(path: Path) -> str:
+    """Name the format by the file's ending."""
+    if path.is_dir():
+        return "folder"
+    for ending in _SOURCES:
+        if path.name.lower().endswith(ending):
+            return ending
+    endings = ", ".join(ending for ending in _SOURCES if ending.startswith("."))
+    raise SchemaError(f"{path}: unknown kind of file. Expected {endings} or a folder of .parquet files.")
+
+
+class _Csv:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with pyarrow.csv.open_csv(self._stream()) as reader:
+            self.first = next(iter(reader), pa.RecordBatch.from_pylist([], schema=reader.schema))
+        self.names = list(self.first.schema.names)
+
+    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+        string = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
+        declared = {name: string for name in columns if name in text}
+        guessed = {name: self._guess(name, string, compact) for name in columns}
+        try:
+            table = self._read(columns, guessed | declared, compact)
+        except pa.ArrowInvalid:
+            table = self._read(columns, declared, compact)
+        return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
+
+    def _guess(self, name: str, string: pa.DataType, compact: bool) -> pa.DataType:
+        values = self.first.column(name)
+        if pa.types.is_string(values.type):
+            return string
+        if compact and pa.types.is_integer(values.type) and pc.max(pc.abs(values)).as_py() < 2**30:
+            return pa.int32()
+        return values.type
+
+    def _read(self, columns: list[str], types: dict[str, pa.DataType], compact: bool) -> pa.Table:
+        options = pyarrow.csv.ConvertOptions(
+            include_columns=columns,
+            column_types=types,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            auto_dict_encode=compact,
+            auto_dict_max_cardinality=2**31 - 1,
+        )
+        return pyarrow.csv.read_csv(self._stream(), convert_options=options)
+
+    def _stream(self) -> Any:
+        zipped = self.path.name.lower().endswith(".gz")
+        return pa.input_stream(str(self.path), compression="gzip" if zipped else None)
+
+
+class _Parquet:
+    def __init__(self, path: Path) -> None:
+        self.file = pyarrow.parquet.ParquetFile(path)
+        self.names = list(self.file.schema_arrow.names)
+
+    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+        return self.file.read(columns=columns).select(columns)
+
+
+class _Arrow:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with pa.OSFile(str(path)) as file:
+            self.names = list(self._reader(file).schema.names)
+
+    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+        fields = [self.names.index(name) for name in columns]
+        with pa.OSFile(str(self.path)) as file:
+            return self._reader(file, included_fields=sorted(fields)).read_all().select(columns)
+
+    def _reader(self, file: Any, **options: Any) -> Any:
+        """Open what pyarrow calls a file, or what it calls a stream: both are written with this ending."""
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file, options=pa.ipc.IpcReadOptions(**options))
+
+
+class _Folder:
+    """Parquet files at any depth, in the order of their paths; folders named column=value count as columns."""
+
+    def __init__(self, path: Path) -> None:
+        files = sorted(str(file) for file in path.rglob("*.parquet") if not _is_hidden(file.relative_to(path)))
+        if not files:
+            raise SchemaError(f"{path}: the folder holds no .parquet file.")
+        options = pyarrow.dataset.FileSystemFactoryOptions(
+            partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning.discover()
+        )
+        factory = pyarrow.dataset.FileSystemDatasetFactory(
+            pyarrow.fs.LocalFileSystem(), files, pyarrow.dataset.ParquetFileFormat(), options
+        )
+        self.dataset = factory.finish(factory.inspect(promote_options="permissive"))
+        self.names = list(self.dataset.schema.names)
+
+    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+        inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
+        in_files = [column for column in columns if any(column in names for names in inside.values())]
+        for path, names in inside.items():  # a column that one file lacks would be read as gaps
+            require_columns(in_files, names, where=path)
+        return self.dataset.to_table(columns=columns)
+
+
+def _is_hidden(file: Path) -> bool:
+    """Tell what other programs keep beside a table, by their convention."""
+    return any(part.startswith((".", "_")) for part in file.parts)
+
+
+_SOURCES: dict[str, Callable[[Path], Source]] = {
+    ".csv": _Csv,
+    ".csv.gz": _Csv,
+    ".parquet": _Parquet,
+    ".arrow": _Arrow,
+    "folder": _Folder,
+}

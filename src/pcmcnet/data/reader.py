@@ -1,0 +1,254 @@
+"""Arrow columns -> checked numpy columns, each trouble with its place.
+
+Errors name the column, the row (counted from 0 in the table as given), the choice set and how many rows
+are affected. A reader looks at its own rows only: what stands in unavailable ones does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
+from pcmcnet.data.distinct import Distinct, distinct, is_text, names, numbers
+from pcmcnet.data.formats import ENCODED_TEXT
+from pcmcnet.data.schema import Missing
+from pcmcnet.errors import SchemaError
+
+MISSING_CATEGORY = "<missing>"
+_FEW = 0.1  # up to this share of text among numbers is taken for mistakes, not for categories
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A column as the table has it, at some rows: numbers with NaN for gaps, or codes with -1 for gaps."""
+
+    name: str
+    values: NDArray[Any]
+    rows: Ints
+    categories: tuple[str, ...] | None = None
+
+    def take(self, index: Ints) -> Exact:
+        """Take some of the rows."""
+        return replace(self, values=self.values[index], rows=self.rows[index])
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads columns of one Arrow table at some of its rows, and says where a bad value stands."""
+
+    columns: dict[str, Any]
+    rows: Ints
+    in_order: bool  # the rows are all rows of the table, from first to last: nothing needs to be gathered
+    name_set: Callable[[int], str]
+    dictionaries_are_text: bool
+    found: dict[str, Distinct] = field(default_factory=dict)  # distinct values, once they are known
+
+    @classmethod
+    def of(cls, table: pa.Table, name_set: Callable[[int], str]) -> Reader:
+        """Read all rows; ``name_set(row)`` names a row's choice set."""
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        encoded_text = (table.schema.metadata or {}).items() >= ENCODED_TEXT.items()
+        return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text)
+
+    def at(self, rows: Ints) -> Reader:
+        """Return a reader of the same columns at other rows."""
+        in_order = len(rows) == self.n_rows and bool((np.diff(rows) > 0).all())
+        return replace(self, rows=rows, in_order=in_order)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the table."""
+        return len(next(iter(self.columns.values())))
+
+    def keep_only(self, columns: Collection[str]) -> None:
+        """Free what is not needed any more, in all readers of the table."""
+        for name in [name for name in self.columns if name not in columns]:
+            del self.columns[name]
+            self.found.pop(name, None)
+
+    # -- columns as they are ----------------------------------------------------------------------------
+
+    def is_categorical(self, column: str) -> bool:
+        """Tell the default kind: strings, dictionaries and booleans are categories, unless text spoils numbers."""
+        kind = self.columns[column].type
+        if pa.types.is_dictionary(kind) and not self.dictionaries_are_text:
+            return True
+        if not (pa.types.is_dictionary(kind) or is_text(kind)):
+            return bool(pa.types.is_boolean(kind))
+        codes, values = self._distinct(column)
+        spoils = ~np.isfinite(numbers(values))
+        if spoils.any() and not spoils.all():
+            counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the gaps' -1
+            if counts[spoils].sum() <= _FEW * counts.sum():
+                self._refuse_text(column, codes, values, spoils, "expected a number as in the other rows")
+        return True
+
+    def exact(self, column: str, *, categorical: bool) -> Exact:
+        """Read a column without rounding."""
+        return self._codes(column) if categorical else self._numbers(column)
+
+    def _numbers(self, column: str) -> Exact:
+        values = self.columns[column]
+        kind = values.type
+        if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+            return Exact(column, self._numbers_in_text(column), self.rows)
+        if pa.types.is_dictionary(kind):
+            values, kind = values.cast(kind.value_type), kind.value_type
+        if not _is_number(kind):
+            raise SchemaError(
+                f"column {column!r} has the type {kind}, expected numbers. "
+                f"Convert it to a number (a timestamp, for example, to seconds or to parts of the day), "
+                f"or list it in categorical."
+            )
+        return Exact(column, self._pick(_to_numpy(values)), self.rows)
+
+    def _numbers_in_text(self, column: str) -> NDArray[np.float64]:
+        codes, values = self._distinct(column)
+        codes = self._pick(codes)
+        parsed = np.append(numbers(values), np.nan)  # the last entry is for the gaps' -1
+        self._refuse_text(column, codes, values, np.isnan(parsed[:-1]), "expected a number")
+        return np.asarray(parsed[codes])
+
+    def _codes(self, column: str) -> Exact:
+        """Read anything as categories named by their text."""
+        found = self._distinct(column)
+        try:
+            labels = names(found.values)
+        except pa.ArrowException as error:
+            raise SchemaError(
+                f"column {column!r} has the type {found.values.type}, which has no text form to name categories by."
+            ) from error
+        categories = tuple(dict.fromkeys(label for label in labels if label is not None))
+        codes = self._pick(found.codes)
+        if len(categories) < len(labels):  # gaps of the type's own (NaN), or values of the same name
+            place = {label: k for k, label in enumerate(categories)}
+            codes = np.array([-1 if x is None else place[x] for x in labels] + [-1], np.int32)[codes]
+        return Exact(column, codes, self.rows, categories)
+
+    def _distinct(self, column: str) -> Distinct:
+        try:
+            if column not in self.found:
+                self.found[column] = distinct(self.columns[column])
+        except pa.ArrowException as error:
+            raise SchemaError(
+                f"column {column!r} has the type {self.columns[column].type}: its values cannot be told apart. "
+                f"Convert it to text or numbers."
+            ) from error
+        return self.found[column]
+
+    def _pick(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values if self.in_order else np.asarray(values[self.rows])
+
+    # -- checked columns --------------------------------------------------------------------------------
+
+    def numeric(self, column: str, *, missing: Missing = "error") -> Numeric:
+        """Read numbers as float32; refuse text, infinities and (unless an indicator is wanted) gaps."""
+        values = self.columns[column]
+        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+            narrow = self._pick(_narrow(values))
+            if np.isfinite(narrow).all():
+                return Numeric(narrow)
+        return self._numeric(self._numbers(column), missing)
+
+    def categorical(self, column: str, *, missing: Missing = "error") -> Categorical:
+        """Read categories; refuse gaps unless they are a category of their own."""
+        return self._categorical(self._codes(column), missing)
+
+    def checked(self, exact: Exact, missing: Missing) -> Column:
+        """Check what :meth:`exact` returned, or some rows of it."""
+        return self._numeric(exact, missing) if exact.categories is None else self._categorical(exact, missing)
+
+    def _numeric(self, exact: Exact, missing: Missing) -> Numeric:
+        values = exact.values
+        with np.errstate(over="ignore"):
+            narrow = values.astype(np.float32)
+        if values.dtype.kind == "f" and not np.isfinite(narrow).all():
+            bad = ~np.isfinite(values) if missing == "error" else np.isinf(values)
+            self._refuse(exact, bad, "expected a finite number", _remedy(missing))
+            self._refuse(exact, np.isinf(narrow), "expected a number below 3.4e38", "Rescale the column.")
+        return Numeric(narrow)
+
+    def _categorical(self, exact: Exact, missing: Missing) -> Categorical:
+        assert exact.categories is not None
+        gaps = exact.values < 0
+        if not gaps.any():
+            return Categorical(exact.values, exact.categories)
+        if missing == "error":
+            self._refuse(exact, gaps, "expected a category", _remedy(missing), got="nothing")
+        categories = tuple(dict.fromkeys([*exact.categories, MISSING_CATEGORY]))
+        return Categorical(np.where(gaps, np.int32(categories.index(MISSING_CATEGORY)), exact.values), categories)
+
+    def flag(self, column: str) -> NDArray[np.bool_]:
+        """Read a column that may only hold 0/1 or false/true."""
+        kind = self.columns[column].type
+        if not _is_number(kind):
+            raise SchemaError(f"column {column!r} has the type {kind}, expected 0/1 or true/false.")
+        exact = self._numbers(column)
+        ones: NDArray[np.bool_] = exact.values == 1
+        self._refuse(exact, ~(ones | (exact.values == 0)), "expected 0 or 1", "Correct them.")
+        return ones
+
+    # -- trouble ----------------------------------------------------------------------------------------
+
+    def fail(self, column: str, row: int, problem: str, remedy: str) -> SchemaError:
+        """Build the error for a table row."""
+        return SchemaError(f"column {column!r}, row {row} (choice set {self.name_set(row)}): {problem} {remedy}")
+
+    def _refuse(self, exact: Exact, bad: NDArray[np.bool_], problem: str, remedy: str, got: str | None = None) -> None:
+        where = np.flatnonzero(bad)
+        if where.size:
+            first = where[np.argmin(exact.rows[where])]
+            found = got or exact.values[first]
+            raise self.fail(
+                exact.name, int(exact.rows[first]), f"{problem}, got {found}; {where.size} such rows.", remedy
+            )
+
+    def _refuse_text(
+        self, column: str, codes: NDArray[np.int32], values: pa.Array, spoils: NDArray[np.bool_], problem: str
+    ) -> None:
+        bad = np.append(spoils, False)[codes]
+        if bad.any():
+            at = np.flatnonzero(bad)
+            first = at[np.argmin(self.rows[at])]
+            raise self.fail(
+                column,
+                int(self.rows[first]),
+                f"{problem}, got {values[int(codes[first])].as_py()!r}; {at.size} such rows.",
+                "Correct them, or list the column in categorical.",
+            )
+
+
+def _remedy(missing: Missing) -> str:
+    return "Drop them or declare missing='indicator'." if missing == "error" else "Correct or drop them."
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(test(kind) for test in tests)
+
+
+def _to_numpy(values: pa.ChunkedArray) -> NDArray[Any]:
+    """Numbers as they are, with NaN for gaps."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    elif pa.types.is_decimal(values.type) or pa.types.is_null(values.type):
+        values = values.cast(pa.float64(), safe=False)
+    return np.asarray(values.to_numpy())
+
+
+def _narrow(values: pa.ChunkedArray) -> NDArray[np.float32]:
+    """Numbers as float32, chunk by chunk: no wider copy is made."""
+    narrow = np.empty(len(values), np.float32)
+    at = 0
+    with np.errstate(over="ignore"):
+        for chunk in values.chunks:
+            narrow[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+            at += len(chunk)
+    return narrow

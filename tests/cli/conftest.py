@@ -1,0 +1,149 @@
+"""How tests call the program: its ``main`` in this process, or the program itself in one of its own."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+import torch
+
+from pcmcnet.cli import main
+
+SRC = Path(__file__).parents[2] / "src"
+
+ROLES = ["--choice-set", "trip", "--chosen", "took", "--individual", "income", "--features", "price,comfort"]
+QUICK = [f"--set={option}" for option in ("hidden=8", "epochs=3", "batch_size=8", "dropout=0.2", "lr=0.02")]
+
+
+class Result(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def message(self) -> str:
+        """The one line that bad input ends in."""
+        assert self.status in (1, 2), self
+        assert self.out == ""
+        assert "Traceback" not in self.err
+        *_, line = self.err.splitlines()
+        assert line.startswith("error: ")
+        assert self.err.count("error: ") == 1
+        return line.removeprefix("error: ")
+
+
+Run = Callable[..., Result]
+
+
+def call(*words: object) -> Result:
+    """Run the program's main in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["pcmcnet", *map(str, words)]
+    with (
+        mock.patch.object(sys, "argv", argv),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as stop,
+    ):
+        main()
+    return Result(int(stop.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
+
+
+def spawn(*words: object) -> Result:
+    """Run the program in a process of its own."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pcmcnet.cli", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    return Result(run.returncode, run.stdout, run.stderr)
+
+
+@pytest.fixture(scope="session")
+def cli() -> Run:
+    return call
+
+
+@pytest.fixture(scope="session")
+def program() -> Run:
+    return spawn
+
+
+@pytest.fixture(scope="session")
+def start() -> Callable[..., subprocess.Popen[bytes]]:
+    """Start the program and hold its standard error in a pipe of one page: unread, it soon stands still."""
+
+    def popen(*words: object) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "pcmcnet.cli", *map(str, words)]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, bufsize=0, pipesize=4096, env=environment())
+
+    return popen
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the processes that tests start, so that both compute the same bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def roles() -> list[str]:
+    """The options that say what the columns of ``table`` are."""
+    return ROLES
+
+
+@pytest.fixture(scope="session")
+def quick() -> list[str]:
+    """The options of a fit in a fraction of a second."""
+    return QUICK
+
+
+def trips(sets: int = 24, seed: int = 0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 5, sets)
+    trip = np.repeat(np.arange(sets), sizes)
+    price = rng.gamma(2.0, 5.0, len(trip))
+    cheapest = np.lexsort((price, trip))[np.cumsum(sizes) - sizes]
+    columns: dict[str, Any] = {
+        "trip": trip,
+        "took": np.isin(np.arange(len(trip)), cheapest).astype(np.int8),
+        "price": price,
+        "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=len(trip))],
+        "income": rng.normal(30, 5, sets)[trip],
+    }
+    return pa.table(columns).take(rng.permutation(len(trip)))
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of trips to read, never to change."""
+    path = tmp_path_factory.mktemp("tables") / "trips.csv"
+    pyarrow.csv.write_csv(trips(), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def model(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model fitted to ``table``, to read, never to change."""
+    folder = tmp_path_factory.mktemp("models") / "model"
+    result = call("fit", table, *ROLES, *QUICK, "-o", folder)
+    assert result.status == 0, result.err
+    return folder

@@ -1,0 +1,244 @@
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from pcmcnet.data import Schema
+from pcmcnet.errors import ArtifactError
+from pcmcnet.models import load
+from pcmcnet.training.checkpoint import CHECKPOINT
+
+Run = Callable[..., Any]
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+# -- what it does --------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_saves_a_model_and_prints_its_summary(
+    cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    status, out, err = cli("fit", table, *roles, *quick, "-o", tmp_path / "model")
+    assert status == 0
+    model = load(tmp_path / "model")
+    assert str(model.summary()) in out
+    assert re.search(rf"\nsaved to {tmp_path / 'model'} after \d+\.\d s\n$", out)
+    assert err.startswith("read ChoiceData(24 choice sets of 2 to 4 alternatives")
+    assert model.schema.chosen == "took"
+    assert (model.config.hidden, model.config.epochs, model.config.dropout) == ((8,), 3, 0.2)
+    assert list((tmp_path / "model").glob(f"*{CHECKPOINT}")) == []
+
+
+def test_the_result_as_json_is_all_that_standard_output_gets(
+    program: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    """In a process of its own: the log goes to standard error, a plain line per epoch."""
+    status, out, err = program("fit", table, *roles, *quick, "--valid", 0.25, "-o", tmp_path / "model", "--json")
+    assert status == 0
+    result = json.loads(out)
+    assert result["model"] == str(tmp_path / "model")
+    assert (result["choice_sets"], result["epoch"]) == (18, 3)
+    history = load(tmp_path / "model").history
+    assert (result["train_loss"], result["valid_loss"]) == (history[-1]["train_loss"], history[-1]["valid_loss"])
+    assert re.findall(r"^epoch (\d)/3: train \d\.\d+, valid \d\.\d+, \d+\.\d s$", err, re.MULTILINE) == ["1", "2", "3"]
+
+
+def test_roles_may_come_from_a_file(
+    cli: Run, model: Path, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    schema = Schema(choice_set="trip", chosen="took", individual=("income",), features=("price", "comfort"))
+    (tmp_path / "roles.toml").write_text(schema.to_toml())
+    assert cli("fit", table, "--schema", tmp_path / "roles.toml", *quick, "-o", tmp_path / "model")[0] == 0
+    assert weights(tmp_path / "model") == weights(model)
+
+
+def test_one_seed_gives_one_file_of_weights_and_another_seed_another(
+    cli: Run, model: Path, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    for seed in (0, 1):
+        assert cli("fit", table, *roles, *quick, "--seed", seed, "-o", tmp_path / str(seed))[0] == 0
+    assert weights(tmp_path / "0") == weights(model)
+    assert weights(tmp_path / "1") != weights(model)
+
+
+def test_a_table_goes_from_fit_to_evaluation_to_prediction(
+    program: Run, cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    model, predicted = tmp_path / "model", tmp_path / "predicted.csv"
+    assert program("fit", table, *roles, *quick, "--set=epochs=20", "-o", model)[0] == 0
+    status, out, _ = cli("evaluate", model, table, "--json")
+    assert status == 0
+    report = json.loads(out)
+    assert report["n_sets"] == 24
+    assert report["nll"] < report["uniform"]["nll"]
+    assert cli("predict", model, table, "-o", predicted)[0] == 0
+    before, after = pyarrow.csv.read_csv(table), pyarrow.csv.read_csv(predicted)
+    assert after.drop_columns(["probability"]) == before
+    total = after.group_by("trip").aggregate([("probability", "sum")])["probability_sum"].to_pylist()
+    assert total == pytest.approx([1.0] * 24, rel=1e-6)
+
+
+# -- bad input -----------------------------------------------------------------------------------------------------
+
+
+def cases(table: Path, tmp_path: Path) -> dict[str, tuple[list[Any], str]]:
+    """Bad input by name: the words of a fit, and the line that it ends in."""
+    cut = tmp_path / "cut.parquet"
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(table), cut)
+    cut.write_bytes(cut.read_bytes()[:-10])
+    files = {
+        "unknown.toml": 'choice_set = "trip"\nchosn = "took"\n',
+        "broken.toml": "choice_set = \n",
+        "table.txt": "trip,took\n",
+        "empty.csv": "trip,took,price,comfort,income\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "thesis.tex").touch()
+    fine = [table, "--choice-set", "trip", "--chosen", "took", "--features", "price"]
+    return {
+        "missing file": (["nowhere.csv", *fine[1:]], r"nowhere.csv: no such file or folder"),
+        "unknown ending": ([tmp_path / "table.txt", *fine[1:]], r"table.txt: unknown kind of file. Expected .csv"),
+        "truncated parquet": ([cut, *fine[1:]], r"cut.parquet: cannot be read as parquet .* may be truncated"),
+        "no rows": ([tmp_path / "empty.csv", *fine[1:]], r"the table is empty|no row"),
+        "missing column": ([*fine, "--features", "prise"], r"has no column 'prise'. Did you mean 'price'\?"),
+        "column of text": ([*fine, "--chosen", "comfort"], r"column 'comfort' has the type string, expected 0/1"),
+        "unknown model": ([*fine, "--model", "pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
+        "unknown option": ([*fine, "--set", "hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
+        "option without value": ([*fine, "--set", "hidden"], r"expected name=value, got 'hidden'"),
+        "unreadable value": ([*fine, "--set", "epochs=ten"], r"option epochs: cannot read 'ten' as a whole number"),
+        "impossible value": ([*fine, "--set", "lr=-1"], r"lr must be a number above 0, got -1.0"),
+        "no choice set": ([table, "--chosen", "took"], r"say which column holds the id of the choice set"),
+        "no chosen column": ([table, "--choice-set", "trip"], r"fitting needs the choices: --chosen COLUMN"),
+        "no features": (fine[:-2], r"PCMC-Net tells alternatives apart by their features"),
+        "two chosen": ([*fine, "--choice-set", "comfort"], r"column 'took': expected exactly one chosen"),
+        "chosen as feature": ([*fine, "--features", "took"], r"column 'took' is declared as chosen and also as a model"),
+        "conflict": ([*fine, "--individual", "comfort"], r"constant within a choice set, but 'comfort' varies"),
+        "unknown word": ([*fine, "--conflict", "last"], r"conflict must be one of 'error', 'first', got 'last'"),
+        "unknown schema key": ([table, "--schema", tmp_path / "unknown.toml"], r"unknown schema entry 'chosn'. Did you"),
+        "broken schema": ([table, "--schema", tmp_path / "broken.toml"], r"broken.toml is not valid TOML"),
+        "missing schema": ([table, "--schema", "nowhere.toml"], r"schema file nowhere.toml: No such file"),
+        "share above 1": ([*fine, "--valid", "2"], r"positive shares that add up to 1"),
+        "share too small": ([*fine, "--valid", "0.001"], r"too few for the parts|would be empty"),
+        "unknown device": ([*fine, "--device", "abacus"], r"device 'abacus' is not to be had here"),
+        "output exists": ([*fine, "-o", tmp_path / "occupied"], r"occupied exists and is not empty: choose another"),
+        "output in a file": ([*fine, "-o", table / "model"], r"model cannot be written: .*trips.csv is a file"),
+    }
+
+
+@pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", cases.__annotations__ and [
+    *("missing file", "unknown ending", "truncated parquet", "no rows", "missing column", "column of text"),
+    *("unknown model", "unknown option", "option without value", "unreadable value", "impossible value"),
+    *("no choice set", "no chosen column", "no features", "two chosen", "chosen as feature", "conflict"),
+    *("unknown word", "unknown schema key", "broken schema", "missing schema", "share above 1", "share too small"),
+    *("unknown device", "output exists", "output in a file"),
+])
+def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(
+    case: str, how: str, table: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    words, message = cases(table, tmp_path)[case]
+    before = sorted(tmp_path.rglob("*"))
+    result = request.getfixturevalue(how)("fit", "-o", tmp_path / "model", *words)
+    assert re.search(message, result.message)
+    assert result.status == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_training_that_breaks_down_ends_in_one_line_and_status_1(
+    cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    result = cli("fit", table, *roles, *quick, "--set=lr=1e30", "--set=clip=0", "-o", tmp_path / "model")
+    assert result.status == 1
+    assert re.match(r"epoch \d: the loss is no longer finite", result.message)
+
+
+# -- interruption --------------------------------------------------------------------------------------------------
+
+LONG = ["--set=hidden=4", "--set=epochs=200", "--set=batch_size=24", "--set=dropout=0.2", "--valid=0.25"]
+LONG += ["--set=patience=200"]
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "weights.safetensors").read_bytes()
+
+
+def read_until(process: subprocess.Popen[bytes], words: bytes) -> None:
+    """Read standard error line by line, and not a byte further."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith(words):
+            return
+    raise AssertionError(f"the program ended, with status {process.wait()}, before it said {words!r}")
+
+
+@pytest.fixture(scope="module")
+def whole(cli: Run, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of a fit that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole") / "model"
+    assert cli("fit", table, *roles, *LONG, "-o", folder)[0] == 0
+    return folder
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Make sure that processes started from here heed an interrupt, as those of a shell do."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
+    start: Start, cli: Run, whole: Path, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    """The lines of 200 epochs do not fit into the pipe, so the program cannot be done before it is killed."""
+    words, folder = ["fit", table, *roles, *LONG, "-o", tmp_path / "model"], tmp_path / "model"
+    with start(*words) as process:
+        read_until(process, b"epoch 2/200: ")
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    with pytest.raises(ArtifactError, match="holds an unfinished run, not a model yet: go on with fit --resume"):
+        load(folder)
+
+    again = cli(*words)
+    assert "holds an unfinished run: go on with it (resume=True, or --resume)" in again.message
+    assert again.status == 2
+    other = cli(*words, "--resume", "--seed", 1)
+    assert re.search(r"belongs to another run: .*seed.* differ", other.message)
+
+    assert cli(*words, "--resume")[0] == 0
+    assert weights(folder) == weights(whole)
+    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in whole.iterdir())
+    assert "exists and is not empty" in cli(*words, "--resume").message  # the model is there, and stays
+
+
+def test_an_interrupt_tells_how_to_go_on(
+    interruptible: None, start: Start, cli: Run, whole: Path, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    words = ["fit", table, *roles, *LONG, "-o", tmp_path / "model"]
+    with start(*words) as process:
+        read_until(process, b"epoch 2/200: ")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == 130
+    last = f"interrupted; to go on, give the same command with --resume (state in {tmp_path / 'model'})."
+    assert err.decode().splitlines()[-1] == last
+    assert b"Traceback" not in err
+    assert cli(*words, "--resume")[0] == 0
+    assert weights(tmp_path / "model") == weights(whole)
+
+
+def test_resuming_where_nothing_was_begun_begins(
+    cli: Run, model: Path, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    assert cli("fit", table, *roles, *quick, "--resume", "-o", tmp_path / "model")[0] == 0
+    assert weights(tmp_path / "model") == weights(model)

@@ -1,0 +1,27 @@
+from pathlib import Path
+
+import pytest
+
+from pcmcnet.cli.roles import read_schema
+from pcmcnet.data import Schema
+from pcmcnet.errors import SchemaError
+
+
+def test_lists_are_separated_by_commas_and_may_have_spaces() -> None:
+    found = read_schema(None, choice_set="trip", chosen=None, features=" price, time spent,, ", individual="")
+    assert found == Schema(choice_set="trip", features=("price", "time spent"))
+
+
+def test_the_options_prevail_over_the_file_and_the_file_fills_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('choice_set = "trip"\nchosen = "took"\nfeatures = ["price", "time"]\nmissing = "indicator"\n')
+    assert read_schema(file) == Schema.from_toml(file)
+    found = read_schema(file, choice_set=None, features="price", conflict="first")
+    assert found == Schema(
+        choice_set="trip", chosen="took", features=("price",), missing="indicator", conflict="first"
+    )
+
+
+def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
+    with pytest.raises(SchemaError, match="say which column holds the id of the choice set: --choice-set COLUMN, or"):
+        read_schema(None, features="price")

@@ -1,0 +1,132 @@
+"""Batches: every set once, within both limits, padded by nothing that matters."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.data.batches import Batch, EncodedSets, plan_batches
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.encoding import Encoder
+from pcmcnet.errors import ConfigError
+
+sizes_of_sets = st.lists(st.integers(1, 12), max_size=40).map(lambda s: np.array(s, np.int64))
+limits = {"batch_size": st.integers(1, 10), "pair_budget": st.integers(1, 400)}
+generators = st.one_of(st.none(), st.integers(0, 2**16))
+
+
+def encoded(sizes: list[int]) -> EncodedSets:
+    """Feature x is the number of the row, category c its parity, individual w the number of the set."""
+    ids = np.repeat(np.arange(len(sizes)), sizes)
+    n = len(ids)
+    first = np.append(True, ids[1:] != ids[:-1])
+    table = {"id": ids, "y": first, "x": np.arange(n), "c": np.array(["even", "odd"])[np.arange(n) % 2], "w": ids + 1.0}
+    data = ChoiceData.from_long(
+        table, choice_set="id", chosen="y", features=["x", "c"], individual=["w"], weight=None, categorical=["c"]
+    )
+    return Encoder.learn(data).encode(data)
+
+
+def rng(seed: int | None) -> np.random.Generator | None:
+    return None if seed is None else np.random.default_rng(seed)
+
+
+# -- by hand ---------------------------------------------------------------------------------------------
+
+
+def test_sets_of_like_size_go_together_within_the_budget() -> None:
+    """Sizes 3, 1, 2, 1: sorted 1, 1, 2, 3. With 8 pairs: {1, 1} costs 2, adding the 2 would cost 12, then 2 and 3 alone."""
+    plan = plan_batches(np.array([3, 1, 2, 1]), batch_size=3, pair_budget=8)
+    assert [batch.tolist() for batch in plan] == [[1, 3], [2], [0]]
+
+
+def test_a_batch_is_padded_to_its_own_largest_set() -> None:
+    """Sets 2 and 0 of sizes 1 and 3 lie at rows 5 and 0 to 2."""
+    sets = encoded([3, 2, 1])
+    batch = sets.batch(np.array([2, 0]))
+    assert batch.mask.tolist() == [[True, False, False], [True, True, True]]
+    assert batch.numeric.shape == (2, 3, 1)
+    torch.testing.assert_close(batch.numeric[1], sets.numeric[:3], rtol=0, atol=0)
+    torch.testing.assert_close(batch.numeric[0, 0], sets.numeric[5], rtol=0, atol=0)
+    assert batch.categorical[1, :, 0].tolist() == sets.categorical[:3, 0].tolist()
+    assert batch.individual_numeric[:, 0].tolist() == sets.individual_numeric[[2, 0], 0].tolist()
+    assert batch.chosen.tolist() == [0, 0]
+    assert batch.weight.tolist() == [1, 1]
+
+
+# -- for every table -------------------------------------------------------------------------------------
+
+
+@given(sizes=sizes_of_sets, seed=generators, **limits)
+def test_every_set_comes_exactly_once_within_both_limits(
+    sizes: np.ndarray, batch_size: int, pair_budget: int, seed: int | None
+) -> None:
+    plan = plan_batches(sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng(seed))
+    assert sorted(np.concatenate([*plan, []])) == list(range(len(sizes)))
+    for batch in plan:
+        assert 1 <= len(batch) <= batch_size
+        assert len(batch) == 1 or len(batch) * sizes[batch].max() ** 2 <= pair_budget
+
+
+@given(sizes=sizes_of_sets, seed=st.integers(0, 2**16), **limits)
+def test_the_same_generator_gives_the_same_batches(
+    sizes: np.ndarray, batch_size: int, pair_budget: int, seed: int
+) -> None:
+    one, two = (plan_batches(sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng(seed)) for _ in range(2))
+    assert [batch.tolist() for batch in one] == [batch.tolist() for batch in two]
+
+
+def test_every_epoch_has_its_own_batches() -> None:
+    sizes, generator = np.full(200, 3), np.random.default_rng(0)
+    plans = [plan_batches(sizes, batch_size=8, pair_budget=10**6, rng=generator) for _ in range(2)]
+    assert [batch.tolist() for batch in plans[0]] != [batch.tolist() for batch in plans[1]]
+    assert {tuple(sorted(batch)) for batch in plans[0]} != {tuple(sorted(batch)) for batch in plans[1]}
+
+
+def test_sorting_by_size_wastes_little_on_padding() -> None:
+    """Sizes 1 to 50 in any order, batches of 16: shuffling alone would pad to about 48 and waste half of the rows."""
+    sizes = np.random.default_rng(0).integers(1, 51, 4096)
+    plan = plan_batches(sizes, batch_size=16, pair_budget=10**9, rng=np.random.default_rng(1))
+    padded = sum(len(batch) * int(sizes[batch].max()) for batch in plan)
+    assert padded < 1.1 * sizes.sum()
+
+
+@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=12), seed=generators, **limits)
+def test_batches_hold_the_rows_of_their_sets_and_no_other_real_ones(
+    sizes: list[int], batch_size: int, pair_budget: int, seed: int | None
+) -> None:
+    sets = encoded(sizes)
+    seen = 0
+    for index, batch in sets.batches(batch_size=batch_size, pair_budget=pair_budget, rng=rng(seed)):
+        assert batch.mask.sum(1).tolist() == sets.sizes[index].tolist()
+        assert batch.mask.shape[1] == sets.sizes[index].max()
+        rows = torch.cat([torch.arange(sets.starts[s], sets.starts[s] + sets.counts[s]) for s in index.tolist()])
+        torch.testing.assert_close(batch.numeric[batch.mask], sets.numeric[rows], rtol=0, atol=0)
+        assert batch.categorical[batch.mask].tolist() == sets.categorical[rows].tolist()
+        seen += len(rows)
+    assert seen == sum(sizes)
+
+
+@given(sizes=st.lists(st.integers(1, 6), min_size=2, max_size=6))
+def test_padding_repeats_values_of_the_set_itself(sizes: list[int]) -> None:
+    """Whatever a layer computes from padding stays finite, and no other set leaks into it."""
+    sets = encoded(sizes)
+    batch: Batch = sets.batch(np.arange(len(sizes)))
+    first = batch.numeric[:, :1].expand_as(batch.numeric)
+    torch.testing.assert_close(batch.numeric[~batch.mask], first[~batch.mask], rtol=0, atol=0)
+
+
+def test_a_copy_on_another_device_holds_the_same_sets() -> None:
+    sets = encoded([2, 3])
+    moved = sets.to(torch.device("meta"))
+    assert moved.numeric.device.type == moved.starts.device.type == "meta"
+    assert moved.numeric.shape == sets.numeric.shape
+    assert moved.sizes is sets.sizes
+    assert len(moved) == 2
+
+
+@pytest.mark.parametrize(("batch_size", "pair_budget"), [(0, 10), (-1, 10), (4, 0)])
+def test_a_limit_below_one_is_refused(batch_size: int, pair_budget: int) -> None:
+    with pytest.raises(ConfigError, match=f"at least 1, got batch_size={batch_size} and pair_budget={pair_budget}"):
+        plan_batches(np.array([1]), batch_size=batch_size, pair_budget=pair_budget)

@@ -1,0 +1,175 @@
+"""Encoding: what is learnt, from which part, and what becomes of values never seen."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.encoding import UNSEEN, Encoder
+from pcmcnet.errors import ArtifactError, SchemaError
+
+NAN = float("nan")
+
+
+def read(table: dict[str, Any], **roles: Any) -> ChoiceData:
+    return ChoiceData.from_long(table, choice_set="id", **roles)
+
+
+# -- values worked out by hand ---------------------------------------------------------------------------
+
+
+def test_numbers_are_standardised_and_categories_numbered_from_one(trips: Any, roles: Any) -> None:
+    """seats 4, 50, 4, 50, 1: mean 21.8, variance (2*17.8^2 + 2*28.2^2 + 20.8^2) / 5 = 531.36.
+
+    income per set, not per row: 2.5 and 1 have mean 1.75 and standard deviation 0.75.
+    """
+    data = ChoiceData.from_long(trips, **{**roles, "features": ["seats", "shade"]})
+    encoder = Encoder.learn(data)
+    sets = encoder.encode(data)
+    expected = (np.array([4, 50, 4, 50, 1]) - 21.8) / np.sqrt(531.36)
+    np.testing.assert_allclose(sets.numeric[:, 0], expected, rtol=1e-6)
+    assert sets.individual_numeric.tolist() == [[1.0], [-1.0]]
+    assert encoder.features.categorical[0].categories == ("blue", "red")
+    assert sets.categorical[:, 0].tolist() == [2, 1, 1, 2, 2]
+    assert sets.individual_categorical[:, 0].tolist() == [1, 2]
+    assert sets.chosen.tolist() == [0, 2]
+    assert sets.sizes.tolist() == sets.counts.tolist() == [2, 3]
+    assert sets.starts.tolist() == [0, 2]
+    assert (encoder.features.n_numeric, encoder.features.cardinalities) == (1, (2,))
+
+
+def test_a_gap_becomes_the_mean_and_raises_its_indicator() -> None:
+    """Known values 1 and 3 have mean 2 and standard deviation 1; indicators follow all columns."""
+    table = {"id": [1, 1, 1], "x": [1.0, NAN, 3.0], "z": [5.0, 7.0, 5.0], "c": ["u", None, "u"]}
+    data = read(table, features=["x", "z", "c"], missing="indicator")
+    encoder = Encoder.learn(data)
+    numeric = encoder.encode(data).numeric
+    assert encoder.features.n_numeric == 3
+    assert numeric[:, 0].tolist() == [-1, 0, 1]
+    assert numeric[:, 2].tolist() == [0, 1, 0]
+    assert encoder.features.categorical[0].categories == ("<missing>", "u")
+
+
+def test_choices_that_are_unknown_are_encoded_as_the_first() -> None:
+    data = read({"id": [1, 1]})
+    sets = Encoder.learn(data).encode(data)
+    assert sets.chosen.tolist() == [0]
+    assert sets.numeric.shape == (2, 0)
+    assert sets.individual_categorical.shape == (1, 0)
+
+
+# -- the training part alone -----------------------------------------------------------------------------
+
+
+def test_the_encoder_learns_nothing_from_the_test_part() -> None:
+    """The test part alone has category "v", values near 1000, a gap and an office; none may leave a trace."""
+    train = {"id": [1, 1, 2, 2], "x": [1.0, 2.0, 3.0, 4.0], "c": ["u", "w", "u", "w"], "who": [0.0, 0.0, 2.0, 2.0]}
+    test = {"id": [3, 3], "x": [1000.0, NAN], "c": ["v", None], "who": [50.0, 50.0]}
+    both = {name: train[name] + test[name] for name in train}
+    roles: Any = {"features": ["x", "c"], "individual": ["who"], "missing": "indicator"}
+    alone, together = read(train, **roles), read(both, **roles)
+    learnt = Encoder.learn(together.subset([0, 1]))
+    assert learnt.to_dict() == Encoder.learn(alone).to_dict()
+    text = json.dumps(learnt.to_dict())
+    assert '"v"' not in text
+    assert "<missing>" not in text
+    assert learnt.features.numeric[0].mean == 2.5
+    assert not learnt.features.numeric[0].indicator
+    assert Encoder.learn(together).to_dict() != learnt.to_dict()
+
+
+@given(seed=st.integers(0, 2**16))
+def test_training_columns_have_mean_zero_and_variance_one_or_are_zero(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=20) * 10.0 ** rng.integers(-20, 20) + rng.normal() * 10.0 ** rng.integers(-3, 3)
+    data = read({"id": np.arange(20) // 4, "x": x, "one": np.full(20, 0.1)}, features=["x", "one"])
+    numeric = Encoder.learn(data).encode(data).numeric.double().numpy()
+    if len(np.unique(x.astype(np.float32))) > 1:
+        # float32 leaves a relative error of 6e-8 in each of 20 values
+        np.testing.assert_allclose([numeric[:, 0].mean(), numeric[:, 0].std()], [0, 1], rtol=0, atol=1e-6)
+    assert (numeric[:, 1] == 0).all()
+
+
+@given(
+    train=st.lists(st.sampled_from("abc"), min_size=1, max_size=8),
+    test=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=8),
+)
+def test_known_categories_keep_their_index_and_unseen_ones_share_the_reserved_one(
+    train: list[str], test: list[str]
+) -> None:
+    encoder = Encoder.learn(read({"id": [1] * len(train), "c": train}, features=["c"]))
+    known = sorted(set(train))
+    sets = encoder.encode(read({"id": [1] * len(test), "c": test}, features=["c"]))
+    assert sets.categorical[:, 0].tolist() == [known.index(c) + 1 if c in known else UNSEEN for c in test]
+
+
+def test_a_column_constant_in_training_stays_zero_when_new_values_appear() -> None:
+    encoder = Encoder.learn(read({"id": [1, 1], "x": [5.0, 5.0]}, features=["x"]))
+    sets = encoder.encode(read({"id": [1, 1], "x": [5.0, 1e30]}, features=["x"]))
+    assert sets.numeric.tolist() == [[0.0], [0.0]]
+
+
+def test_columns_are_found_by_name_whatever_their_order() -> None:
+    table = {"id": [1, 1], "x": [1.0, 3.0], "z": [5.0, 7.0], "more": [0, 1]}
+    encoder = Encoder.learn(read(table, features=["x", "z"]))
+    turned = encoder.encode(read(table, features=["more", "z", "x"]))
+    assert turned.numeric.tolist() == encoder.encode(read(table, features=["x", "z"])).numeric.tolist()
+
+
+# -- saved and read back ---------------------------------------------------------------------------------
+
+
+def test_json_gives_back_the_same_encoder(trips: Any, roles: Any) -> None:
+    trips["time"][2] = NAN
+    data = ChoiceData.from_long(trips, **roles, missing="indicator")
+    encoder = Encoder.learn(data)
+    again = Encoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+    assert again == encoder
+    assert again.encode(data).numeric.tolist() == encoder.encode(data).numeric.tolist()
+
+
+@pytest.mark.parametrize("damage", [{}, {"features": None}, {"features": {"numeric": [{"name": "x"}]}}, {"schema": 3}])
+def test_a_damaged_encoder_is_refused(damage: dict[str, Any], trips: Any, roles: Any) -> None:
+    entries = Encoder.learn(ChoiceData.from_long(trips, **roles)).to_dict()
+    with pytest.raises(ArtifactError, match=r"the saved encoder is incomplete .*: save the model again"):
+        Encoder.from_dict({**entries, **damage} if damage else {})
+
+
+# -- refusals --------------------------------------------------------------------------------------------
+
+
+def test_gaps_that_training_never_saw_are_refused() -> None:
+    encoder = Encoder.learn(read({"id": [1, 1], "x": [1.0, 2.0]}, features=["x"], missing="indicator"))
+    gaps = read({"id": [1, 1], "x": [NAN, 2.0]}, features=["x"], missing="indicator")
+    with pytest.raises(SchemaError, match="column 'x' has 1 missing values, but had none when the model was trained"):
+        encoder.encode(gaps)
+
+
+def test_a_column_without_any_value_is_refused() -> None:
+    empty = read({"id": [1, 1], "x": [NAN, NAN]}, features=["x"], missing="indicator")
+    with pytest.raises(SchemaError, match="column 'x' has no value at all in the training part: leave it out"):
+        Encoder.learn(empty)
+
+
+def test_a_value_beyond_all_bounds_is_refused() -> None:
+    encoder = Encoder.learn(read({"id": [1, 1], "x": [0.0, 1e-30]}, features=["x"]))
+    with pytest.raises(SchemaError, match=r"column 'x': 1 values lie more than 3.4e38 training standard deviations"):
+        encoder.encode(read({"id": [1, 1], "x": [0.0, 1e30]}, features=["x"]))
+
+
+def test_a_missing_column_is_named_with_its_neighbour() -> None:
+    encoder = Encoder.learn(read({"id": [1, 1], "price": [1, 2]}, features=["price"]))
+    with pytest.raises(
+        SchemaError, match=r"trained with column 'price', which the table does not have. Did you mean 'prise'\?"
+    ):
+        encoder.encode(read({"id": [1], "prise": [1]}, features=["prise"]))
+
+
+def test_a_column_of_another_kind_is_refused() -> None:
+    encoder = Encoder.learn(read({"id": [1, 1], "x": [1, 2]}, features=["x"]))
+    with pytest.raises(SchemaError, match="column 'x' was numeric when the model was trained and is categorical now"):
+        encoder.encode(read({"id": [1], "x": ["u"]}, features=["x"]))

@@ -1,0 +1,39 @@
+"""Files appear whole or not at all."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pcmcnet.data.files import replacing, write_bytes, write_table
+from pcmcnet.data.table import read_table
+from pcmcnet.errors import InputError
+
+
+def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "a" / "b.txt", b"new")
+    assert (tmp_path / "a" / "b.txt").read_bytes() == b"new"
+    assert [file.name for file in (tmp_path / "a").iterdir()] == ["b.txt"]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_bytes(path, b"old")
+    with pytest.raises(RuntimeError, match="half way"), replacing(path) as beside:
+        beside.write_bytes(b"half")
+        raise RuntimeError("half way")
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.arrow"])
+def test_a_table_is_written_in_the_format_of_its_name(name: str, tmp_path: Path) -> None:
+    table = pa.table({"a": [1, 2], "é": ["x", "y"]})
+    write_table(table, tmp_path / name)
+    assert read_table(tmp_path / name).equals(table)
+
+
+def test_a_name_without_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"t\.xlsx: unknown kind of file. Expected a name that ends in"):
+        write_table(pa.table({"a": [1]}), tmp_path / "deep" / "t.xlsx")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,225 @@
+"""Checked columns: each type is read exactly, each trouble is named with its place."""
+
+import datetime as dt
+import decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.data.reader import MISSING_CATEGORY, Reader
+from pcmcnet.errors import SchemaError
+
+NAN = float("nan")
+
+
+def reader(values: Any, rows: list[int] | None = None) -> Reader:
+    """Read one column "a"; the choice set of row r is named "set r"."""
+    column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    everything = Reader.of(pa.table({"a": column}), name_set=lambda row: f"set {row}")
+    return everything if rows is None else everything.at(np.array(rows))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([1, -2], pa.int8()), [1, -2]),
+        (pa.array([2**64 - 1], pa.uint64()), [2.0**64]),
+        (pa.array([2**53 + 1, 2**62]), [2.0**53, 2.0**62]),
+        (pa.array([np.float16(0.5)]), [0.5]),
+        (pa.array([1.5], pa.float32()), [1.5]),
+        (pa.array([True, False]), [1, 0]),
+        (pa.array([decimal.Decimal("12.50")]), [12.5]),
+        (pa.array([decimal.Decimal("12.50")], pa.decimal256(60, 2)), [12.5]),
+        (pa.array(["1", " 2.5", "-1e3"]), [1, 2.5, -1000]),
+        (pa.array(["1"], pa.large_string()), [1]),
+        (pa.array(["1"], pa.string_view()), [1]),
+        (pa.array(["1", "2", "1"]).dictionary_encode(), [1, 2, 1]),
+        (pa.array([5, 7, 5]).dictionary_encode(), [5, 7, 5]),
+        (pa.chunked_array([[1, 2], [3]]), [1, 2, 3]),
+        (pa.array([3e38, -1e-30]), [np.float32(3e38), np.float32(-1e-30)]),
+    ],
+    ids=lambda value: str(value.type) if not isinstance(value, list) else "",
+)
+def test_numbers_of_every_type_become_float32(values: Any, expected: list[float]) -> None:
+    column = reader(values).numeric("a")
+    assert column.values.dtype == np.float32
+    np.testing.assert_array_equal(column.values, np.array(expected, np.float32))
+
+
+@pytest.mark.parametrize("values", [[1.0, None, NAN], [1, None, None], ["1", None, None], [None, None, None]])
+def test_gaps_are_nan_where_an_indicator_is_wanted(values: list[Any]) -> None:
+    column = reader(values).numeric("a", missing="indicator").values
+    np.testing.assert_array_equal(column, np.array([NAN if v is None else float(v) for v in values], np.float32))
+
+
+@given(
+    values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1),
+    order=st.randoms(use_true_random=False),
+)
+def test_a_reader_gives_its_own_rows_in_their_order(values: list[float], order: Any) -> None:
+    rows = [k for k in range(len(values)) if order.random() < 0.7]
+    order.shuffle(rows)
+    expected = np.array([values[k] for k in rows], np.float32)
+    np.testing.assert_array_equal(reader(values, rows).numeric("a").values, expected)
+    assert reader(values, rows).categorical("a").plain().astype(float).tolist() == [values[k] for k in rows]
+
+
+@pytest.mark.parametrize(
+    ("values", "missing", "message"),
+    [
+        (
+            [1.0, NAN, NAN],
+            "error",
+            r"row 1 \(choice set set 1\): expected a finite number, got nan; 2 such rows. Drop them or",
+        ),
+        ([1, 2, None], "error", "row 2 .* expected a finite number, got nan; 1 such rows"),
+        ([1.0, 2.0, np.inf], "error", "row 2 .* expected a finite number, got inf; 1 such rows"),
+        ([NAN, -np.inf, 1.0], "indicator", "row 1 .* expected a finite number, got -inf; 1 such rows. Correct or drop"),
+        ([1.0, 1e39, -4e38], "error", r"row 1 .* expected a number below 3.4e38, got 1e\+39; 2 such rows. Rescale"),
+        (["1", "two", "three"], "error", "row 1 .* expected a number, got 'two'; 2 such rows. Correct them, or list"),
+        (["1", "1_000", None], "indicator", "row 1 .* expected a number, got '1_000'; 1 such rows"),
+        (["1", "nan", None], "indicator", "row 1 .* expected a number, got 'nan'; 1 such rows"),
+        (["1", "inf", "2"], "error", "row 1 .* expected a finite number, got inf; 1 such rows"),
+    ],
+)
+def test_a_bad_number_is_named_with_its_place(values: list[Any], missing: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=f"column 'a', {message}"):
+        reader(values).numeric("a", missing=missing)
+
+
+def test_the_first_bad_row_is_first_in_the_table_whatever_the_order_of_reading() -> None:
+    with pytest.raises(SchemaError, match=r"row 1 .* 2 such rows"):
+        reader([1.0, NAN, 2.0, NAN], [3, 2, 1, 0]).numeric("a")
+    with pytest.raises(SchemaError, match=r"row 1 .* got 'x'; 2 such rows"):
+        reader(["1", "x", "2", "y"], [3, 2, 1, 0]).numeric("a")
+
+
+@pytest.mark.parametrize("bad", [NAN, np.inf, 1e300])
+def test_rows_that_are_not_read_may_hold_anything(bad: float) -> None:
+    assert reader([1.0, bad, 2.0], [0, 2]).numeric("a").values.tolist() == [1, 2]
+    assert reader(["1", "x", None, "2"], [0, 3]).numeric("a").values.tolist() == [1, 2]
+    assert reader(["u", None, "v"], [0, 2]).categorical("a").plain().tolist() == ["u", "v"]
+    assert reader([0, 7, 1], [0, 2]).flag("a").tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[dt.datetime(2024, 1, 1)], [dt.date(2024, 1, 1)], [dt.time(1)], [[1]], [b"1"], [dt.timedelta(1)]],
+    ids=str,
+)
+def test_a_type_that_holds_no_numbers_is_refused_with_a_remedy(values: list[Any]) -> None:
+    with pytest.raises(
+        SchemaError, match=r"column 'a' has the type .*, expected numbers. Convert .* list it in categorical"
+    ):
+        reader(values).numeric("a")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([True, False, True], ["true", "false", "true"]),
+        ([1, 2, 1], ["1", "2", "1"]),
+        ([1.0, 2.0, 1.5], ["1", "2", "1.5"]),
+        (["x", "1.0", "1"], ["x", "1", "1"]),
+        ([dt.date(2024, 1, 1)], ["2024-01-01"]),
+        (pa.array(["x", "y"]).dictionary_encode(), ["x", "y"]),
+        ([2**53, 2**53 + 1], ["9007199254740992", "9007199254740993"]),
+    ],
+    ids=str,
+)
+def test_anything_with_a_text_form_is_a_category(values: Any, expected: list[str]) -> None:
+    column = reader(values).categorical("a")
+    assert column.plain().tolist() == expected
+    assert column.codes.dtype == np.int32
+    assert len(set(column.categories)) == len(column.categories)
+
+
+@pytest.mark.parametrize("values", [["x", None, "y"], [1.0, NAN, 2.0], [1, None, 2]], ids=str)
+def test_a_gap_is_refused_or_a_category_of_its_own(values: list[Any]) -> None:
+    with pytest.raises(SchemaError, match=r"column 'a', row 1 .* expected a category, got nothing; 1 such rows"):
+        reader(values).categorical("a")
+    column = reader(values).categorical("a", missing="indicator")
+    assert column.plain()[1] == MISSING_CATEGORY
+    assert len(column.categories) == 3
+
+
+@pytest.mark.parametrize("values", [[[1]], [{"a": 1}], [b"\xff"]], ids=str)
+def test_what_cannot_be_named_is_no_category(values: list[Any]) -> None:
+    with pytest.raises(SchemaError, match=r"column 'a' has the type .*(no text form|cannot be told apart)"):
+        reader(values).categorical("a")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2], False),
+        ([1.5], False),
+        ([decimal.Decimal(1)], False),
+        ([dt.date(2024, 1, 1)], False),
+        ([None], False),
+        ([True], True),
+        (["x", "y"], True),
+        (["1", "2"], True),
+        (["1", "2", "x"], True),
+        (pa.array([1, 2]).dictionary_encode(), True),
+        (pa.array(["1"] * 19 + ["x"]).dictionary_encode(), True),
+    ],
+    ids=str,
+)
+def test_the_default_kind_follows_the_type(values: Any, expected: bool) -> None:
+    assert reader(values).is_categorical("a") is expected
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_little_text_among_numbers_is_a_mistake_not_a_category(encoded: bool) -> None:
+    """One of ten, or two of twenty, is little; two of nineteen is not. Gaps do not count."""
+
+    def text(values: list[str | None]) -> Reader:
+        found = reader(pa.array(values).dictionary_encode() if encoded else values)
+        return Reader(found.columns, found.rows, True, found.name_set, dictionaries_are_text=encoded)
+
+    message = (
+        "column 'a', row 9 .*: expected a number as in the other rows, got 'x'; 1 such rows. Correct them, or list"
+    )
+    with pytest.raises(SchemaError, match=message):
+        text(["1"] * 9 + ["x"]).is_categorical("a")
+    with pytest.raises(SchemaError, match=r"row 0 .* got 'inf'; 2 such rows"):
+        text(["inf", "x"] + ["1"] * 18).is_categorical("a")
+    assert text(["1"] * 17 + ["x", "x"]).is_categorical("a")
+    assert text(["1"] * 8 + ["x"] + [None] * 9).is_categorical("a")
+
+
+def test_a_flag_is_zero_or_one() -> None:
+    for values in ([0, 1], [False, True], [0.0, 1.0], [decimal.Decimal(0), decimal.Decimal(1)]):
+        assert reader(values).flag("a").tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0, 2, 3], "row 1 .* expected 0 or 1, got 2; 2 such rows"),
+        ([0.0, NAN, 1.0], "row 1 .* expected 0 or 1, got nan; 1 such rows"),
+        ([None, True], "row 0 .* expected 0 or 1, got nan; 1 such rows"),
+    ],
+)
+def test_a_flag_of_another_value_is_refused(values: list[Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=f"column 'a', {message}"):
+        reader(values).flag("a")
+
+
+def test_a_flag_of_another_type_is_refused() -> None:
+    with pytest.raises(SchemaError, match="column 'a' has the type string, expected 0/1 or true/false"):
+        reader(["0", "1"]).flag("a")
+
+
+def test_columns_that_are_not_needed_any_more_are_freed_for_all_readers() -> None:
+    first = Reader.of(pa.table({"a": ["x"], "b": ["y"]}), name_set=str)
+    second = first.at(np.array([0]))
+    second.categorical("a")
+    second.keep_only({"b"})
+    assert list(first.columns) == ["b"]
+    assert not first.found

@@ -1,0 +1,124 @@
+"""Roles: what a schema holds, how it is saved, what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.data.schema import Schema
+from pcmcnet.errors import SchemaError
+
+
+def test_every_column_is_named_once_in_a_stable_order() -> None:
+    schema = Schema(
+        choice_set="id", chosen="y", individual=["who"], features=["x", "label"], alternative="label", keep=["who", "g"]
+    )
+    assert schema.columns == ("id", "y", "label", "who", "x", "g")
+
+
+def test_text_columns_are_labels_declared_categories_and_what_is_only_kept() -> None:
+    schema = Schema(
+        choice_set="id",
+        alternative="label",
+        individual=["who"],
+        features=["x", "c"],
+        categorical=["c"],
+        keep=["who", "g"],
+    )
+    assert schema.text_columns == {"label", "c", "g"}
+
+
+def test_a_prediction_needs_neither_choices_nor_weights_nor_kept_columns() -> None:
+    schema = Schema(choice_set="id", chosen="y", weight="w", keep=["g"], features=["x"], available="a")
+    assert schema.for_prediction() == Schema(choice_set="id", features=["x"], available="a")
+
+
+def test_a_schema_is_read_from_toml(tmp_path: Path) -> None:
+    file = tmp_path / "schema.toml"
+    file.write_text('choice_set = "id"\nchosen = "y"\nfeatures = ["prix (€)", "x"]\nmissing = "indicator"\n', "utf-8")
+    expected = Schema(choice_set="id", chosen="y", features=("prix (€)", "x"), missing="indicator")
+    assert Schema.from_toml(file) == expected
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    names = draw(st.lists(st.text(), min_size=9, max_size=9, unique=True))
+    optional = st.sampled_from([True, False])
+    single = {
+        role: name
+        for role, name in zip(("chosen", "alternative", "available", "weight"), names, strict=False)
+        if draw(optional)
+    }
+    return Schema(
+        choice_set=names[4],
+        individual=names[5:6],
+        features=names[6:8],
+        categorical=draw(st.one_of(st.none(), st.lists(st.sampled_from(names[5:8])))),
+        keep=names[8:] if draw(optional) else (),
+        conflict=draw(st.sampled_from(["error", "first"])),
+        missing=draw(st.sampled_from(["error", "indicator"])),
+        **single,
+    )
+
+
+@given(schema=schemas())
+def test_json_gives_back_the_same_schema(schema: Schema) -> None:
+    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+
+
+@given(schema=schemas())
+def test_toml_gives_back_the_same_schema(schema: Schema, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("schema") / "schema.toml"
+    file.write_bytes(schema.to_toml().encode())
+    assert Schema.from_toml(file) == schema
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"choice_set": None}, "choice_set must be the name of a column, got None"),
+        ({"chosen": 3}, "chosen must be the name of a column, got 3"),
+        ({"features": "price"}, r"features must be a list of column names, got the text 'price': write \['price'\]"),
+        ({"features": [1]}, r"features must be a list of column names, got \[1\]"),
+        ({"features": 1}, "features must be a list of column names, got 1"),
+        ({"features": {"b", "a"}}, "features must be a list of column names, got {"),
+        ({"features": ["x", "x"]}, "column 'x' is listed twice among individual and features"),
+        ({"features": ["x"], "individual": ["x"]}, "column 'x' is listed twice among individual and features"),
+        ({"features": ["y"], "chosen": "y"}, "'y' is declared as chosen and also as a model input"),
+        ({"individual": ["y"], "available": "y"}, "'y' is declared as available and also as a model input"),
+        ({"features": ["y"], "weight": "y"}, "'y' is declared as weight and also as a model input"),
+        ({"chosen": "id"}, "'id' is declared as choice_set and also as chosen: each needs its own"),
+        ({"chosen": "y", "available": "y"}, "'y' is declared as chosen and also as available"),
+        ({"features": ["price"], "categorical": ["prise"]}, "'prise', which is neither .* Did you mean 'price'?"),
+        ({"conflict": "last"}, "conflict must be one of 'error', 'first', got 'last'"),
+        ({"missing": "mean"}, "missing must be one of 'error', 'indicator', got 'mean'"),
+        ({"feature": ["x"]}, "unknown schema entry 'feature'. Did you mean 'features'?"),
+    ],
+)
+def test_a_contradiction_is_refused(entries: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        Schema.from_dict({"choice_set": "id", **entries})
+
+
+def test_a_schema_without_choice_set_is_refused() -> None:
+    with pytest.raises(SchemaError, match="names no choice_set: say which column"):
+        Schema.from_dict({"chosen": "y"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no.toml: No such file"),
+        (b"choice_set = id", "is not valid TOML"),
+        (b'choice_set = "\xff"', "is not valid TOML"),
+    ],
+)
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "no.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SchemaError, match=message):
+        Schema.from_toml(file)

@@ -1,0 +1,188 @@
+"""Wide tables: groups of columns become rows, and choices become flags."""
+
+import decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.wide import to_long
+from pcmcnet.errors import SchemaError
+
+TABLE: dict[str, list[Any]] = {
+    "choice": [2, 1],
+    "car_time": [10, 12],
+    "bus_time": [20.5, 9.0],
+    "car_ok": [1, 1],
+    "bus_ok": [1, 0],
+    "who": ["p", "q"],
+    "w": [2.0, 1.0],
+    "trip": ["t", "u"],
+}
+ROLES: dict[str, Any] = {
+    "chosen": "choice",
+    "alternatives": {"car": 1, "bus": 2},
+    "features": {"time": "{alternative}_time"},
+}
+
+
+def test_each_row_becomes_one_row_per_alternative() -> None:
+    table, schema = to_long(
+        TABLE,
+        **ROLES | {"features": {"time": "{alternative}_time", "fare": {"car": 0, "bus": 1.5}}},
+        available={"car": 1, "bus": "bus_ok"},
+        individual=["who"],
+        weight="w",
+        choice_set="trip",
+    )
+    assert table.to_pydict() == {
+        "choice_set": ["t", "t", "u", "u"],
+        "alternative": ["car", "bus", "car", "bus"],
+        "who": ["p", "p", "q", "q"],
+        "w": [2, 2, 1, 1],
+        "time": [10, 20.5, 12, 9],
+        "fare": [0, 1.5, 0, 1.5],
+        "available": [1, 1, 1, 0],
+        "chosen": [0, 1, 1, 0],
+    }
+    assert (schema.chosen, schema.available, schema.features) == ("chosen", "available", ("time", "fare"))
+
+
+def test_a_wide_table_makes_choice_sets() -> None:
+    data = ChoiceData.from_wide(TABLE, **ROLES, available="{alternative}_ok", weight="w", keep=["who"])
+    assert data.set_ids.tolist() == [0, 1]
+    assert data.sizes.tolist() == [2, 1]
+    assert data.chosen is not None
+    assert data.chosen.tolist() == [1, 0]
+    assert data.weights.tolist() == [2, 1]
+    assert data.features["time"].plain().tolist() == [10, 20.5, 12]
+    assert data.keep["who"].plain().tolist() == ["p", "q"]
+    assert data.to_rows(np.array([0.25, 0.75, 1.0])).tolist() == [0.25, 0.75, 1.0, 0.0]
+
+
+def test_choices_need_not_be_known() -> None:
+    assert ChoiceData.from_wide(TABLE, **ROLES | {"chosen": None}).chosen is None
+
+
+@given(rows=st.integers(1, 5), seed=st.integers(0, 2**16))
+def test_alternative_k_of_row_r_is_row_r_times_the_number_of_alternatives_plus_k(rows: int, seed: int) -> None:
+    x = np.random.default_rng(seed).normal(size=(rows, 3)).astype(np.float32)
+    table = {f"x_{label}": x[:, k] for k, label in enumerate("abc")}
+    data = ChoiceData.from_wide(table, chosen=None, alternatives=list("abc"), features={"x": "x_{alternative}"})
+    np.testing.assert_array_equal(data.features["x"].plain().reshape(rows, 3), x)
+
+
+@pytest.mark.parametrize(
+    ("choice", "alternatives"),
+    [
+        ([2.0, 1.0], {"car": 1, "bus": 2}),
+        (["2", "1"], {"car": 1, "bus": 2}),
+        ([2, 1], {"car": 1.0, "bus": 2.0}),
+        (["bus", "car"], ["car", "bus"]),
+        ([True, False], {"car": False, "bus": True}),
+        (pa.array(["bus", "car"]).dictionary_encode(), ("car", "bus")),
+    ],
+    ids=str,
+)
+def test_a_choice_may_be_written_in_several_ways(choice: Any, alternatives: Any) -> None:
+    data = ChoiceData.from_wide({**TABLE, "choice": choice}, **ROLES | {"alternatives": alternatives})
+    assert data.chosen is not None
+    assert data.chosen.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("car", "bus", "expected"),
+    [
+        ([1, 2], [0.5, 1.5], [1, 0.5, 2, 1.5]),
+        ([True, False], [2, 3], [1, 2, 0, 3]),
+        ([2**60, 1], [0.5, 1.5], [2.0**60, 0.5, 1, 1.5]),
+        ([decimal.Decimal(1), decimal.Decimal(2)], [3, 4], [1, 3, 2, 4]),
+    ],
+)
+def test_columns_of_several_numeric_types_are_woven_as_numbers(car: Any, bus: Any, expected: list[float]) -> None:
+    data = ChoiceData.from_wide({**TABLE, "car_time": car, "bus_time": bus}, **ROLES)
+    assert data.features["time"].plain().tolist() == expected
+
+
+def test_an_empty_column_beside_numbers_leaves_them_numbers() -> None:
+    table = {**TABLE, "car_time": [None, None], "choice": [2, 2]}
+    data = ChoiceData.from_wide(table, **ROLES, missing="indicator")
+    np.testing.assert_array_equal(data.features["time"].plain(), [np.nan, 20.5, np.nan, 9])
+
+
+def test_text_columns_are_woven_as_categories() -> None:
+    table = {**TABLE, "car_time": ["x", "y"], "bus_time": pd.Series(["y", "y"], dtype="category")}
+    data = ChoiceData.from_wide(table, **ROLES)
+    assert data.features["time"].plain().tolist() == ["x", "y", "y", "y"]
+
+
+def test_declared_categories_in_a_csv_keep_their_zeros(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("choice,car_code,bus_code,zip\n1,01,1,007\n2,2,02,7\n")
+    data = ChoiceData.from_wide(
+        tmp_path / "t.csv",
+        **ROLES | {"features": {"code": "{alternative}_code"}},
+        individual=["zip"],
+        categorical=["code", "zip"],
+    )
+    assert data.features["code"].plain().tolist() == ["01", "1", "2", "02"]
+    assert data.individual["zip"].plain().tolist() == ["007", "7"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": {"time": "time"}}, "feature 'time': the template 'time' lacks {alternative}. A column"),
+        ({"features": {"time": {"car": "car_time"}}}, "feature 'time' says nothing of alternative 'bus'"),
+        ({"features": {"t": {"car": 1, "bus": 2, "van": 3}}}, "feature 't' names 'van', which is not among"),
+        ({"features": {"t": {"car": 1, "bus": None}}}, "feature 't' of 'bus': expected a column or a number, got None"),
+        ({"features": {"t": 3}}, "feature 't': expected a template or a mapping from labels, got 3"),
+        ({"features": ["t"]}, r"features must be a mapping from names to templates .*, got \['t'\]"),
+        ({"features": {"t": "{alternative}_tim"}}, "has no column 'car_tim'. Did you mean 'car_time'"),
+        ({"alternatives": "car"}, "alternatives must be a list of distinct labels or a mapping from labels, got 'car'"),
+        ({"alternatives": []}, "alternatives must be a list of distinct labels"),
+        ({"alternatives": ["car", "car"]}, "alternatives must be a list of distinct labels"),
+        ({"alternatives": [1, 2]}, "alternatives must be a list of distinct labels"),
+        ({"alternatives": None}, "alternatives must be a list of distinct labels"),
+        ({"alternatives": {"car": 1, "bus": 1}}, "alternatives: expected a value of its own for each label, got"),
+        ({"alternatives": {"car": 1, "bus": None}}, "alternatives: expected a value of its own for each label, got"),
+        ({"alternatives": {"car": 1, "bus": 3}}, "column 'choice', row 0: expected one of 1, 3, got 2; 1 such rows"),
+        ({"alternatives": {"car": 1, "bus": object()}}, "column 'choice': expected text or numbers that stand for"),
+        ({"individual": "who"}, r"individual must be a list of column names, got the text 'who'"),
+        ({"individual": ["chosen"]}, "the name 'chosen' is used by the long form itself: rename"),
+        ({"features": {"available": "{alternative}_ok"}}, "the name 'available' is used by the long form itself"),
+        ({"chosen": "choise"}, "has no column 'choise'. Did you mean 'choice'"),
+    ],
+)
+def test_a_group_that_is_not_there_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        ChoiceData.from_wide(TABLE, **ROLES | changes)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"choice": [2, None]}, "column 'choice', row 1: expected one of 1, 2, got nothing; 1 such rows. Drop them"),
+        ({"choice": [[1], [2]]}, "column 'choice': expected text or numbers that stand for the alternatives"),
+        ({"car_time": [[1], [2]]}, "feature 'time': its columns have the types .*, expected one type"),
+        ({"car_time": [1.0, np.nan]}, r"column 'time', row 2 \(choice set 1\): expected a finite number"),
+    ],
+)
+def test_a_bad_cell_is_named(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        ChoiceData.from_wide({**TABLE, **columns}, **ROLES)
+
+
+def test_an_empty_wide_table_is_refused() -> None:
+    with pytest.raises(SchemaError, match="the table is empty: expected at least one row"):
+        ChoiceData.from_wide({name: [] for name in TABLE}, **ROLES)
+
+
+def test_a_row_that_repeats_a_set_repeats_its_labels() -> None:
+    with pytest.raises(SchemaError, match="the label 'car' stands more than once in this set"):
+        ChoiceData.from_wide({**TABLE, "trip": ["t", "t"]}, **ROLES | {"chosen": None}, choice_set="trip")

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike, NDArray
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.predictions import predicted_log_p, require_sets, true_p
+
+
+class Says:
+    """A model that predicts what it was told, row by row of the table."""
+
+    def __init__(self, log_p: ArrayLike) -> None:
+        self.log_p = np.asarray(log_p)
+
+    def predict_log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
+        return self.log_p
+
+
+@pytest.fixture
+def data() -> ChoiceData:
+    """Sets X and Y of two alternatives each; their rows alternate, and row 2 is an unavailable third of X."""
+    return ChoiceData.from_long(
+        {
+            "trip": ["X", "Y", "X", "Y", "X"],
+            "took": [1, 0, 0, 1, 0],
+            "open": [1, 1, 0, 1, 1],
+            "w": [1, 0, 1, 0, 1],
+        },
+        choice_set="trip",
+        chosen="took",
+        available="open",
+        weight="w",
+    )
+
+
+def test_predictions_go_from_rows_to_alternatives(data: ChoiceData) -> None:
+    p = np.array([0.9, 0.2, 0.0, 0.8, 0.1])
+    with np.errstate(divide="ignore"):
+        found = predicted_log_p(Says(np.log(p)), data)
+    np.testing.assert_array_equal(found, np.log([0.9, 0.1, 0.2, 0.8]))
+    np.testing.assert_array_equal(true_p(p, data), [0.9, 0.1, 0.2, 0.8])
+
+
+def test_float32_rounding_is_no_reason_to_refuse(data: ChoiceData) -> None:
+    p = np.array([0.9, 1e-30, 1, 1, 0.1], np.float32)
+    assert predicted_log_p(Says(np.log(p)), data).dtype == np.float64
+    assert true_p(p, data).sum() == pytest.approx(2, abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4,), (5, 1), ()])
+def test_a_model_that_gives_the_wrong_number_is_named(shape: tuple[int, ...], data: ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"Says\.predict_log_proba: expected one .* the 5 table rows, got shape \("):
+        predicted_log_p(Says(np.zeros(shape)), data)
+
+
+def test_nan_from_a_model_names_row_and_set(data: ChoiceData) -> None:
+    where = r"Says\.predict_log_proba, row 1 \(choice set Y\): .* got NaN; 2 such rows\. .* lower lr"
+    with pytest.raises(InputError, match=where):
+        predicted_log_p(Says([np.log(0.9), np.nan, 0, np.nan, np.log(0.1)]), data)
+
+
+def test_nan_for_an_unavailable_row_does_not_matter(data: ChoiceData) -> None:
+    half = np.log(0.5)
+    assert np.isfinite(predicted_log_p(Says([half, half, np.nan, half, half]), data)).all()
+
+
+@pytest.mark.parametrize(("high", "found"), [(0.0, "1.5"), (np.inf, "inf"), (1e4, "inf")])
+def test_scores_that_are_no_probabilities_are_refused(high: float, found: str, data: ChoiceData) -> None:
+    half = np.log(0.5)
+    message = rf"choice set Y: expected probabilities that add up to 1, got a sum of {found}; 1 such sets\. .* scores"
+    with pytest.raises(InputError, match=message):
+        predicted_log_p(Says([half, half, 0, high, half]), data)
+
+
+def test_truth_of_the_wrong_length_is_refused(data: ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"truth: expected one .* 5 table rows, got shape \(4,\)"):
+        true_p([0.5] * 4, data)
+
+
+@pytest.mark.parametrize("bad", [-0.5, np.nan])
+def test_truth_that_is_no_probability_names_row_and_set(bad: float, data: ChoiceData) -> None:
+    with pytest.raises(InputError, match=rf"truth, row 3 \(choice set Y\): expected a probability, got {bad}; 1 such"):
+        true_p([0.5, 0.5, 0.0, bad, 0.5], data)
+
+
+def test_truth_that_does_not_add_up_names_the_set(data: ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"truth, choice set Y: .* got a sum of 0\.9999; 1 such sets\. Divide"):
+        true_p([0.5, 0.5, 0.0, 0.4999, 0.5], data)
+
+
+@pytest.mark.parametrize(("sets", "count"), [([], 0), ([1], 1)])
+def test_a_part_without_sets_that_count_is_refused(sets: list[int], count: int, data: ChoiceData) -> None:
+    require_sets(data)
+    with pytest.raises(InputError, match=f"at least one choice set with a weight above 0, got none in {count}"):
+        require_sets(data.subset(sets))

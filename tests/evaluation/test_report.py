@@ -1,0 +1,231 @@
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike, NDArray
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.evaluation import Report, evaluate
+from pcmcnet.evaluation.report import metrics_per_set
+
+P = [0.75, 0.25, 0.5, 0.25, 0.25]  # set 1 takes the second of two, set 2 the second of three: tied for 2nd
+LOG2, LOG3 = math.log(2), math.log(3)
+
+
+class Says:
+    """A model that predicts these probabilities, row by row of the table."""
+
+    def __init__(self, p: ArrayLike) -> None:
+        self.p = np.asarray(p)
+
+    def predict_log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
+        with np.errstate(divide="ignore"):
+            log_p: NDArray[np.float64] = np.log(self.p)
+        return log_p
+
+
+def table(**more: list[Any]) -> dict[str, list[Any]]:
+    return {"trip": [1, 1, 2, 2, 2], "took": [0, 1, 0, 1, 0], **more}
+
+
+def read(columns: dict[str, list[Any]], **roles: str) -> ChoiceData:
+    return ChoiceData.from_long(columns, choice_set="trip", chosen="took", **roles)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def data() -> ChoiceData:
+    return read(table())
+
+
+def test_every_value_is_the_mean_over_sets(data: ChoiceData) -> None:
+    """NLL -log 1/4 twice. Top 1: 0 and 0; top 2: 1 and 1/2. Brier 18/16 and 1/4 + 9/16 + 1/16 = 14/16."""
+    report = evaluate(Says(P), data, top=(1, 2))
+    assert report.n_sets == 2
+    assert report.nll == pytest.approx(2 * LOG2, rel=1e-14)
+    assert report.top == {1: 0.0, 2: pytest.approx(0.75, rel=1e-14)}
+    assert report.brier == pytest.approx(1.0, rel=1e-14)
+    assert report.kl is None
+    assert report.n_impossible == 0
+
+
+def test_the_uniform_model_stands_beside(data: ChoiceData) -> None:
+    """Sets of 2 and 3: NLL (log 2 + log 3) / 2, top 1 (1/2 + 1/3) / 2, Brier (1/2 + 2/3) / 2."""
+    reference = evaluate(Says(P), data, top=[1]).uniform
+    expected = {"nll": (LOG2 + LOG3) / 2, "top_1": 5 / 12, "brier": 7 / 12}
+    assert dict(reference) == pytest.approx(expected, rel=1e-14)
+
+
+def test_weights_are_those_of_the_table() -> None:
+    """Weights 3 and 1 on Brier 18/16 and 14/16: (54 + 14) / 64."""
+    report = evaluate(Says(P), read(table(w=[3, 3, 1, 1, 1]), weight="w"), top=(2,))
+    assert report.brier == pytest.approx(68 / 64, rel=1e-14)
+    assert report.top[2] == pytest.approx((3 + 1 / 2) / 4, rel=1e-14)
+    assert report.uniform["nll"] == pytest.approx((3 * LOG2 + LOG3) / 4, rel=1e-14)
+
+
+def test_a_set_of_weight_zero_may_be_impossible() -> None:
+    report = evaluate(Says([1, 0, 0.5, 0.25, 0.25]), read(table(w=[0, 0, 1, 1, 1]), weight="w"))
+    assert report.nll == pytest.approx(2 * LOG2, rel=1e-14)
+    assert (report.n_sets, report.n_impossible) == (2, 1)
+
+
+def test_rows_may_come_in_any_order_and_be_unavailable(data: ChoiceData) -> None:
+    order = [4, 0, 2, 5, 1, 3]
+    columns = {"trip": [1, 1, 2, 2, 2, 2], "took": [0, 1, 0, 1, 0, 0], "open": [1, 1, 1, 1, 1, 0]}
+    shuffled = read({name: [values[i] for i in order] for name, values in columns.items()}, available="open")
+    p, truth = np.array([*P, 0.0])[order], np.array([0.5, 0.5, 0.25, 0.5, 0.25, 0.0])[order]
+    expected = evaluate(Says(P), data, truth=[0.5, 0.5, 0.25, 0.5, 0.25])
+    found = evaluate(Says(p), shuffled, truth=truth)
+    assert found.values == pytest.approx(expected.values, rel=1e-14)
+    assert dict(found.uniform) == pytest.approx(dict(expected.uniform), rel=1e-14)
+
+
+def test_truth_adds_the_divergence(data: ChoiceData) -> None:
+    """KL of (1/2, 1/2) from (3/4, 1/4): 1/2 log(4/3); of (1/4, 1/2, 1/4) from (1/2, 1/4, 1/4): 1/4 log 2.
+
+    From the uniform law: 0 and log 3 - 3/2 log 2.
+    """
+    report = evaluate(Says(P), data, truth=[0.5, 0.5, 0.25, 0.5, 0.25])
+    assert report.kl == pytest.approx((math.log(4 / 3) / 2 + LOG2 / 4) / 2, rel=1e-14)
+    assert report.uniform["kl"] == pytest.approx((LOG3 - 1.5 * LOG2) / 2, rel=1e-14)
+    assert report.intervals["kl"] == pytest.approx((LOG2 / 4, math.log(4 / 3) / 2)[::-1], rel=1e-14)
+
+
+def test_intervals_hold_the_value_and_follow_the_seed() -> None:
+    rng = np.random.default_rng(0)
+    took = (rng.integers(0, 4, 100)[:, None] == np.arange(4)).astype(int)
+    data = read({"trip": np.repeat(np.arange(100), 4).tolist(), "took": took.ravel().tolist()})
+    p = rng.dirichlet(np.ones(4), 100).ravel()
+    report = evaluate(Says(p), data, truth=p)
+    assert set(report.intervals) == {"nll", "top_1", "top_5", "brier", "kl"}
+    for name in ("nll", "top_1", "brier"):
+        low, high = report.intervals[name]
+        assert low < report.values[name] < high
+    assert report.intervals["top_5"] == (1.0, 1.0)
+    assert evaluate(Says(p), data, truth=p) == report
+    assert evaluate(Says(p), data, truth=p, seed=1).intervals != report.intervals
+
+
+def test_random_ties_are_whole_hits_and_one_draw_serves_every_n() -> None:
+    """1,000 sets of four equal alternatives: top 1 is about 1/4, top 4 is 1, and each hit is 0 or 1."""
+    sets = 1000
+    data = read({"trip": np.repeat(np.arange(sets), 4).tolist(), "took": [1, 0, 0, 0] * sets})
+    report = evaluate(Says(np.full(4 * sets, 0.25)), data, top=(1, 4), ties="random", resamples=0)
+    assert report.top[4] == 1.0
+    assert report.top[1] != 0.25
+    assert report.top[1] == pytest.approx(0.25, abs=0.055)  # four standard errors of 1,000 draws
+    assert report.top[1] * sets == pytest.approx(round(report.top[1] * sets), abs=1e-9)
+    again = [evaluate(Says(np.full(4 * sets, 0.25)), data, ties="random", seed=s, resamples=0) for s in (0, 1)]
+    assert again[0].top[1] == report.top[1] != again[1].top[1]
+    log_p = np.full(4 * sets, np.log(0.25))
+    hits = metrics_per_set(log_p, data.offsets, np.zeros(sets, int), (1, 2), rng=np.random.default_rng(0))
+    assert (hits["top_1"] <= hits["top_2"]).all()
+
+
+def test_the_report_prints_as_an_aligned_table(data: ChoiceData) -> None:
+    text = str(evaluate(Says(P), data, top=(1, 2), truth=[0.5, 0.5, 0.25, 0.5, 0.25]))
+    assert text.splitlines() == [
+        "2 choice sets",
+        "metric    value        95% interval  uniform",
+        "NLL      1.3863    1.3863 to 1.3863   0.8959",
+        "TOP 1    0.0000    0.0000 to 0.0000   0.4167",
+        "TOP 2    0.7500    0.5000 to 1.0000   0.8333",
+        "BRIER    1.0000    0.8750 to 1.1250   0.5833",
+        "KL      0.15856  0.14384 to 0.17329  0.02945",
+    ]
+
+
+def test_markdown_has_the_same_cells(data: ChoiceData) -> None:
+    assert evaluate(Says(P), data, top=(2,)).to_markdown().splitlines() == [
+        "| metric | value | 95% interval | uniform |",
+        "| --- | ---: | ---: | ---: |",
+        "| NLL | 1.3863 | 1.3863 to 1.3863 | 0.8959 |",
+        "| TOP 2 | 0.7500 | 0.5000 to 1.0000 | 0.8333 |",
+        "| BRIER | 1.0000 | 0.8750 to 1.1250 | 0.5833 |",
+    ]
+
+
+def test_without_resamples_there_are_no_intervals(data: ChoiceData) -> None:
+    report = evaluate(Says(P), data, top=(), resamples=0)
+    assert report.intervals == {}
+    assert str(report).splitlines()[1] == "metric   value  uniform"
+
+
+def test_the_dict_survives_json(data: ChoiceData) -> None:
+    found = evaluate(Says(P), data, top=np.array([1, 2]), truth=[0.5, 0.5, 0.25, 0.5, 0.25]).to_dict()  # type: ignore[arg-type]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["top"]["2"] == pytest.approx(0.75)
+    assert found["intervals"]["top_2"] == pytest.approx([0.5, 1.0])
+    assert "kl" in found
+    assert "kl" not in evaluate(Says(P), data).to_dict()
+
+
+def test_an_impossible_choice_is_infinite_counted_and_still_json(data: ChoiceData) -> None:
+    report = evaluate(Says([1, 0, 0.5, 0.25, 0.25]), data, truth=[0.5, 0.5, 0.25, 0.5, 0.25])
+    assert (report.nll, report.kl, report.n_impossible) == (np.inf, np.inf, 1)
+    assert report.intervals["nll"] == pytest.approx((2 * LOG2, np.inf), rel=1e-14)
+    found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert (found["nll"], found["kl"], found["n_impossible"]) == (None, None, 1)
+    assert found["intervals"]["nll"] == [pytest.approx(2 * LOG2), None]
+    lines = str(report).splitlines()
+    assert lines[2].split() == ["NLL", "inf", "1.3863", "to", "inf", "0.8959"]
+    assert lines[-1] == "1 of the choices got probability 0."
+
+
+def test_one_set_has_values_but_no_known_interval(data: ChoiceData) -> None:
+    report = evaluate(Says([0.75, 0.25]), data.subset([0]), top=(1,))
+    assert report.intervals["nll"] == (-np.inf, np.inf)
+    assert report.to_dict()["intervals"]["nll"] == [None, None]
+    assert str(report).splitlines()[:3] == [
+        "1 choice set",
+        "metric   value  95% interval  uniform",
+        "NLL     1.3863       unknown   0.6931",
+    ]
+
+
+def test_a_report_cannot_be_changed(data: ChoiceData) -> None:
+    report = evaluate(Says(P), data)
+    assert isinstance(report, Report)
+    with pytest.raises(AttributeError):
+        report.nll = 0.0  # type: ignore[misc]
+
+
+def test_choices_are_needed() -> None:
+    unknown = ChoiceData.from_long({"trip": [1, 1]}, choice_set="trip")
+    with pytest.raises(InputError, match=r"an evaluation needs the choices: read the table with chosen="):
+        evaluate(Says([0.5, 0.5]), unknown)
+
+
+@pytest.mark.parametrize("sets", [[], [0]])
+def test_a_part_without_weight_is_refused(sets: list[int]) -> None:
+    data = read(table(w=[0, 0, 1, 1, 1]), weight="w").subset(sets)
+    with pytest.raises(InputError, match=f"weight above 0, got none in {len(sets)}"):
+        evaluate(Says([0.5, 0.5]), data)
+
+
+def test_what_the_model_and_the_truth_give_is_checked(data: ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"row 0 \(choice set 1\): expected a log-probability, got NaN"):
+        evaluate(Says([np.nan, *P[1:]]), data)
+    with pytest.raises(InputError, match="truth, choice set 2: expected probabilities that add up to 1"):
+        evaluate(Says(P), data, truth=[0.5, 0.5, 0.25, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("top", [(0,), (1, -5), (1.0,), (True,), 5, "15"])
+def test_top_must_list_whole_numbers_from_1(top: Any, data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match="top must list whole numbers of at least 1"):
+        evaluate(Says(P), data, top=top)
+
+
+@pytest.mark.parametrize("name", ["resamples", "seed"])
+@pytest.mark.parametrize("value", [-1, 1.5, True, None])
+def test_resamples_and_seed_must_be_whole_numbers_from_0(name: str, value: Any, data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be a whole number of at least 0, got {value}"):
+        evaluate(Says(P), data, **{name: value})
+
+
+def test_an_unknown_way_of_breaking_ties_is_refused(data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=r"ties must be one of \('expected', 'random'\), got 'first'"):
+        evaluate(Says(P), data, ties="first")  # type: ignore[arg-type]

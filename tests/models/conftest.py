@@ -1,0 +1,126 @@
+"""A table of trips with everything a table may have, and a model fitted to it once."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import mlba
+from pcmcnet.models import PCMCNet
+
+MakeTrips = Callable[..., pa.Table]
+
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "alternative": "mode",
+    "individual": ["income", "purpose"],
+    "features": ["price", "minutes", "comfort"],
+    "available": "open",
+    "weight": "weight",
+}
+# Every option that a result depends on, so that no test leans on a default.
+QUICK: dict[str, Any] = {
+    "hidden": (8,),
+    "activation": "leaky_relu",
+    "dropout": 0.2,
+    "rate": "exp",
+    "epsilon": 0.0,
+    "initialisation": "safe",
+    "epochs": 3,
+    "batch_size": 8,
+    "lr": 0.02,
+    "schedule": "constant",
+    "warmup": 0.0,
+    "weight_decay": 0.0,
+    "clip": 1.0,
+    "patience": 5,
+    "min_delta": 0.0,
+    "refit": False,
+    "pair_budget": 200_000,
+}
+
+
+def trips_table(sets: int = 30, seed: int = 0) -> pa.Table:
+    """Rows of all sets mixed; set 0 is a singleton; every fifth mode but the chosen one is closed."""
+    rng = np.random.default_rng(seed)
+    sizes = np.concatenate([[1], rng.integers(2, 6, sets - 1)])
+    trip = np.repeat(np.arange(sets), sizes)
+    place = np.arange(len(trip)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    price = rng.gamma(2.0, 5.0, len(trip))
+    cheapest = np.lexsort((price, trip))[np.cumsum(sizes) - sizes]
+    took = np.isin(np.arange(len(trip)), cheapest)
+    table = pa.table(
+        {
+            "trip": trip,
+            "mode": np.array(["car", "bus", "bike", "train", "walk"])[place],
+            "took": took.astype(np.int8),
+            "price": price,
+            "minutes": rng.integers(5, 90, len(trip)),
+            "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=len(trip))],
+            "income": rng.normal(30, 5, sets)[trip],
+            "purpose": np.array(["work", "leisure"])[rng.integers(2, size=sets)][trip],
+            "open": ((np.arange(len(trip)) % 5 != 4) | took).astype(np.int8),
+            "weight": rng.integers(1, 4, sets)[trip],
+        }
+    )
+    return table.take(rng.permutation(len(trip)))
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums in one order, and the other cores left to the other tests."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def roles() -> dict[str, Any]:
+    return ROLES
+
+
+@pytest.fixture(scope="session")
+def quick() -> dict[str, Any]:
+    """Options of a model that trains in a fraction of a second."""
+    return QUICK
+
+
+@pytest.fixture(scope="session")
+def make_trips() -> MakeTrips:
+    return trips_table
+
+
+@pytest.fixture(scope="session")
+def trips() -> ChoiceData:
+    return ChoiceData.from_long(trips_table(), **ROLES)
+
+
+@pytest.fixture(scope="session")
+def fitted(trips: ChoiceData) -> PCMCNet:
+    """A model to ask, never to change."""
+    model: PCMCNet = PCMCNet(**QUICK).fit(trips, progress=False)
+    return model
+
+
+@pytest.fixture(scope="session")
+def make_mlba() -> Callable[..., ChoiceData]:
+    """The paper's first experiment, in small: two features, sets of three."""
+
+    def make(sets: int, seed: int = 0) -> ChoiceData:
+        table = mlba.simulate(sets, seed=seed)
+        return ChoiceData.from_long(table, choice_set="choice_set", chosen="chosen", features=["attr1", "attr2"])
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def saved(fitted: PCMCNet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model to copy, never to change."""
+    return fitted.save(tmp_path_factory.mktemp("saved") / "model")

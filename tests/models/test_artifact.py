@@ -1,0 +1,338 @@
+import errno
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from safetensors.torch import load_file, save
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, NotFittedError
+from pcmcnet.models import PCMCNet, artifact, load
+
+MakeTrips = Callable[..., pa.Table]
+
+SRC = Path(__file__).parents[2] / "src"
+CONTENT = ["README.md", "config.json", "encoder.json", "history.json", "schema.json", "weights.safetensors"]
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A saved model to spoil."""
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], None], *, sign: bool = True) -> None:
+    """Change the manifest, and its own hash unless it is to be noticed."""
+    manifest = json.loads((folder / "model.json").read_bytes())
+    change(manifest)
+    if sign:
+        manifest.pop("sha256", None)
+        manifest["sha256"] = artifact._digest(manifest)
+    (folder / "model.json").write_text(json.dumps(manifest))
+
+
+def replace_file(folder: Path, name: str, content: bytes) -> None:
+    """Put another file in place of one, as if it had been saved."""
+    (folder / name).write_bytes(content)
+    edit_manifest(folder, lambda m: m["files"].update({name: hashlib.sha256(content).hexdigest()}))
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
+
+
+# -- round trip ----------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_comes_back_whole(saved: Path, fitted: PCMCNet, trips: ChoiceData) -> None:
+    back = load(saved)
+    assert type(back) is PCMCNet
+    np.testing.assert_array_equal(back.predict_log_proba(trips), fitted.predict_log_proba(trips))
+    assert back.config == fitted.config
+    assert back.schema == fitted.schema
+    assert back.history == fitted.history
+    assert back.training_ == fitted.training_
+    assert str(back.summary()) == str(fitted.summary())
+    assert back.num_parameters == fitted.num_parameters
+
+
+def test_a_fresh_process_predicts_the_same_bits(
+    saved: Path, fitted: PCMCNet, make_trips: MakeTrips, tmp_path: Path
+) -> None:
+    table = make_trips(seed=5)
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    code = (
+        "import sys, numpy, pcmcnet\n"
+        "model, table, out = sys.argv[1:]\n"
+        "numpy.save(out, pcmcnet.load(model).predict_log_proba(table))\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, saved, tmp_path / "t.parquet", tmp_path / "p.npy"],
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"},
+    )
+    np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), fitted.predict_log_proba(table))
+
+
+def test_a_model_that_was_loaded_can_be_saved_again(saved: Path, tmp_path: Path) -> None:
+    again = load(str(saved)).save(str(tmp_path / "again"))
+    for name in ("weights.safetensors", "encoder.json", "config.json", "schema.json", "history.json"):
+        assert (again / name).read_bytes() == (saved / name).read_bytes()
+
+
+def test_loading_leaves_the_random_state_alone(saved: Path) -> None:
+    before = torch.get_rng_state()
+    load(saved)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# -- what is in the folder -----------------------------------------------------------------------------------------
+
+
+def test_the_folder_holds_json_markdown_and_safetensors_and_nothing_else(saved: Path) -> None:
+    assert listing(saved) == sorted([*CONTENT, "model.json"])
+    for file in saved.glob("*.json"):
+        json.loads(file.read_text("utf-8"), parse_constant=_refuse)
+    assert set(load_file(saved / "weights.safetensors"))
+
+
+def _refuse(word: str) -> NoReturn:
+    raise AssertionError(f"{word} is not JSON")
+
+
+def test_loading_executes_nothing(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("a pickle was read")
+
+    for module, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
+        monkeypatch.setattr(module, name, refuse)
+    assert load(saved).num_parameters > 0
+
+
+def test_the_card_tells_a_person_what_the_model_is(saved: Path, fitted: PCMCNet) -> None:
+    card = (saved / "README.md").read_text("utf-8")
+    assert card.startswith("# model: a PCMCNet choice model")
+    for line in (
+        "| choice set | trip |",
+        "| individual | income, purpose |",
+        "| features | price, minutes, comfort |",
+        "| available | open |",
+    ):
+        assert line in card
+    assert str(fitted.summary()) in card
+    assert fitted.training_["fingerprint"] in card
+
+
+def test_the_manifest_tells_versions_and_the_training_table(saved: Path, trips: ChoiceData) -> None:
+    manifest = json.loads((saved / "model.json").read_bytes())
+    assert manifest["model"] == "pcmcnet"
+    assert manifest["versions"]["torch"] == torch.__version__
+    assert manifest["training"]["fingerprint"] == trips.fingerprint()
+    assert manifest["training"]["choice_sets"] == len(trips)
+
+
+# -- damage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_a_missing_file_is_named(name: str, folder: Path) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ArtifactError, match=rf"file {name} is missing or unreadable \(No such file or directory\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", CONTENT)
+@pytest.mark.parametrize("spoil", ["cut to nothing", "cut by a byte", "longer by a byte", "one bit flipped"])
+def test_a_file_that_is_not_as_it_was_saved_is_named(name: str, spoil: str, folder: Path) -> None:
+    content = bytearray((folder / name).read_bytes())
+    if spoil == "one bit flipped":
+        content[len(content) // 2] ^= 1
+    elif spoil == "longer by a byte":
+        content += b" "
+    else:
+        del content[0 if spoil == "cut to nothing" else -1 :]
+    (folder / name).write_bytes(content)
+    with pytest.raises(ArtifactError, match=rf"file {name} is truncated or altered since it was saved"):
+        load(folder)
+
+
+def test_a_manifest_cut_short_anywhere_is_refused(folder: Path) -> None:
+    whole = (folder / "model.json").read_bytes()
+    for length in range(len(whole) - 1):  # the last byte is the end of the line
+        (folder / "model.json").write_bytes(whole[:length])
+        with pytest.raises(ArtifactError, match=r"model.json is damaged \(.*\): save the model again"):
+            load(folder)
+
+
+def test_a_bit_flipped_anywhere_in_the_manifest_is_noticed(folder: Path) -> None:
+    whole = (folder / "model.json").read_bytes()
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        (folder / "model.json").write_bytes(changed)
+        with pytest.raises(ArtifactError, match=r"model.json is (damaged|altered)"):
+            load(folder)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b"null", b'{"format": 1}', b'{"format": 1, "model": [], "training": {}, "files": {}}', b"\xff"]
+)
+def test_a_manifest_of_another_kind_is_refused(content: bytes, folder: Path) -> None:
+    (folder / "model.json").write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"model.json is damaged \(.*\): save the model again"):
+        load(folder)
+
+
+def test_a_manifest_edited_by_hand_is_refused(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m["training"].update(choice_sets=10**6), sign=False)
+    with pytest.raises(ArtifactError, match=r"model.json is altered since it was saved"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["../secret.json", "/etc/hostname", "a/b.json"])
+def test_a_manifest_that_names_a_file_elsewhere_is_refused(name: str, folder: Path) -> None:
+    (folder.parent / "secret.json").write_text("{}")
+    edit_manifest(folder, lambda m: m["files"].update({name: hashlib.sha256(b"{}").hexdigest()}))
+    with pytest.raises(ArtifactError, match=rf"model.json names '{name}', which is not a plain file name"):
+        load(folder)
+
+
+def test_a_newer_format_asks_for_an_upgrade_even_if_hashes_are_made_differently_by_then(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(format=artifact.FORMAT + 1), sign=False)
+    with pytest.raises(ArtifactError, match=r"has format 2, and this version of pcmcnet reads up to 1: upgrade"):
+        load(folder)
+
+
+def test_an_unknown_kind_of_model_is_named(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(model="pcmcnett"))
+    with pytest.raises(ArtifactError, match=r"unknown kind of model 'pcmcnett'. Did you mean 'pcmcnet'\?"):
+        load(folder)
+
+
+def test_a_folder_that_is_not_there_or_no_folder_is_told_so(folder: Path) -> None:
+    for path in (folder / "nowhere", folder / "config.json"):
+        with pytest.raises(ArtifactError, match=rf"{path.name}: no such folder. Expected a folder written by fit or"):
+            load(path)
+
+
+def test_a_folder_without_a_manifest_is_not_a_model(folder: Path) -> None:
+    (folder / "model.json").unlink()
+    with pytest.raises(ArtifactError, match=r"is not a saved model: model.json is missing"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "refit-checkpoint.safetensors"])
+def test_an_unfinished_run_is_not_a_model_yet(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ArtifactError, match=r"holds an unfinished run, not a model yet: go on with fit --resume"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "encoder.json", "history.json", "schema.json", "weights.safetensors"])
+def test_a_model_saved_without_one_of_its_parts_is_incomplete(name: str, folder: Path) -> None:
+    edit_manifest(folder, lambda m: m["files"].pop(name))
+    with pytest.raises(ArtifactError, match=rf"the saved model is incomplete or altered \('{name}'\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", b'{"hiden": [3]}', r"incomplete or altered \(unknown option 'hiden'"),
+        ("config.json", b'{"lr": -1}', r"incomplete or altered \(lr must be a number above 0"),
+        ("config.json", b"{", r"incomplete or altered \("),
+        ("schema.json", b"{}", r"incomplete or altered \(the schema names no choice_set"),
+        ("encoder.json", b"{}", r"the saved encoder is incomplete \(KeyError"),
+        ("weights.safetensors", b"no tensors", r"the saved weights do not fit the saved options: "),
+        ("weights.safetensors", save({"x": torch.zeros(1)}), r"the saved weights do not fit the saved options: "),
+    ],
+)
+def test_parts_that_do_not_fit_each_other_are_refused(name: str, content: bytes, message: str, folder: Path) -> None:
+    replace_file(folder, name, content)
+    with pytest.raises(ArtifactError, match=message):
+        load(folder)
+
+
+# -- saving --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("occupied", ["by a model", "by something else", "by a file"])
+def test_an_occupied_place_is_refused_and_left_alone(
+    occupied: str, folder: Path, fitted: PCMCNet, tmp_path: Path
+) -> None:
+    place = {"by a model": folder, "by something else": tmp_path, "by a file": folder / "README.md"}[occupied]
+    before = listing(tmp_path)
+    with pytest.raises(ArtifactError, match=r"exists and is not empty: choose another folder, or remove it first"):
+        fitted.save(place)
+    assert listing(tmp_path) == before
+
+
+def test_a_model_goes_into_a_new_an_empty_or_a_deep_folder(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "new", tmp_path / "empty", tmp_path / "a" / "b" / "c"):
+        assert fitted.save(place) == place
+        np.testing.assert_array_equal(load(place).predict_proba(trips), fitted.predict_proba(trips))
+        assert [p.name for p in place.parent.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_model_goes_into_the_folder_of_its_run_and_clears_the_checkpoint(
+    trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
+) -> None:
+    model = PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path / "run")
+    assert listing(tmp_path / "run") == ["checkpoint.safetensors"]
+    (tmp_path / "run" / ".99.checkpoint.safetensors").touch()  # what a kill in mid-write leaves
+    model.save(tmp_path / "run")
+    assert listing(tmp_path / "run") == sorted([*CONTENT, "model.json"])
+    np.testing.assert_array_equal(load(tmp_path / "run").predict_proba(trips), model.predict_proba(trips))
+
+
+def test_a_parent_that_is_a_file_is_named(fitted: PCMCNet, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "model", tmp_path / "file" / "deeper" / "model"):
+        with pytest.raises(ArtifactError, match=r"model cannot be written: .*file is a file, not a folder"):
+            fitted.save(place)
+    assert listing(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("writes", range(len(CONTENT) + 1))
+@pytest.mark.parametrize("place", ["new", "empty", "run"])
+def test_a_disk_that_fills_up_leaves_nothing_behind(
+    place: str, writes: int, fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many files the disk is full; with space again, saving there works."""
+    if place != "new":
+        (tmp_path / "model").mkdir()
+    if place == "run":
+        (tmp_path / "model" / "checkpoint.safetensors").touch()
+    before, left = listing(tmp_path), [writes]
+
+    def write(path: Path, content: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        path.write_bytes(content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artifact, "write_bytes", write)
+        with pytest.raises(ArtifactError, match=r"model cannot be written: No space left on device"):
+            fitted.save(tmp_path / "model")
+    assert listing(tmp_path) == before
+    assert load(fitted.save(tmp_path / "model")).config == fitted.config
+
+
+def test_a_model_that_is_not_fitted_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError, match="this PCMCNet is not fitted"):
+        PCMCNet().save(tmp_path / "model")
+    assert listing(tmp_path) == []

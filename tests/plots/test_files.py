@@ -1,0 +1,78 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from pcmcnet.errors import InputError
+from pcmcnet.plots.files import save_png
+
+SRC = Path(__file__).parents[2] / "src"
+
+
+def test_a_figure_becomes_a_png_of_its_size(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
+    path = save_png(Figure(figsize=(3, 2)), tmp_path / "a.png", dpi=50)
+    assert path == tmp_path / "a.png"
+    assert png_size(path) == (150, 100)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_picture_is_as_readable_as_any_other_file(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.txt"
+    plain.touch()
+    assert save_png(Figure(), str(tmp_path / "a.png")).stat().st_mode == plain.stat().st_mode
+
+
+def test_a_picture_replaces_an_earlier_one(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
+    for width in (1, 2):
+        path = save_png(Figure(figsize=(width, 1)), tmp_path / "a.png", dpi=50)
+    assert png_size(path) == (100, 50)
+
+
+@pytest.mark.parametrize("earlier", [None, b"an earlier picture"])
+def test_a_failing_write_leaves_nothing_behind_and_spares_the_earlier_file(
+    earlier: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "a.png"
+    if earlier is not None:
+        target.write_bytes(earlier)
+
+    def half(figure: Figure, path: Path, **options: Any) -> None:
+        Path(path).write_bytes(b"half a picture")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(OSError, match="No space left"):
+        save_png(Figure(), target)
+    found = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert found == ({} if earlier is None else {"a.png": earlier})
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", "png"])
+def test_only_png_files_are_written(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"expected a file name that ends in .png, got '{name}'"):
+        save_png(Figure(), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the folder .*nowhere does not exist\. Create it first"):
+        save_png(Figure(), tmp_path / "nowhere" / "a.png")
+
+
+def test_matplotlib_is_loaded_by_drawing_only_and_pyplot_never(tmp_path: Path) -> None:
+    code = f"""
+import sys, numpy as np, pcmcnet.plots as plots
+assert "matplotlib" not in sys.modules
+found = plots.preference_map(lambda x: np.full(x.shape[:2], 1 / 3), cells=2)
+assert "matplotlib" not in sys.modules
+plots.draw_preference_maps({{"uniform": found}}, {str(tmp_path / "a.png")!r})
+assert "matplotlib" in sys.modules and "matplotlib.pyplot" not in sys.modules
+"""
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,265 @@
+"""One contract for all models: whatever is registered is tested here at once.
+
+The table has unequal sets (one of them a singleton), numbers and categories, individual columns, labels that
+return from set to set, a weight, closed rows, and rows of all sets mixed.
+"""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import pcmcnet
+from pcmcnet import MODELS, ChoiceData
+from pcmcnet.errors import ConfigError, InputError, NotFittedError
+from pcmcnet.models import ChoiceModel, load, model_class
+
+# Options that make a model quick to fit, or that it cannot do without. A model that is not named here is tested
+# with its defaults.
+OPTIONS: dict[str, dict[str, Any]] = {"pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8}}
+WITHOUT_PARAMETERS = {"uniform", "rank-by"}
+SAFE_TO_READ = {".json", ".md", ".safetensors", ".skops"}  # nothing in these is executed on reading
+
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "alternative": "mode",
+    "individual": ["income", "purpose"],
+    "features": ["price", "comfort"],
+    "available": "open",
+    "weight": "weight",
+}
+MODES = np.array(["car", "bus", "bike", "train"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums in one order, and the other cores left to the other tests."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    rng = np.random.default_rng(0)
+    sizes = np.concatenate([[1], rng.integers(2, 5, 29)])
+    trip = np.repeat(np.arange(30), sizes)
+    n = len(trip)
+    mode = np.concatenate([rng.permutation(4)[:size] for size in sizes])
+    price = rng.gamma(2.0, 5.0, n) + 3 * mode
+    utility = -0.2 * price + rng.gumbel(size=n)
+    best = np.lexsort((-utility, trip))[np.cumsum(sizes) - sizes]
+    took = np.isin(np.arange(n), best)
+    columns = {
+        "trip": trip,
+        "mode": MODES[mode],
+        "took": took.astype(np.int8),
+        "price": price,
+        "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=n)],
+        "income": rng.normal(30, 5, 30)[trip],
+        "purpose": np.array(["work", "leisure"])[rng.integers(2, size=30)][trip],
+        "open": ((np.arange(n) % 5 != 4) | took).astype(np.int8),
+        "weight": rng.integers(1, 4, 30)[trip],
+    }
+    return pa.table(columns).take(rng.permutation(n))
+
+
+@pytest.fixture(scope="module")
+def toy(table: pa.Table) -> ChoiceData:
+    data = ChoiceData.from_long(table, **ROLES)
+    assert data.sizes.min() == 1
+    assert len(set(data.sizes.tolist())) > 2
+    assert len(data.hidden_rows) > 3
+    return data
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(name: str, toy: ChoiceData) -> ChoiceModel:
+    """A fitted model to ask, never to change."""
+    fitted: ChoiceModel = fresh(name).fit(toy, seed=1, progress=False)
+    return fitted
+
+
+def fresh(name: str) -> ChoiceModel:
+    return MODELS[name](**OPTIONS.get(name, {}))
+
+
+# -- registration --------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_registered_by_its_name_and_public(name: str) -> None:
+    kind = MODELS[name]
+    assert kind.name == name
+    assert model_class(name) is kind
+    assert getattr(pcmcnet, kind.__name__) is kind
+    assert kind.__name__ in pcmcnet.__all__
+
+
+def test_an_unknown_model_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(ConfigError, match=r"unknown model 'pcmc-nett'. Did you mean 'pcmcnet'\?"):
+        model_class("pcmc-nett")
+
+
+def test_options_are_named_shown_and_checked(name: str) -> None:
+    shown = inspect.signature(MODELS[name]).parameters.values()
+    assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in shown)
+    with pytest.raises(ConfigError, match="unknown option 'no_such_option'"):
+        MODELS[name](no_such_option=1)
+
+
+def test_options_and_public_class_are_documented(name: str) -> None:
+    assert (MODELS[name].__doc__ or "").strip()
+    assert (MODELS[name].config_class.__doc__ or "").strip()
+
+
+# -- fit -----------------------------------------------------------------------------------------------------------
+
+
+def test_fit_returns_the_model_and_changes_neither_the_data_nor_the_global_random_state(
+    name: str, toy: ChoiceData
+) -> None:
+    model, fingerprint = fresh(name), toy.fingerprint()
+    before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
+    assert model.fit(toy, seed=1, progress=False) is model
+    assert toy.fingerprint() == fingerprint
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(np.random.get_state()[1], before_numpy)  # type: ignore[index]  # noqa: NPY002
+
+
+def test_one_seed_gives_one_model(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
+    again = fresh(name).fit(toy, seed=1, progress=False)
+    np.testing.assert_array_equal(again.predict_log_proba(toy), model.predict_log_proba(toy))
+
+
+def test_a_validation_part_is_welcome(name: str, toy: ChoiceData) -> None:
+    train, valid = toy.split((0.7, 0.3), seed=0)
+    assert np.isfinite(fresh(name).fit(train, valid, progress=False).predict_proba(valid)).all()
+
+
+def test_fit_needs_choices(name: str, table: pa.Table) -> None:
+    with pytest.raises(InputError, match="fitting needs the choices"):
+        fresh(name).fit(ChoiceData.from_long(table, **{**ROLES, "chosen": None}), progress=False)
+
+
+def test_a_model_that_is_not_fitted_says_so(name: str, toy: ChoiceData, tmp_path: Path) -> None:
+    model = fresh(name)
+    for ask in (
+        lambda: model.predict_proba(toy),
+        lambda: model.predict(toy),
+        lambda: model.score(toy),
+        lambda: model.summary(),
+        lambda: model.num_parameters,
+        lambda: model.save(tmp_path / "model"),
+    ):
+        with pytest.raises(NotFittedError, match=f"this {type(model).__name__} is not fitted"):
+            ask()
+
+
+# -- probabilities -------------------------------------------------------------------------------------------------
+
+
+def test_every_model_gives_a_distribution_over_each_set(model: ChoiceModel, table: pa.Table, toy: ChoiceData) -> None:
+    p = model.predict_proba(toy)
+    is_open = table["open"].to_numpy() == 1
+    assert p.shape == (table.num_rows,)
+    assert p.dtype == np.float64
+    assert (p[is_open] > 0).all()
+    assert (p[~is_open] == 0).all()
+    # Networks compute in float32.
+    np.testing.assert_allclose(np.bincount(table["trip"].to_numpy(), weights=p), 1, rtol=1e-6)
+
+
+def test_a_set_of_one_has_probability_1(model: ChoiceModel, toy: ChoiceData) -> None:
+    alone = toy.rows[toy.offsets[:-1][toy.sizes == 1]]
+    assert alone.size
+    assert (model.predict_proba(toy)[alone] == 1).all()
+
+
+def test_log_probabilities_are_the_logs_of_the_probabilities(model: ChoiceModel, toy: ChoiceData) -> None:
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(toy)), model.predict_proba(toy), rtol=1e-12)
+    assert (model.predict_log_proba(toy)[toy.hidden_rows] == -np.inf).all()
+
+
+def test_probabilities_follow_the_rows_of_the_table(model: ChoiceModel, table: pa.Table, toy: ChoiceData) -> None:
+    order = np.random.default_rng(1).permutation(table.num_rows)
+    shuffled = model.predict_proba(ChoiceData.from_long(table.take(order), **ROLES))
+    # Sums over a set in another order, in float32.
+    np.testing.assert_allclose(shuffled, model.predict_proba(toy)[order], rtol=1e-5)
+
+
+def test_a_raw_table_without_choices_is_read_by_the_models_schema(
+    model: ChoiceModel, table: pa.Table, toy: ChoiceData
+) -> None:
+    np.testing.assert_array_equal(model.predict_proba(table.drop_columns(["took", "weight"])), model.predict_proba(toy))
+
+
+def test_a_part_of_the_table_gets_the_same_probabilities(model: ChoiceModel, toy: ChoiceData) -> None:
+    some = np.arange(len(toy))[::3]
+    part = toy.subset(some)
+    whole = toy.from_rows(model.predict_log_proba(toy))
+    expected = np.concatenate([whole[toy.offsets[s] : toy.offsets[s + 1]] for s in some])
+    # Matrix products in float32 round differently for other shapes.
+    np.testing.assert_allclose(part.from_rows(model.predict_log_proba(part)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_prediction_is_a_most_probable_label_of_each_set(model: ChoiceModel, toy: ChoiceData) -> None:
+    labels, found = toy.labels, model.predict(toy)
+    assert labels is not None
+    assert len(found) == len(toy)
+    p = toy.from_rows(model.predict_proba(toy))
+    for s, label in enumerate(found):
+        inside = slice(toy.offsets[s], toy.offsets[s + 1])
+        (place,) = np.flatnonzero(labels.plain()[inside] == label)
+        assert p[inside][place] == p[inside].max()
+
+
+def test_the_score_is_the_weighted_mean_log_probability_of_the_choices(
+    model: ChoiceModel, table: pa.Table, toy: ChoiceData
+) -> None:
+    took = table["took"].to_numpy() == 1
+    expected = np.average(model.predict_log_proba(toy)[took], weights=table["weight"].to_numpy()[took])
+    assert model.score(toy) == pytest.approx(expected, rel=1e-12)
+    assert model.score(table) == pytest.approx(expected, rel=1e-12)
+
+
+# -- saved form and summary ----------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_loads_to_the_same_model(model: ChoiceModel, toy: ChoiceData, tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "model")
+    back = load(folder)
+    assert type(back) is type(model)
+    assert back.config == model.config
+    assert back.history == model.history
+    np.testing.assert_array_equal(back.predict_log_proba(toy), model.predict_log_proba(toy))
+    assert str(back.summary()) == str(model.summary())
+    assert {p.suffix for p in folder.iterdir()} <= SAFE_TO_READ
+
+
+def test_the_summary_prints_a_title_and_a_table(model: ChoiceModel) -> None:
+    lines = str(model.summary()).splitlines()
+    assert lines[0]
+    assert lines[1] == "=" * len(lines[0])
+    assert any(line and set(line) == {"-"} for line in lines)
+
+
+def test_the_number_of_parameters_is_a_count(name: str, model: ChoiceModel) -> None:
+    assert type(model.num_parameters) is int
+    assert (model.num_parameters == 0) == (name in WITHOUT_PARAMETERS)
+
+
+def test_the_repr_tells_whether_the_model_is_fitted(name: str, model: ChoiceModel) -> None:
+    assert repr(fresh(name)).startswith(f"{type(model).__name__}(not fitted;")
+    assert repr(model).startswith(f"{type(model).__name__}(fitted;")

@@ -1,0 +1,130 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from pcmcnet.errors import ArtifactError
+from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState
+from pcmcnet.training.stopping import EarlyStopping
+
+IDENTITY = {"model": "toy", "options": {"lr": 0.1, "hidden": (4, 4)}, "seed": 0}
+
+
+def a_state() -> RunState:
+    """A run after two epochs, with numbers that text would spoil and a parameter that no gradient reached."""
+    odd = torch.tensor([1 / 3, -0.0, 1e-45, 3.4e38])
+    return RunState(
+        epoch=2,
+        history=[{"epoch": 1, "train_loss": 0.1 + 0.2, "valid_loss": None}, {"epoch": 2, "train_loss": 1 / 3}],
+        stopping=EarlyStopping(patience=5, min_delta=0.01, best=2 / 3, best_epoch=1, waited=1),
+        module={"layer.weight": odd, "half": odd.bfloat16(), "whole": torch.tensor(7), "empty": torch.zeros(0, 3)},
+        best={"layer.weight": odd + 1},
+        optimiser={0: {"step": torch.tensor(2.0), "exp_avg": odd / 7}, 2: {"step": torch.tensor(2.0)}},
+    )
+
+
+def bits(state: RunState) -> dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]:
+    """Every tensor of a state down to its bits."""
+    parts: dict[str, dict[str, Tensor]] = {"module": state.module, "best": state.best}
+    parts |= {f"optimiser/{k}": slot for k, slot in state.optimiser.items()}
+    return {
+        f"{part}/{name}": (t.dtype, tuple(t.shape), t.reshape(-1).view(torch.uint8).numpy().tobytes())
+        for part, tensors in parts.items()
+        for name, t in tensors.items()
+    }
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return Checkpoint(tmp_path / "run" / CHECKPOINT, IDENTITY, resume=True)
+
+
+@pytest.mark.parametrize("stopping", [EarlyStopping(3, 0.5), EarlyStopping(3, 0.5, best=1 / 3, waited=2), None])
+def test_a_state_comes_back_bit_for_bit(checkpoint: Checkpoint, stopping: EarlyStopping | None) -> None:
+    state = replace(a_state(), stopping=stopping)
+    checkpoint.write(state)
+    back = checkpoint.read()
+    assert back is not None
+    assert bits(back) == bits(state)
+    assert (back.epoch, back.finished, back.history, back.stopping) == (2, False, state.history, stopping)
+
+
+def test_a_state_that_was_read_can_be_written_again(checkpoint: Checkpoint) -> None:
+    checkpoint.write(a_state())
+    first = checkpoint.path.read_bytes()
+    back = checkpoint.read()
+    assert back is not None
+    checkpoint.write(back)
+    assert checkpoint.path.read_bytes() == first
+
+
+def test_the_new_state_replaces_the_old_one_and_nothing_else_is_left(checkpoint: Checkpoint) -> None:
+    checkpoint.write(a_state())
+    checkpoint.write(replace(a_state(), epoch=3, finished=True))
+    back = checkpoint.read()
+    assert back is not None
+    assert (back.epoch, back.finished) == (3, True)
+    assert [p.name for p in checkpoint.path.parent.iterdir()] == [CHECKPOINT]
+
+
+def test_there_is_nothing_to_go_on_from_without_a_file_or_without_resume(checkpoint: Checkpoint) -> None:
+    assert checkpoint.read() is None
+    checkpoint.write(a_state())
+    assert replace(checkpoint, resume=False).read() is None
+
+
+def test_a_file_cut_short_anywhere_is_refused(checkpoint: Checkpoint) -> None:
+    checkpoint.write(a_state())
+    whole = checkpoint.path.read_bytes()
+    for length in range(len(whole)):
+        checkpoint.path.write_bytes(whole[:length])
+        with pytest.raises(ArtifactError, match=r"checkpoint .* is damaged \(.*\): delete it and train from the start"):
+            checkpoint.read()
+
+
+def test_a_byte_changed_anywhere_is_noticed(checkpoint: Checkpoint) -> None:
+    checkpoint.write(a_state())
+    whole = checkpoint.path.read_bytes()
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        checkpoint.path.write_bytes(changed)
+        with pytest.raises(ArtifactError, match=r"(is damaged|has been altered).* delete it and train from the start"):
+            checkpoint.read()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"options": {"lr": 0.2, "hidden": (4, 4)}}, "options.lr"),
+        ({"options": {"lr": 0.1, "hidden": (4, 4, 4)}, "model": "other"}, "model, options.hidden"),
+        ({"table": "another entry"}, "table"),
+    ],
+)
+def test_the_checkpoint_of_another_run_is_refused_and_told_apart(
+    checkpoint: Checkpoint, change: dict[str, Any], named: str
+) -> None:
+    checkpoint.write(a_state())
+    other = replace(checkpoint, identity=IDENTITY | change)
+    with pytest.raises(ArtifactError, match=rf"belongs to another run: {named} differ\. Resume with the same table"):
+        other.read()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    checkpoint = Checkpoint(tmp_path / "file" / CHECKPOINT, IDENTITY)
+    with pytest.raises(ArtifactError, match=rf"checkpoint .*file/{CHECKPOINT} cannot be written: "):
+        checkpoint.write(a_state())
+
+
+def test_the_file_is_plain_tensors_and_json(checkpoint: Checkpoint) -> None:
+    checkpoint.write(a_state())
+    with safe_open(checkpoint.path, framework="pt") as file:
+        assert json.loads(file.metadata()["state"])["epoch"] == 2
+        assert "optimiser/0/exp_avg" in set(file.keys())

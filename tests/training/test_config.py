@@ -1,0 +1,100 @@
+import math
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from pcmcnet.errors import ConfigError
+from pcmcnet.training.config import TrainConfig, require_number, require_word
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("epochs", 0, "epochs must be a whole number of at least 1, got 0."),
+        ("epochs", 2.0, "epochs must be a whole number of at least 1, got 2.0."),
+        ("epochs", True, "epochs must be a whole number of at least 1, got True."),
+        ("batch_size", 0, "batch_size must be a whole number of at least 1, got 0."),
+        ("lr", 0.0, "lr must be a number above 0, got 0.0."),
+        ("lr", -0.1, "lr must be a number above 0, got -0.1."),
+        ("lr", math.nan, "lr must be a number above 0, got nan."),
+        ("lr", math.inf, "lr must be a number above 0, got inf."),
+        ("lr", "0.1", "lr must be a number above 0, got '0.1'."),
+        ("warmup", -0.1, "warmup must be a number of at least 0 and at most 1, got -0.1."),
+        ("warmup", 1.1, "warmup must be a number of at least 0 and at most 1, got 1.1."),
+        ("weight_decay", -1, "weight_decay must be a number of at least 0, got -1."),
+        ("weight_decay", "some", "weight_decay must be a number of at least 0, got 'some'."),
+        ("clip", -1.0, "clip must be a number of at least 0, got -1.0."),
+        ("patience", 0, "patience must be a whole number of at least 1, got 0."),
+        ("min_delta", -0.01, "min_delta must be a number of at least 0, got -0.01."),
+        ("pair_budget", 0, "pair_budget must be a whole number of at least 1, got 0."),
+        ("schedule", "cosin", "unknown schedule 'cosin'. Did you mean 'cosine'?"),
+        ("schedule", "staircase", "unknown schedule 'staircase'. Known: constant, cosine."),
+        ("refit", 1, "refit must be true or false, got 1."),
+    ],
+)
+def test_an_impossible_value_is_refused_by_name(option: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig(**{option: value})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("epochs", 1), ("batch_size", 1), ("warmup", 0), ("warmup", 1), ("weight_decay", 0), ("clip", 0)]
+    + [("patience", 1), ("min_delta", 0), ("pair_budget", 1), ("lr", 1e-30), ("schedule", "constant")],
+)
+def test_the_ends_of_each_range_are_admitted(option: str, value: Any) -> None:
+    assert getattr(TrainConfig(**{option: value}), option) == value
+
+
+def test_options_are_named_and_cannot_be_changed() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        TrainConfig(3)  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        TrainConfig().epochs = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("progress", "expected"), [(0.0, 0.1), (0.1, 1.05), (0.2, 2.0), (0.4, 1 + math.sqrt(0.5)), (0.6, 1.0), (1.0, 0.0)]
+)
+def test_cosine_rises_from_a_twentieth_and_falls_to_nothing(progress: float, expected: float) -> None:
+    """lr 2, warmup 1/5: 2/20 at the start, 2 (1/20 + 19/40) half-way up, then 1 + cos of 0, 1/4, 1/2 and 1 of pi."""
+    config = TrainConfig(lr=2.0, warmup=0.2, schedule="cosine")
+    assert config.lr_at(progress) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize(("progress", "expected"), [(0.0, 0.1), (0.1, 1.05), (0.2, 2.0), (0.9, 2.0), (1.0, 2.0)])
+def test_constant_stays_after_the_rise(progress: float, expected: float) -> None:
+    config = TrainConfig(lr=2.0, warmup=0.2, schedule="constant")
+    assert config.lr_at(progress) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize(("schedule", "end"), [("constant", 2.0), ("cosine", 0.0)])
+def test_the_rise_may_be_nothing_or_everything(schedule: Any, end: float) -> None:
+    assert TrainConfig(lr=2.0, warmup=0, schedule=schedule).lr_at(0.0) == 2.0
+    everything = TrainConfig(lr=2.0, warmup=1, schedule=schedule)
+    assert everything.lr_at(0.5) == pytest.approx(1.05, abs=1e-15)
+    assert everything.lr_at(1.0) == end
+
+
+@pytest.mark.parametrize(
+    ("weight_decay", "sets", "expected"), [(0.1, 100, 0.1), ("auto", 100, 0.3), ("auto", 15, 2.0), ("auto", 5, 2.0)]
+)
+def test_automatic_decay_is_parameters_per_set_and_at_most_2(weight_decay: Any, sets: int, expected: float) -> None:
+    assert TrainConfig(weight_decay=weight_decay).decay(parameters=30, sets=sets) == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize(("value", "fine"), [(0, False), (1, True), (1.5, True), (2, False)])
+def test_open_ends_are_left_out(value: float, fine: bool) -> None:
+    if fine:
+        require_number("share", value, low=0, high=2, open_low=True, open_high=True)
+        return
+    with pytest.raises(ConfigError, match="share must be a number above 0 and below 2, got"):
+        require_number("share", value, low=0, high=2, open_low=True, open_high=True)
+
+
+def test_a_known_word_passes() -> None:
+    require_word("fruit", "pear", ("apple", "pear"))
+    with pytest.raises(ConfigError, match=r"unknown fruit 'peer'. Did you mean 'pear'\?"):
+        require_word("fruit", "peer", ("apple", "pear"))

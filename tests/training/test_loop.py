@@ -1,0 +1,394 @@
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.data import Batch, EncodedSets
+from pcmcnet.errors import TrainingError
+from pcmcnet.training import loop
+from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState
+from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.loop import Outcome, mean_nll, predict, train
+
+MakeSets = Callable[..., EncodedSets]
+
+# Two features, one hidden layer: trains in milliseconds. The options that matter to a test are given there.
+CONFIG = TrainConfig(
+    epochs=5,
+    batch_size=6,
+    lr=0.05,
+    schedule="cosine",
+    warmup=0.2,
+    weight_decay=0.0,
+    clip=1.0,
+    patience=5,
+    min_delta=0.0,
+    pair_budget=200_000,
+)
+
+
+class Interrupted(Exception):
+    """What ends a run in these tests."""
+
+
+class Scores(nn.Module):
+    """A multinomial logit of two features, with a hidden layer and dropout."""
+
+    def __init__(self, dropout: float = 0.3) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 1))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return log_softmax(self.net(batch.numeric).squeeze(-1), batch)
+
+
+class OneWeight(nn.Module):
+    """Score = w x, from w = 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(()))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return log_softmax(self.w * batch.numeric[..., 0], batch)
+
+
+def log_softmax(scores: Tensor, batch: Batch) -> Tensor:
+    return scores.masked_fill(~batch.mask, -math.inf).log_softmax(1)
+
+
+def fresh(seed: int = 7, dropout: float = 0.3) -> Scores:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Scores(dropout)
+
+
+def weights(module: nn.Module) -> list[bytes]:
+    return [p.detach().numpy().tobytes() for p in module.state_dict().values()]
+
+
+def untimed(outcome: Outcome) -> list[dict[str, Any]]:
+    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in outcome.history]
+
+
+# -- learning ------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_falls_on_what_can_be_learnt(make_sets: MakeSets) -> None:
+    data, module = make_sets(60), fresh(dropout=0.0)
+    before = mean_nll(module, data, CONFIG)
+    outcome = train(module, data, replace(CONFIG, epochs=20))
+    assert mean_nll(module, data, CONFIG) < before / 2
+    assert outcome.history[-1]["train_loss"] < outcome.history[0]["train_loss"] / 2
+    assert [entry["epoch"] for entry in outcome.history] == list(range(1, 21))
+    assert outcome.epochs == 20
+
+
+def test_the_first_step_of_adam_is_the_learning_rate_against_the_sign(make_sets: MakeSets) -> None:
+    """m / (sqrt(v) + 1e-8) = g / (|g| + 1e-8) at the first step, whatever g; choosing the largest x pulls w up."""
+    module = OneWeight()
+    train(module, make_sets(), replace(CONFIG, epochs=1, batch_size=99, warmup=0, schedule="constant", clip=0))
+    assert module.w.item() == pytest.approx(CONFIG.lr, rel=1e-6)
+
+
+def test_a_gradient_beyond_the_limit_is_cut_to_it(make_sets: MakeSets) -> None:
+    """With |g| cut to 1e-9, the first step is lr 1e-9 / (1e-9 + 1e-8) = lr / 11; the norm told is the one before."""
+    module = OneWeight()
+    config = replace(CONFIG, epochs=1, batch_size=99, warmup=0, schedule="constant", clip=1e-9)
+    outcome = train(module, make_sets(), config)
+    # The cut gradient is g 1e-9 / (|g| + 1e-6), torch's guard against a norm of 0: with |g| near 0.9, 1e-6 off.
+    assert module.w.item() == pytest.approx(CONFIG.lr / 11, rel=1e-5)
+    assert outcome.history[0]["gradient_norm"] > 0.1
+
+
+def test_weight_decay_shrinks_the_weights_by_its_share(make_sets: MakeSets) -> None:
+    """Decoupled: w (1 - lr decay) before the same step as without decay."""
+    with_decay, without = fresh(dropout=0.0), fresh(dropout=0.0)
+    start = [p.detach().clone() for p in without.parameters()]
+    config = replace(CONFIG, epochs=1, batch_size=99, warmup=0, schedule="constant")
+    train(without, make_sets(), config)
+    train(with_decay, make_sets(), replace(config, weight_decay=0.5))
+    for a, b, w in zip(with_decay.parameters(), without.parameters(), start, strict=True):
+        torch.testing.assert_close(a, b - w * CONFIG.lr * 0.5, rtol=0, atol=1e-7)
+
+
+def test_automatic_weight_decay_is_the_number_of_parameters_per_set(make_sets: MakeSets) -> None:
+    """33 parameters and 132 sets: a decay of 1/4."""
+    auto, stated = fresh(), fresh()
+    assert sum(p.numel() for p in auto.parameters()) == 33
+    train(auto, make_sets(132), replace(CONFIG, epochs=2, weight_decay="auto"))
+    train(stated, make_sets(132), replace(CONFIG, epochs=2, weight_decay=0.25))
+    assert weights(auto) == weights(stated)
+
+
+def test_the_training_loss_is_the_mean_over_sets_before_each_step(make_sets: MakeSets) -> None:
+    """From w = 0 every law is uniform, so the loss of the one batch is the mean of log n."""
+    data = make_sets()
+    outcome = train(OneWeight(), data, replace(CONFIG, epochs=1, batch_size=99))
+    assert outcome.history[0]["train_loss"] == pytest.approx(np.log(data.sizes).mean(), rel=1e-6)
+    assert outcome.history[0]["valid_loss"] is None
+
+
+def test_the_learning_rate_follows_the_schedule_step_by_step(make_sets: MakeSets) -> None:
+    """24 sets in batches of 6 are 4 steps; the last of epoch e is taken at (e - 1 + 3/4) / 5 of the way."""
+    outcome = train(fresh(), make_sets(24), CONFIG)
+    expected = [CONFIG.lr_at((epoch + 0.75) / 5) for epoch in range(5)]
+    assert [entry["lr"] for entry in outcome.history] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_budget_of_pairs_that_cuts_batches_does_not_overrun_the_schedule(make_sets: MakeSets) -> None:
+    outcome = train(fresh(), make_sets(24), replace(CONFIG, pair_budget=1))
+    assert outcome.history[-1]["lr"] == CONFIG.lr_at(1.0)
+
+
+# -- chance --------------------------------------------------------------------------------------------------------
+
+
+def test_one_seed_gives_one_result_and_another_seed_another(make_sets: MakeSets) -> None:
+    data = make_sets()
+    runs = []
+    for seed in (3, 3, 4):
+        module = fresh()
+        outcome = train(module, data, CONFIG, seed=seed)
+        runs.append((weights(module), untimed(outcome)))
+    assert runs[0] == runs[1]
+    assert runs[0][0] != runs[2][0]
+
+
+def test_the_callers_random_state_neither_matters_nor_changes(make_sets: MakeSets) -> None:
+    data, results = make_sets(), []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        np.random.seed(state)  # noqa: NPY002 - the global state is what must not matter
+        before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
+        module = fresh()
+        train(module, data, CONFIG, valid=make_sets(seed=1))
+        results.append(weights(module))
+        assert torch.equal(torch.get_rng_state(), before)
+        assert np.array_equal(np.random.get_state()[1], before_numpy)  # type: ignore[index]  # noqa: NPY002
+    assert results[0] == results[1]
+
+
+# -- stopping ------------------------------------------------------------------------------------------------------
+
+
+def test_training_stops_early_and_restores_the_best_weights(make_sets: MakeSets) -> None:
+    """The validation part prefers the opposite, so every epoch makes it worse: the first is the best."""
+    data, valid = make_sets(60), make_sets(seed=1, chosen="smallest")
+    module, config = fresh(), replace(CONFIG, epochs=50, patience=3, warmup=0)
+    outcome = train(module, data, config, valid=valid)
+    losses = [entry["valid_loss"] for entry in outcome.history]
+    assert outcome.epochs == 1
+    assert len(losses) == 4
+    assert losses == sorted(losses)
+    assert mean_nll(module, valid, config) == losses[0]
+
+
+def test_the_best_epoch_is_kept_though_the_run_goes_to_its_end(make_sets: MakeSets) -> None:
+    data, valid = make_sets(60), make_sets(seed=1, chosen="smallest")
+    module, config = fresh(), replace(CONFIG, patience=50)
+    outcome = train(module, data, config, valid=valid)
+    losses = [entry["valid_loss"] for entry in outcome.history]
+    assert len(losses) == config.epochs
+    assert outcome.epochs == 1 + int(np.argmin(losses))
+    assert mean_nll(module, valid, config) == min(losses) < losses[-1]
+
+
+def test_without_a_validation_part_the_last_weights_are_kept(make_sets: MakeSets) -> None:
+    data, module = make_sets(), fresh()
+    outcome = train(module, data, replace(CONFIG, patience=1))
+    assert outcome.epochs == len(outcome.history) == CONFIG.epochs
+
+
+# -- trouble -------------------------------------------------------------------------------------------------------
+
+
+class Sick(Scores):
+    """Turns to NaN after some batches, in training or in validation."""
+
+    def __init__(self, healthy: int, *, training: bool) -> None:
+        super().__init__(dropout=0.0)
+        self.left, self.when = healthy, training
+
+    def forward(self, batch: Batch) -> Tensor:
+        log_p = super().forward(batch)
+        if self.training is self.when:
+            self.left -= 1
+        return log_p * math.nan if self.left < 0 else log_p
+
+
+@pytest.mark.parametrize(
+    ("sick", "what"),
+    [
+        (lambda: Sick(9, training=True), r"training nan, validation .*, gradient nan"),
+        (lambda: Sick(2, training=False), r"training .*, validation nan, gradient"),
+    ],
+)
+def test_a_loss_that_is_not_finite_ends_the_run_and_spares_the_last_good_state(
+    sick: Callable[[], Sick], what: str, make_sets: MakeSets, tmp_path: Path
+) -> None:
+    """24 sets in batches of 6 are 4 training batches and 1 validation batch: both turn sick in epoch 3."""
+    checkpoint = Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
+    message = rf"epoch 3: the loss is no longer finite \({what}.*\). Lower lr, or set clip"
+    with pytest.raises(TrainingError, match=message):
+        train(sick(), make_sets(24), CONFIG, valid=make_sets(seed=1), checkpoint=checkpoint)
+    state = checkpoint.read()
+    assert state is not None
+    assert state.epoch == 2
+    assert all(bool(torch.isfinite(t).all()) for t in state.module.values())
+
+
+class Dead(OneWeight):
+    """Its weight counts for nothing."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        return log_softmax(torch.relu(self.w - 1) * batch.numeric[..., 0], batch)
+
+
+def test_weights_that_no_gradient_reaches_are_noticed(make_sets: MakeSets) -> None:
+    with pytest.raises(TrainingError, match=r"epoch 1: no gradient reached the weights.*rate='relu', all rates are"):
+        train(Dead(), make_sets(), CONFIG)
+
+
+# -- interruption --------------------------------------------------------------------------------------------------
+
+
+def interrupting(epoch: int) -> Any:
+    """A progress display that ends the run right after an epoch's state was written."""
+
+    @contextmanager
+    def watch(epochs: int, *, show: bool) -> Iterator[Any]:
+        def report(entry: dict[str, Any]) -> None:
+            if entry["epoch"] == epoch:
+                raise Interrupted
+
+        yield report
+
+    return watch
+
+
+class Breaking(Checkpoint):
+    """Ends the run right before an epoch's state is written."""
+
+    def write(self, state: RunState) -> None:
+        if state.epoch == self.identity["break"]:
+            raise Interrupted
+        super().write(state)
+
+
+@pytest.mark.parametrize("with_valid", [False, True], ids=["no-valid", "valid"])
+@pytest.mark.parametrize("epoch", range(1, CONFIG.epochs + 1))
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_run_interrupted_around_any_epoch_goes_on_bit_for_bit(
+    moment: str, epoch: int, with_valid: bool, make_sets: MakeSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, valid = make_sets(), make_sets(seed=1) if with_valid else None
+    whole = fresh()
+    expected = train(whole, data, CONFIG, valid=valid, seed=5)
+
+    checkpoint = Checkpoint(tmp_path / CHECKPOINT, {"break": epoch})
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        if moment == "after":
+            patch.setattr(loop, "watch", interrupting(epoch))
+        else:
+            checkpoint = Breaking(checkpoint.path, checkpoint.identity)
+        train(fresh(), data, CONFIG, valid=valid, seed=5, checkpoint=checkpoint)
+
+    module = fresh(seed=8)  # what it starts from must not matter
+    if moment == "before" and epoch == 1:
+        assert not checkpoint.path.exists()  # nothing was written yet: it starts over
+        module = fresh()
+    resumed = Checkpoint(checkpoint.path, checkpoint.identity, resume=True)
+    outcome = train(module, data, CONFIG, valid=valid, seed=5, checkpoint=resumed)
+    assert weights(module) == weights(whole)
+    assert untimed(outcome) == untimed(expected)
+    assert outcome.epochs == expected.epochs
+
+
+def test_a_run_interrupted_after_every_epoch_ends_the_same(
+    make_sets: MakeSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, valid, whole = make_sets(), make_sets(seed=1), fresh()
+    expected = train(whole, data, CONFIG, valid=valid)
+    checkpoint = Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
+    for epoch in range(1, CONFIG.epochs + 1):
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            patch.setattr(loop, "watch", interrupting(epoch))
+            train(fresh(), data, CONFIG, valid=valid, checkpoint=checkpoint)
+    module = fresh(seed=8)
+    outcome = train(module, data, CONFIG, valid=valid, checkpoint=checkpoint)
+    assert weights(module) == weights(whole)
+    assert untimed(outcome) == untimed(expected)
+
+
+def test_a_run_that_stopped_early_does_not_start_again(make_sets: MakeSets, tmp_path: Path) -> None:
+    data, valid = make_sets(60), make_sets(seed=1, chosen="smallest")
+    config = replace(CONFIG, epochs=50, patience=3)
+    checkpoint = Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
+    first, again = fresh(), fresh(seed=8)
+    expected = train(first, data, config, valid=valid, checkpoint=checkpoint)
+    outcome = train(again, data, config, valid=valid, checkpoint=checkpoint)
+    assert outcome == expected
+    assert weights(again) == weights(first)
+
+
+def test_going_on_is_told_in_the_log(make_sets: MakeSets, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint = Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
+    with caplog.at_level(logging.INFO, "pcmcnet"):
+        train(fresh(), make_sets(), replace(CONFIG, epochs=2), checkpoint=checkpoint, progress=True)
+        train(fresh(), make_sets(), replace(CONFIG, epochs=2), checkpoint=checkpoint, progress=True)
+    assert [m.partition(":")[0] for m in caplog.messages] == ["epoch 1/2", "epoch 2/2", "resuming after epoch 2"]
+
+
+# -- weights of sets -----------------------------------------------------------------------------------------------
+
+
+def repeated(data: EncodedSets, times: list[int]) -> EncodedSets:
+    """The same sets, each as often as said, all of weight 1."""
+    index = torch.from_numpy(np.repeat(np.arange(len(data)), times))
+    per_set = ("starts", "counts", "individual_numeric", "individual_categorical", "chosen")
+    taken = {name: getattr(data, name)[index] for name in per_set}
+    return replace(data, sizes=data.sizes[index.numpy()], weight=torch.ones(len(index)), **taken)
+
+
+def test_weight_two_is_the_set_twice(make_sets: MakeSets) -> None:
+    times = [1, 2, 3] * 4
+    weighted, plain = make_sets(12, weight=times), repeated(make_sets(12), times)
+    config = replace(CONFIG, batch_size=99)  # one batch, so that both take the same steps
+    a, b = OneWeight(), OneWeight()
+    first, second = train(a, weighted, config), train(b, plain, config)
+    assert a.w.item() == pytest.approx(b.w.item(), rel=1e-6)
+    for one, two in zip(first.history, second.history, strict=True):
+        assert one["train_loss"] == pytest.approx(two["train_loss"], rel=1e-6)
+
+
+def test_the_mean_loss_weighs_the_sets(make_sets: MakeSets) -> None:
+    """Uniform laws: the weighted mean of log n. A scale common to all weights does not matter."""
+    weight = [0.0, 1.0, 2.5] * 4
+    data = make_sets(12, weight=weight)
+    expected = np.average(np.log(data.sizes), weights=weight)
+    assert mean_nll(OneWeight(), data, CONFIG) == pytest.approx(expected, rel=1e-6)
+    doubled = make_sets(12, weight=[2 * w for w in weight])
+    assert mean_nll(OneWeight(), doubled, CONFIG) == pytest.approx(expected, rel=1e-6)
+
+
+# -- prediction ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair_budget", [1, 40, 10_000])
+def test_prediction_meets_every_set_once_without_dropout_or_gradients(pair_budget: int, make_sets: MakeSets) -> None:
+    data, module = make_sets(), fresh().train()
+    seen = []
+    for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
+        assert not log_p.requires_grad
+        torch.testing.assert_close(log_p, module.eval()(batch), rtol=0, atol=0)
+        seen += sets.tolist()
+    assert sorted(seen) == list(range(len(data)))
