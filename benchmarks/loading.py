@@ -1,10 +1,10 @@
-"""Reading the airline table: ``ChoiceData.from_long`` beside one data frame per choice set.
+"""Reading the airline table: ``ChoiceData`` beside one data frame per choice set, in one run.
 
 The table has the shape of the paper's experiment: 33,951 choice sets of 1 to 50 itineraries, about 1.1 million rows,
-the columns of its appendix (two ids beside them) in one CSV. The published way reads it with pandas and keeps a list
-of its groups. Each measurement runs in a process of its own; memory is the growth of its peak while it reads.
-
-    python -m benchmarks.loading
+the columns of its appendix and three of ids and choices, in one CSV. The published code reads it with pandas, numbers
+categories, standardises, keeps a list of groups and makes tensors of each group in every epoch; pcmcnet reads and
+checks it, and encodes tensors once. Each measurement runs in a process of its own, in turn, and the best of some runs
+counts. Memory is how far the peak grows while reading. Reading uses all cores: the ratio depends on how many are free.
 """
 
 from __future__ import annotations
@@ -15,60 +15,60 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
 SETS, LARGEST, MEAN = 33_951, 50, 33
-REPEATS = 3
-INDIVIDUAL = (
-    *("OD", "office", "departure_weekday", "stay_saturday", "continental", "domestic", "days_to_departure"),
-)
-FEATURES = (
-    *("airline", "price", "stay_duration", "trip_duration", "connections", "airlines"),
-    *("departure_time", "arrival_time"),
-)
+RUNS = 3
+SAMPLE = 1_000  # sets whose frames are turned into tensors; the time for all is in proportion
+CATEGORIES = ["OD", "office", "airline"]
+INDIVIDUAL = ["OD", "office", "weekday", "stay_saturday", "continental", "domestic", "days_to_departure"]
+FEATURES = ["airline", "price", "stay", "duration", "connections", "airlines", "departure", "arrival"]
 
 
-def write_table(path: Path, *, sets: int = SETS, seed: int = 0) -> int:
-    """Write the CSV; returns its number of rows."""
+def write_table(path: Path, seed: int = 0) -> int:
+    """Write the CSV with values in the ranges of the paper's appendix; returns its number of rows."""
     rng = np.random.default_rng(seed)
-    sizes = 1 + rng.binomial(LARGEST - 1, rng.beta(2.0, 2.0 * (LARGEST - MEAN) / (MEAN - 1), sets))
-    of_row, n = np.repeat(np.arange(sets), sizes), int(sizes.sum())
+    sizes = 1 + rng.binomial(LARGEST - 1, rng.beta(2.0, 2.0 * (LARGEST - MEAN) / (MEAN - 1), SETS))
+    owner, n = np.repeat(np.arange(SETS), sizes), int(sizes.sum())
+    begin = np.cumsum(sizes) - sizes
     chosen = np.zeros(n, np.int8)
-    chosen[np.cumsum(sizes) - 1 - rng.integers(0, sizes)] = 1
+    chosen[begin + rng.integers(0, sizes)] = 1
     columns = {
-        "session": of_row,
+        "session": owner,
+        "itinerary": np.arange(n) - begin[owner],
         "choice": chosen,
-        "OD": np.array([f"O{k:02d}/D{k:02d}" for k in range(97)])[rng.integers(0, 97, sets)][of_row],
-        "office": np.array([f"OFFICE{k:02d}" for k in range(11)])[rng.integers(0, 11, sets)][of_row],
-        "departure_weekday": rng.integers(0, 7, sets)[of_row],
-        "stay_saturday": rng.integers(0, 2, sets)[of_row],
-        "continental": rng.integers(0, 2, sets)[of_row],
-        "domestic": rng.integers(0, 2, sets)[of_row],
-        "days_to_departure": rng.integers(0, 344, sets)[of_row],
-        "itinerary": np.arange(n) - (np.cumsum(sizes) - sizes)[of_row],
+        "OD": np.array([f"O{k:02d}/D{k:02d}" for k in range(97)])[rng.integers(0, 97, SETS)][owner],
+        "office": np.array([f"OFFICE{k:02d}" for k in range(11)])[rng.integers(0, 11, SETS)][owner],
+        "weekday": rng.integers(0, 7, SETS)[owner],
+        "stay_saturday": rng.integers(0, 2, SETS)[owner],
+        "continental": rng.integers(0, 2, SETS)[owner],
+        "domestic": rng.integers(0, 2, SETS)[owner],
+        "days_to_departure": rng.integers(0, 344, SETS)[owner],
         "airline": np.array([f"A{k:02d}" for k in range(63)])[rng.integers(0, 63, n)],
-        "price": np.round(np.exp(rng.uniform(np.log(77.15), np.log(16781.5), n)), 2),
-        "stay_duration": rng.integers(121, 434_001, n),
-        "trip_duration": rng.integers(105, 4_315, n),
+        "price": np.round(np.exp(rng.uniform(np.log(77.15), np.log(16_781.5), n)), 2),
+        "stay": rng.integers(121, 434_001, n),
+        "duration": rng.integers(105, 4_315, n),
         "connections": rng.integers(2, 7, n),
         "airlines": rng.integers(1, 5, n),
-        "departure_time": rng.integers(0, 1_401, n) * 60,
-        "arrival_time": rng.integers(0, 1_401, n) * 60,
+        "departure": 60 * rng.integers(0, 1_401, n),
+        "arrival": 60 * rng.integers(0, 1_401, n),
     }
     pyarrow.csv.write_csv(pa.table(columns), path)
     return n
 
 
-def read_choice_sets(path: Path) -> dict[str, float]:
-    """Time ``from_long`` and count the bytes of the columns it keeps."""
-    from pcmcnet.data.choice_data import ChoiceData
+def choice_sets(path: Path) -> dict[str, float]:
+    """Time ``from_long`` and the encoding; count the bytes of the columns that stay."""
+    from pcmcnet.data import ChoiceData, Encoder
     from pcmcnet.data.columns import raw
 
-    begin, before = time.perf_counter(), _peak()
+    clock = Clock()
     data = ChoiceData.from_long(
         path,
         choice_set="session",
@@ -77,44 +77,93 @@ def read_choice_sets(path: Path) -> dict[str, float]:
         individual=INDIVIDUAL,
         features=FEATURES,
     )
-    seconds, growth = time.perf_counter() - begin, _peak() - before
-    columns = [*data.features.values(), *data.individual.values()]
-    arrays = [*map(raw, columns), data.offsets, data.set_ids, data.weights, data.chosen, data.rows]
-    arrays += [] if data.labels is None else [data.labels.codes]
-    return {"seconds": seconds, "growth": growth, "sets": len(data), "kept": sum(a.nbytes for a in arrays)}
+    read = clock()
+    sets = Encoder.learn(data).encode(data)
+    coded = clock()["seconds"]
+    columns = [*data.features.values(), *data.individual.values(), *([data.labels] if data.labels else [])]
+    arrays = [*map(raw, columns), data.rows, data.offsets, data.set_ids, data.weights, data.chosen]
+    kept = sum(array.nbytes for array in arrays if array is not None)
+    return {**read, "coded": coded, "tensors": coded, "kept": kept, "sets": len(sets), "rows": len(sets.numeric)}
 
 
-def read_frames(path: Path) -> dict[str, float]:
-    """Time pandas and one frame per set."""
+def data_frames(path: Path) -> dict[str, float]:
+    """Time pandas and one frame per set; the same with categories numbered and numbers standardised; then tensors."""
     import pandas as pd
+    import torch
+    from sklearn.preprocessing import LabelEncoder, StandardScaler
 
-    begin, before = time.perf_counter(), _peak()
-    frames = [frame for _, frame in pd.read_csv(path).groupby("session")]
-    return {"seconds": time.perf_counter() - begin, "growth": _peak() - before, "sets": len(frames)}
+    clock = Clock()
+    table = pd.read_csv(path)
+    reading = clock()["seconds"]
+    frames = [frame for _, frame in table.groupby("session")]
+    read = clock()
+    del frames
+    clock = Clock()
+    for name in CATEGORIES:
+        table[name] = LabelEncoder().fit_transform(table[name])
+    numbers = [name for name in (*INDIVIDUAL, *FEATURES) if name not in CATEGORIES]
+    table[numbers] = StandardScaler().fit_transform(table[numbers])
+    frames = [frame for _, frame in table.groupby("session")]
+    coded = reading + clock()["seconds"]
+    clock = Clock()
+    for frame in frames[:SAMPLE]:
+        torch.tensor(np.flatnonzero(frame["choice"].values == 1))
+        for columns in (INDIVIDUAL[:2], INDIVIDUAL[2:]):
+            torch.tensor(frame[columns].iloc[[0]].values)
+        for columns in (FEATURES[:1], FEATURES[1:]):
+            torch.tensor(frame[columns].values)
+    tensors = coded + clock()["seconds"] * len(frames) / SAMPLE
+    return {**read, "coded": coded, "tensors": tensors, "sets": len(frames), "rows": sum(map(len, frames))}
 
 
-def _peak() -> int:
-    """Bytes of the largest resident set so far (Linux counts in KiB)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+class Clock:
+    """Seconds and growth of the memory peak, in bytes, since it was made (Linux counts in KiB)."""
+
+    def __init__(self) -> None:
+        self.peak, self.begin = self._peak(), time.perf_counter()
+
+    def __call__(self) -> dict[str, float]:
+        return {"seconds": time.perf_counter() - self.begin, "growth": self._peak() - self.peak}
+
+    def _peak(self) -> int:
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def measure(name: str, path: Path) -> dict[str, float]:
-    """Run one of the readers in a fresh process; the best time of some runs, each with its own memory."""
-    code = f"import json; from pathlib import Path; from benchmarks import loading; print(json.dumps(loading.{name}(Path({str(path)!r}))))"
-    runs = [
-        json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
-        for _ in range(REPEATS)
-    ]
-    return min(runs, key=lambda run: run["seconds"])
+def in_own_process(reader: Callable[[Path], dict[str, float]], path: Path) -> dict[str, float]:
+    """Measure where nothing was read before."""
+    code = "import json, sys; from pathlib import Path; from benchmarks import loading; "
+    code += "print(json.dumps(getattr(loading, sys.argv[1])(Path(sys.argv[2]))))"
+    command = [sys.executable, "-c", code, reader.__name__, str(path)]
+    result: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return result
 
 
 def main() -> None:
+    """Print seconds, their ratio, and memory beside the bytes of the columns."""
+    runs: dict[str, list[dict[str, Any]]] = {"frames": [], "ours": []}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "airline.csv"
         rows = write_table(path)
-        print(rows, path.stat().st_size/1e6)
-        ours, frames = measure("read_choice_sets", path), measure("read_frames", path)
-        print(ours, frames)
+        print(f"loading {SETS:,} choice sets, {rows:,} rows, {path.stat().st_size / 1e6:.0f} MB of CSV")
+        for _ in range(RUNS):
+            runs["frames"].append(in_own_process(data_frames, path))
+            runs["ours"].append(in_own_process(choice_sets, path))
+    for run in (*runs["frames"], *runs["ours"]):
+        if (run["sets"], run["rows"]) != (SETS, rows):
+            raise RuntimeError(f"expected {SETS} sets of {rows} rows, read {run}")
+    print(f"{'':<36} {'one frame per set':>18} {'pcmcnet':>8} {'ratio':>6}")
+    steps = {
+        "seconds": "seconds to read and group",
+        "coded": "... with coded columns",
+        "tensors": "... as tensors, once",
+    }
+    for key, name in steps.items():
+        frames, ours = (min(run[key] for run in runs[way]) for way in ("frames", "ours"))
+        print(f"{name:<36} {frames:>18.2f} {ours:>8.2f} {ours / frames:>6.2f}")
+    frames, ours = (min(run["growth"] for run in runs[way]) / 1e6 for way in ("frames", "ours"))
+    print(f"{'growth of the peak while reading, MB':<36} {frames:>18.0f} {ours:>8.0f} {ours / frames:>6.2f}")
+    kept = runs["ours"][0]["kept"] / 1e6
+    print(f"(the columns that stay take {kept:.0f} MB; as 64-bit numbers they would take {rows * 18 * 8 / 1e6:.0f} MB)")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,8 @@ def report_text(
             f"| PCMC-Net {name} | {parameters[name]:>10,} | {kl:>9.3f} | {r.kl:>8.4f} | {r.nll:>6.4f} "
             f"| {r.top[1]:>6.4f} | {seconds[name]:>7.1f} |"
         )
-    lines.append(f"| {'true model':<13} | {'':>10} | {'':>9} | {0:>8.4f} | {best[0]:>6.4f} | {best[1]:>6.4f} | {'':>7} |")
+    nll, top = best
+    lines.append(f"| {'true model':<13} | {'':>10} | {'':>9} | {0:>8.4f} | {nll:>6.4f} | {top:>6.4f} | {'':>7} |")
     return "\n".join(lines) + "\n"
 
 

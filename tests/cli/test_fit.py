@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -89,69 +88,64 @@ def test_a_table_goes_from_fit_to_evaluation_to_prediction(
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
-def cases(table: Path, tmp_path: Path) -> dict[str, tuple[list[Any], str]]:
-    """Bad input by name: the words of a fit, and the line that it ends in."""
-    cut = tmp_path / "cut.parquet"
-    pyarrow.parquet.write_table(pyarrow.csv.read_csv(table), cut)
-    cut.write_bytes(cut.read_bytes()[:-10])
-    files = {
-        "unknown.toml": 'choice_set = "trip"\nchosn = "took"\n',
-        "broken.toml": "choice_set = \n",
-        "table.txt": "trip,took\n",
-        "empty.csv": "trip,took,price,comfort,income\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
+FINE = ["{table}", "--choice-set", "trip", "--chosen", "took", "--features", "price"]
+# Bad input by name: the words of a fit, and the line that it ends in.
+CASES = {
+    "missing file": (["nowhere.csv", *FINE[1:]], r"nowhere.csv: no such file or folder"),
+    "unknown ending": (["{here}/table.txt", *FINE[1:]], r"table.txt: unknown kind of file. Expected .csv"),
+    "truncated parquet": (["{here}/cut.parquet", *FINE[1:]], r"cut.parquet: cannot be read as .*may be truncated"),
+    "no rows": (["{here}/empty.csv", *FINE[1:]], r"table is empty"),
+    "missing column": ([*FINE, "--features", "prise"], r"has no column 'prise'. Did you mean 'price'\?"),
+    "column of text": ([*FINE, "--chosen", "comfort"], r"column 'comfort'.* expected 0/1"),
+    "unknown model": ([*FINE, "--model", "pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
+    "unknown option": ([*FINE, "--set", "hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
+    "option without value": ([*FINE, "--set", "hidden"], r"expected name=value, got 'hidden'"),
+    "unreadable value": ([*FINE, "--set", "epochs=ten"], r"option epochs: cannot read 'ten' as a whole number"),
+    "impossible value": ([*FINE, "--set", "lr=-1"], r"lr must be a number above 0, got -1.0"),
+    "no choice set": (["{table}", "--chosen", "took"], r"say which column holds the id of the choice set"),
+    "no chosen column": (["{table}", "--choice-set", "trip"], r"fitting needs the choices: --chosen COLUMN"),
+    "no features": (FINE[:-2], r"PCMC-Net tells alternatives apart by their features"),
+    "two chosen": ([*FINE, "--choice-set", "comfort"], r"column 'took': expected exactly one chosen"),
+    "chosen as feature": ([*FINE, "--features", "took"], r"column 'took' is declared as chosen and also as a model"),
+    "conflict": ([*FINE, "--individual", "comfort"], r"constant within a choice set, but 'comfort' varies"),
+    "unknown word": ([*FINE, "--conflict", "last"], r"conflict must be one of 'error', 'first', got 'last'"),
+    "unknown schema key": (["{table}", "--schema", "{here}/unknown.toml"], r"unknown schema entry 'chosn'. Did you"),
+    "broken schema": (["{table}", "--schema", "{here}/broken.toml"], r"broken.toml is not valid TOML"),
+    "missing schema": (["{table}", "--schema", "nowhere.toml"], r"schema file nowhere.toml: No such file"),
+    "share above 1": ([*FINE, "--valid", "2"], r"shares that add up to 1"),
+    "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not to be had here"),
+    "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and is not empty: choose another folder"),
+    "output in a file": ([*FINE, "-o", "{table}/model"], r"model cannot be written: .*trips.csv is a file"),
+}
+
+
+@pytest.fixture
+def here(table: Path, tmp_path: Path) -> Path:
+    """A folder with files that are no good."""
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(table), tmp_path / "cut.parquet")
+    whole = (tmp_path / "cut.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[:-10])
+    (tmp_path / "empty.csv").write_text("trip,took,price\n")
+    (tmp_path / "table.txt").write_text("trip,took,price\n")
+    (tmp_path / "unknown.toml").write_text('choice_set = "trip"\nchosn = "took"\n')
+    (tmp_path / "broken.toml").write_text("choice_set = \n")
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied" / "thesis.tex").touch()
-    fine = [table, "--choice-set", "trip", "--chosen", "took", "--features", "price"]
-    return {
-        "missing file": (["nowhere.csv", *fine[1:]], r"nowhere.csv: no such file or folder"),
-        "unknown ending": ([tmp_path / "table.txt", *fine[1:]], r"table.txt: unknown kind of file. Expected .csv"),
-        "truncated parquet": ([cut, *fine[1:]], r"cut.parquet: cannot be read as parquet .* may be truncated"),
-        "no rows": ([tmp_path / "empty.csv", *fine[1:]], r"the table is empty|no row"),
-        "missing column": ([*fine, "--features", "prise"], r"has no column 'prise'. Did you mean 'price'\?"),
-        "column of text": ([*fine, "--chosen", "comfort"], r"column 'comfort' has the type string, expected 0/1"),
-        "unknown model": ([*fine, "--model", "pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
-        "unknown option": ([*fine, "--set", "hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
-        "option without value": ([*fine, "--set", "hidden"], r"expected name=value, got 'hidden'"),
-        "unreadable value": ([*fine, "--set", "epochs=ten"], r"option epochs: cannot read 'ten' as a whole number"),
-        "impossible value": ([*fine, "--set", "lr=-1"], r"lr must be a number above 0, got -1.0"),
-        "no choice set": ([table, "--chosen", "took"], r"say which column holds the id of the choice set"),
-        "no chosen column": ([table, "--choice-set", "trip"], r"fitting needs the choices: --chosen COLUMN"),
-        "no features": (fine[:-2], r"PCMC-Net tells alternatives apart by their features"),
-        "two chosen": ([*fine, "--choice-set", "comfort"], r"column 'took': expected exactly one chosen"),
-        "chosen as feature": ([*fine, "--features", "took"], r"column 'took' is declared as chosen and also as a model"),
-        "conflict": ([*fine, "--individual", "comfort"], r"constant within a choice set, but 'comfort' varies"),
-        "unknown word": ([*fine, "--conflict", "last"], r"conflict must be one of 'error', 'first', got 'last'"),
-        "unknown schema key": ([table, "--schema", tmp_path / "unknown.toml"], r"unknown schema entry 'chosn'. Did you"),
-        "broken schema": ([table, "--schema", tmp_path / "broken.toml"], r"broken.toml is not valid TOML"),
-        "missing schema": ([table, "--schema", "nowhere.toml"], r"schema file nowhere.toml: No such file"),
-        "share above 1": ([*fine, "--valid", "2"], r"positive shares that add up to 1"),
-        "share too small": ([*fine, "--valid", "0.001"], r"too few for the parts|would be empty"),
-        "unknown device": ([*fine, "--device", "abacus"], r"device 'abacus' is not to be had here"),
-        "output exists": ([*fine, "-o", tmp_path / "occupied"], r"occupied exists and is not empty: choose another"),
-        "output in a file": ([*fine, "-o", table / "model"], r"model cannot be written: .*trips.csv is a file"),
-    }
+    return tmp_path
 
 
 @pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("case", cases.__annotations__ and [
-    *("missing file", "unknown ending", "truncated parquet", "no rows", "missing column", "column of text"),
-    *("unknown model", "unknown option", "option without value", "unreadable value", "impossible value"),
-    *("no choice set", "no chosen column", "no features", "two chosen", "chosen as feature", "conflict"),
-    *("unknown word", "unknown schema key", "broken schema", "missing schema", "share above 1", "share too small"),
-    *("unknown device", "output exists", "output in a file"),
-])
+@pytest.mark.parametrize("case", CASES)
 def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(
-    case: str, how: str, table: Path, tmp_path: Path, request: pytest.FixtureRequest
+    case: str, how: str, table: Path, here: Path, request: pytest.FixtureRequest
 ) -> None:
-    words, message = cases(table, tmp_path)[case]
-    before = sorted(tmp_path.rglob("*"))
-    result = request.getfixturevalue(how)("fit", "-o", tmp_path / "model", *words)
+    words, message = CASES[case]
+    before = sorted(here.rglob("*"))
+    filled = [word.format(table=table, here=here) for word in words]
+    result = request.getfixturevalue(how)("fit", "-o", here / "model", *filled)
     assert re.search(message, result.message)
     assert result.status == 2
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(here.rglob("*")) == before
 
 
 def test_training_that_breaks_down_ends_in_one_line_and_status_1(
@@ -164,8 +158,8 @@ def test_training_that_breaks_down_ends_in_one_line_and_status_1(
 
 # -- interruption --------------------------------------------------------------------------------------------------
 
-LONG = ["--set=hidden=4", "--set=epochs=200", "--set=batch_size=24", "--set=dropout=0.2", "--valid=0.25"]
-LONG += ["--set=patience=200"]
+LONG = ["--set=hidden=4", "--set=epochs=120", "--set=batch_size=24", "--set=dropout=0.2", "--valid=0.25"]
+LONG += ["--set=patience=120"]
 
 
 def weights(folder: Path) -> bytes:
@@ -200,10 +194,10 @@ def interruptible() -> Iterator[None]:
 def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
     start: Start, cli: Run, whole: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    """The lines of 200 epochs do not fit into the pipe, so the program cannot be done before it is killed."""
+    """The lines of 120 epochs do not fit into the pipe, so the program cannot be done before it is killed."""
     words, folder = ["fit", table, *roles, *LONG, "-o", tmp_path / "model"], tmp_path / "model"
     with start(*words) as process:
-        read_until(process, b"epoch 2/200: ")
+        read_until(process, b"epoch 2/120: ")
         process.kill()
     assert process.returncode == -signal.SIGKILL
     with pytest.raises(ArtifactError, match="holds an unfinished run, not a model yet: go on with fit --resume"):
@@ -226,7 +220,7 @@ def test_an_interrupt_tells_how_to_go_on(
 ) -> None:
     words = ["fit", table, *roles, *LONG, "-o", tmp_path / "model"]
     with start(*words) as process:
-        read_until(process, b"epoch 2/200: ")
+        read_until(process, b"epoch 2/120: ")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130

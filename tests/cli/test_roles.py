@@ -17,9 +17,7 @@ def test_the_options_prevail_over_the_file_and_the_file_fills_the_rest(tmp_path:
     file.write_text('choice_set = "trip"\nchosen = "took"\nfeatures = ["price", "time"]\nmissing = "indicator"\n')
     assert read_schema(file) == Schema.from_toml(file)
     found = read_schema(file, choice_set=None, features="price", conflict="first")
-    assert found == Schema(
-        choice_set="trip", chosen="took", features=("price",), missing="indicator", conflict="first"
-    )
+    assert found == Schema(choice_set="trip", chosen="took", features=("price",), missing="indicator", conflict="first")
 
 
 def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:

@@ -36,7 +36,7 @@ def rng(seed: int | None) -> np.random.Generator | None:
 
 
 def test_sets_of_like_size_go_together_within_the_budget() -> None:
-    """Sizes 3, 1, 2, 1: sorted 1, 1, 2, 3. With 8 pairs: {1, 1} costs 2, adding the 2 would cost 12, then 2 and 3 alone."""
+    """Sizes sorted: 1, 1, 2, 3. The ones cost 2 pairs, with the 2 they would cost 12 > 8; 2 and 3 would cost 18."""
     plan = plan_batches(np.array([3, 1, 2, 1]), batch_size=3, pair_budget=8)
     assert [batch.tolist() for batch in plan] == [[1, 3], [2], [0]]
 

@@ -200,10 +200,14 @@ def ids_of(parts: Any) -> list[list[int]]:
     return [part.set_ids.tolist() for part in parts]
 
 
+def all_ids(parts: Any) -> list[int]:
+    return sorted(i for ids in ids_of(parts) for i in ids)
+
+
 def test_a_split_cuts_the_sets_by_the_shares(hundred: ChoiceData) -> None:
     parts = hundred.split((0.7, 0.2, 0.1), seed=3)
     assert [len(part) for part in parts] == [70, 20, 10]
-    assert sorted(sum(ids_of(parts), [])) == list(range(100))
+    assert all_ids(parts) == list(range(100))
     assert ids_of(parts) == ids_of(hundred.split((0.7, 0.2, 0.1), seed=3))
     assert ids_of(parts) != ids_of(hundred.split((0.7, 0.2, 0.1), seed=4))
 
@@ -211,7 +215,7 @@ def test_a_split_cuts_the_sets_by_the_shares(hundred: ChoiceData) -> None:
 def test_folds_hold_out_each_set_once(hundred: ChoiceData) -> None:
     folds = hundred.folds(5, seed=1)
     assert [(len(rest), len(fold)) for rest, fold in folds] == [(80, 20)] * 5
-    assert sorted(sum(ids_of(fold for _, fold in folds), [])) == list(range(100))
+    assert all_ids(fold for _, fold in folds) == list(range(100))
     for rest, fold in folds:
         assert sorted(rest.set_ids.tolist() + fold.set_ids.tolist()) == list(range(100))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.encoding import UNSEEN, Encoder
+from pcmcnet.data.encoding import Encoder
 from pcmcnet.errors import ArtifactError, SchemaError
 
 NAN = float("nan")
@@ -43,14 +43,13 @@ def test_numbers_are_standardised_and_categories_numbered_from_one(trips: Any, r
 
 
 def test_a_gap_becomes_the_mean_and_raises_its_indicator() -> None:
-    """Known values 1 and 3 have mean 2 and standard deviation 1; indicators follow all columns."""
-    table = {"id": [1, 1, 1], "x": [1.0, NAN, 3.0], "z": [5.0, 7.0, 5.0], "c": ["u", None, "u"]}
+    """Known values 1 and 3 have mean 2 and standard deviation 1, and so 5 and 7; indicators follow all columns."""
+    table = {"id": [1, 1, 1], "x": [1.0, NAN, 3.0], "z": [5.0, 7.0, NAN], "c": ["u", None, "u"]}
     data = read(table, features=["x", "z", "c"], missing="indicator")
     encoder = Encoder.learn(data)
     numeric = encoder.encode(data).numeric
-    assert encoder.features.n_numeric == 3
-    assert numeric[:, 0].tolist() == [-1, 0, 1]
-    assert numeric[:, 2].tolist() == [0, 1, 0]
+    assert encoder.features.n_numeric == 4
+    assert numeric.T.tolist() == [[-1, 0, 1], [-1, 1, 0], [0, 1, 0], [0, 0, 1]]
     assert encoder.features.categorical[0].categories == ("<missing>", "u")
 
 
@@ -104,7 +103,7 @@ def test_known_categories_keep_their_index_and_unseen_ones_share_the_reserved_on
     encoder = Encoder.learn(read({"id": [1] * len(train), "c": train}, features=["c"]))
     known = sorted(set(train))
     sets = encoder.encode(read({"id": [1] * len(test), "c": test}, features=["c"]))
-    assert sets.categorical[:, 0].tolist() == [known.index(c) + 1 if c in known else UNSEEN for c in test]
+    assert sets.categorical[:, 0].tolist() == [known.index(c) + 1 if c in known else 0 for c in test]
 
 
 def test_a_column_constant_in_training_stays_zero_when_new_values_appear() -> None:

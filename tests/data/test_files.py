@@ -19,9 +19,14 @@ def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
 def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_bytes(path, b"old")
-    with pytest.raises(RuntimeError, match="half way"), replacing(path) as beside:
-        beside.write_bytes(b"half")
-        raise RuntimeError("half way")
+
+    def write_half() -> None:
+        with replacing(path) as beside:
+            beside.write_bytes(b"half")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        write_half()
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 

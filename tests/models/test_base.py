@@ -40,7 +40,8 @@ class Proportional(ChoiceModel):
 
     def _log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
         x = data.features["x"].values.astype(np.float64) ** self.config.power  # type: ignore[union-attr]
-        return np.log(x / np.add.reduceat(x, data.offsets[:-1])[data.set_of_alternative])
+        law: NDArray[np.float64] = np.log(x / np.add.reduceat(x, data.offsets[:-1])[data.set_of_alternative])
+        return law
 
     def _files(self) -> dict[str, bytes]:
         return {}
@@ -191,7 +192,7 @@ def test_fit_needs_choices_and_sets_that_count(part: str) -> None:
     ):
         parts = {"train": weighted, "valid": weighted, part: bad}
         with pytest.raises(InputError, match=message):
-            Proportional().fit(**parts)
+            Proportional().fit(parts["train"], parts["valid"])
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "0", True, 2**63])
@@ -201,7 +202,7 @@ def test_a_seed_is_a_whole_number_of_at_least_0(seed: Any) -> None:
 
 
 def test_a_seed_may_come_from_numpy() -> None:
-    model = Proportional().fit(read(), seed=np.int64(3))
+    model = Proportional().fit(read(), seed=np.int64(3))  # type: ignore[arg-type]
     assert type(model.seed) is int
     assert model.seed == 3
 

@@ -1,6 +1,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 import torch
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError
-from pcmcnet.models import PCMCNet
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError, SchemaError
+from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.neural import resolve_device
 from pcmcnet.training import loop
 from pcmcnet.training.checkpoint import CHECKPOINT
@@ -19,7 +20,7 @@ from pcmcnet.training.checkpoint import CHECKPOINT
 MakeTrips = Callable[..., pa.Table]
 
 
-class Interrupted(Exception):
+class Interruption(KeyboardInterrupt):
     """What ends a fit in these tests."""
 
 
@@ -63,9 +64,7 @@ def test_the_callers_random_state_neither_matters_nor_changes(
 # -- weights of sets -----------------------------------------------------------------------------------------------
 
 
-def test_a_set_of_weight_0_leaves_no_trace(
-    make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any]
-) -> None:
+def test_a_set_of_weight_0_leaves_no_trace(make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any]) -> None:
     """Sets 20 to 29 have weight 0, categories of their own and prices out of all proportion."""
     table = make_trips()
     idle = table["trip"].to_numpy() >= 20
@@ -87,9 +86,23 @@ def test_a_set_of_weight_0_leaves_no_trace(
     assert a.encoder_ == b.encoder_
 
 
-def test_weights_of_sets_change_the_fit(trips: ChoiceData, quick: dict[str, Any]) -> None:
-    from dataclasses import replace
+def test_a_validation_set_of_weight_0_may_hold_what_the_model_cannot_take(
+    make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any]
+) -> None:
+    """A gap in a column that had none in training is refused, unless it stands in a set that does not count."""
+    table = make_trips()
+    price = np.where(table["trip"].to_numpy() == 7, np.nan, table["price"].to_numpy())
+    table = table.set_column(table.column_names.index("price"), "price", pa.array(price))
+    data = ChoiceData.from_long(table, **roles, missing="indicator")
+    gap = data.set_ids == 7
+    weighted = replace(data, weights=np.where(gap, 0.0, data.weights))
+    model = PCMCNet(**quick).fit(weighted.subset(~gap), weighted, progress=False)
+    assert np.isfinite(model.history[-1]["valid_loss"])
+    with pytest.raises(SchemaError, match="column 'price' has [0-9] missing values, but had none when the model was"):
+        PCMCNet(**quick).fit(data.subset(~gap), data, progress=False)
 
+
+def test_weights_of_sets_change_the_fit(trips: ChoiceData, quick: dict[str, Any]) -> None:
     even = replace(trips, weights=np.ones(len(trips)))
     assert weights(PCMCNet(**quick).fit(trips, progress=False)) != weights(PCMCNet(**quick).fit(even, progress=False))
 
@@ -102,9 +115,7 @@ def test_what_is_learnt_before_the_network_comes_from_the_training_part_alone(
 ) -> None:
     train, valid = parts
     table = make_trips(seed=1)
-    strange = table.set_column(
-        table.column_names.index("comfort"), "comfort", pa.array(["luxury"] * table.num_rows)
-    )
+    strange = table.set_column(table.column_names.index("comfort"), "comfort", pa.array(["luxury"] * table.num_rows))
     for held_out in (None, valid, ChoiceData.from_long(strange, **roles)):
         model = PCMCNet(**quick).fit(train, held_out, progress=False)
         price = next(code for code in model.encoder_.features.numeric if code.name == "price")
@@ -153,7 +164,7 @@ def counting(left: list[int]) -> Any:
         def report(entry: dict[str, Any]) -> None:
             left[0] -= 1
             if left[0] == 0:
-                raise Interrupted
+                raise Interruption
 
         yield report
 
@@ -178,7 +189,7 @@ def test_a_fit_interrupted_after_any_epoch_of_either_phase_goes_on_bit_for_bit(
     for number in range(1, reports + 1):
         folder = tmp_path / str(number)
         left[0] = number
-        with pytest.raises(Interrupted):
+        with pytest.raises(Interruption):
             PCMCNet(**options).fit(train, valid, progress=False, run_folder=folder)
         assert (folder / f"refit-{CHECKPOINT}").exists() == (number > len(whole.history))
         resumed = PCMCNet(**options).fit(train, valid, progress=False, run_folder=folder, resume=True)
@@ -223,8 +234,6 @@ def test_the_run_of_another_table_is_not_gone_on_with(
 def test_probabilities_do_not_depend_on_the_batches_they_were_computed_in(
     fitted: PCMCNet, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
-
     together = fitted.predict_log_proba(trips)
     monkeypatch.setattr(fitted, "config", replace(fitted.config, pair_budget=1))  # every set alone
     # Matrix products in float32 round differently for other shapes.
@@ -297,8 +306,6 @@ def test_devices_are_found_by_name() -> None:
 def test_a_model_trained_on_a_gpu_predicts_there_and_loads_on_a_cpu(
     trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:
-    from pcmcnet.models import load
-
     model = PCMCNet(**quick).fit(trips, device="cuda", progress=False)
     assert next(model.network_.parameters()).is_cuda
     back = load(model.save(tmp_path / "model"))

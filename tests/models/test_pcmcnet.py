@@ -331,9 +331,7 @@ def test_a_dead_start_is_noticed_behind_a_thousand_sets_of_one(
     sets = np.concatenate([np.arange(1100), [1100, 1100, 1101, 1101]])
     x = np.random.default_rng(0).normal(size=len(sets))
     took = np.concatenate([np.ones(1100), [1, 0, 0, 1]])
-    data = ChoiceData.from_long(
-        {"s": sets, "x": x, "took": took}, choice_set="s", chosen="took", features=["x"]
-    )
+    data = ChoiceData.from_long({"s": sets, "x": x, "took": took}, choice_set="s", chosen="took", features=["x"])
     options = quick | FORMS["relu"] | {"epochs": 1, "batch_size": 2000}
     with caplog.at_level(logging.INFO, "pcmcnet"):
         DeadStart(**options).fit(data, progress=False)

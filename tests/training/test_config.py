@@ -41,8 +41,10 @@ def test_an_impossible_value_is_refused_by_name(option: str, value: Any, message
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("epochs", 1), ("batch_size", 1), ("warmup", 0), ("warmup", 1), ("weight_decay", 0), ("clip", 0)]
-    + [("patience", 1), ("min_delta", 0), ("pair_budget", 1), ("lr", 1e-30), ("schedule", "constant")],
+    [
+        *[("epochs", 1), ("batch_size", 1), ("warmup", 0), ("warmup", 1), ("weight_decay", 0), ("clip", 0)],
+        *[("patience", 1), ("min_delta", 0), ("pair_budget", 1), ("lr", 1e-30), ("schedule", "constant")],
+    ],
 )
 def test_the_ends_of_each_range_are_admitted(option: str, value: Any) -> None:
     assert getattr(TrainConfig(**{option: value}), option) == value
@@ -50,7 +52,7 @@ def test_the_ends_of_each_range_are_admitted(option: str, value: Any) -> None:
 
 def test_options_are_named_and_cannot_be_changed() -> None:
     with pytest.raises(TypeError, match="positional"):
-        TrainConfig(3)  # type: ignore[misc]
+        TrainConfig(3)  # type: ignore[call-arg]
     with pytest.raises(FrozenInstanceError):
         TrainConfig().epochs = 3  # type: ignore[misc]
 

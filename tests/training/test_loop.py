@@ -35,7 +35,7 @@ CONFIG = TrainConfig(
 )
 
 
-class Interrupted(Exception):
+class Interruption(KeyboardInterrupt):
     """What ends a run in these tests."""
 
 
@@ -268,7 +268,7 @@ def interrupting(epoch: int) -> Any:
     def watch(epochs: int, *, show: bool) -> Iterator[Any]:
         def report(entry: dict[str, Any]) -> None:
             if entry["epoch"] == epoch:
-                raise Interrupted
+                raise Interruption
 
         yield report
 
@@ -280,7 +280,7 @@ class Breaking(Checkpoint):
 
     def write(self, state: RunState) -> None:
         if state.epoch == self.identity["break"]:
-            raise Interrupted
+            raise Interruption
         super().write(state)
 
 
@@ -294,13 +294,13 @@ def test_a_run_interrupted_around_any_epoch_goes_on_bit_for_bit(
     whole = fresh()
     expected = train(whole, data, CONFIG, valid=valid, seed=5)
 
-    checkpoint = Checkpoint(tmp_path / CHECKPOINT, {"break": epoch})
-    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+    kind = Breaking if moment == "before" else Checkpoint
+    checkpoint = kind(tmp_path / CHECKPOINT, {"break": epoch})
+    with monkeypatch.context() as patch:
         if moment == "after":
             patch.setattr(loop, "watch", interrupting(epoch))
-        else:
-            checkpoint = Breaking(checkpoint.path, checkpoint.identity)
-        train(fresh(), data, CONFIG, valid=valid, seed=5, checkpoint=checkpoint)
+        with pytest.raises(Interruption):
+            train(fresh(), data, CONFIG, valid=valid, seed=5, checkpoint=checkpoint)
 
     module = fresh(seed=8)  # what it starts from must not matter
     if moment == "before" and epoch == 1:
@@ -320,9 +320,10 @@ def test_a_run_interrupted_after_every_epoch_ends_the_same(
     expected = train(whole, data, CONFIG, valid=valid)
     checkpoint = Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
     for epoch in range(1, CONFIG.epochs + 1):
-        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        with monkeypatch.context() as patch:
             patch.setattr(loop, "watch", interrupting(epoch))
-            train(fresh(), data, CONFIG, valid=valid, checkpoint=checkpoint)
+            with pytest.raises(Interruption):
+                train(fresh(), data, CONFIG, valid=valid, checkpoint=checkpoint)
     module = fresh(seed=8)
     outcome = train(module, data, CONFIG, valid=valid, checkpoint=checkpoint)
     assert weights(module) == weights(whole)

@@ -34,7 +34,9 @@ def datasets(
         write_table(table, output)
     if schema is not None:
         write_bytes(schema, roles.to_toml().encode())
-    text = f"{name}: {packaged.TABLES[name].title}\n\n{table.num_rows:,} rows; roles of the columns:\n\n{roles.to_toml()}"
+    text = (
+        f"{name}: {packaged.TABLES[name].title}\n\n{table.num_rows:,} rows; roles of the columns:\n\n{roles.to_toml()}"
+    )
     show(text.rstrip(), {"name": name, "rows": table.num_rows, "schema": roles.to_dict()}, as_json=json_)
 
 

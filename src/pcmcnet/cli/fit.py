@@ -13,7 +13,9 @@ from pcmcnet.cli.output import Json, show
 
 
 def fit(
-    table: Annotated[Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")],
+    table: Annotated[
+        Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model.")],
     schema: roles.SchemaFile = None,
     choice_set: roles.ChoiceSet = None,
@@ -27,7 +29,9 @@ def fit(
     conflict: roles.Conflict = None,
     missing: roles.Missing = None,
     model: Annotated[str, typer.Option(help="Kind of model.")] = "pcmcnet",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Option of the model, as name=value; repeatable.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Option of the model, as name=value; repeatable.")
+    ] = None,
     valid: Annotated[float, typer.Option(help="Share of the sets held out to stop early; 0 for none.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
@@ -39,10 +43,9 @@ def fit(
     The state is kept in the output folder after each epoch: after an interruption the same command with
     `--resume` goes on and ends in the same model.
 
-    Examples:
+    Example: `pcmcnet fit trips.csv --choice-set trip --chosen took --features time,cost -o model`
 
-    `pcmcnet fit trips.csv --choice-set trip --chosen took --features time,cost -o model`
-
+    With the roles of the columns in a file, and early stopping:
     `pcmcnet fit trips.parquet --schema roles.toml --valid 0.1 --set hidden=128,128 --set epochs=50 -o model`
     """
     from pcmcnet.data import ChoiceData

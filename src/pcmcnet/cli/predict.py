@@ -12,7 +12,9 @@ from pcmcnet.cli.output import Json, show
 
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
-    table: Annotated[Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")],
+    table: Annotated[
+        Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .parquet, .csv or .arrow.")],
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
     json_: Json = False,

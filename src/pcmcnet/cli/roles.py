@@ -12,7 +12,9 @@ from pcmcnet.errors import SchemaError
 
 _PANEL = "Columns"
 
-SchemaFile = Annotated[Path | None, typer.Option("--schema", help="TOML file with the roles below.", rich_help_panel=_PANEL)]
+SchemaFile = Annotated[
+    Path | None, typer.Option("--schema", help="TOML file with the roles below.", rich_help_panel=_PANEL)
+]
 ChoiceSet = Annotated[str | None, typer.Option(help="Column with the id of the choice set.", rich_help_panel=_PANEL)]
 Chosen = Annotated[str | None, typer.Option(help="Column 0/1: which alternative was chosen.", rich_help_panel=_PANEL)]
 Alternative = Annotated[str | None, typer.Option(help="Column with the alternative's label.", rich_help_panel=_PANEL)]

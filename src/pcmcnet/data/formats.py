@@ -17,8 +17,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset
-import pyarrow.fs
 import pyarrow.parquet
 
 from pcmcnet.errors import SchemaError, did_you_mean
@@ -167,6 +165,9 @@ class _Folder:
     """Parquet files at any depth, in the order of their paths; folders named column=value count as columns."""
 
     def __init__(self, path: Path) -> None:
+        import pyarrow.dataset  # loads pandas where it is installed: for folders only
+        import pyarrow.fs
+
         files = sorted(str(file) for file in path.rglob("*.parquet") if not _is_hidden(file.relative_to(path)))
         if not files:
             raise SchemaError(f"{path}: the folder holds no .parquet file.")

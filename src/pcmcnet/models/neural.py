@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -135,7 +134,7 @@ class NeuralModel(ChoiceModel):
         parts = [(name, tuple(p.shape), p.numel()) for name, p in self.network_.named_parameters()]
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            "trained on": f"{self.training_['choice_sets']:,} choice sets, {self.training_['alternatives']:,} alternatives",
+            "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_),
             "epochs": str(self.training_["epochs"]),
             "parameters": f"{self.num_parameters:,}",
         }

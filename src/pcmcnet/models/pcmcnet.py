@@ -51,7 +51,7 @@ class PCMCNetConfig(TrainConfig):
     initialisation: Initialisation = "safe"
 
     def __post_init__(self) -> None:
-        super(PCMCNetConfig, self).__post_init__()  # noqa: UP008 - slots make a new class, which super() misses
+        super(PCMCNetConfig, self).__post_init__()  # slots make a new class, which super() misses
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
             raise ConfigError(f"hidden must be a list of widths such as (64, 64), got {self.hidden!r}.")
         for width in self.hidden:

@@ -27,7 +27,9 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     """Align columns: the first to the left, the others to the right; a rule below the header."""
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = [
-        "  ".join(cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
         for row in rows
     ]
     return [lines[0], "-" * len(lines[0]), *lines[1:]]

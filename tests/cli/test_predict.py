@@ -1,0 +1,80 @@
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from pcmcnet.models import load
+
+Run = Callable[..., Any]
+
+
+def read(path: Path) -> pa.Table:
+    if path.suffix == ".csv":
+        return pyarrow.csv.read_csv(path)
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.read_table(path)
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
+def test_the_table_comes_back_with_probabilities_in_its_rows(
+    ending: str, cli: Run, model: Path, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "deeper" / f"predicted{ending}"
+    result = cli("predict", model, table, "-o", out)
+    before, after = read(table), read(out)
+    assert (result.status, result.err) == (0, "")
+    assert result.out == f"wrote {before.num_rows} rows to {out}\n"
+    assert after.column_names == [*before.column_names, "probability"]
+    for name in before.column_names:
+        assert after[name].to_pylist() == before[name].to_pylist()
+    np.testing.assert_array_equal(after["probability"].to_numpy(), load(model).predict_proba(table))
+    assert [p.name for p in out.parent.iterdir()] == [out.name]
+
+
+def test_a_table_without_choices_can_be_predicted(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(read(table).drop_columns(["took"]), tmp_path / "new.parquet")
+    result = cli("predict", model, tmp_path / "new.parquet", "-o", tmp_path / "out.parquet", "--column", "p", "--json")
+    assert json.loads(result.out) == {"output": str(tmp_path / "out.parquet"), "rows": read(table).num_rows}
+    np.testing.assert_array_equal(read(tmp_path / "out.parquet")["p"].to_numpy(), load(model).predict_proba(table))
+
+
+# Bad input by name: the words of a prediction, and the line that it ends in.
+CASES = {
+    "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
+    "no folder": (["{here}/nowhere", "{table}"], r"nowhere: no such folder. Expected a folder written by fit or save"),
+    "unfinished run": (["{here}/run", "{table}"], r"holds an unfinished run, not a model yet"),
+    "damaged model": (["{here}/damaged", "{table}"], r"file weights.safetensors is truncated or altered"),
+    "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
+    "missing column": (["{model}", "{here}/other.csv"], r"has no column 'price'. Did you mean 'prise'\?"),
+    "column taken": (["{model}", "{table}", "--column", "income"], r"already has a column 'income': choose another"),
+    "unknown ending": (["{model}", "{table}", "-o", "{here}/o.xlsx"], r"o.xlsx: unknown kind of file. Expected a name"),
+}
+
+
+@pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_ends_in_one_line_and_writes_nothing(
+    case: str, how: str, model: Path, table: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    words, message = CASES[case]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.safetensors").touch()
+    shutil.copytree(model, tmp_path / "damaged")
+    (tmp_path / "damaged" / "weights.safetensors").write_bytes(b"")
+    pyarrow.csv.write_csv(read(table).rename_columns({"price": "prise"}), tmp_path / "other.csv")
+    before = sorted(tmp_path.rglob("*"))
+    filled = [word.format(model=model, table=table, here=tmp_path) for word in words]
+    result = request.getfixturevalue(how)("predict", "-o", tmp_path / "out.csv", *filled)
+    assert result.status == 2
+    assert re.search(message, result.message)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,46 @@
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcmcnet.data.table import read_table
+from pcmcnet.datasets import mlba
+
+Run = Callable[..., Any]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
+def test_the_table_is_that_of_the_library(ending: str, cli: Run, tmp_path: Path) -> None:
+    out = tmp_path / f"t{ending}"
+    result = cli("simulate", "mlba", "--sets", 40, "--seed", 3, "-o", out)
+    assert (result.status, result.err) == (0, "")
+    assert result.out == f"wrote 40 choice sets (120 rows) to {out}\n"
+    found, expected = read_table(out), mlba.simulate(40, seed=3)
+    assert {name: found[name].to_pylist() for name in found.column_names} == expected.to_pydict()
+
+
+def test_the_result_as_json(cli: Run, tmp_path: Path) -> None:
+    result = cli("simulate", "mlba", "--sets", 4, "-o", tmp_path / "t.csv", "--json")
+    assert json.loads(result.out) == {"output": str(tmp_path / "t.csv"), "choice_sets": 4, "rows": 12}
+
+
+@pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mlab", "-o", "{here}/t.csv"], r"unknown process 'mlab'. Did you mean 'mlba'\?"),
+        (["mlba", "-o", "{here}/t.xlsx"], r"t.xlsx: unknown kind of file. Expected a name that ends in"),
+        (["mlba", "-o", "{here}/t.csv", "--sets", "0"], r"sets: expected a whole number from 1 to .*, got 0"),
+        (["mlba", "-o", "{here}/t.csv", "--seed", "-1"], r"seed: expected a whole number, 0 or above, got -1"),
+    ],
+)
+def test_bad_input_ends_in_one_line_and_writes_nothing(
+    words: list[str], message: str, how: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    result = request.getfixturevalue(how)("simulate", *(word.format(here=tmp_path) for word in words))
+    assert re.search(message, result.message)
+    assert result.status == 2
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,65 @@
+"""How well the default model learns the paper's first experiment, against the published figures."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import pcmcnet as pn
+from pcmcnet.datasets import mlba
+
+TABLE = Path(__file__).parents[2] / "shared" / "data" / "mlba_train.parquet"
+ROLES = {"choice_set": "choice_set", "chosen": "chosen", "alternative": "alternative", "features": ["attr1", "attr2"]}
+PAPER = 0.009  # Table 1, PCMC-Net 3x16
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def train() -> pn.ChoiceData:
+    """The paper's own 20,000 sets where they are at hand, otherwise as many simulated ones."""
+    return pn.ChoiceData.from_long(TABLE if TABLE.exists() else mlba.simulate(20_000, seed=1), **ROLES)
+
+
+@pytest.fixture(scope="module")
+def fresh() -> pa.Table:
+    return mlba.simulate(10_000, seed=99)
+
+
+def divergence(model: pn.PCMCNet, fresh: pa.Table) -> float:
+    truth = fresh["true_prob"].to_numpy()
+    report = pn.evaluate(model, pn.ChoiceData.from_long(fresh, **ROLES), truth=truth, resamples=0)
+    assert report.kl is not None
+    return report.kl
+
+
+def test_a_third_of_the_default_epochs_already_beats_the_paper(train: pn.ChoiceData, fresh: pa.Table) -> None:
+    model = pn.PCMCNet(hidden=(16, 16, 16), epochs=7).fit(train, seed=0, progress=False)
+    assert model.num_parameters == 641
+    assert divergence(model, fresh) < PAPER
+
+
+@pytest.mark.slow
+def test_five_seeds_of_the_default_come_within_half_of_the_papers_divergence(
+    train: pn.ChoiceData, fresh: pa.Table
+) -> None:
+    fits = [pn.PCMCNet(hidden=(16, 16, 16)).fit(train, seed=seed, progress=False) for seed in range(5)]
+    found = [divergence(model, fresh) for model in fits]
+    assert np.mean(found) <= 0.006
+    assert max(found) <= PAPER
+
+
+@pytest.mark.slow
+def test_the_papers_own_settings_come_near_its_figure(train: pn.ChoiceData, fresh: pa.Table) -> None:
+    """One choice set per step: a fifth of the paper's 100 epochs takes some minutes."""
+    model = pn.PCMCNet.paper(epochs=20).fit(train, seed=0, progress=False)
+    assert divergence(model, fresh) <= 0.012
