@@ -7,6 +7,7 @@ in turn the matrix with a column of ones, solved by LU and differentiated by aut
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,7 @@ class PaperNetwork(nn.Module):
         super().__init__()
         widths = (shape.individual + 2 * shape.features, *shape.hidden)
         layers: list[nn.Module] = []
-        for a, b in zip(widths[:-1], widths[1:], strict=True):
+        for a, b in pairwise(widths):
             layers += [nn.Linear(a, b), nn.LeakyReLU(), nn.Dropout(shape.dropout)]
         self.f = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
 
@@ -69,9 +70,9 @@ def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int) -> float:
     began, done = time.perf_counter(), 0
     for step in range(steps):
         batch = [frames[i] for i in order[step * shape.paper_batch : (step + 1) * shape.paper_batch]]
-        tensors = [
-            (torch.tensor(f[who].iloc[[0]].to_numpy(np.float32)), torch.tensor(f[what].to_numpy(np.float32))) for f in batch
-        ]
+        people = [torch.tensor(f[who].iloc[[0]].to_numpy(np.float32)) for f in batch]
+        offers = [torch.tensor(f[what].to_numpy(np.float32)) for f in batch]
+        tensors = list(zip(people, offers, strict=True))
         chosen = [int(f["chosen"].to_numpy().argmax()) for f in batch]
         loss = -torch.stack([p[y] for p, y in zip(network(tensors), chosen, strict=True)]).mean()
         optimiser.zero_grad()

@@ -44,7 +44,7 @@ def main() -> None:
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     print("stationary layer, float32, forward and backward, one CPU thread; rates log-normal")
-    print(f"{'sets':>5} {'n':>4} {'sigma':>6} {'LU ms':>8} {'GTH ms':>8} {'ratio':>6} {'LU error':>9} {'GTH error':>10}")
+    print(f"{'sets':>5} {'n':>4} {'sigma':>6} {'LU ms':>8} {'GTH ms':>8} {'ratio':>6} {'LU err':>9} {'GTH err':>10}")
     for sets, n, sigma in ((256, 3, 1.0), (16, 33, 1.0), (512, 33, 1.0), (512, 8, 10.0), (64, 50, 5.0)):
         rates = (torch.randn(sets, n, n, generator=generator, dtype=torch.float64) * sigma).exp().float()
         lu, gth = milliseconds(by_lu, rates), milliseconds(stationary_distribution, rates)

@@ -84,6 +84,15 @@ def test_every_epoch_has_its_own_batches() -> None:
     assert {tuple(sorted(batch)) for batch in plans[0]} != {tuple(sorted(batch)) for batch in plans[1]}
 
 
+def test_large_sets_may_come_before_small_ones() -> None:
+    sizes = np.arange(1, 101)
+    largest = [
+        sizes[b].max() for b in plan_batches(sizes, batch_size=10, pair_budget=10**9, rng=np.random.default_rng(0))
+    ]
+    assert largest != sorted(largest)
+    assert sorted(largest) == list(range(10, 101, 10))
+
+
 def test_sorting_by_size_wastes_little_on_padding() -> None:
     """Sizes 1 to 50 in any order, batches of 16: shuffling alone would pad to about 48 and waste half of the rows."""
     sizes = np.random.default_rng(0).integers(1, 51, 4096)

@@ -105,9 +105,7 @@ def test_probabilities_match_every_set_of_the_papers_training_table() -> None:
 
 
 @pytest.mark.parametrize(("center", "spread", "n"), [(5, 3, 3), (0, 1, 2), (3, 3, 60), (300, 100, 5)])
-def test_doubling_the_nodes_or_halving_the_panels_changes_nothing(
-    center: float, spread: float, n: int
-) -> None:
+def test_doubling_the_nodes_or_halving_the_panels_changes_nothing(center: float, spread: float, n: int) -> None:
     drift = np.random.default_rng(0).normal(center, spread, (40, n))
     drift[:, 0] = np.abs(drift[:, 0])
     p = mlba._race(drift)
@@ -269,9 +267,7 @@ def test_a_parameter_out_of_range_is_refused(name: str, value: Any, expected: st
 
 @pytest.mark.parametrize("sets", [0, -3, 2.5, "many", 2**31])
 def test_an_impossible_number_of_sets_is_refused(sets: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=f"sets: expected a whole number from 1 to 2147483647, got {sets!r}"
-    ):
+    with pytest.raises(ConfigError, match=f"sets: expected a whole number from 1 to 2147483647, got {sets!r}"):
         mlba.simulate(sets, seed=0)
 
 

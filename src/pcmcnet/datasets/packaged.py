@@ -265,9 +265,7 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
         ) from error
     for column, values in table.row_filter.items() if filtered else ():
         if column not in rows.column_names:
-            raise DatasetError(
-                f"table {name!r}: expected column {column!r}, found {rows.column_names}. {remedy}"
-            )
+            raise DatasetError(f"table {name!r}: expected column {column!r}, found {rows.column_names}. {remedy}")
         rows = rows.filter(pc.field(column).isin(values))
     return rows
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
+from pcmcnet.data.files import replacing
 from pcmcnet.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,19 +34,6 @@ def save_png(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) ->
 
     target = png_path(path)
     FigureCanvasAgg(figure)  # becomes the figure's canvas
-    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.stem}-", suffix=".png", delete=False) as file:
-        beside = Path(file.name)
-    try:
+    with replacing(target) as beside:
         figure.savefig(beside, format="png", dpi=dpi)
-        beside.chmod(0o666 & ~_umask())  # a temporary file is private; a result is as readable as any other
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)  # nothing to remove once renamed
     return target
-
-
-def _umask() -> int:
-    """Read the process's mask; the only way is to set it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
