@@ -21,7 +21,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print("training, choice sets per second, one CPU thread")
     print(f"{'shape':<9} {'batch':>6} {'paper way':>10} {'pcmcnet':>10} {'ratio':>7}")
-    for shape, steps, sets, batches in ((MLBA, 400, 20_000, (1, 128)), (AIRLINE, 4, 64, (16,))):
+    for shape, steps, sets, batches in ((MLBA, 400, 20_000, (1, 128)), (AIRLINE, 6, 256, (16,))):
         reference = sets_per_second(shape, shape.data(steps * shape.paper_batch), steps=steps)
         for batch in batches:
             speed = ours(shape, sets if batch > 1 else 1_000, batch, epochs=2)

@@ -58,6 +58,7 @@ CASES = {
     "missing column": (["{model}", "{here}/other.csv"], r"has no column 'price'. Did you mean 'prise'\?"),
     "column taken": (["{model}", "{table}", "--column", "income"], r"already has a column 'income': choose another"),
     "unknown ending": (["{model}", "{table}", "-o", "{here}/o.xlsx"], r"o.xlsx: unknown kind of file. Expected a name"),
+    "ending before work": (["{here}/nowhere", "nowhere.csv", "-o", "{here}/o.xlsx"], r"o.xlsx: unknown kind of file"),
 }
 
 

@@ -135,6 +135,7 @@ def test_anything_with_a_text_form_is_a_category(values: Any, expected: list[str
     column = reader(values).categorical("a")
     assert column.plain().tolist() == expected
     assert column.codes.dtype == np.int32
+    assert column.codes.flags.writeable
     assert len(set(column.categories)) == len(column.categories)
 
 

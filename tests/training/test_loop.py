@@ -137,6 +137,18 @@ def test_the_training_loss_is_the_mean_over_sets_before_each_step(make_sets: Mak
     assert outcome.history[0]["valid_loss"] is None
 
 
+def test_the_gradient_is_that_of_the_weighted_mean_loss(make_sets: MakeSets) -> None:
+    """From w = 0, each set contributes mean of x minus x of the choice."""
+    weight = [1.0, 2.0, 5.0] * 4
+    data = make_sets(12, weight=weight)
+    batch = data.batch(np.arange(12))
+    x = batch.numeric[..., 0].double()
+    pull = (x * batch.mask).sum(1) / batch.mask.sum(1) - x.gather(1, batch.chosen.unsqueeze(1)).squeeze(1)
+    outcome = train(OneWeight(), data, replace(CONFIG, epochs=1, batch_size=99))
+    expected = abs(np.average(pull.numpy(), weights=weight))
+    assert outcome.history[0]["gradient_norm"] == pytest.approx(expected, rel=1e-6)
+
+
 def test_the_learning_rate_follows_the_schedule_step_by_step(make_sets: MakeSets) -> None:
     """24 sets in batches of 6 are 4 steps; the last of epoch e is taken at (e - 1 + 3/4) / 5 of the way."""
     outcome = train(fresh(), make_sets(24), CONFIG)
@@ -161,6 +173,30 @@ def test_one_seed_gives_one_result_and_another_seed_another(make_sets: MakeSets)
         runs.append((weights(module), untimed(outcome)))
     assert runs[0] == runs[1]
     assert runs[0][0] != runs[2][0]
+
+
+class Recording(Scores):
+    """Remembers what it was shown in training, and what dropout made of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[bytes] = []
+        self.dropped: list[bytes] = []
+
+    def forward(self, batch: Batch) -> Tensor:
+        if self.training:
+            self.shown.append(batch.numeric.numpy().tobytes())
+            self.dropped.append((self.net[2](torch.ones(64)) == 0).numpy().tobytes())
+        return super().forward(batch)
+
+
+def test_every_epoch_has_an_order_and_a_dropout_of_its_own(make_sets: MakeSets) -> None:
+    """4 batches an epoch; the same sets in another order, or in other batches."""
+    module = Recording()
+    train(module, make_sets(24), replace(CONFIG, epochs=3))
+    for record in (module.shown, module.dropped):
+        epochs = [tuple(record[k : k + 4]) for k in range(0, 12, 4)]
+        assert len(epochs) == len(set(epochs)) == 3
 
 
 def test_the_callers_random_state_neither_matters_nor_changes(make_sets: MakeSets) -> None:

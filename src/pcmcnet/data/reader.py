@@ -177,8 +177,8 @@ class Reader:
     def _categorical(self, exact: Exact, missing: Missing) -> Categorical:
         assert exact.categories is not None
         gaps = exact.values < 0
-        if not gaps.any():
-            return Categorical(exact.values, exact.categories)
+        if not gaps.any():  # a view into Arrow's memory may not be written to, and torch complains of it
+            return Categorical(np.require(exact.values, requirements="W"), exact.categories)
         if missing == "error":
             self._refuse(exact, gaps, "expected a category", _remedy(missing), got="nothing")
         categories = tuple(dict.fromkeys([*exact.categories, MISSING_CATEGORY]))

@@ -15,7 +15,8 @@ every chain irreducible. Shapes: individual (B, D0), alternatives (B, J, D), mas
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -24,15 +25,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.layers.dropout import Dropout
 
 Activation = Literal["relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu"]
 RateForm = Literal["relu", "softplus", "exp"]
 Initialisation = Literal["safe", "paper"]
 
 FLOOR = math.exp(-40)  # of the largest rate in the set; keeps probabilities and gradients within float32
-_ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": nn.LeakyReLU,
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": partial(nn.ReLU, inplace=True),  # of a sum or product that nothing else reads
+    "leaky_relu": partial(nn.LeakyReLU, inplace=True),
     "sigmoid": nn.Sigmoid,
     "tanh": nn.Tanh,
     "silu": nn.SiLU,
@@ -85,7 +87,7 @@ class PairwiseRates(nn.Module):
         self.enter = nn.Linear(d_alternative, widths[0])
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.activation = _ACTIVATIONS[activation]()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self._initialise(initialisation, fan_in=d_individual + 2 * d_alternative)
 
     @property

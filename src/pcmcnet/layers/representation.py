@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from pcmcnet.layers.dropout import Dropout
+
 
 def embedding_width(cardinality: int) -> int:
     """Return the paper's rule of thumb for the width of an embedding."""
@@ -34,7 +36,7 @@ class Representation(nn.Module):
     def __init__(self, n_numeric: int, cardinalities: Sequence[int] = (), *, dropout: float = 0.0) -> None:
         super().__init__()
         self.embeddings = nn.ModuleList(nn.Embedding(c + 1, embedding_width(c), padding_idx=0) for c in cardinalities)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.width = n_numeric + sum(embedding_width(c) for c in cardinalities)
 
     def forward(self, numeric: Tensor, categorical: Tensor) -> Tensor:

@@ -1,0 +1,48 @@
+"""Dropout drops the share it should, keeps the mean, and only in training."""
+
+import pytest
+import torch
+
+from pcmcnet.layers.dropout import Dropout
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("shape", [(100_003,), (7, 3, 5_000)])
+def test_a_share_of_entries_is_dropped_and_the_others_are_scaled(p: float, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    out = Dropout(p)(torch.ones(shape))
+    dropped = (out == 0).double().mean().item()
+    spread = (p * (1 - p) / out.numel()) ** 0.5
+    assert abs(dropped - p) < 4 * spread  # four standard errors of a share, with a fixed seed
+    torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / (1 - p)))
+
+
+def test_neighbours_that_share_a_random_number_are_independent() -> None:
+    """Entries 4k and 4k + m come from one number: their correlation is that of chance, 1 / sqrt(n)."""
+    torch.manual_seed(1)
+    groups = Dropout(0.5)(torch.ones(400_000)).view(-1, 4).double()
+    correlation = torch.corrcoef(groups.T) - torch.eye(4, dtype=torch.float64)
+    assert correlation.abs().max() < 4 / len(groups) ** 0.5
+
+
+def test_the_gradient_passes_where_the_entry_was_kept() -> None:
+    torch.manual_seed(2)
+    x = torch.randn(1_000, requires_grad=True)
+    out = Dropout(0.3)(x)
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, out.detach() / x.detach())
+
+
+def test_nothing_happens_outside_training_or_without_a_share() -> None:
+    x = torch.randn(10)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x
+
+
+def test_the_mask_follows_the_seed() -> None:
+    def draw(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return Dropout(0.5)(torch.ones(100))
+
+    assert torch.equal(draw(3), draw(3))
+    assert not torch.equal(draw(3), draw(4))
