@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, and where tests for a GPU can run."""
+"""What all tests share: how hypothesis searches, and which of them see a GPU."""
 
 import hypothesis
 import pytest
@@ -16,3 +16,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def only_tests_for_a_gpu_see_one(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make device="auto" the CPU elsewhere: results are promised to the bit there alone."""
+    if not request.node.get_closest_marker("gpu"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # for programs that a test starts
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
