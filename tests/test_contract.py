@@ -214,6 +214,11 @@ def test_a_part_of_the_table_gets_the_same_probabilities(model: ChoiceModel, toy
     np.testing.assert_allclose(part.from_rows(model.predict_log_proba(part)), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_part_without_sets_has_nothing_to_predict(model: ChoiceModel, toy: ChoiceData) -> None:
+    assert model.predict_proba(toy.subset([])).shape == (0,)
+    assert model.predict(toy.subset([])).shape == (0,)
+
+
 def test_the_prediction_is_a_most_probable_label_of_each_set(model: ChoiceModel, toy: ChoiceData) -> None:
     labels, found = toy.labels, model.predict(toy)
     assert labels is not None

@@ -20,7 +20,7 @@ def reader(values: Any, rows: list[int] | None = None) -> Reader:
     """Read one column "a"; the choice set of row r is named "set r"."""
     column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
     everything = Reader.of(pa.table({"a": column}), name_set=lambda row: f"set {row}")
-    return everything if rows is None else everything.at(np.array(rows))
+    return everything if rows is None else everything.at(np.array(rows, np.int64))
 
 
 @pytest.mark.parametrize(

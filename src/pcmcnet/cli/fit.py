@@ -83,5 +83,7 @@ def fit(
         raise typer.Exit(130) from None
     estimator.save(output)
     result = {"model": str(output), "choice_sets": len(train), "seconds": time.perf_counter() - began}
-    result |= {k: estimator.history[-1][k] for k in ("epoch", "train_loss", "valid_loss") if estimator.history}
+    if estimator.history:  # of the epoch whose weights were kept
+        kept = estimator.history[estimator.training_["epochs"] - 1]
+        result |= {key: kept[key] for key in ("epoch", "train_loss", "valid_loss")}
     show(f"{estimator.summary()}\n\nsaved to {output} after {result['seconds']:.1f} s", result, as_json=json_)

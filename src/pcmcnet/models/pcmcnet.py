@@ -142,20 +142,9 @@ class PCMCNet(NeuralModel):
 
     @torch.no_grad()
     def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
-        """Raise the output bias where most pairs start without a gradient: such a start may die in training.
-
-        On MLBA data, 8 of 90 starts of the paper's kind ended dead within 15 epochs though some rates were alive
-        at first; none did with the median score raised to 1.
-        """
         assert isinstance(network, PCMCNetwork)
-        if self.config.rate != "relu":
-            return
         plan = plan_batches(data.sizes, batch_size=1024, pair_budget=self.config.pair_budget)
         batch = data.batch(plan[-1])  # the largest sets: a set of one has no pair
         network.eval()  # dropout would make the check a matter of chance
-        pairs = batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)
-        pairs.diagonal(dim1=1, dim2=2).fill_(False)
-        median = network.rates.scores(*network.represent(batch))[pairs].median()
-        if median <= 0:
-            network.rates.output.bias.add_(1 - median)
+        if network.rates.revive(*network.represent(batch), batch.mask):
             log.info("dead start noticed: most rates had no gradient; the output bias was raised")

@@ -189,7 +189,7 @@ def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float
 def predict(module: nn.Module, data: EncodedSets, *, pair_budget: int) -> Iterator[tuple[Ints, Batch, Tensor]]:
     """Go through all sets without gradients; yields positions, batch and log-probabilities (B, J)."""
     module.eval()
-    for sets, batch in data.batches(batch_size=len(data), pair_budget=pair_budget):
+    for sets, batch in data.batches(batch_size=max(len(data), 1), pair_budget=pair_budget):
         with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
             log_p = module(batch)
         yield sets, batch, log_p
