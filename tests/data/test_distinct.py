@@ -44,6 +44,14 @@ def test_codes_lead_back_to_the_values(values: list[Any], cut: int, encode: bool
     assert [None if code < 0 else found[int(code)].as_py() for code in codes] == values
 
 
+@pytest.mark.parametrize("encode", [False, True])
+def test_a_column_of_gaps_has_no_values(encode: bool) -> None:
+    column = pa.chunked_array([pa.nulls(2), pa.nulls(1)])
+    found = distinct(column.dictionary_encode() if encode else column)
+    assert found.codes.tolist() == [-1, -1, -1]
+    assert names(found.values) == []
+
+
 @pytest.mark.parametrize(
     ("indices", "dictionary"),
     [([0, 1, 2, 0], ["a", None, "b"]), ([0, 1, 2, 3], ["a", None, "b", "a"])],

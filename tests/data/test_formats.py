@@ -179,6 +179,12 @@ def test_a_header_alone_is_an_empty_table(tmp_path: Path) -> None:
     assert read_path(path, ["b"], compact=True).shape == (0, 1)
 
 
+def test_a_header_may_be_long(tmp_path: Path) -> None:
+    names = [f"column {k:05d} of a very wide table" for k in range(10_000)]
+    (tmp_path / "t.csv").write_text(",".join(names) + "\n" + ",".join(["1"] * len(names)) + "\n")
+    assert read_path(tmp_path / "t.csv", [names[-1]]).to_pydict() == {names[-1]: [1]}
+
+
 # -- folders ---------------------------------------------------------------------------------------------
 
 

@@ -32,12 +32,15 @@ def is_text(kind: pa.DataType) -> bool:
 
 def distinct(column: pa.ChunkedArray) -> Distinct:
     """Number the distinct values. Raises ``pa.ArrowException`` for a type whose values cannot be compared."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_null(kind):
+        return Distinct(np.full(len(column), -1, np.int32), pa.array([], pa.string()))
     if pa.types.is_dictionary(column.type):
         encoded = _one_dictionary(column)
         if encoded.dictionary.null_count or _repeats(encoded.dictionary):
-            return distinct(column.cast(column.type.value_type))
+            return distinct(column.cast(kind))
         return _without_nulls(encoded)
-    if pa.types.is_integer(column.type) and not column.null_count:
+    if pa.types.is_integer(kind) and not column.null_count:
         return _distinct_by_runs(column.to_numpy())
     return _without_nulls(_one_dictionary(column.dictionary_encode()))
 

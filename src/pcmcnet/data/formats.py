@@ -41,7 +41,9 @@ def read_path(
         source = _open(path)
         wanted = source.names if columns is None else list(columns)
         require_columns(wanted, source.names, where=str(path))
-        return source.read(wanted, text, compact)
+        table = source.read(wanted, text, compact)
+    pa.default_memory_pool().release_unused()  # what the reader held in passing
+    return table
 
 
 def column_names(path: str | Path) -> list[str]:
@@ -96,9 +98,18 @@ def _ending(path: Path) -> str:
 class _Csv:
     def __init__(self, path: Path) -> None:
         self.path = path
-        with pyarrow.csv.open_csv(self._stream()) as reader:
-            self.first = next(iter(reader), pa.RecordBatch.from_pylist([], schema=reader.schema))
-        self.names = list(self.first.schema.names)
+        try:
+            self._look(2**18)
+        except pa.ArrowInvalid:  # a line may be longer than that
+            self._look(2**20)
+
+    def _look(self, block_size: int) -> None:
+        """Read the names of the columns and the first rows."""
+        options = pyarrow.csv.ReadOptions(block_size=block_size)
+        with pyarrow.csv.open_csv(self._stream(), read_options=options) as reader:
+            self.schema = reader.schema
+            self.first: Any = next(iter(reader), None)
+        self.names = list(self.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
         string = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
@@ -111,12 +122,12 @@ class _Csv:
         return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
 
     def _guess(self, name: str, string: pa.DataType, compact: bool) -> pa.DataType:
-        values = self.first.column(name)
-        if pa.types.is_string(values.type):
+        kind = self.schema.field(name).type
+        if pa.types.is_string(kind):
             return string
-        if compact and pa.types.is_integer(values.type) and pc.max(pc.abs(values)).as_py() < 2**30:
+        if compact and pa.types.is_integer(kind) and pc.max(pc.abs(self.first.column(name))).as_py() < 2**30:
             return pa.int32()
-        return values.type
+        return kind
 
     def _read(self, columns: list[str], types: dict[str, pa.DataType], compact: bool) -> pa.Table:
         options = pyarrow.csv.ConvertOptions(

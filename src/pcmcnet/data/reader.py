@@ -71,6 +71,7 @@ class Reader:
         for name in [name for name in self.columns if name not in columns]:
             del self.columns[name]
             self.found.pop(name, None)
+        pa.default_memory_pool().release_unused()
 
     # -- columns as they are ----------------------------------------------------------------------------
 
