@@ -68,23 +68,23 @@ def choice_sets(path: Path) -> dict[str, float]:
     """Time ``from_long`` and the encoding; count the bytes of the columns that stay."""
     from pcmcnet.data import ChoiceData, Encoder
     from pcmcnet.data.columns import raw
+    from pcmcnet.data.table import read_table
 
+    roles = {"choice_set": "session", "chosen": "choice", "alternative": "itinerary"}
     clock = Clock()
-    data = ChoiceData.from_long(
-        path,
-        choice_set="session",
-        chosen="choice",
-        alternative="itinerary",
-        individual=INDIVIDUAL,
-        features=FEATURES,
-    )
+    data = ChoiceData.from_long(path, individual=INDIVIDUAL, features=FEATURES, **roles)
     read = clock()
     sets = Encoder.learn(data).encode(data)
     coded = clock()["seconds"]
     columns = [*data.features.values(), *data.individual.values(), *([data.labels] if data.labels else [])]
+    table = read_table(path)
+    clock = Clock()
+    ChoiceData.from_long(table, individual=INDIVIDUAL, features=FEATURES, **roles)
+    grouping = clock()["seconds"]
     arrays = [*map(raw, columns), data.rows, data.offsets, data.set_ids, data.weights, data.chosen]
     kept = sum(array.nbytes for array in arrays if array is not None)
-    return {**read, "coded": coded, "tensors": coded, "kept": kept, "sets": len(sets), "rows": len(sets.numeric)}
+    times = {"grouping": grouping, "coded": coded, "tensors": coded}
+    return {**read, **times, "kept": kept, "sets": len(sets), "rows": len(sets.numeric)}
 
 
 def data_frames(path: Path) -> dict[str, float]:
@@ -98,6 +98,7 @@ def data_frames(path: Path) -> dict[str, float]:
     reading = clock()["seconds"]
     frames = [frame for _, frame in table.groupby("session")]
     read = clock()
+    grouping = read["seconds"] - reading
     del frames
     clock = Clock()
     for name in CATEGORIES:
@@ -114,7 +115,8 @@ def data_frames(path: Path) -> dict[str, float]:
         for columns in (FEATURES[:1], FEATURES[1:]):
             torch.tensor(frame[columns].values)
     tensors = coded + clock()["seconds"] * len(frames) / SAMPLE
-    return {**read, "coded": coded, "tensors": tensors, "sets": len(frames), "rows": sum(map(len, frames))}
+    times = {"grouping": grouping, "coded": coded, "tensors": tensors}
+    return {**read, **times, "sets": len(frames), "rows": sum(map(len, frames))}
 
 
 class Clock:
@@ -155,7 +157,8 @@ def main() -> None:
             raise RuntimeError(f"expected {SETS} sets of {rows} rows, read {run}")
     print(f"{'':<36} {'one frame per set':>18} {'pcmcnet':>8} {'ratio':>6}")
     steps = {
-        "seconds": "seconds to read and group",
+        "grouping": "seconds to group, once parsed",
+        "seconds": "... to parse and group",
         "coded": "... with coded columns",
         "tensors": "... as tensors, once",
     }

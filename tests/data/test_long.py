@@ -111,6 +111,7 @@ def test_ids_may_be_of_any_kind(ids: Any, expected: list[Any]) -> None:
         ([None, None, None], "column 'trip', row 0: expected the id .* 3 such rows"),
         ([1.0, 2.0**53, 3.0], "floating-point ids of 2.*53 and more, where neighbours coincide: store them as text"),
         ([1.0, 2.0, np.inf], "floating-point ids of 2.*53 and more"),
+        ([dt.time(1), -1, -1], "'trip' has the type time64.*, which cannot name choice sets"),
         ([[1], [1], [2]], "'trip' has the type list.*, which cannot name choice sets"),
     ],
 )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+UNREADABLE = (pa.ArrowException, ValueError, OverflowError)  # what Arrow raises for types and values beyond its means
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 _TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}  # as CSV writers put them
 
@@ -31,7 +32,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def distinct(column: pa.ChunkedArray) -> Distinct:
-    """Number the distinct values. Raises ``pa.ArrowException`` for a type whose values cannot be compared."""
+    """Number the distinct values. Raises ``UNREADABLE`` for a type whose values cannot be compared."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_null(kind):
         return Distinct(np.full(len(column), -1, np.int32), pa.array([], pa.string()))
@@ -87,7 +88,7 @@ def first_rows(codes: NDArray[np.int32], n: int) -> NDArray[np.int64]:
 
 
 def names(values: pa.Array) -> list[str | None]:
-    """Name each value by its text; None for a gap. Raises ``pa.ArrowException`` for a type without text form."""
+    """Name each value by its text; None for a gap. Raises ``UNREADABLE`` for a type without text form."""
     kind = values.type
     if pa.types.is_floating(kind):
         return [_name_of_float(value) for value in values.to_numpy(zero_copy_only=False)]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import Categorical, Column, Ints
-from pcmcnet.data.distinct import by_first_row, distinct
+from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
 from pcmcnet.data.reader import Reader
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.table import read_table
@@ -101,7 +101,7 @@ def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int3
     try:
         codes, values = by_first_row(distinct(column))
         ids = values.to_numpy(zero_copy_only=False)
-    except pa.ArrowException as error:
+    except UNREADABLE as error:
         raise SchemaError(f"column {name!r} has the type {column.type}, which cannot name choice sets.") from error
     nothing = ids != ids  # NaN, which is an id of its own to Arrow
     gaps = np.flatnonzero(np.append(nothing, True)[codes]) if nothing.any() or codes.min() < 0 else codes[:0]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
-from pcmcnet.data.distinct import Distinct, distinct, is_text, names, numbers
+from pcmcnet.data.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers
 from pcmcnet.data.formats import ENCODED_TEXT
 from pcmcnet.data.schema import Missing
 from pcmcnet.errors import SchemaError
@@ -121,7 +121,7 @@ class Reader:
         found = self._distinct(column)
         try:
             labels = names(found.values)
-        except pa.ArrowException as error:
+        except UNREADABLE as error:
             raise SchemaError(
                 f"column {column!r} has the type {found.values.type}, which has no text form to name categories by."
             ) from error
@@ -136,7 +136,7 @@ class Reader:
         try:
             if column not in self.found:
                 self.found[column] = distinct(self.columns[column])
-        except pa.ArrowException as error:
+        except UNREADABLE as error:
             raise SchemaError(
                 f"column {column!r} has the type {self.columns[column].type}: its values cannot be told apart. "
                 f"Convert it to text or numbers."

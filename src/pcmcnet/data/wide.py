@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.distinct import distinct, names
+from pcmcnet.data.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.schema import Missing, Schema
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import SchemaError
@@ -158,7 +158,7 @@ def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str) -> p
         found = distinct(column)
         values = [*names(found.values), None]  # the last entry is for the gaps' -1
         known = [names(pa.array([code]))[0] for code in codes.values()]
-    except (pa.ArrowException, TypeError) as error:
+    except (*UNREADABLE, TypeError) as error:
         raise SchemaError(f"column {name!r}: expected text or numbers that stand for the alternatives.") from error
     if len(set(known)) < len(known) or None in known:
         raise SchemaError(f"alternatives: expected a value of its own for each label, got {dict(codes)!r}.")
