@@ -112,7 +112,7 @@ CASES = {
     "unknown schema key": (["{table}", "--schema", "{here}/unknown.toml"], r"unknown schema entry 'chosn'. Did you"),
     "broken schema": (["{table}", "--schema", "{here}/broken.toml"], r"broken.toml is not valid TOML"),
     "missing schema": (["{table}", "--schema", "nowhere.toml"], r"schema file nowhere.toml: No such file"),
-    "share above 1": ([*FINE, "--valid", "2"], r"shares that add up to 1"),
+    "share above 1": ([*FINE, "--valid", "2"], r"--valid must be a number of at least 0 and below 1"),
     "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not to be had here"),
     "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and is not empty: choose another folder"),
     "output in a file": ([*FINE, "-o", "{table}/model"], r"model cannot be written: .*trips.csv is a file"),
@@ -212,7 +212,7 @@ def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
     assert cli(*words, "--resume")[0] == 0
     assert weights(folder) == weights(whole)
     assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in whole.iterdir())
-    assert "exists and is not empty" in cli(*words, "--resume").message  # the model is there, and stays
+    assert "holds a finished model already" in cli(*words, "--resume").message  # the model is there, and stays
 
 
 def test_an_interrupt_tells_how_to_go_on(

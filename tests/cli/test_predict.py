@@ -14,6 +14,8 @@ import pytest
 from pcmcnet.models import load
 
 Run = Callable[..., Any]
+CODES = [("007", "08:30"), ("008", "09:00"), ("009", "10:15")]
+AS_TEXT = pyarrow.csv.ConvertOptions(column_types={"code": pa.string(), "slot": pa.string()})
 
 
 def read(path: Path) -> pa.Table:
@@ -79,3 +81,24 @@ def test_bad_input_ends_in_one_line_and_writes_nothing(
     assert result.status == 2
     assert re.search(message, result.message)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_codes_and_times_in_a_csv_mean_the_same_to_the_command_as_to_the_library(cli: Run, tmp_path: Path) -> None:
+    """007 is no number and 08:30 no time where they were read as categories in training."""
+    rows = [f"{s},{code},{slot},{int(code == '007')}" for s in range(40) for code, slot in CODES]
+    (tmp_path / "codes.csv").write_text("\n".join(["set,code,slot,took", *rows]))
+    roles = ["--choice-set", "set", "--chosen", "took", "--features", "code,slot", "--categorical", "code,slot"]
+    assert cli("fit", tmp_path / "codes.csv", *roles, "--set", "epochs=3", "-o", tmp_path / "m").status == 0
+    assert cli("predict", tmp_path / "m", tmp_path / "codes.csv", "-o", tmp_path / "out.csv").status == 0
+    out = pyarrow.csv.read_csv(tmp_path / "out.csv", convert_options=AS_TEXT)
+    assert out["code"].to_pylist()[:2] == ["007", "008"]
+    expected = load(tmp_path / "m").predict_proba(tmp_path / "codes.csv")
+    np.testing.assert_allclose(out["probability"].to_numpy(), expected, rtol=0, atol=1e-12)
+    assert expected[0] > 0.35 > expected[1]  # the code was learnt, so it was not lost
+
+
+def test_a_table_is_not_overwritten_by_its_own_prediction(cli: Run, model: Path, table: Path) -> None:
+    before = table.read_bytes()
+    result = cli("predict", model, table, "-o", table)
+    assert "is the table itself: choose another file" in result.message
+    assert table.read_bytes() == before

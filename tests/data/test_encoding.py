@@ -1,6 +1,7 @@
 """Encoding: what is learnt, from which part, and what becomes of values never seen."""
 
 import json
+import logging
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ def test_the_encoder_learns_nothing_from_the_test_part() -> None:
 @given(seed=st.integers(0, 2**16))
 def test_training_columns_have_mean_zero_and_variance_one_or_are_zero(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=20) * 10.0 ** rng.integers(-20, 20) + rng.normal() * 10.0 ** rng.integers(-3, 3)
+    x = rng.normal(size=20) * 10.0 ** rng.integers(-20, 20)
+    x += rng.normal() * 10.0 ** rng.integers(-3, 3) * np.ptp(x)  # an offset that float32 can bear
     data = read({"id": np.arange(20) // 4, "x": x, "one": np.full(20, 0.1)}, features=["x", "one"])
     numeric = Encoder.learn(data).encode(data).numeric.double().numpy()
     if len(np.unique(x.astype(np.float32))) > 1:
@@ -172,3 +174,19 @@ def test_a_column_of_another_kind_is_refused() -> None:
     encoder = Encoder.learn(read({"id": [1, 1], "x": [1, 2]}, features=["x"]))
     with pytest.raises(SchemaError, match="column 'x' was numeric when the model was trained and is categorical now"):
         encoder.encode(read({"id": [1], "x": ["u"]}, features=["x"]))
+
+
+# -- categories never seen -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("b", "level"), [("uuuu", None), ("uuxu", logging.INFO), ("uxyu", logging.WARNING), ("xxyz", logging.WARNING)]
+)
+def test_unseen_categories_are_reported(b: str, level: int | None, caplog: pytest.LogCaptureFixture) -> None:
+    train = read({"id": [1, 1], "b": ["u", "v"]}, features=["b"])
+    test = read({"id": [1, 1, 2, 2], "b": list(b)}, features=["b"])
+    with caplog.at_level(logging.INFO, logger="pcmcnet"):
+        Encoder.learn(train).encode(test)
+    n = sum(c not in "uv" for c in b)
+    said = f"column 'b': {n} of 4 rows hold categories never seen in training (first: 'x')"
+    assert [(r.levelno, r.getMessage()) for r in caplog.records] == ([] if level is None else [(level, said)])

@@ -99,8 +99,8 @@ def test_a_truncated_file_is_named(name: str, share: float, table: pa.Table, tmp
     [
         (b"", "cannot be read as .csv .*Empty CSV"),
         (b"a,b\n1,2\n3\n", "cannot be read as .csv .*Expected 2 columns, got 1"),
-        ("é,b\n1,2\n".encode("latin-1"), "cannot be read as .csv .*utf-8"),
-        ("a,b\né,2\n".encode("latin-1"), "cannot be read as .csv .*invalid UTF8"),
+        ("é,b\n1,2\n".encode("latin-1"), "t.csv: the file is not UTF-8 text. Save it as UTF-8"),
+        ("a,b\né,2\n".encode("latin-1"), "t.csv: the file is not UTF-8 text. Save it as UTF-8"),
     ],
 )
 def test_a_broken_csv_is_named(content: bytes, message: str, tmp_path: Path) -> None:
@@ -108,6 +108,16 @@ def test_a_broken_csv_is_named(content: bytes, message: str, tmp_path: Path) -> 
     path.write_bytes(content)
     with pytest.raises(SchemaError, match=message):
         read_path(path, ["a"], text=["a"])
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("before", [0, MEGABYTE], ids=["at once", "past the first block"])
+def test_a_text_column_that_is_not_utf8_is_refused(before: int, compact: bool, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n" + b"x,1\n" * (before // 4) + "é,2\n".encode("latin-1"))
+    with pytest.raises(SchemaError, match="the file is not UTF-8 text. Save it as UTF-8"):
+        read_path(path, ["a"], compact=compact)
+    assert read_path(path, ["b"], compact=compact)["b"][-1].as_py() == 2
 
 
 @pytest.mark.parametrize(

@@ -224,3 +224,96 @@ def test_columns_that_are_not_needed_any_more_are_freed_for_all_readers() -> Non
     second.keep_only({"b"})
     assert list(first.columns) == ["b"]
     assert not first.found
+
+
+# -- what float32 cannot tell apart ----------------------------------------------------------------------
+
+SECONDS = 1_700_000_000
+STEPS = np.arange(50)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        SECONDS + STEPS / 7,
+        SECONDS + STEPS,
+        -(SECONDS + STEPS),
+        SECONDS * 10**9 + STEPS,  # nanoseconds: float64 would not tell them apart either
+        pa.chunked_array([SECONDS + STEPS[:10], SECONDS + STEPS[10:]]),
+        pa.array([str(SECONDS + k) for k in STEPS]),
+        pa.array([decimal.Decimal(SECONDS) + int(k) for k in STEPS]),
+    ],
+)
+def test_numbers_that_collapse_in_float32_are_refused(values: Any) -> None:
+    read = reader(values)
+    message = r"column 'a': its values differ by less than 32-bit .* \(from .* to .*\); subtract an offset"
+    with pytest.raises(SchemaError, match=message):
+        read.numeric("a")
+    with pytest.raises(SchemaError, match=message):
+        read.checked(read.exact("a", categorical=False), "error")
+
+
+def test_gaps_do_not_hide_a_collapse() -> None:
+    with pytest.raises(SchemaError, match="from 1700000000.0 to 1700000007.0"):
+        reader([None, *(float(SECONDS + k) for k in range(8))]).numeric("a", missing="indicator")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.full(50, SECONDS),  # constant
+        SECONDS + 86400 * 30 * STEPS,  # days apart
+        10_000_000 + STEPS,  # whole numbers below 2**24 are exact
+        np.where(STEPS % 2, 0.3, 0.1 + 0.2),  # constant but for rounding
+        (SECONDS + STEPS).astype(np.float32),  # nothing left to lose
+        np.array([1000.0, 1000.05]),  # the two prices of one set: 820 steps
+        np.array([3.4e38, -3.4e38]),
+        np.zeros(50),
+    ],
+)
+def test_numbers_that_float32_keeps_apart_are_read(values: Any) -> None:
+    read = reader(values)
+    np.testing.assert_array_equal(read.numeric("a").values, values.astype(np.float32))
+    exact = read.exact("a", categorical=False)
+    assert len(read.checked(exact, "error")) == len(values)
+
+
+def test_only_the_rows_read_count_towards_a_collapse() -> None:
+    values = np.concatenate([SECONDS + STEPS, [0]])
+    assert len(reader(values).numeric("a")) == 51
+    with pytest.raises(SchemaError, match="subtract an offset"):
+        reader(values, rows=list(range(50))).numeric("a")
+    assert len(reader(values, rows=[0, 50]).numeric("a")) == 2
+
+
+def test_weights_may_lie_close_together() -> None:
+    assert len(reader(1 + STEPS * 1e-8).weight("a")) == 50
+
+
+# -- remedies --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", ["error", "indicator"])
+def test_an_infinity_is_to_be_corrected_whatever_becomes_of_gaps(missing: Any) -> None:
+    with pytest.raises(SchemaError, match="row 2 .* got inf; 1 such rows. Correct or drop them.$"):
+        reader([1.0, NAN, np.inf]).numeric("a", missing=missing)
+
+
+def test_a_missing_weight_is_to_be_corrected() -> None:
+    with pytest.raises(SchemaError, match="row 1 .* got nan; 1 such rows. Correct or drop them.$"):
+        reader([1.0, NAN]).weight("a")
+
+
+@pytest.mark.parametrize("write", ["{},000", "{},5", "-1.0{:02d},5", " {},000.25 "])
+def test_many_numbers_written_with_commas_are_no_categories(write: str) -> None:
+    values = [write.format(k) for k in range(30)]
+    message = "column 'a': expected plain numbers, got numbers written with commas such as .*; 33 distinct values"
+    with pytest.raises(SchemaError, match=message):
+        reader([*values, "950", "7", "n/a"]).is_categorical("a")
+    assert reader(pa.array(values, pa.string_view())[:20]).is_categorical("a")
+    assert reader(values).categorical("a").codes.tolist() == list(range(30))
+
+
+def test_other_text_with_commas_stays_categorical() -> None:
+    assert reader([f"Street {k}, 10" for k in range(30)]).is_categorical("a")
+    assert reader([f"{k},5" for k in range(15)] + [f"x{k}" for k in range(15)]).is_categorical("a")

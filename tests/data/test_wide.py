@@ -186,3 +186,39 @@ def test_an_empty_wide_table_is_refused() -> None:
 def test_a_row_that_repeats_a_set_repeats_its_labels() -> None:
     with pytest.raises(SchemaError, match="the label 'car' stands more than once in this set"):
         ChoiceData.from_wide({**TABLE, "trip": ["t", "t"]}, **ROLES | {"chosen": None}, choice_set="trip")
+
+
+# -- columns with two roles ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        (
+            {"individual": ["choice"]},
+            "'choice' is declared as chosen and also as a model input: .* give the answer away",
+        ),
+        ({"features": {"x": {"car": "choice", "bus": 0}}}, "'choice' is declared as chosen and also as a model input"),
+        (
+            {"available": {"car": 1, "bus": "choice"}},
+            "'choice' is declared as chosen and also as available: take it out",
+        ),
+        ({"weight": "choice"}, "'choice' is declared as chosen and also as weight: each needs its own"),
+        ({"choice_set": "choice"}, "'choice' is declared as chosen and also as choice_set"),
+        ({"choice_set": "w", "weight": "w"}, "'w' is declared as choice_set and also as weight"),
+        ({"individual": ["w"], "weight": "w"}, "'w' is declared as weight and also as a model input"),
+        ({"features": {"x": {"car": "w", "bus": 0}}, "weight": "w"}, "'w' is declared as weight and also as a model"),
+        (
+            {"features": {"x": {"car": "car_ok", "bus": 0}}, "available": "{alternative}_ok"},
+            "'car_ok' is declared as available and also as a model input",
+        ),
+    ],
+)
+def test_a_column_that_would_give_the_answer_away_is_refused(roles: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        ChoiceData.from_wide(TABLE, **ROLES | roles)
+
+
+def test_the_availability_of_one_alternative_may_describe_the_individual() -> None:
+    data = ChoiceData.from_wide(TABLE, **ROLES, available="{alternative}_ok", individual=["bus_ok"])
+    assert data.individual["bus_ok"].values.tolist() == [1, 0]

@@ -1,12 +1,16 @@
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.files import write_table
+from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import Report, evaluate
 from pcmcnet.evaluation.report import metrics_per_set
@@ -229,3 +233,39 @@ def test_resamples_and_seed_must_be_whole_numbers_from_0(name: str, value: Any, 
 def test_an_unknown_way_of_breaking_ties_is_refused(data: ChoiceData) -> None:
     with pytest.raises(ConfigError, match=r"ties must be one of \('expected', 'random'\), got 'first'"):
         evaluate(Says(P), data, ties="first")  # type: ignore[arg-type]
+
+
+# -- tables and other things -----------------------------------------------------------------------------
+
+
+class Knows(Says):
+    """A model with a schema."""
+
+    schema = Schema(choice_set="trip", chosen="took")
+
+
+def test_a_table_is_read_by_the_schema_of_the_model(data: ChoiceData, tmp_path: Path) -> None:
+    expected = evaluate(Says(P), data).to_dict()
+    assert evaluate(Knows(P), table()).to_dict() == expected
+    assert evaluate(Knows(P), pa.table(table())).to_dict() == expected
+    write_table(pa.table(table()), tmp_path / "t.csv")
+    assert evaluate(Knows(P), tmp_path / "t.csv", truth=P).kl == 0
+
+
+def test_a_table_needs_a_model_with_a_schema() -> None:
+    with pytest.raises(InputError, match="data: expected ChoiceData, got dict, and Says has no schema"):
+        evaluate(Says(P), table())
+
+
+def test_a_model_must_predict(data: ChoiceData) -> None:
+    nothing: Any = object()
+    with pytest.raises(InputError, match="model: expected an object with the method predict_log_proba, got object"):
+        evaluate(nothing, data)
+
+
+def test_truth_and_predictions_must_be_numbers(data: ChoiceData) -> None:
+    with pytest.raises(InputError, match="truth: expected numbers, got list"):
+        evaluate(Says(P), data, truth=["a"] * 5)
+    text: Any = type("Text", (), {"predict_log_proba": lambda self, data: ["a"] * 5})()
+    with pytest.raises(InputError, match="Text.predict_log_proba: expected numbers, got list"):
+        evaluate(text, data)

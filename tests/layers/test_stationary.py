@@ -494,3 +494,17 @@ def test_solve_chain_is_the_same_law_without_the_checks() -> None:
     torch.testing.assert_close(p[:2], stationary_distribution(rates[:2], mask[:2]), rtol=0, atol=0)
     assert (p[2] == 0).all()
     assert (grad[2] == 0).all()
+
+
+@pytest.mark.parametrize("rates", [[[0.0, 1.0], [1.0, 0.0]], np.ones((2, 2)), None])
+def test_rates_that_are_no_tensor_are_refused(rates: Any) -> None:
+    said = f"rates: expected a torch.Tensor, got {type(rates).__name__}: use torch.as_tensor"
+    with pytest.raises(ChainError, match=said):
+        stationary_distribution(rates)
+
+
+@pytest.mark.parametrize("mask", [[True, False], np.array([True, False])])
+def test_a_mask_that_is_no_tensor_is_refused(mask: Any) -> None:
+    said = f"mask: expected a torch.Tensor, got {type(mask).__name__}: use torch.as_tensor"
+    with pytest.raises(ChainError, match=said):
+        stationary_distribution(torch.ones(2, 2), mask)

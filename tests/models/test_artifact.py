@@ -274,7 +274,7 @@ def test_an_occupied_place_is_refused_and_left_alone(
 ) -> None:
     place = {"by a model": folder, "by something else": tmp_path, "by a file": folder / "README.md"}[occupied]
     before = listing(tmp_path)
-    with pytest.raises(ArtifactError, match=r"exists and is not empty: choose another folder, or remove it first"):
+    with pytest.raises(ArtifactError, match=r"choose another folder, or remove it first"):
         fitted.save(place)
     assert listing(tmp_path) == before
 
@@ -296,6 +296,16 @@ def test_a_model_goes_into_the_folder_of_its_run_and_clears_the_checkpoint(
     model.save(tmp_path / "run")
     assert listing(tmp_path / "run") == sorted([*CONTENT, "model.json"])
     np.testing.assert_array_equal(load(tmp_path / "run").predict_proba(trips), model.predict_proba(trips))
+
+
+def test_a_run_among_files_of_someone_else_is_refused_and_they_stay(
+    trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "my-checkpoint.safetensors").touch()
+    model = PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path)
+    with pytest.raises(ArtifactError, match="exists and is not empty"):
+        model.save(tmp_path)
+    assert listing(tmp_path) == ["checkpoint.safetensors", "my-checkpoint.safetensors"]
 
 
 def test_a_parent_that_is_a_file_is_named(fitted: PCMCNet, tmp_path: Path) -> None:

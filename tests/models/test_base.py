@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError, SchemaError
+from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.summary import Summary
 
@@ -232,3 +233,10 @@ def test_options_are_shown_by_the_signature_and_unknown_ones_refused() -> None:
     assert str(inspect.signature(Proportional)) == str(inspect.signature(ProportionalConfig))
     with pytest.raises(ConfigError, match=r"unknown option 'pover'. Did you mean 'power'\?"):
         Proportional(pover=2.0)
+
+
+@pytest.mark.parametrize("place", [5, None, ["folder"]])
+def test_what_is_no_path_is_refused_as_a_folder(place: Any, fitted: PCMCNet) -> None:
+    for use in (fitted.save, load):
+        with pytest.raises(InputError, match="expected the path of a folder, got"):
+            use(place)

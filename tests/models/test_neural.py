@@ -291,7 +291,7 @@ def test_choice_sets_of_one_alternative_teach_nothing(quick: dict[str, Any]) -> 
         PCMCNet(**quick).fit(data, progress=False)
 
 
-@pytest.mark.parametrize("device", ["abacus", "cuda:99"])
+@pytest.mark.parametrize("device", ["abacus", "cuda:99", "meta"])
 def test_a_device_that_is_not_there_is_named(device: str, trips: ChoiceData, quick: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"device '{device}' is not to be had here: "):
         PCMCNet(**quick).fit(trips, device=device, progress=False)

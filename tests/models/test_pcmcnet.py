@@ -321,7 +321,7 @@ def test_a_dead_start_is_noticed_and_undone(
         PCMCNet(**options).fit(data, progress=False)
         assert caplog.messages == []
         model = DeadStart(**options).fit(data, progress=False)
-    assert caplog.messages == ["dead start noticed: most rates had no gradient; the output bias was raised"]
+    assert caplog.messages == ["most rates had no gradient at the start; the output bias was raised"]
     assert all(entry["gradient_norm"] > 0 for entry in model.history)
 
 
@@ -336,3 +336,25 @@ def test_a_dead_start_is_noticed_behind_a_thousand_sets_of_one(
     with caplog.at_level(logging.INFO, "pcmcnet"):
         DeadStart(**options).fit(data, progress=False)
     assert len(caplog.messages) == 1
+
+
+def test_features_that_never_differ_within_a_set_are_refused(quick: dict[str, Any]) -> None:
+    table = {"s": [0, 0, 1, 1], "x": [1.0, 1.0, 2.0, 2.0], "took": [1, 0, 0, 1]}
+    data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x"])
+    with pytest.raises(InputError, match="no feature differs between the alternatives of any choice set"):
+        PCMCNet(**quick).fit(data, progress=False)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    config = PCMCNet(epochs=np.int64(3), lr=np.float64(0.5), hidden=np.array([4, 2])).config
+    assert (config.epochs, config.lr, config.hidden) == (3, 0.5, (4, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"rate": 3}, "unknown rate 3"), ({"hidden": 5}, "hidden must be a list of widths such as")],
+)
+def test_an_option_of_the_wrong_kind_is_refused_by_the_preset_too(options: dict[str, Any], message: str) -> None:
+    for make in (PCMCNet, PCMCNet.paper):
+        with pytest.raises(ConfigError, match=message):
+            make(**options)

@@ -219,13 +219,24 @@ def test_the_callers_random_state_neither_matters_nor_changes(make_sets: MakeSet
 def test_training_stops_early_and_restores_the_best_weights(make_sets: MakeSets) -> None:
     """The validation part prefers the opposite, so every epoch makes it worse: the first is the best."""
     data, valid = make_sets(60), make_sets(seed=1, chosen="smallest")
-    module, config = fresh(), replace(CONFIG, epochs=50, patience=3, warmup=0)
+    module, config = fresh(), replace(CONFIG, epochs=50, patience=3, warmup=0, schedule="constant")
     outcome = train(module, data, config, valid=valid)
     losses = [entry["valid_loss"] for entry in outcome.history]
     assert outcome.epochs == 1
     assert len(losses) == 4
     assert losses == sorted(losses)
     assert mean_nll(module, valid, config) == losses[0]
+
+
+def test_under_a_falling_rate_a_cool_down_follows_the_stop(make_sets: MakeSets) -> None:
+    """Stopped after epoch 4 by a patience of 3, then three more epochs whose rate falls straight to 0."""
+    data, valid = make_sets(60), make_sets(seed=1, chosen="smallest")
+    config = replace(CONFIG, epochs=50, patience=3, warmup=0, schedule="cosine", batch_size=1)
+    history = train(fresh(), data, config, valid=valid).history
+    assert len(history) == 7
+    start, last = config.lr_at(4 / 50), 59 / 60  # each entry holds the rate of its last step
+    expected = [start * (1 - (k + last) / 3) for k in range(3)]
+    np.testing.assert_allclose([entry["lr"] for entry in history[4:]], expected, rtol=1e-12)
 
 
 def test_the_best_epoch_is_kept_though_the_run_goes_to_its_end(make_sets: MakeSets) -> None:

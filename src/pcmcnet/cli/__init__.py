@@ -27,6 +27,8 @@ def main() -> None:
     except usage_error as error:
         command = error.ctx.command_path if error.ctx else "pcmcnet"
         _fail(f"{error.format_message().rstrip('.')}: see {command} --help.", 2)
+    except KeyboardInterrupt:
+        _fail("interrupted.", 130)
     except OSError as error:  # a disk that is full, a file that may not be written
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", 1)
     sys.exit(status or 0)

@@ -36,7 +36,7 @@ def evaluate(
     except ValueError:
         raise ConfigError(f"--top: expected whole numbers such as 1,5, got {top!r}.") from None
     estimator = load(model)
-    rows = read_table(table)
+    rows = read_table(table, text=estimator.schema.text_columns)
     known = None if truth is None else _numbers(rows, truth)
     report = assess(estimator, ChoiceData.from_schema(rows, estimator.schema), sizes, seed, truth=known)
     show(str(report), report.to_dict(), as_json=json_)

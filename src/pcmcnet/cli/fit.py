@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,7 @@ def fit(
         list[str] | None, typer.Option("--set", help="Option of the model, as name=value; repeatable.")
     ] = None,
     valid: Annotated[float, typer.Option(help="Share of the sets held out to stop early; 0 for none.")] = 0.0,
+    by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted fit in the same folder.")] = False,
@@ -53,6 +55,8 @@ def fit(
     from pcmcnet.models import model_class
     from pcmcnet.models.artifact import require_free
     from pcmcnet.models.options import parse_option
+    from pcmcnet.training.checkpoint import checkpoints
+    from pcmcnet.training.config import require_number
 
     began = time.perf_counter()
     kind = model_class(model)
@@ -72,14 +76,20 @@ def fit(
     )
     if found.chosen is None:
         raise SchemaError("fitting needs the choices: --chosen COLUMN.")
+    require_number("--valid", valid, low=0, high=1, open_high=True)
+    if by is not None and by not in (*found.individual, *found.keep):
+        found = replace(found, keep=(*found.keep, by))
     require_free(output)
     data = ChoiceData.from_schema(table, found)
-    train, held_out = data.split((1 - valid, valid), seed=seed) if valid else (data, None)
+    train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)
     typer.echo(f"read {data!r}", err=True)
     try:
         estimator.fit(train, held_out, seed=seed, device=device, run_folder=output, resume=resume)
     except KeyboardInterrupt:
-        typer.echo(f"\ninterrupted; to go on, give the same command with --resume (state in {output}).", err=True)
+        if checkpoints(output):
+            typer.echo(f"\ninterrupted; to go on, give the same command with --resume (state in {output}).", err=True)
+        else:
+            typer.echo("\ninterrupted before the first epoch was done: there is nothing to resume.", err=True)
         raise typer.Exit(130) from None
     estimator.save(output)
     result = {"model": str(output), "choice_sets": len(train), "seconds": time.perf_counter() - began}

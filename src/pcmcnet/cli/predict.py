@@ -31,8 +31,10 @@ def predict(
     from pcmcnet.models import load
 
     require_table_path(output)
+    if output.exists() and table.exists() and output.samefile(table):
+        raise SchemaError(f"{output} is the table itself: choose another file for the result.")
     estimator = load(model)
-    rows = read_table(table)
+    rows = read_table(table, text=estimator.schema.text_columns)
     if column in rows.column_names:
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
     probabilities = estimator.predict_proba(rows)

@@ -55,6 +55,11 @@ class EncodedSets:
         tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sizes"}
         return replace(self, **{name: t.to(device) for name, t in tensors.items()})
 
+    def varies_within_sets(self) -> bool:
+        """Tell whether any feature tells two alternatives of a set apart."""
+        first = self.starts.repeat_interleave(self.counts)
+        return any(bool((x != x[first]).any()) for x in (self.numeric, self.categorical))
+
     def batch(self, sets: Ints) -> Batch:
         """Gather some sets; their largest size is known on the host, so nothing waits for the device."""
         index = torch.from_numpy(np.ascontiguousarray(sets)).to(self.starts.device)
@@ -107,7 +112,8 @@ def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int) -> list[Int
     pieces: list[Ints] = []
     begin = 0
     while begin < len(sets):
-        end = min(begin + batch_size, len(sets))
+        most = max(pair_budget // max(int(sizes[sets[begin]]), 1) ** 2, 1)  # of the smallest: no more can fit
+        end = min(begin + min(batch_size, most), len(sets))
         pairs = np.arange(1, end - begin + 1) * sizes[sets[begin:end]] ** 2
         fits = int(np.searchsorted(pairs, pair_budget, side="right"))
         end = begin + max(fits, 1)

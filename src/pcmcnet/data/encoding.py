@@ -8,6 +8,7 @@ each column with gaps gets a 0/1 indicator feature.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Categorical, Columns, Kind, Numeric
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, SchemaError, did_you_mean
+
+log = logging.getLogger("pcmcnet")
 
 UNSEEN = 0  # the reserved index of every vocabulary
 
@@ -95,6 +98,8 @@ class SideEncoder:
             known = {category: i + 1 for i, category in enumerate(code.categories)}
             table = np.array([known.get(c, UNSEEN) for c in column.categories], np.int64)
             out[:, k] = table[column.codes]
+            if (table == UNSEEN).any():
+                _report_unseen(column, out[:, k] == UNSEEN, code.name)
         return out
 
 
@@ -170,6 +175,20 @@ def _require_float32(scaled: NDArray[np.float64], name: str) -> None:
         raise SchemaError(
             f"column {name!r}: {far.size} values lie more than 3.4e38 training standard deviations from the "
             f"training mean. Correct them, or train on a table with values of this size."
+        )
+
+
+def _report_unseen(column: Categorical, unseen: NDArray[np.bool_], name: str) -> None:
+    """Log how many rows fall to the reserved index; a warning from half of them on."""
+    n = int(unseen.sum())
+    if n:
+        log.log(
+            logging.WARNING if 2 * n >= len(unseen) else logging.INFO,
+            "column %r: %d of %d rows hold categories never seen in training (first: %r)",
+            name,
+            n,
+            len(unseen),
+            column.categories[column.codes[int(np.argmax(unseen))]],
         )
 
 

@@ -72,6 +72,8 @@ def _one_sentence(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+        if _ending(path).startswith(".csv") and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
+            raise SchemaError(f"{path}: the file is not UTF-8 text. Save it as UTF-8.") from error
         raise SchemaError(
             f"{path}: cannot be read as {_ending(path)} ({one_line(error)}). "
             f"The file may be truncated or of another kind: write it again."
@@ -119,6 +121,9 @@ class _Csv:
             table = self._read(columns, guessed | declared, compact)
         except pa.ArrowInvalid:
             table = self._read(columns, declared, compact)
+        for name, kind in zip(table.column_names, table.schema.types, strict=True):
+            if pa.types.is_binary(kind.value_type if pa.types.is_dictionary(kind) else kind):
+                raise pa.ArrowInvalid(f"invalid UTF8 data in column {name!r}")
         return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
 
     def _guess(self, name: str, string: pa.DataType, compact: bool) -> pa.DataType:

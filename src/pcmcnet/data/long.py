@@ -184,7 +184,7 @@ def _labels(reader: Reader, column: str, sets: Sets) -> Categorical:
 def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
     if schema.weight is None:
         return np.ones(len(sets.ids))
-    values = reader.numeric(schema.weight).values
+    values = reader.weight(schema.weight)
     negative = np.flatnonzero(values < 0)
     if negative.size:
         raise reader.fail(

@@ -6,12 +6,14 @@ are affected. A reader looks at its own rows only: what stands in unavailable on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
@@ -21,7 +23,11 @@ from pcmcnet.data.schema import Missing
 from pcmcnet.errors import SchemaError
 
 MISSING_CATEGORY = "<missing>"
+_DECLARE = "Drop them or declare missing='indicator'."
 _FEW = 0.1  # up to this share of text among numbers is taken for mistakes, not for categories
+_MANY = 20  # more distinct numbers than this, written with commas, are prices rather than codes
+_WITH_COMMAS = r"^\s*[-+]?(\d{1,3}(,\d{3})+(\.\d+)?|\d+,\d+|\d{1,3}(\.\d{3})+,\d+)\s*$"  # 1,000.5 or 1,5 or 1.000,5
+_STEPS = 1000  # a spread of fewer float32 steps than this (or than rows) is too coarse
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,8 @@ class Reader:
             counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the gaps' -1
             if counts[spoils].sum() <= _FEW * counts.sum():
                 self._refuse_text(column, codes, values, spoils, "expected a number as in the other rows")
+        if len(values) > _MANY:
+            self._refuse_commas(column, values, spoils)
         return True
 
     def exact(self, column: str, *, categorical: bool) -> Exact:
@@ -150,12 +158,28 @@ class Reader:
 
     def numeric(self, column: str, *, missing: Missing = "error") -> Numeric:
         """Read numbers as float32; refuse text, infinities and (unless an indicator is wanted) gaps."""
+        narrow = self._narrow(column)
+        if narrow is None:
+            return self._checked_numbers(self._numbers(column), missing)
+        if _is_close(narrow):
+            _require_steps(self._numbers(column), narrow)
+        return Numeric(narrow)
+
+    def weight(self, column: str) -> NDArray[np.float32]:
+        """Read weights as float32; nothing can stand for a missing one, and all may be nearly the same."""
+        narrow = self._narrow(column)
+        if narrow is None:
+            return self._numeric(self._numbers(column), "error", gap_remedy="Correct or drop them.").values
+        return narrow
+
+    def _narrow(self, column: str) -> NDArray[np.float32] | None:
+        """Read numbers without a wider copy, where there is no trouble with them."""
         values = self.columns[column]
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             narrow = self._pick(_narrow(values))
             if np.isfinite(narrow).all():
-                return Numeric(narrow)
-        return self._numeric(self._numbers(column), missing)
+                return narrow
+        return None
 
     def categorical(self, column: str, *, missing: Missing = "error") -> Categorical:
         """Read categories; refuse gaps unless they are a category of their own."""
@@ -163,15 +187,23 @@ class Reader:
 
     def checked(self, exact: Exact, missing: Missing) -> Column:
         """Check what :meth:`exact` returned, or some rows of it."""
-        return self._numeric(exact, missing) if exact.categories is None else self._categorical(exact, missing)
+        return self._checked_numbers(exact, missing) if exact.categories is None else self._categorical(exact, missing)
 
-    def _numeric(self, exact: Exact, missing: Missing) -> Numeric:
+    def _checked_numbers(self, exact: Exact, missing: Missing) -> Numeric:
+        column = self._numeric(exact, missing)
+        known = column.values[~np.isnan(column.values)]
+        if _is_close(known):
+            _require_steps(exact, column.values)
+        return column
+
+    def _numeric(self, exact: Exact, missing: Missing, *, gap_remedy: str = _DECLARE) -> Numeric:
         values = exact.values
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
         if values.dtype.kind == "f" and not np.isfinite(narrow).all():
-            bad = ~np.isfinite(values) if missing == "error" else np.isinf(values)
-            self._refuse(exact, bad, "expected a finite number", _remedy(missing))
+            self._refuse(exact, np.isinf(values), "expected a finite number", "Correct or drop them.")
+            if missing == "error":
+                self._refuse(exact, np.isnan(values), "expected a finite number", gap_remedy)
             self._refuse(exact, np.isinf(narrow), "expected a number below 3.4e38", "Rescale the column.")
         return Numeric(narrow)
 
@@ -181,7 +213,7 @@ class Reader:
         if not gaps.any():  # a view into Arrow's memory may not be written to, and torch complains of it
             return Categorical(np.require(exact.values, requirements="W"), exact.categories)
         if missing == "error":
-            self._refuse(exact, gaps, "expected a category", _remedy(missing), got="nothing")
+            self._refuse(exact, gaps, "expected a category", _DECLARE, got="nothing")
         categories = tuple(dict.fromkeys([*exact.categories, MISSING_CATEGORY]))
         return Categorical(np.where(gaps, np.int32(categories.index(MISSING_CATEGORY)), exact.values), categories)
 
@@ -224,9 +256,16 @@ class Reader:
                 "Correct them, or list the column in categorical.",
             )
 
-
-def _remedy(missing: Missing) -> str:
-    return "Drop them or declare missing='indicator'." if missing == "error" else "Correct or drop them."
+    def _refuse_commas(self, column: str, values: pa.Array, spoils: NDArray[np.bool_]) -> None:
+        """Refuse numbers with thousands or decimal commas, which would be one category each."""
+        commas = pc.match_substring_regex(values.cast(pa.string()), _WITH_COMMAS).to_numpy(zero_copy_only=False)
+        others = spoils & ~commas
+        if commas.any() and others.sum() <= _FEW * len(values):
+            first = values[int(np.argmax(commas))].as_py()
+            raise SchemaError(
+                f"column {column!r}: expected plain numbers, got numbers written with commas such as {first!r}; "
+                f"{len(values)} distinct values. Write them as in 1234.5, or list the column in categorical."
+            )
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -253,3 +292,39 @@ def _narrow(values: pa.ChunkedArray) -> NDArray[np.float32]:
             narrow[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
             at += len(chunk)
     return narrow
+
+
+def _is_close(narrow: NDArray[np.float32]) -> bool:
+    """Tell whether finite numbers lie so close together that the cast may have blurred them; cheap."""
+    if not narrow.size:
+        return False
+    low, high = float(narrow.min()), float(narrow.max())
+    return high - low < (_STEPS + 2) * _step(max(-low, high))
+
+
+def _require_steps(exact: Exact, narrow: NDArray[np.float32]) -> None:
+    """Refuse numbers that float32 makes constant or nearly so, such as Unix seconds.
+
+    Rounding noise is no variation, and what float32 holds exactly is not lost. Few rows need few steps: the
+    two prices of a single set may be close.
+    """
+    values = exact.values[exact.values == exact.values]
+    if not values.size:
+        return
+    low, high = values.min().item(), values.max().item()
+    top = max(-low, high)
+    noise = _STEPS * float(np.spacing(float(top))) if values.dtype.kind == "f" else 0
+    if not noise < high - low < min(_STEPS, len(values)) * _step(top):
+        return
+    with np.errstate(invalid="ignore"):
+        lost = (narrow.astype(exact.values.dtype) != exact.values) & (exact.values == exact.values)
+    if lost.any():
+        raise SchemaError(
+            f"column {exact.name!r}: its values differ by less than 32-bit numbers can tell apart "
+            f"(from {low} to {high}); subtract an offset, for example the smallest value."
+        )
+
+
+def _step(magnitude: float) -> float:
+    """Distance between neighbouring float32 numbers of a magnitude."""
+    return math.ldexp(1.0, max(math.frexp(magnitude)[1] - 24, -149))

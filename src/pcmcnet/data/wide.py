@@ -55,6 +55,7 @@ def to_long(
     )
     codes = _codes(alternatives)
     places = _places(features, available, codes)
+    _require_apart(schema, places, chosen=chosen, choice_set=choice_set)
     arrow = _read(table, schema, carried, places, others=[c for c in (chosen, choice_set) if c is not None])
     repeated = np.repeat(np.arange(arrow.num_rows), len(codes))
     labels = np.tile(np.arange(len(codes), dtype=np.int32), arrow.num_rows)
@@ -112,6 +113,43 @@ def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | fl
         if not isinstance(where, str | Real):
             raise SchemaError(f"feature {name!r} of {label!r}: expected a column or a number, got {where!r}.")
     return [place[label] for label in codes]
+
+
+def _require_apart(
+    schema: Schema, places: Mapping[str, list[str | float]], *, chosen: str | None, choice_set: str | None
+) -> None:
+    """Refuse a column of the wide table with two roles that contradict or leak into each other.
+
+    The availability of one alternative may well say something of the individual (has a car), so a column of
+    ``individual`` may also be one of ``available``.
+    """
+    woven = {name: {place for place in row if isinstance(place, str)} for name, row in places.items()}
+    offered = woven.pop("available", set())
+    features = set().union(*woven.values())
+    inputs = features.union(schema.individual)
+    if chosen is not None and chosen in inputs:
+        raise SchemaError(
+            f"column {chosen!r} is declared as chosen and also as a model input: "
+            f"take it out of individual and features, it would give the answer away."
+        )
+    if chosen is not None and chosen in offered:
+        raise SchemaError(
+            f"column {chosen!r} is declared as chosen and also as available: "
+            f"take it out of available, it would give the answer away."
+        )
+    singles = {"chosen": chosen, "choice_set": choice_set, "weight": schema.weight}
+    named = {role: name for role, name in singles.items() if name is not None}
+    for role, name in named.items():
+        twin = next(r for r, other in named.items() if other == name)
+        if twin != role:
+            raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
+    weight = set() if schema.weight is None else {schema.weight}
+    for role, leaks in (("available", offered & features), ("weight", weight & inputs)):
+        if leaks:
+            raise SchemaError(
+                f"column {min(leaks)!r} is declared as {role} and also as a model input: "
+                f"take it out of individual and features."
+            )
 
 
 def _read(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.metrics import per_set
 
@@ -27,6 +28,22 @@ class Predictor(Protocol):
         ...
 
 
+def require_data(model: Any, data: Any) -> ChoiceData:
+    """Pass choice data on; read a table by the schema of the model, where it has one."""
+    name = type(model).__name__
+    if not callable(getattr(model, "predict_log_proba", None)):
+        raise InputError(f"model: expected an object with the method predict_log_proba, got {name}.")
+    if isinstance(data, ChoiceData):
+        return data
+    schema = getattr(model, "schema", None)
+    if not isinstance(schema, Schema):
+        raise InputError(
+            f"data: expected ChoiceData, got {type(data).__name__}, and {name} has no schema to read a table by. "
+            f"Read it with ChoiceData.from_long or from_wide."
+        )
+    return ChoiceData.from_schema(data, schema)
+
+
 def require_sets(data: ChoiceData) -> None:
     """Refuse data without a set that counts; a part of a table may have none."""
     if not data.weights.any():
@@ -36,7 +53,7 @@ def require_sets(data: ChoiceData) -> None:
 def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
     """Ask a model for log-probabilities; return them per alternative (N,), once known to be some."""
     name = type(model).__name__
-    rows = np.asarray(model.predict_log_proba(data), dtype=np.float64)
+    rows = _floats(model.predict_log_proba(data), f"{name}.predict_log_proba")
     if rows.shape != (data.n_rows,):
         raise InputError(
             f"{name}.predict_log_proba: expected one log-probability for each of the {data.n_rows} table "
@@ -57,7 +74,7 @@ def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
 
 def true_p(truth: ArrayLike, data: ChoiceData) -> Floats:
     """Take known probabilities, one per table row, to one per alternative (N,), once known to be some."""
-    values = np.asarray(truth, dtype=np.float64)
+    values = _floats(truth, "truth")
     if values.shape != (data.n_rows,):
         raise InputError(f"truth: expected one for each of the {data.n_rows} table rows, got shape {values.shape}.")
     true = data.from_rows(values)
@@ -69,6 +86,13 @@ def true_p(truth: ArrayLike, data: ChoiceData) -> Floats:
         )
     _require_sum(true, data, "truth", _TRUTH_SUM, "Divide the values of each set by their sum.")
     return true
+
+
+def _floats(values: Any, what: str) -> Floats:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what}: expected numbers, got {type(values).__name__} ({error}).") from error
 
 
 def _require_sum(p: Floats, data: ChoiceData, what: str, within: float, remedy: str) -> None:

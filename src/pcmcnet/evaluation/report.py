@@ -18,7 +18,7 @@ from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.bootstrap import interval
-from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_sets, true_p
+from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets, true_p
 
 Floats = NDArray[np.float64]
 Ties = Literal["expected", "random"]
@@ -118,7 +118,7 @@ class Report:
 
 def evaluate(
     model: Predictor,
-    data: ChoiceData,
+    data: ChoiceData | Any,
     top: Sequence[int] = (1, 5),
     seed: int = 0,
     *,
@@ -133,7 +133,7 @@ def evaluate(
     model
         Anything with ``predict_log_proba(data)``; see :class:`Predictor`.
     data
-        Choice sets with choices.
+        Choice sets with choices; or a table (path, data frame, mapping), read by the model's own schema.
     top
         For which n the accuracy within the n most probable alternatives is wanted.
     seed
@@ -152,7 +152,8 @@ def evaluate(
     Raises
     ------
     InputError
-        When the table has no choices, or the model or ``truth`` gives something else than probabilities.
+        When the table cannot be read or has no choices, or the model or ``truth`` gives something else than
+        probabilities.
     ConfigError
         When an option has an impossible value.
 
@@ -171,6 +172,7 @@ def evaluate(
     BRIER   0.5000  0.5000 to 0.5000   0.5000
     """
     _check_options(top, resamples, seed, ties)
+    data = require_data(model, data)
     chosen = data.require_chosen("an evaluation")
     require_sets(data)
     log_p = predicted_log_p(model, data)

@@ -162,7 +162,7 @@ def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: fl
 def require_rate(rate: str, epsilon: float) -> None:
     """Refuse an unknown rate form, and an epsilon that the form cannot do without."""
     if rate not in get_args(RateForm):
-        raise ConfigError(f"unknown rate {rate!r}." + did_you_mean(rate, get_args(RateForm)))
+        raise ConfigError(f"unknown rate {rate!r}." + did_you_mean(str(rate), get_args(RateForm)))
     if not (0 <= epsilon < math.inf):
         raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
     if rate == "relu" and epsilon == 0:

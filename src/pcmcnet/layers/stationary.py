@@ -57,13 +57,16 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     Raises
     ------
     ChainError
-        For rates that are negative or not finite, for an empty set, and for a chain with two closed classes.
+        For rates that are no tensor, negative or not finite, for an empty set, and for a chain with two closed classes.
 
     Examples
     --------
     >>> stationary_distribution(torch.tensor([[0.0, 1.0], [3.0, 0.0]]))
     tensor([0.7500, 0.2500])
     """
+    for name, value in (("rates", rates), ("mask", mask)):
+        if not (isinstance(value, Tensor) or (value is None and name == "mask")):
+            raise ChainError(f"{name}: expected a torch.Tensor, got {type(value).__name__}: use torch.as_tensor.")
     if rates.ndim < 2 or rates.shape[-1] != rates.shape[-2] or not rates.is_floating_point():
         raise ChainError(f"rates: expected floating numbers of shape (..., n, n), got {rates.dtype} {(*rates.shape,)}.")
     n, batch = rates.shape[-1], rates.shape[:-2]

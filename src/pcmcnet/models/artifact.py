@@ -2,6 +2,7 @@
 
     model.json            kind of model, format, versions, the training table's fingerprint, hashes of all files
     config.json           options
+    schema.json           roles of the table's columns
     schema.json           roles of the training table's columns
     encoder.json          vocabularies, scales             (networks)
     weights.safetensors   weights                          (networks)
@@ -27,11 +28,12 @@ from typing import Any
 from pcmcnet.data import Schema
 from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import ArtifactError, did_you_mean
-from pcmcnet.models.base import ChoiceModel
-from pcmcnet.training.checkpoint import CHECKPOINT
+from pcmcnet.models.base import ChoiceModel, as_path
+from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
 
 FORMAT = 1
 MANIFEST = "model.json"
+_FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", "README.md", MANIFEST)
 
 
 def save_artifact(model: ChoiceModel, folder: Path) -> Path:
@@ -64,8 +66,16 @@ def require_free(folder: Path) -> None:
         raise ArtifactError(f"{folder} cannot be written: {above} is a file, not a folder.")
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if not folder.is_dir() or (folder / MANIFEST).exists() or not any(folder.glob(f"*{CHECKPOINT}")):
+    if (folder / MANIFEST).exists():
+        raise ArtifactError(f"{folder} holds a finished model already: choose another folder, or remove it first.")
+    own = {CHECKPOINT, REFIT, *_FILES}  # a save that was killed may have left some of its files
+    if not folder.is_dir() or not checkpoints(folder) or any(not _is_own(p.name, own) for p in folder.iterdir()):
         raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
+
+
+def _is_own(name: str, own: set[str]) -> bool:
+    """Tell a file of the run, or one that was being written beside its place."""
+    return name in own or (name.startswith(".") and name.lstrip(".").partition(".")[2] in own)
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -73,8 +83,9 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         if folder.exists():
             _fill(folder, files)
-            for left in folder.glob(f"*{CHECKPOINT}"):
-                left.unlink()
+            for left in folder.iterdir():  # only what the run itself has left: see require_free
+                if left.name not in files:
+                    left.unlink()
             return
         beside = folder.with_name(f".{os.getpid()}.{folder.name}")
         try:
@@ -109,7 +120,7 @@ def load(folder: str | Path) -> ChoiceModel:
     """
     from pcmcnet.models import MODELS
 
-    path = Path(folder)
+    path = as_path(folder)
     manifest = _manifest(path)
     if manifest["model"] not in MODELS:
         known = did_you_mean(str(manifest["model"]), MODELS)
@@ -133,7 +144,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
     if not (path / MANIFEST).exists():
-        if any(path.glob(f"*{CHECKPOINT}")):
+        if checkpoints(path):
             raise ArtifactError(f"{path} holds an unfinished run, not a model yet: go on with fit --resume.")
         raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
     try:

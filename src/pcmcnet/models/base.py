@@ -7,6 +7,7 @@ A model class names its options by a frozen dataclass (``config_class``) and imp
 from __future__ import annotations
 
 import inspect
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -134,7 +135,7 @@ class ChoiceModel(ABC):
         require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
         if resume and run_folder is None:
             raise InputError("resume=True needs the run_folder of the run to go on with.")
-        folder = None if run_folder is None else Path(run_folder)
+        folder = None if run_folder is None else as_path(run_folder)
         self._fit(train, valid, seed=seed, device=device, progress=progress, run_folder=folder, resume=resume)
         self._schema = train.schema
         return self
@@ -171,7 +172,7 @@ class ChoiceModel(ABC):
         """Write the fitted model to a new folder; read it back by ``pcmcnet.load``."""
         from pcmcnet.models.artifact import save_artifact
 
-        return save_artifact(self, Path(folder))
+        return save_artifact(self, as_path(folder))
 
     def _read(self, data: Any, *, chosen: bool = False) -> ChoiceData:
         """Pass choice data on; read a table by the schema of the training table."""
@@ -179,6 +180,13 @@ class ChoiceModel(ABC):
         if isinstance(data, ChoiceData):
             return data
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
+
+
+def as_path(folder: Any) -> Path:
+    """Take the path of a folder, refusing what is none."""
+    if not isinstance(folder, str | os.PathLike):
+        raise InputError(f"expected the path of a folder, got {type(folder).__name__}.")
+    return Path(folder)
 
 
 def _argmax_by_set(values: Floats, data: ChoiceData) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, Floats
 from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
-from pcmcnet.training.checkpoint import CHECKPOINT
+from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
 
 log = logging.getLogger("pcmcnet")
 
@@ -52,11 +53,6 @@ class NeuralModel(ChoiceModel):
         resume: bool,
     ) -> None:
         place = resolve_device(device)
-        if run_folder is not None and not resume and any(run_folder.glob(f"*{CHECKPOINT}")):
-            raise InputError(
-                f"{run_folder} holds an unfinished run: go on with it (resume=True, or --resume), "
-                f"or choose another folder."
-            )
         identity = {
             "model": self.name,
             "options": asdict(self.config),
@@ -69,14 +65,15 @@ class NeuralModel(ChoiceModel):
             checkpoint = None if run_folder is None else Checkpoint(run_folder / file, identity, resume=resume)
             return self._run(part, held_out, config, seed=seed, device=place, checkpoint=checkpoint, progress=progress)
 
-        outcome = run(train, valid, self.config, CHECKPOINT)
+        with _run_in(run_folder, resume=resume):
+            outcome = run(train, valid, self.config, CHECKPOINT)
+            if self.config.refit and valid is not None:
+                log.info("training again on both parts for %d epochs", outcome.epochs)
+                train = train.concat(valid)
+                run(train, None, replace(self.config, epochs=outcome.epochs), REFIT)
         self.history = outcome.history
-        if self.config.refit and valid is not None:
-            log.info("training again on both parts for %d epochs", outcome.epochs)
-            again = replace(self.config, epochs=outcome.epochs)
-            run(train.concat(valid), None, again, f"refit-{CHECKPOINT}")
         self.training_ = {
-            "fingerprint": identity["training table"],
+            "fingerprint": train.fingerprint(),
             "choice_sets": len(train),
             "alternatives": len(train.rows),
             "seed": seed,
@@ -102,7 +99,7 @@ class NeuralModel(ChoiceModel):
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         encoder = Encoder.learn(part)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # of the CPU alone
             network = self._build(encoder).to(device)
         data = encoder.encode(part).to(device)
         self._prepare(network, data)
@@ -161,15 +158,38 @@ class NeuralModel(ChoiceModel):
             self.network_.load_state_dict(load_tensors(files["weights.safetensors"]))
         except (SafetensorError, RuntimeError) as error:
             raise ArtifactError(f"the saved weights do not fit the saved options: {error}") from error
+        if not all(bool(torch.isfinite(p).all()) for p in self.network_.parameters()):
+            raise ArtifactError("the saved weights are not all finite numbers: fit the model again.")
+
+
+@contextmanager
+def _run_in(folder: Path | None, *, resume: bool) -> Iterator[None]:
+    """Make the folder of a run before any work is done for it, and leave none where nothing came of it."""
+    if folder is None:
+        yield
+        return
+    if checkpoints(folder) and not resume:
+        raise InputError(
+            f"{folder} holds an unfinished run: go on with it (resume=True, or --resume), or choose another folder."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}.") from error
+    try:
+        yield
+    finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def resolve_device(name: str) -> torch.device:
-    """Turn a device's name into a device that is there."""
+    """Turn a device's name into a device that is there and can compute."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         raise ConfigError(f"device {name!r} is not to be had here: {str(error).splitlines()[0]}") from error
     return device

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, get_args, get_type_hints
 
+import numpy as np
+
 from pcmcnet.errors import ConfigError, did_you_mean
 
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
@@ -19,7 +21,12 @@ def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:
     for name in options:
         if name not in known:
             raise ConfigError(f"unknown option {name!r}." + did_you_mean(name, known))
-    return config_class(**options)
+    return config_class(**{name: _plain(value) for name, value in options.items()})
+
+
+def _plain(value: Any) -> Any:
+    """Take numpy's numbers and arrays for Python's."""
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def option_names(config_class: type) -> list[str]:

@@ -22,7 +22,7 @@ from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import ArtifactError
 from pcmcnet.training.stopping import EarlyStopping
 
-CHECKPOINT = "checkpoint.safetensors"  # its name, or the end of its name, in a run's folder
+CHECKPOINT, REFIT = "checkpoint.safetensors", "refit-checkpoint.safetensors"  # in a run's folder
 
 Tensors = dict[str, Tensor]
 
@@ -35,6 +35,7 @@ class RunState:
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     stopping: EarlyStopping | None = None
+    cooling: int | None = None  # the epoch after which the cool-down began
     module: Tensors = field(default_factory=dict)
     best: Tensors = field(default_factory=dict)
     optimiser: dict[int, Tensors] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class Checkpoint:
                 "finished": state.finished,
                 "history": state.history,
                 "stopping": None if state.stopping is None else asdict(state.stopping),
+                "cooling": state.cooling,
             }
         )
         content = save(tensors, {"state": text, "sha256": _digest(tensors, text)})
@@ -89,6 +91,7 @@ class Checkpoint:
             finished=entries["finished"],
             history=entries["history"],
             stopping=None if entries["stopping"] is None else EarlyStopping(**entries["stopping"]),
+            cooling=entries["cooling"],
             **parts,
         )
 
@@ -114,6 +117,11 @@ class Checkpoint:
                 f"checkpoint {self.path} belongs to another run: {', '.join(changed)} differ. "
                 f"Resume with the same table, options and seed, or choose another folder."
             )
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the files that an unfinished run has left in its folder."""
+    return [folder / name for name in (CHECKPOINT, REFIT) if (folder / name).exists()]
 
 
 def _flat(entries: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -31,7 +31,8 @@ class TrainConfig:
         Largest norm of a gradient; 0 for no limit.
     patience, min_delta
         With a validation part: stop after ``patience`` epochs in a row of which none was better than the best
-        before it by more than ``min_delta``.
+        before it by more than ``min_delta``. Under "cosine" a cool-down of ``patience`` epochs follows, in which the
+        learning rate falls to 0: stopped at a high rate, a network has yet to settle.
     refit
         With a validation part: afterwards train again on both parts, for as many epochs as the best took.
     pair_budget
@@ -77,6 +78,10 @@ class TrainConfig:
             return self.lr
         left = (progress - self.warmup) / (1 - self.warmup) if self.warmup < 1 else 1.0
         return self.lr * 0.5 * (1 + math.cos(math.pi * left))
+
+    def lr_cooling(self, done: float, *, since: int) -> float:
+        """Learning rate after ``done`` epochs of which the first ``since`` came before the cool-down."""
+        return self.lr_at(since / self.epochs) * max(1 - (done - since) / self.patience, 0.0)
 
 
 def require_number(

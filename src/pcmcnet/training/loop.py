@@ -79,7 +79,7 @@ def train(
     pairs = min(config.batch_size * float((data.sizes**2).mean()), config.pair_budget)
     with watch(config.epochs, show=progress) as report, threads_for(pairs * _size(module)):
         while not state.finished:
-            entry = _epoch(module, optimiser, data, config, seed=seed, epoch=state.epoch + 1)
+            entry = _epoch(module, optimiser, data, config, seed=seed, epoch=state.epoch + 1, cooling=state.cooling)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
             _require_sound(entry)
             _advance(state, entry, module, optimiser, config)
@@ -99,6 +99,7 @@ def _epoch(
     *,
     seed: int,
     epoch: int,
+    cooling: int | None,
 ) -> dict[str, Any]:
     """Go once through the training part; returns the entry for the history."""
     began = time.perf_counter()
@@ -109,10 +110,11 @@ def _epoch(
     total = torch.zeros(3, dtype=torch.float64, device=device)  # weighted loss, weight, norms of gradients
     module.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(int(rng.integers(2**63)))
+        _seed(int(rng.integers(2**63)), device)
         plan = data.batches(batch_size=config.batch_size, pair_budget=config.pair_budget, rng=rng)
         for step, (_, batch) in enumerate(plan):
-            lr = config.lr_at(min((epoch - 1 + step / steps) / config.epochs, 1.0))
+            done = min(epoch - 1 + step / steps, float(epoch))
+            lr = config.lr_at(done / config.epochs) if cooling is None else config.lr_cooling(done, since=cooling)
             for group in optimiser.param_groups:
                 group["lr"] = lr
             loss = (batch.weight * choice_nll(module(batch), batch.chosen)).sum()
@@ -130,6 +132,14 @@ def _epoch(
         "gradient_norm": norm_sum / (step + 1),
         "seconds": time.perf_counter() - began,
     }
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """Seed the generators in use and no other."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def _require_sound(entry: dict[str, Any]) -> None:
@@ -157,8 +167,11 @@ def _advance(
     state.optimiser = optimiser.state_dict()["state"]
     if state.stopping is not None and state.stopping.update(state.epoch, entry["valid_loss"]):
         state.best = {k: v.clone() for k, v in state.module.items()}
-    stopped = state.stopping is not None and state.stopping.stop
-    state.finished = stopped or state.epoch >= config.epochs
+    if state.cooling is None and state.stopping is not None and state.stopping.stop:
+        state.cooling = state.epoch
+    cool = 0 if config.schedule == "constant" else config.patience
+    cooled = state.cooling is not None and state.epoch >= state.cooling + cool
+    state.finished = cooled or state.epoch >= config.epochs
 
 
 def _restore(state: RunState, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:

@@ -1,0 +1,65 @@
+"""The raw itinerary table of larch: refused, then fitted, with results in the order of its rows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import pcmcnet as pn
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import DatasetError, SchemaError
+
+ROLES: dict[str, Any] = packaged.TABLES["itinerary"].roles
+VARYING = ("dtd", "depWeekDay", "staySaturday")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    try:
+        return packaged.load("itinerary")
+    except DatasetError as error:
+        pytest.skip(str(error))
+
+
+def fit(table: pa.Table, roles: dict[str, Any]) -> pn.PCMCNet:
+    data = pn.ChoiceData.from_long(table, **roles)
+    return pn.PCMCNet(hidden=(8,), epochs=2).fit(data, progress=False)
+
+
+def test_a_column_that_varies_within_sets_is_refused_by_name_with_the_remedy(table: pa.Table) -> None:
+    wanted = r"'dtd' varies within 396 choice sets \(first: 7, 9, 11, 13, 14\).*conflict='first'"
+    with pytest.raises(SchemaError, match=wanted):
+        pn.ChoiceData.from_long(table, **{**ROLES, "conflict": "error"})
+
+
+def test_with_the_first_value_taken_it_fits_and_single_itineraries_are_certain(table: pa.Table) -> None:
+    model = fit(table, ROLES)
+    p = model.predict_proba(table)
+    owner = table["individual"].to_numpy()
+    totals = np.bincount(np.unique(owner, return_inverse=True)[1], weights=p)
+    np.testing.assert_allclose(totals, 1, rtol=0, atol=1e-5)  # sums of up to 50 float32 numbers
+    ids, counts = np.unique(owner, return_counts=True)
+    alone = np.isin(owner, ids[counts == 1])
+    assert alone.sum() == 3
+    assert (p[alone] == 1).all()
+
+
+def test_probabilities_follow_the_rows_however_they_are_ordered(table: pa.Table) -> None:
+    """Without the columns that vary, a set has no first row that matters."""
+    constant = [name for name in ROLES["individual"] if name not in VARYING]
+    model = fit(table, {**ROLES, "individual": constant, "conflict": "error"})
+    order = np.random.default_rng(0).permutation(table.num_rows)
+    np.testing.assert_allclose(
+        model.predict_proba(table.take(order)), model.predict_proba(table)[order], rtol=0, atol=1e-6
+    )
