@@ -11,7 +11,6 @@ ratio depends on how many are free.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -120,7 +119,10 @@ def data_frames(path: Path) -> dict[str, float]:
 
 
 class Clock:
-    """Seconds and growth of the memory peak, in bytes, since it was made (Linux counts in KiB)."""
+    """Seconds and growth of the memory peak, in bytes, since it was made.
+
+    The peak is read from /proc, as what getrusage reports of a process includes the one that started it.
+    """
 
     def __init__(self) -> None:
         self.peak, self.begin = self._peak(), time.perf_counter()
@@ -129,7 +131,8 @@ class Clock:
         return {"seconds": time.perf_counter() - self.begin, "growth": self._peak() - self.peak}
 
     def _peak(self) -> int:
-        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def in_own_process(reader: Callable[[Path], dict[str, float]], *paths: Path) -> dict[str, float]:

@@ -163,9 +163,9 @@ def test_the_plan_is_that_of_filling_batches_one_set_at_a_time(
 
 
 def test_planning_looks_no_further_than_a_batch_can_reach() -> None:
-    """One batch of all sets is asked for, 80 fit: a window of all that are left would take 10 s, not 10 ms."""
+    """One batch of all sets is asked for, 8 fit: a window of all that are left would take some 8 s, not 0.1 s."""
     sizes = np.full(200_000, 50)
     begin = time.perf_counter()
-    plan = plan_batches(sizes, batch_size=len(sizes), pair_budget=200_000)
-    assert time.perf_counter() - begin < 1.0
-    assert [len(batch) for batch in plan] == [80] * 2500
+    plan = plan_batches(sizes, batch_size=len(sizes), pair_budget=20_000)
+    assert time.perf_counter() - begin < 2.0
+    assert [len(batch) for batch in plan] == [8] * 25_000

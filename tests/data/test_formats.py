@@ -115,7 +115,7 @@ def test_a_broken_csv_is_named(content: bytes, message: str, tmp_path: Path) -> 
 def test_a_text_column_that_is_not_utf8_is_refused(before: int, compact: bool, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n" + b"x,1\n" * (before // 4) + "é,2\n".encode("latin-1"))
-    with pytest.raises(SchemaError, match="the file is not UTF-8 text. Save it as UTF-8"):
+    with pytest.raises(SchemaError, match=r"the file is not UTF-8 text. Save it as UTF-8"):
         read_path(path, ["a"], compact=compact)
     assert read_path(path, ["b"], compact=compact)["b"][-1].as_py() == 2
 

@@ -254,7 +254,7 @@ def test_numbers_that_collapse_in_float32_are_refused(values: Any) -> None:
 
 
 def test_gaps_do_not_hide_a_collapse() -> None:
-    with pytest.raises(SchemaError, match="from 1700000000.0 to 1700000007.0"):
+    with pytest.raises(SchemaError, match=r"from 1700000000.0 to 1700000007.0"):
         reader([None, *(float(SECONDS + k) for k in range(8))]).numeric("a", missing="indicator")
 
 
@@ -295,12 +295,12 @@ def test_weights_may_lie_close_together() -> None:
 
 @pytest.mark.parametrize("missing", ["error", "indicator"])
 def test_an_infinity_is_to_be_corrected_whatever_becomes_of_gaps(missing: Any) -> None:
-    with pytest.raises(SchemaError, match="row 2 .* got inf; 1 such rows. Correct or drop them.$"):
+    with pytest.raises(SchemaError, match=r"row 2 .* got inf; 1 such rows. Correct or drop them.$"):
         reader([1.0, NAN, np.inf]).numeric("a", missing=missing)
 
 
 def test_a_missing_weight_is_to_be_corrected() -> None:
-    with pytest.raises(SchemaError, match="row 1 .* got nan; 1 such rows. Correct or drop them.$"):
+    with pytest.raises(SchemaError, match=r"row 1 .* got nan; 1 such rows. Correct or drop them.$"):
         reader([1.0, NAN]).weight("a")
 
 

@@ -267,5 +267,5 @@ def test_truth_and_predictions_must_be_numbers(data: ChoiceData) -> None:
     with pytest.raises(InputError, match="truth: expected numbers, got list"):
         evaluate(Says(P), data, truth=["a"] * 5)
     text: Any = type("Text", (), {"predict_log_proba": lambda self, data: ["a"] * 5})()
-    with pytest.raises(InputError, match="Text.predict_log_proba: expected numbers, got list"):
+    with pytest.raises(InputError, match=r"Text.predict_log_proba: expected numbers, got list"):
         evaluate(text, data)
