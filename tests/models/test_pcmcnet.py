@@ -12,6 +12,7 @@ import torch
 
 from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.errors import ConfigError, InputError, SchemaError
+from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import PCMCNet
 from pcmcnet.models.pcmcnet import PCMCNetConfig, PCMCNetwork
 from pcmcnet.training.config import TrainConfig
@@ -247,6 +248,20 @@ def test_copies_share_to_the_last_digits_in_float64(times: int, expanding: PCMCN
         one = network(as_double(expanding.encoder_, data)).exp()  # (50, 3)
         many = network(as_double(expanding.encoder_, copies(data, times))).exp()  # (50, 3 times)
     torch.testing.assert_close(many, one.repeat(1, times) / times, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_the_mass_of_copies_does_not_depend_on_the_rates_between_them(expanding: PCMCNet, make_mlba: MakeMlba) -> None:
+    """Copies of an alternative are a class of a contractible partition, for the rates of a trained network too."""
+    network = PCMCNetwork(expanding.encoder_, expanding.config).double().eval()
+    network.load_state_dict(expanding.network_.state_dict())
+    batch = as_double(expanding.encoder_, copies(make_mlba(50, seed=1), 3))
+    rates = network.rates(*network.represent(batch), batch.mask)  # (50, 9, 9), alternatives a b c a b c a b c
+    alike = torch.arange(9).unsqueeze(1) % 3 == torch.arange(9) % 3
+    changed = torch.where(alike, rates * torch.rand(9, 9, generator=torch.Generator().manual_seed(0)) * 10, rates)
+    assert not torch.allclose(stationary_distribution(changed), stationary_distribution(rates))
+    before, after = (stationary_distribution(q).view(50, 3, 3).sum(1) for q in (rates, changed))
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-10)
 
 
 def as_double(encoder: Encoder, data: ChoiceData) -> Batch:
