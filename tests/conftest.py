@@ -1,8 +1,10 @@
-"""What all tests share: how hypothesis searches, and which of them see a GPU."""
+"""What all tests share: one thread, how hypothesis searches, and which of them see a GPU."""
 
 import hypothesis
 import pytest
 import torch
+
+torch.set_num_threads(1)  # sums in one order, as in the processes that tests start
 
 # A shared machine makes single examples slow at random: time is measured in benchmarks/, not here.
 hypothesis.settings.register_profile("pcmcnet", deadline=None, max_examples=50, print_blob=True)

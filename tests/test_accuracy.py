@@ -1,12 +1,10 @@
 """How well the default model learns the paper's first experiment, against the published figures."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 import pcmcnet as pn
 from pcmcnet.datasets import mlba
@@ -14,14 +12,6 @@ from pcmcnet.datasets import mlba
 TABLE = Path(__file__).parents[2] / "shared" / "data" / "mlba_train.parquet"
 ROLES = {"choice_set": "choice_set", "chosen": "chosen", "alternative": "alternative", "features": ["attr1", "attr2"]}
 PAPER = 0.009  # Table 1, PCMC-Net 3x16
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

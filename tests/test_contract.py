@@ -5,7 +5,6 @@ return from set to set, a weight, closed rows, and rows of all sets mixed.
 """
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,6 @@ ROLES: dict[str, Any] = {
     "weight": "weight",
 }
 MODES = np.array(["car", "bus", "bike", "train"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums in one order, and the other cores left to the other tests."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

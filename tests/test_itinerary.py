@@ -1,12 +1,10 @@
 """The raw itinerary table of larch: refused, then fitted, with results in the order of its rows."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 import pcmcnet as pn
 from pcmcnet.datasets import packaged
@@ -14,14 +12,6 @@ from pcmcnet.errors import DatasetError, SchemaError
 
 ROLES: dict[str, Any] = packaged.TABLES["itinerary"].roles
 VARYING = ("dtd", "depWeekDay", "staySaturday")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-import torch
 
 from pcmcnet.cli import main
 
@@ -93,15 +92,6 @@ def start() -> Callable[..., subprocess.Popen[bytes]]:
         return subprocess.Popen(command, stderr=subprocess.PIPE, bufsize=0, pipesize=4096, env=environment())
 
     return popen
-
-
-@pytest.fixture(scope="package", autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the processes that tests start, so that both compute the same bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

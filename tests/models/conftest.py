@@ -1,13 +1,12 @@
 """A table of trips with everything a table may have, and a model fitted to it once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import mlba
@@ -70,15 +69,6 @@ def trips_table(sets: int = 30, seed: int = 0) -> pa.Table:
         }
     )
     return table.take(rng.permutation(len(trip)))
-
-
-@pytest.fixture(scope="package", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums in one order, and the other cores left to the other tests."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

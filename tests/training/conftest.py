@@ -1,23 +1,13 @@
 """One thread for tests that train, and a problem small enough to train in milliseconds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
 from pcmcnet.data import ChoiceData, EncodedSets, Encoder
 
 MakeSets = Callable[..., EncodedSets]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums in one order, and the other cores left to the other tests."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
