@@ -1,9 +1,12 @@
 """What all tests share: one thread, how hypothesis searches, and which of them see a GPU."""
 
+from collections.abc import Iterator
+
 import hypothesis
 import pytest
 import torch
 
+IS_AVAILABLE = torch.cuda.is_available
 torch.set_num_threads(1)  # sums in one order, as in the processes that tests start
 
 # A shared machine makes single examples slow at random: time is measured in benchmarks/, not here.
@@ -20,9 +23,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def auto_is_the_cpu() -> Iterator[None]:
+    """Results are promised to the bit on a CPU alone; a test for a GPU names it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def only_tests_for_a_gpu_see_one(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make device="auto" the CPU elsewhere: results are promised to the bit there alone."""
-    if not request.node.get_closest_marker("gpu"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # for programs that a test starts
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    """Show the GPU to the tests for it, and hide it from the programs that others start."""
+    if request.node.get_closest_marker("gpu"):
+        monkeypatch.setattr(torch.cuda, "is_available", IS_AVAILABLE)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
