@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -138,7 +139,7 @@ def test_the_card_tells_a_person_what_the_model_is(saved: Path, fitted: PCMCNet)
 def test_the_manifest_tells_versions_and_the_training_table(saved: Path, trips: ChoiceData) -> None:
     manifest = json.loads((saved / "model.json").read_bytes())
     assert manifest["model"] == "pcmcnet"
-    assert manifest["versions"]["torch"] == torch.__version__
+    assert manifest["versions"]["torch"] == version("torch")
     assert manifest["training"]["fingerprint"] == trips.fingerprint()
     assert manifest["training"]["choice_sets"] == len(trips)
 
