@@ -13,12 +13,13 @@ Log-probabilities come in because they are exact where a probability underflows;
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import Ints
+from pcmcnet.data.ragged import sum_by_set
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +47,7 @@ def brier(log_p: Floats, offsets: Ints, chosen: Ints) -> Floats:
     """Return the squared distance between the probabilities and the indicator of the choice."""
     miss = np.exp(log_p)
     miss[offsets[:-1] + chosen] -= 1.0
-    return per_set(miss**2, offsets)
+    return sum_by_set(miss**2, offsets)
 
 
 def kl(true: Floats, log_p: Floats, offsets: Ints) -> Floats:
@@ -60,7 +61,7 @@ def kl(true: Floats, log_p: Floats, offsets: Ints) -> Floats:
     """
     log_true = np.log(true, where=true > 0, out=np.zeros_like(true))
     gap = np.subtract(log_true, log_p, where=true > 0, out=np.zeros_like(true))  # 0 log(0 / 0) is left out
-    return per_set(true * gap, offsets)
+    return sum_by_set(true * gap, offsets)
 
 
 def standing(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = TIE) -> Standing:
@@ -68,7 +69,7 @@ def standing(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = TIE) ->
     own = np.repeat(log_p[offsets[:-1] + chosen], np.diff(offsets))  # (N,)
     above = log_p > own + tie
     level = (log_p >= own - tie) & ~above  # also right where own is -inf: level with all that are -inf
-    return Standing(per_set(above.astype(np.int64), offsets), per_set(level.astype(np.int64), offsets))
+    return Standing(sum_by_set(above.astype(np.int64), offsets), sum_by_set(level.astype(np.int64), offsets))
 
 
 def top(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float = TIE) -> Floats:
@@ -100,9 +101,3 @@ def uniform_log_p(offsets: Ints) -> Floats:
     """Return the log-probabilities (N,) of the model that tells no alternatives apart."""
     sizes = np.diff(offsets)
     return np.repeat(-np.log(sizes), sizes)
-
-
-def per_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
-    """Sum the values (N,) of each set's alternatives."""
-    sums: NDArray[Any] = np.add.reduceat(values, offsets[:-1])
-    return sums

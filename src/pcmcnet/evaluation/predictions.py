@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.metrics import per_set
 
 Floats = NDArray[np.float64]
 
@@ -97,7 +97,7 @@ def _floats(values: Any, what: str) -> Floats:
 
 def _require_sum(p: Floats, data: ChoiceData, what: str, within: float, remedy: str) -> None:
     """Refuse probabilities (N,) that do not add up to 1, naming the first set."""
-    sums = per_set(p, data.offsets)
+    sums = sum_by_set(p, data.offsets)
     off = np.flatnonzero(~(np.abs(sums - 1) <= within))
     if off.size:
         raise InputError(

@@ -11,7 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,20 @@ from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
 
 Floats = NDArray[np.float64]
+Gives = Literal["probabilities", "scores", "ranking"]
 
 
 class ChoiceModel(ABC):
-    """Base of all models; options are those of ``config_class``."""
+    """Base of all models; options are those of ``config_class``.
+
+    ``gives`` says what a model's probabilities are worth: "probabilities" fitted as such; "scores" made to sum to 1
+    within a set, which reports mark; or a "ranking" alone, for which reports show no likelihood.
+    """
 
     name: ClassVar[str]
     config_class: ClassVar[type]
+    gives: ClassVar[Gives] = "probabilities"
+    order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
 
     def __init__(self, **options: Any) -> None:
         self.config: Any = make_config(self.config_class, options)
@@ -71,6 +78,10 @@ class ChoiceModel(ABC):
     @abstractmethod
     def _log_proba(self, data: ChoiceData) -> Floats:
         """(N,) log-probabilities of the alternatives, set after set."""
+
+    def _scores(self, data: ChoiceData) -> Floats:
+        """(N,) values that rank the alternatives of a set, the best first."""
+        return self._log_proba(data)
 
     @abstractmethod
     def _files(self) -> dict[str, bytes]:
@@ -153,10 +164,18 @@ class ChoiceModel(ABC):
         probabilities: Floats = np.exp(self.predict_log_proba(data))
         return probabilities
 
-    def predict(self, data: Any) -> NDArray[Any]:
-        """Return the most probable alternative of each set: its label, or its row in a table without labels."""
+    def predict_scores(self, data: Any) -> Floats:
+        """Return what ranks the alternatives within a set, the largest first; -inf for unavailable rows.
+
+        Log-probabilities, for all models but those that give a ranking alone.
+        """
         sets = self._read(data)
-        best = _argmax_by_set(self._log_proba(sets), sets)
+        return sets.to_rows(self._scores(sets), fill=-np.inf)
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """Return the first alternative of each set's ranking: its label, or its row in a table without labels."""
+        sets = self._read(data)
+        best = _argmax_by_set(self._scores(sets), sets)
         return sets.rows[best] if sets.labels is None else sets.labels.take(best).plain()
 
     def score(self, data: Any) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -49,21 +50,49 @@ def parse_option(config_class: type, word: str) -> tuple[str, Any]:
 
 
 def _parse(text: str, kind: Any) -> Any:
+    """Read a value; of a union, as the first of its kinds that the text fits."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if type(None) in kinds and text.lower() in ("", "none"):
+        return None
+    kinds = tuple(k for k in kinds if k is not type(None))
+    for k in kinds[:-1]:
+        try:
+            return _parse_one(text, k)
+        except ValueError:
+            continue
+    if len(kinds) > 1 and get_origin(kinds[-1]) is Literal and not text.isalpha():
+        raise ValueError(text)  # a number gone wrong; a wrong word is for the config, which knows the right ones
+    return _parse_one(text, kinds[-1])
+
+
+def _parse_one(text: str, kind: Any) -> Any:
     if kind is bool:
         if text.lower() not in _FLAGS:
             raise ValueError(text)
         return _FLAGS[text.lower()]
-    if kind is int:
-        return int(text)
-    if kind is float:
-        return float(text)
-    if kind == tuple[int, ...]:
-        return tuple(int(part) for part in text.split(",") if part.strip())
-    if float in get_args(kind) and not text.isalpha():  # a number or a word
-        return float(text)
+    if kind in (int, float):
+        return kind(text)
+    if get_origin(kind) is tuple:  # tuple[int, ...]
+        return tuple(_parse_one(part.strip(), get_args(kind)[0]) for part in text.split(",") if part.strip())
+    if get_origin(kind) is Mapping:  # Mapping[str, int]
+        return dict(_parse_pair(part, *get_args(kind)) for part in text.split(",") if part.strip())
     return text
 
 
+def _parse_pair(text: str, key: Any, value: Any) -> tuple[Any, Any]:
+    left, colon, right = text.rpartition(":")
+    if not colon:
+        raise ValueError(text)
+    return _parse_one(left.strip(), key), _parse_one(right.strip(), value)
+
+
 def _describe(kind: Any) -> str:
-    names = {bool: "true or false", int: "a whole number", float: "a number", tuple[int, ...]: "numbers such as 64,64"}
-    return names.get(kind, "a number or a word" if float in get_args(kind) else "a word")
+    """Say in words what a value looks like."""
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_describe(k) for k in get_args(kind))
+    if get_origin(kind) is tuple:
+        return "numbers such as 64,64" if get_args(kind)[0] is int else "words such as one,two"
+    if get_origin(kind) is Mapping:
+        return "pairs such as name:value,name:value"
+    names = {bool: "true or false", int: "a whole number", float: "a number", type(None): "none"}
+    return names.get(kind, "a word")

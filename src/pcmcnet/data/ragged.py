@@ -1,0 +1,57 @@
+"""Arithmetic within choice sets: values (N, ...) of all alternatives, set after set, and offsets (S + 1,).
+
+No set is empty, so ``reduceat`` is exact, and nothing is padded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import Ints
+
+Floats = NDArray[np.float64]
+
+
+def sum_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
+    """Sum the values of each set's alternatives: (N, ...) -> (S, ...)."""
+    sums: NDArray[Any] = np.add.reduceat(values, offsets[:-1])
+    return sums
+
+
+def max_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
+    """Return the largest value of each set: (N, ...) -> (S, ...)."""
+    largest: NDArray[Any] = np.maximum.reduceat(values, offsets[:-1])
+    return largest
+
+
+def min_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
+    """Return the smallest value of each set: (N, ...) -> (S, ...)."""
+    smallest: NDArray[Any] = np.minimum.reduceat(values, offsets[:-1])
+    return smallest
+
+
+def spread(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
+    """Give every alternative its set's value: (S, ...) -> (N, ...)."""
+    return np.repeat(values, np.diff(offsets), axis=0)
+
+
+def log_sum_exp_by_set(values: Floats, offsets: Ints) -> Floats:
+    """Return log sum exp of each set without overflow: (N,) -> (S,)."""
+    top = max_by_set(values, offsets)
+    total: Floats = top + np.log(sum_by_set(np.exp(values - spread(top, offsets)), offsets))
+    return total
+
+
+def log_softmax_by_set(values: Floats, offsets: Ints) -> Floats:
+    """Normalise utilities to log-probabilities within each set: (N,) -> (N,).
+
+    Examples
+    --------
+    >>> np.exp(log_softmax_by_set(np.log([1.0, 3.0, 5.0]), np.array([0, 2, 3])))
+    array([0.25, 0.75, 1.  ])
+    """
+    log_p: Floats = values - spread(log_sum_exp_by_set(values, offsets), offsets)
+    return log_p
