@@ -54,6 +54,30 @@ def test_a_gap_becomes_the_mean_and_raises_its_indicator() -> None:
     assert encoder.features.categorical[0].categories == ("<missing>", "u")
 
 
+def test_only_features_with_a_long_right_tail_are_bent_and_only_on_request() -> None:
+    """price 1, ..., 19, 1000: median 10.5, so it bends at 2.625; seats (few values) and steps (no tail) do not."""
+    price = [*range(1, 20), 1000]
+    table = {"id": np.repeat([0, 1], 10), "price": price, "steps": range(20), "seats": [0] * 19 + [50]}
+    data = read(table, features=["price", "steps", "seats"])
+    straight, bent = Encoder.learn(data), Encoder.learn(data, bend=True)
+    assert [code.bend for code in straight.features.numeric] == [0, 0, 0]
+    assert [code.bend for code in bent.features.numeric] == [2.625, 0, 0]
+    curve = np.arcsinh(np.array(price) / 2.625)
+    numbers = bent.encode(data).numeric
+    np.testing.assert_allclose(numbers[:, 0], (curve - curve.mean()) / curve.std(), rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(numbers[:, 1:], straight.encode(data).numeric[:, 1:])
+    assert Encoder.from_dict(json.loads(json.dumps(bent.to_dict()))) == bent
+
+
+def test_a_bent_column_takes_numbers_that_training_never_saw() -> None:
+    table = {"id": np.repeat([0, 1], 10), "price": [*range(1, 20), 1000]}
+    encoder = Encoder.learn(read(table, features=["price"]), bend=True)
+    new = read({"id": [0, 0, 0], "price": [-5.0, 0.0, 1e30]}, features=["price"])
+    numbers = encoder.encode(new).numeric[:, 0].numpy()
+    assert np.isfinite(numbers).all()
+    assert (np.diff(numbers) > 0).all()
+
+
 def test_choices_that_are_unknown_are_encoded_as_the_first() -> None:
     data = read({"id": [1, 1]})
     sets = Encoder.learn(data).encode(data)

@@ -102,6 +102,22 @@ def test_a_validation_set_of_weight_0_may_hold_what_the_model_cannot_take(
         PCMCNet(**quick).fit(data.subset(~gap), data, progress=False)
 
 
+@pytest.mark.parametrize(("tails", "is_bent"), [("bend", True), ("keep", False)])
+def test_long_tails_are_bent_unless_they_are_to_be_kept(
+    make_trips: MakeTrips, roles: dict[str, Any], quick: dict[str, Any], tails: Any, is_bent: bool
+) -> None:
+    table = make_trips(seed=1)
+    price = pa.array(np.exp(np.linspace(0, 9, table.num_rows)))
+    data = ChoiceData.from_long(table.set_column(table.column_names.index("price"), "price", price), **roles)
+    model = PCMCNet(**quick, tails=tails).fit(data, progress=False)
+    assert next(code.bend > 0 for code in model.encoder_.features.numeric if code.name == "price") == is_bent
+
+
+def test_an_unknown_way_with_tails_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"unknown tails 'bent'. Did you mean 'bend'\?"):
+        PCMCNet(tails="bent")
+
+
 def test_weights_of_sets_change_the_fit(trips: ChoiceData, quick: dict[str, Any]) -> None:
     even = replace(trips, weights=np.ones(len(trips)))
     assert weights(PCMCNet(**quick).fit(trips, progress=False)) != weights(PCMCNet(**quick).fit(even, progress=False))
@@ -117,7 +133,7 @@ def test_what_is_learnt_before_the_network_comes_from_the_training_part_alone(
     table = make_trips(seed=1)
     strange = table.set_column(table.column_names.index("comfort"), "comfort", pa.array(["luxury"] * table.num_rows))
     for held_out in (None, valid, ChoiceData.from_long(strange, **roles)):
-        model = PCMCNet(**quick).fit(train, held_out, progress=False)
+        model = PCMCNet(**quick, tails="keep").fit(train, held_out, progress=False)
         price = next(code for code in model.encoder_.features.numeric if code.name == "price")
         comfort = model.encoder_.features.categorical[0]
         assert price.mean == pytest.approx(train.features["price"].values.astype(np.float64).mean(), rel=1e-12)  # type: ignore[union-attr]

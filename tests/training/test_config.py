@@ -87,6 +87,13 @@ def test_automatic_decay_is_parameters_per_set_and_at_most_2(weight_decay: Any, 
     assert TrainConfig(weight_decay=weight_decay).decay(parameters=30, sets=sets) == pytest.approx(expected, rel=1e-15)
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "sets", "expected"), [(7, 1000, 7), ("auto", 50, 8), ("auto", 500, 20), ("auto", 20_000, 64)]
+)
+def test_automatic_batches_are_a_25th_of_the_sets_within_bounds(batch_size: Any, sets: int, expected: int) -> None:
+    assert TrainConfig(batch_size=batch_size).sets_per_batch(sets) == expected
+
+
 @pytest.mark.parametrize(("value", "fine"), [(0, False), (1, True), (1.5, True), (2, False)])
 def test_open_ends_are_left_out(value: float, fine: bool) -> None:
     if fine:

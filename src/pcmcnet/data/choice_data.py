@@ -267,18 +267,18 @@ class ChoiceData:
 
         ``by`` is the name of an individual or kept column, or one value per set.
         """
-        return tuple(self.subset(part) for part in split_parts(self._groups(by), parts, generator(seed)))
+        return tuple(self.subset(part) for part in split_parts(self.groups(by), parts, generator(seed)))
 
     def folds(
         self, k: int = 5, *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> list[tuple[ChoiceData, ChoiceData]]:
         """Cut into k (rest, fold) pairs, by choice set or keeping the groups of ``by`` together."""
-        parts = fold_parts(self._groups(by), k, generator(seed))
+        parts = fold_parts(self.groups(by), k, generator(seed))
         everything = np.arange(len(self))
         return [(self.subset(np.setdiff1d(everything, part)), self.subset(part)) for part in parts]
 
-    def _groups(self, by: str | ArrayLike | None) -> Ints:
-        """(S,) a number for each set; sets with equal numbers stay together."""
+    def groups(self, by: str | ArrayLike | None) -> Ints:
+        """(S,) a number for each set, equal for equal values of an individual or kept column, or of an array."""
         if by is None:
             return np.arange(len(self))
         if isinstance(by, str):

@@ -1,9 +1,10 @@
 """Columns -> tensors: what is learnt from the training part, and nothing else, before the network.
 
 Numbers are standardised by the training mean and standard deviation; a column that is constant in training
-carries no information and becomes 0. Categories are numbered 1..c in the training vocabulary; 0 is reserved
-for those never seen. Where the schema admits missing numbers, they become the mean (0 once standardised) and
-each column with gaps gets a 0/1 indicator feature.
+carries no information and becomes 0. Columns with a long right tail, such as prices, may be bent before, to
+asinh(x / bend): near 0 that is a line, further out a logarithm, and it is defined for every number. Categories
+are numbered 1..c in the training vocabulary; 0 is reserved for those never seen. Where the schema admits missing
+numbers, they become the mean (0 once standardised) and each column with gaps gets a 0/1 indicator feature.
 """
 
 from __future__ import annotations
@@ -25,16 +26,23 @@ from pcmcnet.errors import ArtifactError, SchemaError, did_you_mean
 log = logging.getLogger("pcmcnet")
 
 UNSEEN = 0  # the reserved index of every vocabulary
+_SKEWED = 1.5  # skewness from which a tail is long: that of an exponential distribution is 2, of a normal one 0
+_FEW = 10  # distinct values, such as counts, that are left as they are
 
 
 @dataclass(frozen=True, slots=True)
 class NumericCode:
-    """Standardisation of one column; ``scale`` 0 marks a constant column."""
+    """Standardisation of one column; ``scale`` 0 marks a constant column, ``bend`` 0 one that is not bent."""
 
     name: str
     mean: float
     scale: float
     indicator: bool
+    bend: float = 0.0
+
+    def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bend, if so, and bring to mean 0 and standard deviation 1 in training."""
+        return (_bent(values, self.bend) - self.mean) / self.scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +71,9 @@ class SideEncoder:
         return tuple(len(code.categories) for code in self.categorical)
 
     @classmethod
-    def learn(cls, columns: Columns) -> SideEncoder:
+    def learn(cls, columns: Columns, *, bend: bool = False) -> SideEncoder:
         """Learn the codes of the columns, in their order."""
-        numeric = [_learn_numeric(n, c) for n, c in columns.items() if isinstance(c, Numeric)]
+        numeric = [_learn_numeric(n, c, bend=bend) for n, c in columns.items() if isinstance(c, Numeric)]
         categorical = [_learn_categories(n, c) for n, c in columns.items() if isinstance(c, Categorical)]
         return cls(tuple(numeric), tuple(categorical))
 
@@ -82,7 +90,7 @@ class SideEncoder:
                     f"trained: fill them in, or train on a table with such gaps and missing='indicator'."
                 )
             if code.scale > 0:
-                scaled = np.where(gaps, 0.0, (values - code.mean) / code.scale)
+                scaled = np.where(gaps, 0.0, code.standardise(values))
                 _require_float32(scaled, code.name)
                 out[:, k] = scaled
             if code.indicator:
@@ -112,9 +120,10 @@ class Encoder:
     individual: SideEncoder
 
     @classmethod
-    def learn(cls, data: ChoiceData) -> Encoder:
-        """Learn vocabularies, means and scales from the training part."""
-        return cls(data.schema, SideEncoder.learn(data.features), SideEncoder.learn(data.individual))
+    def learn(cls, data: ChoiceData, *, bend: bool = False) -> Encoder:
+        """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail."""
+        features = SideEncoder.learn(data.features, bend=bend)
+        return cls(data.schema, features, SideEncoder.learn(data.individual))
 
     def encode(self, data: ChoiceData) -> EncodedSets:
         """Turn choice data into tensors; extra columns are ignored, missing ones refused."""
@@ -153,14 +162,30 @@ def _side(entries: dict[str, Any]) -> SideEncoder:
     )
 
 
-def _learn_numeric(name: str, column: Numeric) -> NumericCode:
+def _learn_numeric(name: str, column: Numeric, *, bend: bool) -> NumericCode:
     values = column.values.astype(np.float64)
     gaps = np.isnan(values)
     values = values[~gaps]
     if not values.size:
         raise SchemaError(f"column {name!r} has no value at all in the training part: leave it out.")
     constant = values.min() == values.max()
-    return NumericCode(name, float(values.mean()), 0.0 if constant else float(values.std()), bool(gaps.any()))
+    turn = _bend_of(values) if bend and not constant else 0.0
+    values = _bent(values, turn)
+    scale = 0.0 if constant else float(values.std())
+    return NumericCode(name, float(values.mean()), scale, bool(gaps.any()), turn)
+
+
+def _bend_of(values: NDArray[np.float64]) -> float:
+    """Return where a column with a long right tail is to bend, 0 for others and for those of few distinct values."""
+    spread = values.std()
+    skewness = float((((values - values.mean()) / spread) ** 3).mean()) if spread > 0 else 0.0
+    middle = float(np.median(np.abs(values)))
+    few = len(np.unique(values)) <= _FEW
+    return middle / 4 if skewness > _SKEWED and middle > 0 and not few else 0.0
+
+
+def _bent(values: NDArray[np.float64], bend: float) -> NDArray[np.float64]:
+    return np.arcsinh(values / bend) if bend > 0 else values
 
 
 def _learn_categories(name: str, column: Categorical) -> CategoryCode:

@@ -7,8 +7,9 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -23,14 +24,35 @@ from pcmcnet.models.base import ChoiceModel, Floats
 from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
+from pcmcnet.training.config import require_word
+
+Tails = Literal["bend", "keep"]
 
 log = logging.getLogger("pcmcnet")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkConfig(TrainConfig):
+    """Options of every network: how numbers come in, then those of the training loop.
+
+    Parameters
+    ----------
+    tails
+        What becomes of features with a long right tail, such as prices: "bend" takes their inverse hyperbolic sine,
+        which is a line near 0 and a logarithm further out, before standardising; "keep" standardises alone.
+    """
+
+    tails: Tails = "bend"
+
+    def __post_init__(self) -> None:
+        super(NetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
+        require_word("tails", self.tails, get_args(Tails))
 
 
 class NeuralModel(ChoiceModel):
     """A network over encoded choice sets; a subclass builds it."""
 
-    config: TrainConfig
+    config: NetworkConfig
     encoder_: Encoder
     network_: nn.Module
 
@@ -97,7 +119,7 @@ class NeuralModel(ChoiceModel):
         held_out = None if held_out is None else held_out.subset(held_out.weights > 0)
         if (part.sizes < 2).all():
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
-        encoder = Encoder.learn(part)
+        encoder = Encoder.learn(part, bend=self.config.tails == "bend")
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # of the CPU alone
             network = self._build(encoder).to(device)

@@ -20,13 +20,12 @@ from pcmcnet.data.batches import plan_batches
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers import PairwiseRates, Representation, log_probabilities, solve_chain
 from pcmcnet.layers.rates import Activation, Initialisation, RateForm, require_rate
-from pcmcnet.models.neural import NeuralModel, log
-from pcmcnet.training import TrainConfig
+from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
 from pcmcnet.training.config import require_number, require_word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PCMCNetConfig(TrainConfig):
+class PCMCNetConfig(NetworkConfig):
     """Options of PCMC-Net: the network's, then those of the training loop.
 
     Parameters
@@ -124,6 +123,7 @@ class PCMCNet(NeuralModel):
             "rate": "relu",
             "epsilon": 0.5,
             "initialisation": "paper",
+            "tails": "keep",
             "epochs": 100,
             "batch_size": 1,
             "lr": 0.001,

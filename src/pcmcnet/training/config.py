@@ -20,7 +20,8 @@ class TrainConfig:
     epochs
         Passes over the training part, at most.
     batch_size
-        In choice sets, never in rows.
+        In choice sets, never in rows; "auto" is a 25th of the training sets, at least 8 and at most 64, so that small
+        tables get enough steps in an epoch.
     lr, schedule, warmup
         Learning rate of Adam; kept, or brought down to 0 along half a cosine, after a linear rise over the
         first share ``warmup`` of the epochs.
@@ -40,7 +41,7 @@ class TrainConfig:
     """
 
     epochs: int = 20
-    batch_size: int = 64
+    batch_size: int | Literal["auto"] = "auto"
     lr: float = 0.005
     schedule: Schedule = "cosine"
     warmup: float = 0.05
@@ -53,7 +54,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         require_number("epochs", self.epochs, whole=True, low=1)
-        require_number("batch_size", self.batch_size, whole=True, low=1)
+        if self.batch_size != "auto":
+            require_number("batch_size", self.batch_size, whole=True, low=1)
         require_number("lr", self.lr, low=0, open_low=True)
         require_number("warmup", self.warmup, low=0, high=1)
         if self.weight_decay != "auto":
@@ -65,6 +67,10 @@ class TrainConfig:
         require_word("schedule", self.schedule, get_args(Schedule))
         if not isinstance(self.refit, bool):
             raise ConfigError(f"refit must be true or false, got {self.refit!r}.")
+
+    def sets_per_batch(self, sets: int) -> int:
+        """Batch size for so many training sets."""
+        return min(max(sets // 25, 8), 64) if self.batch_size == "auto" else self.batch_size
 
     def decay(self, *, parameters: int, sets: int) -> float:
         """Weight decay for a network of so many parameters and so many training sets."""

@@ -76,7 +76,7 @@ def train(
     else:
         _restore(state, module, optimiser)
         log.info("resuming after epoch %d", state.epoch)
-    pairs = min(config.batch_size * float((data.sizes**2).mean()), config.pair_budget)
+    pairs = min(config.sets_per_batch(len(data)) * float((data.sizes**2).mean()), config.pair_budget)
     with watch(config.epochs, show=progress) as report, threads_for(pairs * _size(module)):
         while not state.finished:
             entry = _epoch(module, optimiser, data, config, seed=seed, epoch=state.epoch + 1, cooling=state.cooling)
@@ -106,12 +106,13 @@ def _epoch(
     device = data.starts.device
     limit = config.clip or math.inf
     rng = np.random.default_rng([seed, epoch])
-    steps = math.ceil(len(data) / config.batch_size)  # a few more where the budget of pairs cuts batches
+    batch_size = config.sets_per_batch(len(data))
+    steps = math.ceil(len(data) / batch_size)  # a few more where the budget of pairs cuts batches
     total = torch.zeros(3, dtype=torch.float64, device=device)  # weighted loss, weight, norms of gradients
     module.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         _seed(int(rng.integers(2**63)), device)
-        plan = data.batches(batch_size=config.batch_size, pair_budget=config.pair_budget, rng=rng)
+        plan = data.batches(batch_size=batch_size, pair_budget=config.pair_budget, rng=rng)
         for step, (_, batch) in enumerate(plan):
             done = min(epoch - 1 + step / steps, float(epoch))
             lr = config.lr_at(done / config.epochs) if cooling is None else config.lr_cooling(done, since=cooling)
