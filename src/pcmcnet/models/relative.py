@@ -1,0 +1,60 @@
+"""Relative features: each alternative's value over the smallest of its set, x_i / min_j x_j.
+
+The least of a set has 1, whatever the set's level, so a model that looks at one alternative at a time sees its
+context. A ratio says something for positive numbers only. Where there is none, because the value is missing or the
+smallest value of the set is 0 or below, the relative feature is 0: no ratio is below 1, so 0 is told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Ints, Numeric
+from pcmcnet.data.ragged import min_by_set, spread
+from pcmcnet.errors import SchemaError, did_you_mean
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def positive_features(data: ChoiceData) -> tuple[str, ...]:
+    """Name the numeric features without a value of 0 or below."""
+    numeric = {name: column.values for name, column in data.features.items() if isinstance(column, Numeric)}
+    return tuple(name for name, values in numeric.items() if not (values <= 0).any())
+
+
+def relative_columns(data: ChoiceData, names: Sequence[str]) -> NDArray[np.float32]:
+    """(N, len(names)) relative features; refuses what is not a numeric feature."""
+    columns = [relative_to_least(_numbers(data, name), data.offsets) for name in names]
+    return np.stack(columns, axis=1) if columns else np.empty((len(data.rows), 0), np.float32)
+
+
+def relative_to_least(values: NDArray[np.float32], offsets: Ints) -> NDArray[np.float32]:
+    """Divide by the smallest value of each set: (N,) -> (N,); 0 where there is no ratio.
+
+    Examples
+    --------
+    >>> relative_to_least(np.array([2.0, 3.0, np.nan, 0.0, 5.0], np.float32), np.array([0, 3, 5]))
+    array([1. , 1.5, 0. , 0. , 0. ], dtype=float32)
+    """
+    x = values.astype(np.float64)
+    gaps = np.isnan(x)
+    least = spread(min_by_set(np.where(gaps, np.inf, x), offsets), offsets)
+    ratio = np.zeros_like(x)
+    np.divide(x, least, out=ratio, where=~gaps & (least > 0))
+    return np.minimum(ratio, _LARGEST).astype(np.float32)
+
+
+def _numbers(data: ChoiceData, name: str) -> NDArray[np.float32]:
+    numeric = [n for n, column in data.features.items() if isinstance(column, Numeric)]
+    if name not in data.features:
+        raise SchemaError(f"relative: no feature {name!r}." + did_you_mean(name, numeric))
+    column = data.features[name]
+    if not isinstance(column, Numeric):
+        raise SchemaError(
+            f"relative: feature {name!r} is categorical, expected a number." + did_you_mean(name, numeric)
+        )
+    return column.values
