@@ -1,0 +1,222 @@
+"""One strength per item: what Bradley-Terry's and Thurstone's models share.
+
+Both give item i a strength s_i, fix that of the item chosen most often at 0, and maximise the likelihood of the
+counts of the distinct sets of items. The likelihood has a maximum, and only one, exactly when for every division of
+the items into two groups someone chose an item of the first group over one of the second, and the other way round
+(Ford, 1957). Additive smoothing sees to that within groups of items that share choice sets, as every item is then
+chosen now and then from every set it is in; items that no chain of sets connects cannot be compared by any means.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Ints
+from pcmcnet.errors import ArtifactError, InputError, TrainingError
+from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.items.universe import DistinctSets, Universe, informative, some_names
+from pcmcnet.models.summary import Summary
+from pcmcnet.training.config import require_number
+
+log = logging.getLogger("pcmcnet")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrengthConfig:
+    """Options of a model with one strength per item.
+
+    Parameters
+    ----------
+    smoothing
+        Choices added for every item of every distinct choice set of the training part; 0 for plain maximum
+        likelihood, which is refused where it has no finite maximum.
+    max_iter, tolerance
+        Iterations at most, and the gain in mean log-likelihood below which the search ends.
+    """
+
+    smoothing: float = 0.1
+    max_iter: int = 200
+    tolerance: float = 1e-12
+
+    def __post_init__(self) -> None:
+        require_number("smoothing", self.smoothing, low=0)
+        require_number("max_iter", self.max_iter, whole=True, low=1)
+        require_number("tolerance", self.tolerance, low=0, open_low=True)
+
+
+class Estimate(NamedTuple):
+    """Strengths (n,), the Hessian (n, n) of minus the log-likelihood there, and how the search went."""
+
+    strengths: Floats
+    hessian: Floats
+    iterations: int
+    converged: bool
+
+
+class StrengthModel(ChoiceModel):
+    """A model with one strength per item; a subclass says how strengths become probabilities."""
+
+    config_class = StrengthConfig
+    config: StrengthConfig
+    universe_: Universe
+    strengths_: Floats  # (n,)
+    errors_: Floats  # (n,) standard errors; 0 for the reference
+    reference_: int
+
+    @abstractmethod
+    def _estimate(self, sets: DistinctSets, n: int, reference: int) -> Estimate:
+        """Maximise the likelihood of the counts with the reference's strength at 0."""
+
+    @abstractmethod
+    def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
+        """(M,) log-probabilities of the items of distinct sets."""
+
+    def _fit(
+        self,
+        train: ChoiceData,
+        valid: ChoiceData | None,
+        *,
+        seed: int,
+        device: str,
+        progress: bool,
+        run_folder: Path | None,
+        resume: bool,
+    ) -> None:
+        part = informative(train)
+        universe = Universe.learn(part)
+        seen = DistinctSets.of(part, universe.index(part))
+        sets, n = seen.smoothed(self.config.smoothing), len(universe.items)
+        require_comparable(sets, universe.items)
+        reference = int(np.bincount(seen.items, weights=seen.counts, minlength=n).argmax())
+        try:
+            found = self._estimate(sets, n, reference)
+            errors = standard_errors(found.hessian, reference)
+        except np.linalg.LinAlgError as error:
+            raise TrainingError(
+                f"some strengths are so far apart that the likelihood is flat ({error}): raise smoothing."
+            ) from error
+        if not found.converged:
+            log.warning("the search for strengths was stopped by max_iter=%d before it converged", self.config.max_iter)
+        log_p = self._item_log_p(seen, found.strengths)
+        self.universe_, self.reference_ = universe, reference
+        self.strengths_, self.errors_ = found.strengths, errors
+        self.training_ = {
+            "distinct_sets": len(seen.sizes),
+            "iterations": found.iterations,
+            "converged": found.converged,
+            "nll": float(-(seen.counts @ log_p) / seen.counts.sum()),
+        }
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        sets = DistinctSets.of(data, self.universe_.index(data))
+        return sets.to_alternatives(self._item_log_p(sets, self.strengths_))
+
+    @property
+    def num_parameters(self) -> int:
+        """One strength per item but the reference."""
+        _ = self.schema
+        return len(self.strengths_) - 1
+
+    def summary(self) -> Summary:
+        """List the items with estimate, standard error, z and p, the strongest first."""
+        _ = self.schema
+        items = self.universe_.items
+        rows = [self._row(k) for k in np.argsort(-self.strengths_, kind="stable")]
+        facts = {
+            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
+            **item_facts(self.training_),
+            "parameters": f"{self.num_parameters:,} (the strength of {items[self.reference_]!r} is 0)",
+        }
+        header = ("item", "estimate", "std err", "z", "p")
+        return Summary(type(self).__name__, facts, header, tuple(rows))
+
+    def _row(self, k: int) -> tuple[str, ...]:
+        estimate, error = float(self.strengths_[k]), float(self.errors_[k])
+        if k == self.reference_:
+            return (self.universe_.items[k], "0 (reference)", "", "", "")
+        z = estimate / error
+        p = math.erfc(abs(z) / math.sqrt(2))
+        return (self.universe_.items[k], f"{estimate:.4f}", f"{error:.4f}", f"{z:.2f}", f"{p:.3g}")
+
+    # -- saved form -------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        entries = {
+            **self.universe_.to_dict(),
+            "reference": self.reference_,
+            "strengths": self.strengths_.tolist(),
+            "standard_errors": self.errors_.tolist(),
+        }
+        return {"items.json": json.dumps(entries, indent=1, ensure_ascii=False).encode()}
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        entries = json.loads(files["items.json"])
+        self.universe_ = Universe.from_dict(entries)
+        self.reference_ = entries["reference"]
+        self.strengths_, self.errors_ = (np.array(entries[k], np.float64) for k in ("strengths", "standard_errors"))
+        n = len(self.universe_.items)
+        fit = all(x.shape == (n,) and np.isfinite(x).all() for x in (self.strengths_, self.errors_))
+        if not fit or self.reference_ not in range(n):
+            raise ArtifactError("the saved strengths do not fit the saved items: save the model again.")
+
+
+def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,)
+    """Roots of the diagonal of the inverse, without the reference, whose error is 0."""
+    free = np.arange(len(hessian)) != reference
+    variances = np.diag(np.linalg.inv(hessian[np.ix_(free, free)]))
+    if not (np.isfinite(variances) & (variances > 0)).all():
+        raise np.linalg.LinAlgError("the Hessian is not positive definite")
+    errors = np.zeros(len(hessian))
+    errors[free] = np.sqrt(variances)
+    return errors
+
+
+def item_facts(training: Mapping[str, Any]) -> dict[str, str]:
+    """Say what a model of items was fitted to, and how well."""
+    return {
+        "trained on": "{choice_sets:,} choice sets, {distinct_sets:,} of them distinct".format(**training),
+        "training NLL": "{nll:.4f}".format(**training),
+        "search": "{iterations} iterations, ".format(**training)
+        + ("converged" if training["converged"] else "stopped by max_iter"),
+        "features": "not used: an alternative is known by its item",
+    }
+
+
+def require_comparable(sets: DistinctSets, items: tuple[str, ...]) -> None:
+    """Refuse counts for which the strengths have no finite, unique estimate."""
+    left, right = sets.pairs()
+    beats = sets.counts[left] > 0
+    groups = _groups(sets.items[left], sets.items[right], len(items), strong=False)
+    if groups.max() > 0:
+        raise InputError(
+            f"no chain of choice sets connects {some_names(items, np.flatnonzero(groups == 0))} with "
+            f"{some_names(items, np.flatnonzero(groups == 1))}: their strengths cannot be compared ({groups.max() + 1} "
+            f"such groups of items). Fit a model to each group, or use PCMC-Net (pcmcnet), which compares features."
+        )
+    groups = _groups(sets.items[left[beats]], sets.items[right[beats]], len(items), strong=True)
+    if groups.max() > 0:
+        odd = np.flatnonzero(groups == np.bincount(groups).argmin())
+        raise InputError(
+            f"the strengths have no finite estimate: {some_names(items, odd)} always won, or always lost, against the "
+            f"other items ({groups.max() + 1} such groups; Ford, 1957). Set smoothing above 0, or leave them out."
+        )
+
+
+def _groups(left: Ints, right: Ints, n: int, *, strong: bool) -> Ints:
+    """(n,) number of the connected group that each item belongs to."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(left)), (left, right)), shape=(n, n))
+    _, groups = connected_components(graph, directed=strong, connection="strong")
+    return np.asarray(groups, np.int64)

@@ -1,0 +1,203 @@
+"""Alternatives known by their labels: the items of a universe, and the distinct sets of items with their choices.
+
+An item-indexed model has parameters for each item, or each pair of items, of the training part. It sees a choice set
+S as a set of items alone, so that sets with equal items are one case with counts
+
+    C_iS = total weight of the choice sets with items S in which i was chosen,
+
+and a likelihood costs as much as there are distinct sets. The distinct sets are ragged: the items of all of them lie
+in flat arrays of length M, set after set, and ``offsets`` (D + 1,) says where each begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.batches import plan_batches
+from pcmcnet.data.columns import Categorical, Ints
+from pcmcnet.data.ragged import spread
+from pcmcnet.errors import ArtifactError, InputError
+
+Floats = NDArray[np.float64]
+
+PAIR_BUDGET = 200_000  # ordered pairs of a padded batch; bounds the memory
+SHOWN = 5  # items that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class Universe:
+    """The items of the training part, by name in sorted order; item k has index k."""
+
+    items: tuple[str, ...]
+
+    @classmethod
+    def learn(cls, data: ChoiceData) -> Universe:
+        """Take the labels of the training part as items."""
+        labels = require_labels(data)
+        return cls(tuple(sorted(labels.categories[k] for k in np.unique(labels.codes))))
+
+    def index(self, data: ChoiceData) -> Ints:
+        """(N,) item of each alternative; one that training did not have is refused."""
+        labels = require_labels(data)
+        known = {item: k for k, item in enumerate(self.items)}
+        table = np.array([known.get(c, -1) for c in labels.categories], np.int64)
+        found: Ints = table[labels.codes] if len(labels) else np.empty(0, np.int64)
+        if (found < 0).any():
+            self._refuse(data, labels, np.flatnonzero(found < 0))
+        return found
+
+    def _refuse(self, data: ChoiceData, labels: Categorical, unseen: Ints) -> None:
+        """Name the first unseen item, its set and how many there are."""
+        names, sets = labels.plain()[unseen], data.set_of_alternative[unseen]
+        raise InputError(
+            f"item {names[0]!r} (choice set {data.set_ids[sets[0]]!s}) is not among the {len(self.items)} items of "
+            f"the training part; {len(unseen)} such alternatives in {len(np.unique(sets))} choice sets, "
+            f"{len(set(names))} distinct items. A model of items has no parameters for new ones: train on a table that "
+            f"holds them, or use PCMC-Net (pcmcnet), which needs features instead of identities."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {"items": list(self.items)}
+
+    @classmethod
+    def from_dict(cls, entries: dict[str, Any]) -> Universe:
+        """Build from what :meth:`to_dict` returned."""
+        items = tuple(entries["items"])
+        if not items or len(set(items)) != len(items) or not all(isinstance(item, str) for item in items):
+            raise ArtifactError("the saved items are not distinct names: save the model again.")
+        return cls(items)
+
+
+def require_labels(data: ChoiceData) -> Categorical:
+    """Return the labels of the alternatives, or say how to get them."""
+    if data.labels is None:
+        raise InputError(
+            "a model of items tells alternatives apart by their labels, and the table was read without any: declare "
+            "alternative=<column> (--alternative), or use PCMC-Net (pcmcnet), which needs features instead."
+        )
+    return data.labels
+
+
+def informative(data: ChoiceData) -> ChoiceData:
+    """Take the choice sets that have a weight, of which some must offer a choice."""
+    part = data.subset(data.weights > 0)
+    if (part.sizes < 2).all():
+        raise InputError("every choice set has a single alternative: there is nothing to learn.")
+    return part
+
+
+def some_names(items: Sequence[str], index: Ints) -> str:
+    """Name the first few of some items."""
+    named = ", ".join(repr(items[int(k)]) for k in index[:SHOWN])
+    return named + (f" and {len(index) - SHOWN} more" if len(index) > SHOWN else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctSets:
+    """The distinct sets of items among some choice sets, each with its counts.
+
+    Attributes
+    ----------
+    items, offsets
+        (M,) items of the distinct sets, ascending within a set; (D + 1,) where each set begins.
+    counts
+        (M,) total weight of the choices of an item from a set; 0 where the choices are unknown.
+    place, copies
+        (N,) where the item of each alternative is among the M, and how many alternatives of its choice set are
+        that item: more than one only where several fall into one cell of a grid.
+    """
+
+    items: Ints
+    offsets: Ints
+    counts: Floats
+    place: Ints
+    copies: Ints
+
+    @classmethod
+    def of(cls, data: ChoiceData, index: Ints) -> DistinctSets:
+        """Collect the distinct sets; ``index`` (N,) is the item of each alternative."""
+        order = np.lexsort((index, data.set_of_alternative))
+        pairs = np.stack([data.set_of_alternative, index])[:, order]
+        new = np.ones(len(order), bool)
+        new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(0)
+        entry = np.empty(len(order), np.int64)  # (N,) the entry, set and item, of each alternative
+        entry[order] = np.cumsum(new) - 1
+        sets, items = pairs[:, new]
+        numbers, offsets, place = _number_sets(items, np.bincount(sets, minlength=len(data)))
+        flat = place[entry]
+        counts = np.zeros(len(numbers))
+        if data.chosen is not None:
+            picked = flat[data.offsets[:-1] + data.chosen]
+            counts = np.bincount(picked, weights=data.weights, minlength=len(numbers)).astype(np.float64)
+        return cls(numbers, offsets, counts, flat, np.bincount(entry, minlength=len(items))[entry])
+
+    @property
+    def sizes(self) -> Ints:
+        """(D,) number of items of each distinct set."""
+        return np.diff(self.offsets)
+
+    def smoothed(self, alpha: float) -> DistinctSets:
+        """Add ``alpha`` choices of every item of every distinct set."""
+        return replace(self, counts=self.counts + alpha)
+
+    def pairs(self) -> tuple[Ints, Ints]:
+        """Return the ordered pairs of different entries (of the M) that share a set."""
+        size = spread(self.sizes, self.offsets)
+        left = np.repeat(np.arange(len(self.items)), size)
+        first = np.cumsum(size) - size  # where the pairs of an entry begin
+        right = np.arange(len(left)) - np.repeat(first - spread(self.offsets[:-1], self.offsets), size)
+        apart = left != right
+        return left[apart], right[apart]
+
+    def batches(self) -> Iterator[PaddedSets]:
+        """Go through all distinct sets in padded batches."""
+        for flat, mask in padded(self.offsets):
+            counts = np.where(mask, self.counts[flat], 0.0)
+            yield PaddedSets(torch.from_numpy(self.items[flat]), torch.from_numpy(mask), torch.from_numpy(counts), flat)
+
+    def to_alternatives(self, log_p: Floats) -> Floats:
+        """(M,) log-probabilities of items -> (N,) of alternatives: copies share their item's equally."""
+        shared: Floats = log_p[self.place] - np.log(self.copies)
+        return shared
+
+
+class PaddedSets(NamedTuple):
+    """B distinct sets padded to J items."""
+
+    items: Tensor  # (B, J) int64
+    mask: Tensor  # (B, J) True for real items, which come first
+    counts: Tensor  # (B, J) float64, 0 for padding
+    flat: Ints  # (B, J) places of the items in the flat arrays
+
+
+def padded(offsets: Ints, pair_budget: int = PAIR_BUDGET) -> Iterator[tuple[Ints, NDArray[np.bool_]]]:
+    """Yield the places (B, J) in flat arrays of sets of like size, and the mask; padding repeats the first place."""
+    sizes = np.diff(offsets)
+    for sets in plan_batches(sizes, batch_size=max(len(sizes), 1), pair_budget=pair_budget):
+        column = np.arange(sizes[sets].max())
+        mask = column < sizes[sets][:, None]
+        yield offsets[sets][:, None] + np.where(mask, column, 0), mask
+
+
+def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
+    """Sets of sorted items -> flat items and offsets of the distinct ones, and where each given entry is among them."""
+    starts = np.cumsum(sizes) - sizes
+    place = np.empty(len(items), np.int64)
+    blocks, lengths, done = [np.empty(0, np.int64)], [np.zeros(1, np.int64)], 0
+    for n in np.unique(sizes):
+        entries = starts[sizes == n][:, None] + np.arange(n)
+        rows, number = np.unique(items[entries], axis=0, return_inverse=True)
+        place[entries] = done + number.reshape(-1, 1) * n + np.arange(n)
+        blocks.append(rows.ravel())
+        lengths.append(np.full(len(rows), n))
+        done += rows.size
+    return np.concatenate(blocks), np.cumsum(np.concatenate(lengths)), place

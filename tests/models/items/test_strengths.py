@@ -1,0 +1,51 @@
+"""When strengths can be estimated, and how sure they are."""
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import InputError, TrainingError
+from pcmcnet.models.base import Floats
+from pcmcnet.models.bradley_terry import BradleyTerry
+from pcmcnet.models.items.strengths import Estimate, require_comparable, standard_errors
+from pcmcnet.models.items.universe import DistinctSets
+
+
+def duels(*pairs: tuple[int, int, float, float]) -> DistinctSets:
+    """Sets {i, j} with the counts of both choices."""
+    items = np.array([k for i, j, _, _ in pairs for k in (i, j)])
+    counts = np.array([c for _, _, a, b in pairs for c in (a, b)], np.float64)
+    return DistinctSets(items, 2 * np.arange(len(pairs) + 1), counts, np.arange(len(items)), np.ones(len(items), int))
+
+
+def test_a_cycle_of_wins_makes_all_comparable() -> None:
+    require_comparable(duels((0, 1, 1, 0), (1, 2, 1, 0), (0, 2, 0, 1)), ("a", "b", "c"))
+
+
+def test_a_chain_of_wins_does_not() -> None:
+    with pytest.raises(InputError, match=r"no finite estimate: .*3 such groups; Ford, 1957"):
+        require_comparable(duels((0, 1, 1, 0), (1, 2, 1, 0), (0, 2, 1, 0)), ("a", "b", "c"))
+
+
+def test_groups_without_a_common_set_are_named() -> None:
+    with pytest.raises(InputError, match=r"connects 'a', 'b' with 'c', 'd'.*2 such groups"):
+        require_comparable(duels((0, 1, 1, 1), (2, 3, 1, 1)), ("a", "b", "c", "d"))
+
+
+def test_standard_errors_leave_the_reference_out() -> None:
+    hessian = np.array([[9.0, 0.0, 1.0], [0.0, 4.0, 0.0], [1.0, 0.0, 0.25]])
+    assert standard_errors(hessian, reference=0).tolist() == [0, 0.5, 2]
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        standard_errors(np.diag([1.0, -1.0]), reference=0)
+
+
+def test_a_flat_likelihood_is_told_without_a_traceback_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flat(self: BradleyTerry, sets: DistinctSets, n: int, reference: int) -> Estimate:
+        zeros: Floats = np.zeros((n, n))
+        return Estimate(np.zeros(n), zeros, 1, True)
+
+    monkeypatch.setattr(BradleyTerry, "_estimate", flat)
+    table = {"set": [0, 0], "item": ["a", "b"], "chosen": [1, 0]}
+    data = ChoiceData.from_long(table, choice_set="set", chosen="chosen", alternative="item")
+    with pytest.raises(TrainingError, match="raise smoothing"):
+        BradleyTerry().fit(data)

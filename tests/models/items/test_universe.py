@@ -1,0 +1,123 @@
+"""Items of the training part, and distinct sets with their counts."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded, require_labels, some_names
+
+
+def read(sets: list[tuple[str, str]], weights: list[float] | None = None, **roles: Any) -> ChoiceData:
+    """Sets as text: ("ab", "a") is the set {a, b} from which a was chosen."""
+    rows = [(s, item, int(item == chosen)) for s, (items, chosen) in enumerate(sets) for item in items]
+    table: dict[str, Any] = dict(zip(("set", "item", "chosen"), map(list, zip(*rows, strict=True)), strict=True))
+    if weights is not None:
+        table["weight"], roles["weight"] = [weights[s] for s in table["set"]], "weight"
+    return ChoiceData.from_long(table, choice_set="set", chosen="chosen", alternative="item", **roles)
+
+
+def test_the_universe_is_the_sorted_labels_that_the_training_part_uses() -> None:
+    data = read([("cb", "c"), ("ad", "a")]).subset([0])
+    assert data.labels is not None
+    assert set(data.labels.categories) == {"a", "b", "c", "d"}  # of the whole table
+    universe = Universe.learn(data)
+    assert universe.items == ("b", "c")
+    assert universe.index(data).tolist() == [1, 0]
+    assert Universe.from_dict(universe.to_dict()) == universe
+
+
+def test_an_unseen_item_is_named_with_its_set_and_their_number() -> None:
+    universe = Universe.learn(read([("ab", "a")]))
+    message = (
+        r"item 'z' \(choice set 1\) is not among the 2 items .* 3 such alternatives in 2 choice sets, "
+        r"2 distinct items\. .* PCMC-Net \(pcmcnet\)"
+    )
+    with pytest.raises(InputError, match=message):
+        universe.index(read([("ab", "a"), ("azy", "a"), ("bz", "b")]))
+
+
+def test_a_table_without_labels_is_told_how_to_get_them() -> None:
+    data = ChoiceData.from_long({"set": [0, 0], "chosen": [1, 0]}, choice_set="set", chosen="chosen")
+    with pytest.raises(InputError, match=r"alternative=<column> \(--alternative\).*PCMC-Net"):
+        require_labels(data)
+
+
+@pytest.mark.parametrize("items", [[], ["a", "a"], ["a", 1]])
+def test_damaged_items_are_refused(items: list[Any]) -> None:
+    with pytest.raises(ArtifactError, match="not distinct names"):
+        Universe.from_dict({"items": items})
+
+
+def test_sets_with_equal_items_are_one_with_the_weights_of_the_choices_added() -> None:
+    data = read([("ab", "a"), ("ba", "a"), ("cab", "c"), ("ab", "b"), ("b", "b")], [1, 2, 4, 8, 16])
+    sets = DistinctSets.of(data, Universe.learn(data).index(data))
+    found = {
+        tuple(sets.items[a:b].tolist()): sets.counts[a:b].tolist()
+        for a, b in zip(sets.offsets[:-1], sets.offsets[1:], strict=True)
+    }
+    assert found == {(1,): [16], (0, 1): [3, 8], (0, 1, 2): [0, 0, 4]}
+    assert sets.smoothed(0.5).counts.sum() == 31 + 0.5 * 6
+    # Values of items in distinct sets come back to the alternatives, in the order of the table.
+    assert sets.items[sets.place].tolist() == [0, 1, 1, 0, 2, 0, 1, 0, 1, 1]
+    assert sets.copies.tolist() == [1] * 10
+
+
+def test_copies_of_an_item_share_its_probability() -> None:
+    data = read([("abc", "b"), ("ab", "a")])
+    sets = DistinctSets.of(data, np.array([5, 5, 7, 5, 7]))  # the first set's a and b are one item
+    assert len(sets.sizes) == 1
+    assert sets.items.tolist() == [5, 7]
+    assert sets.counts.tolist() == [2, 0]
+    np.testing.assert_allclose(
+        sets.to_alternatives(np.log([0.6, 0.4])), np.log([0.3, 0.3, 0.4, 0.6, 0.4]), rtol=0, atol=1e-15
+    )
+
+
+def test_pairs_are_those_of_different_items_of_one_set() -> None:
+    data = read([("ab", "a"), ("abc", "a"), ("c", "c")])
+    sets = DistinctSets.of(data, Universe.learn(data).index(data))
+    left, right = sets.pairs()
+    expected = [
+        (a, b)
+        for begin, end in zip(sets.offsets[:-1], sets.offsets[1:], strict=True)
+        for a in range(begin, end)
+        for b in range(begin, end)
+        if a != b
+    ]
+    assert list(zip(left.tolist(), right.tolist(), strict=True)) == expected
+    assert len(expected) == 2 + 6
+
+
+def test_padded_batches_hold_every_entry_once_and_pad_with_nothing() -> None:
+    data = read([("ab", "a"), ("abcd", "d"), ("c", "c")])
+    sets = DistinctSets.of(data, Universe.learn(data).index(data))
+    entries, total = [], 0.0
+    for batch in sets.batches():
+        entries += batch.flat[batch.mask.numpy()].tolist()
+        total += float(batch.counts.sum())
+        assert float(batch.counts[~batch.mask].sum()) == 0
+    assert sorted(entries) == list(range(7))
+    assert total == 3
+    assert [mask.shape for _, mask in padded(sets.offsets, pair_budget=4)] == [(1, 1), (1, 2), (1, 4)]
+
+
+def test_no_sets_have_no_distinct_sets() -> None:
+    data = read([("ab", "a")]).subset([])
+    sets = DistinctSets.of(data, np.empty(0, np.int64))
+    assert len(sets.sizes) == 0
+    assert list(sets.batches()) == []
+    assert sets.to_alternatives(np.empty(0)).shape == (0,)
+
+
+def test_sets_without_weight_take_no_part_and_a_choice_is_needed() -> None:
+    assert len(informative(read([("ab", "a"), ("cd", "c")], [1, 0]))) == 1
+    with pytest.raises(InputError, match="nothing to learn"):
+        informative(read([("a", "a"), ("cd", "c")], [1, 0]))
+
+
+def test_many_names_are_cut_short() -> None:
+    assert some_names("abcdefg", np.arange(7)) == "'a', 'b', 'c', 'd', 'e' and 2 more"
+    assert some_names("ab", np.arange(2)) == "'a', 'b'"
