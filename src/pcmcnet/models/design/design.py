@@ -1,0 +1,257 @@
+"""A formula and a training part -> named columns of a utility, for that table and for any later one.
+
+What is learnt (levels, references, means) comes from the training part alone and is saved with the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Categorical, Column, Columns, Numeric
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
+from pcmcnet.models.design.coding import Code, Floats, LevelCode, NumberCode, block, learn_levels, learn_number
+from pcmcnet.models.design.formula import Factor, Formula, Term, parse_formula
+
+
+@dataclass(frozen=True)
+class Design:
+    """The columns of a utility: what the formula asks for, with what was learnt in training."""
+
+    formula: str
+    terms: Formula  # with every '.' replaced by the columns it stands for
+    codes: Mapping[str, Code]
+    labels: LevelCode | None  # where some coefficient belongs to an alternative
+    names: tuple[str, ...]
+
+    @classmethod
+    def learn(
+        cls,
+        formula: str,
+        data: ChoiceData,
+        *,
+        reference: str | None = None,
+        least: int = 0,
+        leave_out: frozenset[str] = frozenset(),
+    ) -> Design:
+        """Learn a design from the training part.
+
+        Parameters
+        ----------
+        formula
+            See ``formula.py``.
+        data
+            Choice sets with choices.
+        reference
+            Label of the alternative whose constant is 0; the one chosen most often if not given.
+        least
+            Levels of categorical features chosen fewer times are pooled.
+        leave_out
+            Features that ``.`` does not stand for.
+        """
+        terms = _resolve(parse_formula(formula), data, leave_out)
+        chosen = data.offsets[:-1] + data.require_chosen("fitting")
+        codes: dict[str, Code] = {}
+        for name in dict.fromkeys(f.column for t in _all_terms(terms) for f in t.factors):
+            column = _find(name, data)
+            if isinstance(column, Numeric):
+                codes[name] = learn_number(column.values)
+            else:
+                picked = chosen if name in data.features else np.arange(len(data))
+                codes[name] = learn_levels(column, picked, least=least)
+        design = cls(formula, terms, codes, _learn_labels(terms, data, chosen, reference), ())
+        names = design._build(data.subset([]))[1]
+        if not names:
+            raise InputError(f"formula {formula!r} has no column to estimate a coefficient for: name some features.")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SchemaError(f"two coefficients would be called {twice!r}: rename a column, or a level.")
+        return replace(design, names=tuple(names))
+
+    def matrix(self, data: ChoiceData) -> Floats:  # -> (N, K)
+        """Return the numbers that the coefficients multiply, alternative by alternative."""
+        return self._build(data)[0]
+
+    def _build(self, data: ChoiceData) -> tuple[Floats, list[str]]:
+        blocks = [self._term(term, data) for term in self.terms.generic]
+        if self.labels is not None:
+            dummies, levels = self._label_dummies(data, self.labels)
+            if self.terms.constants:
+                blocks.append((dummies[:, 1:], [f"constant[{level}]" for level in levels[1:]]))
+            blocks += [_by_label(self._term(t, data), dummies[:, 1:], levels[1:]) for t in self.terms.individual]
+            blocks += [_by_label(self._term(t, data), dummies, levels) for t in self.terms.specific]
+        numbers = np.column_stack([b for b, _ in blocks]) if blocks else np.zeros((len(data.rows), 0))
+        return numbers, [name for _, names in blocks for name in names]
+
+    def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
+        parts, cells = [], len(term.factors) > 1  # whether it is a cell of a table of levels that each column marks
+        for factor in term.factors:
+            column, code = _column(factor, data), self.codes[factor.column]
+            full = self._keeps_reference(term, factor, data)
+            numbers, endings = block(factor, column, code, data.offsets, full=full)
+            parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
+            cells = cells and full and isinstance(code, LevelCode)
+        numbers, names = reduce(product, parts)
+        if cells and (self.terms.constants or term not in self.terms.individual):
+            return numbers[:, 1:], names[1:]  # the cells sum to a constant, which is there or has no effect
+        return numbers, names
+
+    def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
+        """Tell whether all levels have a coefficient: where the term without the factor is not there by itself."""
+        rest = term.key - {factor}
+        if term in self.terms.individual:
+            return rest not in {t.key for t in self.terms.individual} if rest else not self.terms.constants
+        varies = any(f.column in data.features for f in rest)
+        return varies and all(rest != other.key for other in (*self.terms.generic, *self.terms.specific))
+
+    def _label_dummies(self, data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, ...]]:
+        labels = _require_labels(data)
+        place = {level: k for k, level in enumerate(code.names)}
+        table = np.array([place.get(c, -1) for c in labels.categories], np.int64)
+        at = table[labels.codes]
+        if (at < 0).any():
+            row = int(np.argmax(at < 0))
+            raise InputError(
+                f"alternative {labels.categories[labels.codes[row]]!r} (table row {data.rows[row]}) was not in "
+                f"training, so it has no constant; {int((at < 0).sum())} such rows. Fit without constants "
+                f"(formula '... | 0'), or use pcmcnet, which knows alternatives by their features alone."
+            )
+        numbers = np.zeros((len(at), len(code.names)))
+        numbers[np.arange(len(at)), at] = 1.0
+        return numbers, code.names
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "formula": self.formula,
+            "resolved": _text(self.terms),
+            "codes": {name: asdict(code) for name, code in self.codes.items()},
+            "labels": None if self.labels is None else asdict(self.labels),
+            "names": list(self.names),
+        }
+
+    @classmethod
+    def from_dict(cls, entries: Mapping[str, Any]) -> Design:
+        """Build from what :meth:`to_dict` returned."""
+        try:
+            codes = {name: read_code(code) for name, code in entries["codes"].items()}
+            labels = None if entries["labels"] is None else read_code(entries["labels"])
+            assert labels is None or isinstance(labels, LevelCode)
+            terms = parse_formula(entries["resolved"])
+            return cls(entries["formula"], terms, codes, labels, tuple(entries["names"]))
+        except (KeyError, TypeError, AttributeError, AssertionError, ConfigError) as error:
+            raise ArtifactError(
+                f"the saved design is incomplete or altered ({error!r}): save the model again."
+            ) from error
+
+
+def _resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Formula:
+    """Put columns in the place of every '.', and check that each term stands in a part it can stand in."""
+    generic, individual = list(formula.generic), list(formula.individual)
+    if formula.generic_dot:
+        generic += _unnamed(data.features, (*generic, *formula.specific), leave_out)
+    if formula.individual_dot:
+        individual += _unnamed(data.individual, tuple(individual), frozenset())
+    resolved = replace(
+        formula,
+        generic=tuple(generic),
+        generic_dot=False,
+        individual=tuple(individual),
+        individual_dot=False,
+        constants=data.labels is not None if formula.constants is None else formula.constants,
+    )
+    for term in _all_terms(resolved):
+        for factor in term.factors:
+            column, changed = _find(factor.column, data), factor.function is not None or factor.divisor != 1
+            if changed and not isinstance(column, Numeric):
+                raise SchemaError(f"{factor}: expected numbers, but column {factor.column!r} is categorical.")
+    for term in (*resolved.generic, *resolved.specific):
+        if not any(f.column in data.features for f in term.factors):
+            raise SchemaError(
+                f"the term {term} is the same for all alternatives of a set, so it has no effect by itself: interact "
+                f"it with a feature ({term}:FEATURE), or put it after '|' for a coefficient per alternative."
+            )
+    for term in resolved.individual:
+        for factor in term.factors:
+            if factor.column in data.features:
+                raise SchemaError(f"the term {term} after the first '|' holds a feature: put it after a second '|'.")
+    return resolved
+
+
+def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str]) -> list[Term]:
+    """Return a term for each column that no term names by itself."""
+    used = {t.factors[0].column for t in named if len(t.factors) == 1} | leave_out
+    return [Term((Factor(name),)) for name in columns if name not in used]
+
+
+def _learn_labels(terms: Formula, data: ChoiceData, chosen: Any, reference: str | None) -> LevelCode | None:
+    if not (terms.constants or terms.individual or terms.specific):
+        return None
+    labels = _require_labels(data)
+    present = [labels.categories[k] for k in np.unique(labels.codes)]
+    if reference is None:
+        reference = learn_levels(labels, chosen, least=0).reference
+    elif reference not in present:
+        raise ConfigError(f"reference {reference!r} is no alternative of the table." + did_you_mean(reference, present))
+    return LevelCode(reference, tuple(sorted(set(present) - {reference})), False)
+
+
+def _require_labels(data: ChoiceData) -> Categorical:
+    if data.labels is None:
+        raise InputError(
+            "coefficients per alternative need labels: read the table with alternative=<column>, or use a formula "
+            "without '|'."
+        )
+    return data.labels
+
+
+def _all_terms(formula: Formula) -> tuple[Term, ...]:
+    return (*formula.generic, *formula.individual, *formula.specific)
+
+
+def _find(name: str, data: ChoiceData) -> Column:
+    """Return a column as it is: over alternatives, or over sets."""
+    columns = {**data.features, **data.individual}
+    if name not in columns:
+        raise SchemaError(
+            f"the utility needs column {name!r}, which the table does not have." + did_you_mean(name, columns)
+        )
+    return columns[name]
+
+
+def _column(factor: Factor, data: ChoiceData) -> Column:
+    """Return a column over alternatives."""
+    column = _find(factor.column, data)
+    return column if factor.column in data.features else column.take(data.set_of_alternative)
+
+
+def product(a: tuple[Floats, list[str]], b: tuple[Floats, list[str]]) -> tuple[Floats, list[str]]:
+    """Multiply all columns of one block by all of another."""
+    return _columnwise(a[0], b[0]), [f"{left}:{right}" for left in a[1] for right in b[1]]
+
+
+def _by_label(a: tuple[Floats, list[str]], dummies: Floats, levels: tuple[str, ...]) -> tuple[Floats, list[str]]:
+    return _columnwise(a[0], dummies), [f"{name}[{level}]" for name in a[1] for level in levels]
+
+
+def _columnwise(a: Floats, b: Floats) -> Floats:  # (N, p), (N, q) -> (N, p q)
+    return (a[:, :, None] * b[:, None, :]).reshape(len(a), a.shape[1] * b.shape[1])
+
+
+def _text(formula: Formula) -> str:
+    """Write resolved terms as a formula."""
+    parts = [" + ".join(map(str, terms)) for terms in (formula.generic, formula.individual, formula.specific)]
+    parts[1] = " + ".join([*([parts[1]] if parts[1] else []), "1" if formula.constants else "0"])
+    return " | ".join(parts)
+
+
+def read_code(entries: Mapping[str, Any]) -> Code:
+    """Build a code from its plain values."""
+    if "reference" in entries:
+        return LevelCode(str(entries["reference"]), tuple(entries["levels"]), bool(entries["pooled"]))
+    return NumberCode(float(entries["mean"]), float(entries["scale"]), bool(entries["gaps"]))

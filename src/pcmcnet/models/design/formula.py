@@ -1,0 +1,256 @@
+"""A utility as text -> terms.
+
+Up to three parts, parted by ``|``, as econometricians know them:
+
+    cost + log(time) + cost:income  |  income + 1  |  wait
+
+1. generic terms: one coefficient for all alternatives; each term holds at least one feature;
+2. terms of the individual: one coefficient for each alternative but the reference; ``1`` (or nothing) adds
+   alternative-specific constants, ``0`` leaves them out; needs labels;
+3. terms with a coefficient for every alternative; needs labels.
+
+``.`` stands for all features in the first part and all individual columns in the second, but for those with a term
+of their own. A term is a product of factors joined by ``:``. A factor is a column, or a named transformation of one,
+over a number if a scale is wanted: ``cost/100``. Names that are no plain words go into backticks: `total price`; a
+backtick inside is doubled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import isfinite
+
+from pcmcnet.errors import ConfigError, did_you_mean
+
+# Transformations and the numbers they take: none, or at least one.
+FUNCTIONS = {
+    "log": False,
+    "sqrt": False,
+    "square": False,
+    "standardise": False,
+    "relative": False,
+    "piecewise": True,
+}
+_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_TOKEN = re.compile(
+    rf"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<number>{_NUMBER})|(?P<name>[^\W\d]\w*)|(?P<mark>[+:|/(),.]))"
+)
+
+
+def plain_number(x: float) -> str:
+    """Write a number in full, whole ones without a point."""
+    return repr(x).removesuffix(".0")
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A column, perhaps transformed, perhaps divided by a number."""
+
+    column: str
+    function: str | None = None
+    numbers: tuple[float, ...] = ()
+    divisor: float = 1.0
+
+    def __str__(self) -> str:
+        plain = re.fullmatch(r"[^\W\d]\w*", self.column)
+        name = self.column if plain else f"`{self.column.replace('`', '``')}`"
+        inside = ", ".join([name, *map(plain_number, self.numbers)])
+        text = name if self.function is None else f"{self.function}({inside})"
+        return text if self.divisor == 1 else f"{text}/{plain_number(self.divisor)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A product of factors; equal whatever their order."""
+
+    factors: tuple[Factor, ...]
+    key: frozenset[Factor] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", frozenset(self.factors))
+
+    def __str__(self) -> str:
+        return ":".join(map(str, self.factors))
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """The terms of the three parts; ``dot`` marks a part that asks for all columns not named."""
+
+    generic: tuple[Term, ...]
+    generic_dot: bool
+    individual: tuple[Term, ...] = ()
+    individual_dot: bool = False
+    constants: bool | None = None  # None: where alternatives have labels
+    specific: tuple[Term, ...] = ()
+
+
+def parse_formula(text: str) -> Formula:
+    """Read a formula.
+
+    Raises
+    ------
+    ConfigError
+        Naming what could not be read, and where.
+
+    Examples
+    --------
+    >>> formula = parse_formula("log(cost) + time:income | 0 | wait")
+    >>> [str(term) for term in formula.generic], formula.constants, [str(term) for term in formula.specific]
+    (['log(cost)', 'time:income'], False, ['wait'])
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(f"formula must be text such as 'cost + log(time)', or '.' for all features, got {text!r}.")
+    parts = _Parser(text).parts()
+    for number, part in enumerate(parts):
+        if part.constants is not None and number != 1:
+            raise ConfigError(f"formula {text!r}: 0 and 1 belong to the second part, as in 'cost | 0'.")
+        if part.dot and number == 2:
+            raise ConfigError(f"formula {text!r}: the third part names its columns one by one, not by '.'.")
+    generic, individual, specific = (*parts, *[_Part()] * (3 - len(parts)))
+    return Formula(
+        tuple(generic.terms),
+        generic.dot,
+        tuple(individual.terms),
+        individual.dot,
+        individual.constants,
+        tuple(specific.terms),
+    )
+
+
+def _unquoted(word: str) -> str:
+    return word[1:-1].replace("``", "`") if word.startswith("`") else word
+
+
+@dataclass
+class _Part:
+    """One part between bars."""
+
+    terms: list[Term] = field(default_factory=list)
+    dot: bool = False
+    constants: bool | None = None
+
+
+class _Parser:
+    """Recursive descent over the tokens of one formula."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(self._tokens())
+        self.at = 0
+
+    def _tokens(self) -> Iterator[tuple[str, str]]:
+        place = 0
+        text = self.text.rstrip()
+        while place < len(text):
+            match = _TOKEN.match(text, place)
+            if match is None:
+                raise ConfigError(
+                    f"formula {self.text!r}: cannot read {text[place:].strip()[:12]!r}. Put names with blanks or signs "
+                    f"into backticks."
+                )
+            kind = str(match.lastgroup)
+            yield kind, match[kind]
+            place = match.end()
+
+    def parts(self) -> list[_Part]:
+        """Read up to three parts."""
+        parts = [self._part()]
+        while self._take("|"):
+            parts.append(self._part())
+        if self.at < len(self.tokens) or len(parts) > 3:
+            raise self._wrong("at most three parts of terms joined by '+'")
+        return parts
+
+    def _part(self) -> _Part:
+        part = _Part()
+        if self._peek()[1] in ("", "|"):
+            return part
+        while True:
+            if self._take("."):
+                part.dot = True
+            elif self._peek()[1] in ("0", "1"):
+                if part.constants is not None:
+                    raise ConfigError(f"formula {self.text!r}: 0 or 1, once, says whether there are constants.")
+                part.constants = self._next()[1] == "1"
+            else:
+                term = self._term()
+                if any(term.key == other.key for other in part.terms):
+                    raise ConfigError(f"formula {self.text!r}: the term {term} is there twice.")
+                part.terms.append(term)
+            if not self._take("+"):
+                return part
+
+    def _term(self) -> Term:
+        factors = [self._factor()]
+        while self._take(":"):
+            factors.append(self._factor())
+        term = Term(tuple(factors))
+        if len(term.key) < len(factors):
+            raise ConfigError(
+                f"formula {self.text!r}: {term} holds a factor twice: square(COLUMN) is the square of a number."
+            )
+        return term
+
+    def _factor(self) -> Factor:
+        kind, word = self._next()
+        if kind not in ("name", "quoted"):
+            raise self._wrong("the name of a column", found=word)
+        function: str | None = None
+        column, numbers = _unquoted(word), tuple[float, ...]()
+        if kind == "name" and self._take("("):
+            function, (column, numbers) = word, self._arguments(word)
+        divisor = self._number() if self._take("/") else 1.0
+        if divisor == 0:
+            raise ConfigError(f"formula {self.text!r}: {column} is divided by 0.")
+        return Factor(column, function, numbers, divisor)
+
+    def _arguments(self, function: str) -> tuple[str, tuple[float, ...]]:
+        """Read the column and the numbers of a transformation up to its closing bracket."""
+        if function not in FUNCTIONS:
+            known = did_you_mean(function, FUNCTIONS)
+            raise ConfigError(f"formula {self.text!r}: unknown transformation {function!r}.{known}")
+        kind, column = self._next()
+        if kind not in ("name", "quoted"):
+            raise self._wrong(f"a column in {function}(...)", found=column)
+        numbers = []
+        while self._take(","):
+            numbers.append(self._number())
+        if not self._take(")"):
+            raise self._wrong("')'")
+        if bool(numbers) != FUNCTIONS[function] or sorted(set(numbers)) != numbers:
+            wanted = "rising knots, as in piecewise(time, 30, 60)" if FUNCTIONS[function] else "a column alone"
+            raise ConfigError(f"formula {self.text!r}: {function} takes {wanted}.")
+        return _unquoted(column), tuple(numbers)
+
+    def _number(self) -> float:
+        kind, word = self._next()
+        if kind != "number":
+            raise self._wrong("a number", found=word)
+        if not isfinite(number := float(word)):
+            raise ConfigError(f"formula {self.text!r}: {word} is too large a number.")
+        return number
+
+    def _peek(self) -> tuple[str, str]:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
+
+    def _next(self) -> tuple[str, str]:
+        token = self._peek()
+        self.at += 1
+        return token
+
+    def _take(self, mark: str) -> bool:
+        if self._peek() == ("mark", mark):
+            self.at += 1
+            return True
+        return False
+
+    def _wrong(self, expected: str, found: str | None = None) -> ConfigError:
+        seen = self._peek()[1] if found is None else found
+        return ConfigError(
+            f"formula {self.text!r}: expected {expected}, found {seen!r}."
+            if seen
+            else f"formula {self.text!r}: expected {expected}, but it ends there."
+        )

@@ -1,0 +1,188 @@
+"""The conditional logit on ragged choice sets: log-likelihood, scores, Hessian, Newton's method.
+
+With z_j = x_j - x_chosen for the alternatives not chosen, the choice has log-probability
+
+    -log(1 + sum_j exp(b . z_j)),
+
+score -zbar and Hessian -(sum_j p_j z_j z_j' - zbar zbar'), where zbar = sum_j p_j z_j (McFadden, 1974). It is concave
+in b, so Newton's steps, halved where they overshoot, find the maximum if there is one. Sets of one alternative have
+log-probability 0 whatever b is, and are left out. Shapes: z (M, K), one row per alternative not chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import Ints
+from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
+from pcmcnet.errors import TrainingError
+
+Floats = NDArray[np.float64]
+
+# What a further step could gain, relative to the log-likelihood, for a step to be taken; relative to a single set's, as
+# long as the step would move some utility: a coefficient without finite estimate goes on until its curvature tells it
+# from others.
+_DECREMENT = 1e-13
+_MOVED = 0.1
+_ROUNDING = 1e-14  # of a sum of log-probabilities
+_HALVINGS = 40
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class LogitSets:
+    """Differences between the alternatives not chosen and the chosen one, for the sets with a choice to make."""
+
+    z: Floats  # (M, K)
+    offsets: Ints  # (R + 1,)
+    sets: Ints  # (R,) which sets these are
+    n_sets: int  # S, sets of one alternative included
+
+    @classmethod
+    def from_matrix(cls, x: Floats, offsets: Ints, chosen: Ints) -> LogitSets:
+        """Take differences of a design matrix (N, K)."""
+        sizes = np.diff(offsets)
+        picked = offsets[:-1] + chosen
+        others = np.ones(len(x), bool)
+        others[picked] = False
+        z, pick = x[others], np.repeat(picked, sizes - 1)
+        for rows in _blocks(len(z)):
+            z[rows] -= x[pick[rows]]
+        sets = np.flatnonzero(sizes > 1)
+        ends = np.cumsum(sizes[sets] - 1)
+        return cls(z, np.concatenate([[0], ends]), sets, len(sizes))
+
+    @property
+    def n_columns(self) -> int:
+        """Number of coefficients."""
+        return int(self.z.shape[1])
+
+    @property
+    def spread(self) -> Floats:
+        """(K,) root mean square of each column's differences."""
+        rms: Floats = np.sqrt(np.einsum("mk,mk->k", self.z, self.z) / max(len(self.z), 1))
+        return np.maximum(rms, 1e-300)
+
+    def evaluate(self, b: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the log-probabilities of the choices (R,), the probabilities (M,) of the others, and zbar (R, K)."""
+        ll, p = self._probabilities(b)
+        return ll, p, _weighted_sums(p, self.z, self.offsets)
+
+    def _probabilities(self, b: Floats) -> tuple[Floats, Floats]:
+        v = self.z @ b
+        top = np.maximum(max_by_set(v, self.offsets), 0.0)
+        p = np.exp(v - spread(top, self.offsets))
+        total = np.exp(-top) + sum_by_set(p, self.offsets)
+        p /= spread(total, self.offsets)
+        return -(top + np.log(total)), p
+
+    def log_likelihoods(self, b: Floats) -> Floats:
+        """Return the log-probability of each choice, (S,)."""
+        return self.over_all_sets(self._probabilities(b)[0])
+
+    def over_all_sets(self, values: Floats) -> Floats:
+        """Give the sets of one alternative the value 0: (R, ...) -> (S, ...)."""
+        out = np.zeros((self.n_sets, *values.shape[1:]))
+        out[self.sets] = values
+        return out
+
+    def scores(self, b: Floats) -> Floats:
+        """Return the gradient of each set's log-probability, (S, K)."""
+        return self.over_all_sets(-self.evaluate(b)[2])
+
+    def hessian(self, p: Floats, mean: Floats, weights: Floats) -> Floats:
+        """Return the Hessian (K, K) of the weighted log-likelihood at what ``evaluate`` gave; weights (R,)."""
+        return _gram(weights, mean) - _gram(p * spread(weights, self.offsets), self.z)
+
+    def maximise(
+        self, weights: Floats, *, start: Floats | None = None, max_iter: int = 100, settle: bool = True
+    ) -> tuple[Floats, Floats, int]:
+        """Find the coefficients with the largest weighted log-likelihood, by Newton's method.
+
+        Parameters
+        ----------
+        weights
+            (S,) of the sets.
+        start
+            Where to begin; 0 if not given.
+        max_iter, settle
+            Steps, at most, and whether the maximum must be reached within them.
+
+        Returns
+        -------
+        Coefficients (K,), the Hessian there (K, K), and the number of steps.
+        """
+        w = weights[self.sets]
+        unit, scale = float(w.mean()), 1 / self.spread
+        b = np.zeros(self.n_columns) if start is None else start.copy()
+        ll, p, mean = self.evaluate(b)
+        value = w @ ll
+        for step in range(1, max_iter + 1):
+            gradient = -(w @ mean) * scale
+            curvature = -self.hessian(p, mean, w) * np.outer(scale, scale)
+            direction = _solve(curvature, gradient)
+            gain = float(gradient @ direction) / 2
+            direction = direction * scale
+            if gain <= _DECREMENT * (unit + abs(value)) and (gain <= _DECREMENT * unit or self._arrived(direction)):
+                b = b + direction  # the last step, which squares the error that is left
+                return b, self.hessian(*self.evaluate(b)[1:], w), step
+            for _ in range(_HALVINGS):
+                ll, p, mean = self.evaluate(b + direction)
+                if w @ ll > value - _ROUNDING * abs(value):
+                    break
+                direction = direction / 2
+            else:  # rounding is all that is left
+                return b, self.hessian(*self.evaluate(b)[1:], w), step
+            b, value = b + direction, w @ ll
+        if not settle:
+            return b, self.hessian(p, mean, w), max_iter
+        raise TrainingError(
+            f"the log-likelihood has not settled after {max_iter} steps: raise max_iter, or look for columns on very "
+            f"different scales."
+        )
+
+    def _arrived(self, direction: Floats) -> bool:
+        """Tell whether a step leaves all utilities nearly where they are.
+
+        Near a maximum, steps shrink fast. Without one, each step moves some utility by about 1, for ever smaller gains.
+        """
+        return bool(np.abs(self.z @ direction).max(initial=0.0) < _MOVED)
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    """Part rows so that what is made of a block stays in the processor's cache."""
+    return (slice(at, at + _BLOCK) for at in range(0, rows, _BLOCK))
+
+
+def _gram(weights: Floats, values: Floats) -> Floats:  # (M,), (M, K) -> (K, K)
+    """Return sum_m weights_m values_m values_m'."""
+    total, root = np.zeros((values.shape[1], values.shape[1])), np.sqrt(weights)
+    for rows in _blocks(len(values)):
+        block = root[rows, None] * values[rows]
+        total += block.T @ block
+    return total
+
+
+def _weighted_sums(weights: Floats, values: Floats, offsets: Ints) -> Floats:  # (M,), (M, K) -> (R, K)
+    """Sum weighted rows over sets, as the product with a sparse matrix: that makes no array of M x K."""
+    from scipy.sparse import csr_array
+
+    sums: Floats = csr_array((weights, np.arange(len(weights)), offsets), (len(offsets) - 1, len(weights))) @ values
+    return sums
+
+
+def _solve(curvature: Floats, gradient: Floats) -> Floats:
+    """Solve for Newton's step; where a direction has no curvature left, a little is lent to it."""
+    ridge = 1e-12 * max(float(np.trace(curvature)) / max(len(curvature), 1), 1e-300)
+    eye = np.eye(len(curvature))
+    while True:
+        try:
+            factor = np.linalg.cholesky(curvature + ridge * eye)
+        except np.linalg.LinAlgError:
+            ridge *= 100
+            continue
+        return np.linalg.solve(factor.T, np.linalg.solve(factor, gradient))

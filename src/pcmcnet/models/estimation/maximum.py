@@ -1,0 +1,119 @@
+"""The maximum of a log-likelihood whose scores are known set by set, and its curvature there.
+
+An objective takes parameters (P,) to the log-probabilities of the choices (S,) and their gradients (S, P). Newton's
+steps find the maximum where the Hessian is known. Where it is not, a quasi-Newton method (BFGS) comes near first, and
+the Hessian is the central difference of the exact gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.errors import TrainingError
+
+Floats = NDArray[np.float64]
+Objective = Callable[[Floats], tuple[Floats, Floats]]
+Hessian = Callable[[Floats], Floats]
+
+_DECREMENT = 1e-12  # what a further step could gain, relative to the log-likelihood, for a step to be taken
+_HALVINGS = 30
+_STEP = 1e-5  # about the best for central differences of a gradient exact to 1e-15
+
+
+def maximise(
+    objective: Objective,
+    starts: Floats,
+    weights: Floats,
+    *,
+    curvature: Hessian | None = None,
+    scale: Floats | None = None,
+    max_iter: int = 200,
+) -> tuple[Floats, int]:
+    """Return the parameters (P,) with the largest weighted log-likelihood near a start, and the number of steps.
+
+    Parameters
+    ----------
+    objective
+        See above; -inf says that the parameters are out of bounds.
+    starts
+        (P,), or (A, P) for several, of which the one that leads highest counts.
+    weights
+        (S,) of the sets.
+    curvature
+        The Hessian of the weighted log-likelihood, if known: Newton's steps then go all the way.
+    scale
+        (P,) size that a change of each parameter should have to matter.
+    max_iter
+        Steps of either method, at most.
+    """
+    starts = np.atleast_2d(starts)
+    size = np.ones(starts.shape[1]) if scale is None else scale
+    near = [(x, 0) if curvature else _quasi_newton(objective, x, weights, size, max_iter) for x in starts]
+    x, steps = max(near, key=lambda found: float(weights @ objective(found[0])[0])) if len(near) > 1 else near[0]
+    for _ in range(max_iter):
+        bend = curvature(x) if curvature else hessian(objective, x, weights, scale=size)
+        moved = _newton_step(objective, x, weights, bend * np.outer(size, size), size)
+        if moved is None:
+            return x, steps
+        x, steps = moved, steps + 1
+    raise TrainingError(
+        f"the log-likelihood has not settled after {steps} steps: raise max_iter or simplify the model."
+    )
+
+
+def _quasi_newton(
+    objective: Objective, start: Floats, weights: Floats, size: Floats, max_iter: int
+) -> tuple[Floats, int]:
+    """Come near a maximum."""
+    from scipy.optimize import minimize
+
+    total = max(float(weights.sum()), 1e-300)
+
+    def mean_loss(u: Floats) -> tuple[float, Floats]:
+        ll, scores = objective(u * size)
+        value = -(weights @ ll) / total
+        if not np.isfinite(value):
+            return 1e300, np.zeros_like(u)  # too far: the line search comes back
+        return float(value), -(weights @ scores) * size / total
+
+    options = {"maxiter": max_iter, "gtol": 1e-5}  # Newton's steps do the rest
+    found = minimize(mean_loss, start / size, jac=True, method="BFGS", options=options)
+    return np.asarray(found.x * size), int(found.nit)
+
+
+def _newton_step(objective: Objective, x: Floats, weights: Floats, bend: Floats, scale: Floats) -> Floats | None:
+    """Take a step uphill; None where there is nothing to gain, or no step gains anything."""
+    ll, scores = objective(x)
+    value, gradient = weights @ ll, (weights @ scores) * scale
+    step = uphill(-bend, gradient)
+    if gradient @ step / 2 <= _DECREMENT * (1 + abs(value)):
+        return None
+    for _ in range(_HALVINGS):
+        there = x + step * scale
+        if weights @ objective(there)[0] > value:
+            return np.asarray(there)
+        step = step / 2
+    return None
+
+
+def uphill(information: Floats, gradient: Floats) -> Floats:  # (P, P), (P,) -> (P,)
+    """Return Newton's step; where the likelihood is flat or bends upwards, as if it bent downwards."""
+    values, vectors = np.linalg.eigh(information)
+    sizes = np.maximum(np.abs(values), 1e-10 * max(float(np.abs(values).max(initial=0.0)), 1e-290))
+    step: Floats = vectors @ ((vectors.T @ gradient) / sizes)
+    return step
+
+
+def hessian(objective: Objective, x: Floats, weights: Floats, *, scale: Floats | None = None) -> Floats:
+    """Return the Hessian (P, P) of the weighted log-likelihood, by central differences of its gradient."""
+    size = np.ones_like(x) if scale is None else scale
+    out = np.empty((len(x), len(x)))
+    for k in range(len(x)):
+        step = np.zeros_like(x)
+        step[k] = _STEP * max(abs(x[k]), size[k])
+        ahead, behind = (weights @ objective(x + sign * step)[1] for sign in (1, -1))
+        out[k] = (ahead - behind) / (2 * step[k])
+    return (out + out.T) / 2

@@ -1,0 +1,187 @@
+"""A mixture of conditional logits: log-likelihood, scores and Hessian in all parameters, and the steps of EM.
+
+Class c has coefficients b_c and, for an individual with numbers h (the first of them 1), the prior share
+pi_c = exp(g_c . h) / sum_d exp(g_d . h), with g_1 = 0. The choice has probability sum_c pi_c P_c. With r_c the share
+of class c given the choice, and s_c the score of log(pi_c P_c) in all parameters,
+
+    score    s = sum_c r_c s_c
+    Hessian  sum_c r_c (H_c + s_c s_c') - s s'                        (Louis, 1982)
+
+EM raises sum_c r_c log(pi_c P_c) with r held fixed. One of Newton's steps does: its gradient is that of the
+log-likelihood, so the step, halved where it overshoots, raises the log-likelihood itself (Lange, 1995).
+
+A weak normal prior around 0, with precision ``prior`` (P,), keeps every maximum finite: in a mixture some class can
+nearly always be made to choose with certainty. It enters as one more set, of weight 1, with log-probability
+-1/2 sum_k prior_k x_k^2. Shapes: S sets, R of them with a choice to make, C classes, K coefficients of a class, G of
+its share; parameters (P,) are the b_c, then the g_c of all classes but the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.models.estimation.logit import LogitSets
+from pcmcnet.models.estimation.maximum import uphill
+
+Floats = NDArray[np.float64]
+
+_HALVINGS = 30
+
+
+class Point(NamedTuple):
+    """The mixture at some parameters."""
+
+    x: Floats  # (P,)
+    b: Floats  # (C, K)
+    log_pi: Floats  # (S, C)
+    log_p: Floats  # (S,) of the choices
+    r: Floats  # (S, C) shares of the classes given the choices
+    inside: list[tuple[Floats, Floats]]  # of each class: probabilities of the rows, zbar (R, K)
+    value: float  # what is to be maximised: the weighted log-likelihood and the log of the prior
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The choice sets, who chooses, and the number of classes."""
+
+    sets: LogitSets
+    who: Floats  # (S, G), the first column 1
+    weights: Floats  # (S,)
+    classes: int
+    strength: float  # precision of the prior on coefficients of columns of spread 1
+
+    @cached_property
+    def spread(self) -> Floats:
+        """(P,) size of what each parameter multiplies; 1 for constants and categories of individuals."""
+        marks = ((self.who == 0) | (self.who == 1)).all(axis=0)
+        who = np.where(marks, 1.0, self.who.std(axis=0))
+        return np.concatenate([np.tile(self.sets.spread, self.classes), np.tile(who, self.classes - 1)])
+
+    @cached_property
+    def prior(self) -> Floats:
+        """(P,) precision of each parameter's prior; the constant of a share has none."""
+        precision = self.strength * self.spread**2
+        precision[self.classes * self.sets.n_columns :: self.who.shape[1]] = 0.0
+        return precision
+
+    @property
+    def all_weights(self) -> Floats:
+        """(S + 1,) weights of the sets and of the prior."""
+        return np.append(self.weights, 1.0)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters."""
+        return len(self.spread)
+
+    def split(self, x: Floats) -> tuple[Floats, Floats]:
+        """(P,) -> coefficients (C, K) and shares (C, G), the first of which is 0."""
+        K, G, C = self.sets.n_columns, self.who.shape[1], self.classes
+        return x[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), x[C * K :].reshape(C - 1, G)])
+
+    def join(self, b: Floats, g: Floats) -> Floats:
+        """Undo ``split``; shares are made relative to the first class."""
+        return np.concatenate([b.ravel(), (g[1:] - g[:1]).ravel()])
+
+    def at(self, x: Floats) -> Point:
+        """Evaluate everything that the steps below need."""
+        b, g = self.split(x)
+        log_pi = log_shares(self.who, g)
+        found = [self.sets.evaluate(row) for row in b]
+        joint = log_pi + self.sets.over_all_sets(np.column_stack([ll for ll, _, _ in found]))
+        log_p, r = posterior(joint)
+        value = float(self.weights @ log_p - self.prior @ x**2 / 2)
+        return Point(x, b, log_pi, log_p, r, [(p, mean) for _, p, mean in found], value)
+
+    def objective(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return the log-probabilities of the choices and of the prior (S + 1,), and their gradients (S + 1, P)."""
+        at, pull = self.at(x), -self.prior * x
+        return np.append(at.log_p, pull @ x / 2), np.vstack([self._scores(at), pull])
+
+    def _scores(self, at: Point) -> Floats:
+        """Return the gradients of the log-probabilities of the choices (S, P)."""
+        each = [at.r[:, c : c + 1] * self.sets.over_all_sets(-mean) for c, (_, mean) in enumerate(at.inside)]
+        return np.concatenate([*each, _outer((at.r - np.exp(at.log_pi))[:, 1:], self.who)], axis=1)
+
+    def hessian(self, x: Floats) -> Floats:
+        """Return the Hessian (P, P) of what is to be maximised."""
+        K, C, at = self.sets.n_columns, self.classes, self.at(x)
+        score, pi = self._scores(at), np.exp(at.log_pi)
+        out = -(score.T * self.weights) @ score
+        places, blocks = self._bends(at, at.r)
+        for place, bend in zip(places, blocks, strict=True):
+            out[place, place] -= bend
+        tail = slice(C * K, None)
+        for c, (_, mean) in enumerate(at.inside):
+            own, weights = self.sets.over_all_sets(-mean), self.weights * at.r[:, c]
+            shares = _outer((np.arange(C) == c)[1:] - pi[:, 1:], self.who)
+            across = (own.T * weights) @ shares
+            out[places[c], places[c]] += (own.T * weights) @ own
+            out[places[c], tail] += across
+            out[tail, places[c]] += across.T
+            out[tail, tail] += (shares.T * weights) @ shares
+        return out
+
+    def _bends(self, at: Point, r: Floats) -> tuple[list[slice], list[Floats]]:
+        """Return where each class's and the shares' parameters stand, and their information with r held fixed."""
+        K, C = self.sets.n_columns, self.classes
+        places = [slice(c * K, (c + 1) * K) for c in range(C)] + [slice(C * K, None)]
+        weights = (self.weights[:, None] * r)[self.sets.sets]
+        blocks = [-self.sets.hessian(p, mean, weights[:, c]) for c, (p, mean) in enumerate(at.inside)]
+        blocks.append(_share_information(self.who, np.exp(at.log_pi), self.weights))
+        return places, [block + np.diag(self.prior[place]) for place, block in zip(places, blocks, strict=True)]
+
+    def direction(self, at: Point, r: Floats) -> Floats:
+        """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
+        weights = self.weights[:, None] * r
+        slopes = [-(weights[self.sets.sets, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
+        slopes.append((self.weights[:, None] * (r - np.exp(at.log_pi))[:, 1:]).T @ self.who)
+        gradient = np.concatenate([np.ravel(slope) for slope in slopes]) - self.prior * at.x
+        step = np.empty_like(at.x)
+        for place, bend in zip(*self._bends(at, r), strict=True):
+            scale = 1 / self.spread[place]
+            step[place] = scale * uphill(bend * np.outer(scale, scale), gradient[place] * scale)
+        return step
+
+    def em_step(self, at: Point) -> Point:
+        """Take a step of EM; nowhere else where none raises the value."""
+        step = self.direction(at, at.r)
+        for _ in range(_HALVINGS):
+            there = self.at(at.x + step)
+            if there.value >= at.value:
+                return there
+            step = step / 2
+        return at
+
+
+def log_shares(who: Floats, g: Floats) -> Floats:  # (S, G), (C, G) -> (S, C)
+    """Return log pi."""
+    v = who @ g.T
+    out: Floats = v - np.logaddexp.reduce(v, axis=1, keepdims=True)
+    return out
+
+
+def posterior(joint: Floats) -> tuple[Floats, Floats]:  # (S, C) -> (S,), (S, C)
+    """Return log sum_c exp(joint) and the share that each class has in the sum."""
+    total = np.logaddexp.reduce(joint, axis=1)
+    return total, np.exp(joint - total[:, None])
+
+
+def _share_information(who: Floats, pi: Floats, weights: Floats) -> Floats:
+    """Return minus the Hessian of sum_s w_s log pi in all g but the first, the same for every class."""
+    C, G = pi.shape[1], who.shape[1]
+    out = np.zeros((C - 1, G, C - 1, G))
+    for c in range(1, C):
+        for d in range(1, C):
+            bend = weights * pi[:, c] * ((c == d) - pi[:, d])
+            out[c - 1, :, d - 1, :] = (who.T * bend) @ who
+    return out.reshape((C - 1) * G, (C - 1) * G)
+
+
+def _outer(a: Floats, b: Floats) -> Floats:  # (S, A), (S, B) -> (S, A B)
+    return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)

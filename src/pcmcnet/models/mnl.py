@@ -1,0 +1,110 @@
+"""Multinomial logit (McFadden, 1974): P(i | S) = exp(v_i) / sum_j exp(v_j), with v linear in its coefficients.
+
+The odds of two alternatives do not depend on which others there are (independence of irrelevant alternatives). The
+log-likelihood is concave; Newton's method in float64 on ragged rows finds its maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.errors import InputError
+from pcmcnet.models.base import Floats
+from pcmcnet.models.effects import Elasticities, Ratio, elasticities
+from pcmcnet.models.estimation import Errors, LogitSets, infer
+from pcmcnet.models.estimation.identification import require_identified
+from pcmcnet.models.logit import LogitConfig, LogitModel
+
+
+class MNL(LogitModel):
+    """Multinomial, or conditional, logit.
+
+    Options are those of :class:`LogitConfig`.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1, 2, 2, 3, 3, 4, 4], "took": [1, 0, 0, 1, 1, 0, 0, 1], "cost": [2, 4, 5, 3, 4, 3, 5, 2]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+    >>> model = MNL().fit(data)
+    >>> round(model.coefficients["cost"], 3)
+    -0.927
+    """
+
+    name = "mnl"
+    config_class = LogitConfig
+
+    def _fit(
+        self,
+        train: ChoiceData,
+        valid: ChoiceData | None,
+        *,
+        seed: int,
+        device: str,
+        progress: bool,
+        run_folder: Path | None,
+        resume: bool,
+    ) -> None:
+        sets, chosen, clusters = self._prepare(train)
+        self.design_ = self._learn_design(sets)
+        problem = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
+        require_identified(problem.z, self.design_.names)
+        b, hessian, steps = problem.maximise(sets.weights, max_iter=self.config.max_iter)
+        self.estimates_ = infer(
+            self.design_.names,
+            b,
+            log_likelihood=float(sets.weights @ problem.log_likelihoods(b)),
+            hessian=hessian,
+            scores=problem.scores(b),
+            weights=sets.weights,
+            sizes=sets.sizes,
+            steps=steps,
+            clusters=clusters,
+            spread=problem.spread,
+            constants_log_likelihood=self._constants_alone(problem, sets.weights),
+        )
+        self._note(train, seed)
+
+    def _constants_alone(self, problem: LogitSets, weights: Floats) -> float | None:
+        """Return the log-likelihood that the constants reach without the other columns."""
+        names, labels = self.design_.names, self.design_.labels
+        if labels is None or not self.design_.terms.constants:
+            return None
+        columns = [names.index(f"constant[{level}]") for level in labels.levels]
+        alone = replace(problem, z=problem.z[:, columns])
+        b, _, _ = alone.maximise(weights, max_iter=self.config.max_iter)
+        return float(weights @ alone.log_likelihoods(b))
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)
+
+    def utilities(self, data: ChoiceData, coefficients: Floats | None = None) -> Floats:  # -> (N,)
+        """Return the utility of each alternative, set after set; at other coefficients, if given."""
+        _ = self.schema
+        utility: Floats = self.design_.matrix(data) @ (self.estimates_.values if coefficients is None else coefficients)
+        return utility
+
+    def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
+        """Return what one unit of a column is worth in units of cost: b_name / b_cost, with its error.
+
+        With a cost and a time that both lower the utility this is the value of time. Both names are those of
+        coefficients, as the summary shows them.
+        """
+        _ = self.schema
+        top, bottom = self.estimates_.position(name), self.estimates_.position(cost)
+        if self.estimates_.values[bottom] == 0:
+            raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
+        value, error = self.estimates_.delta(lambda b: b[top] / b[bottom], errors or self.config.errors)
+        return Ratio(f"{name} / {cost}", float(value), float(error))
+
+    def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
+        """Return by how many per cent probabilities change when a feature rises by one per cent, with errors.
+
+        See :func:`pcmcnet.models.effects.elasticities`.
+        """
+        _ = self.schema
+        return elasticities(self, data, column, errors or self.config.errors)
