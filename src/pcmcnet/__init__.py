@@ -2,17 +2,45 @@
 
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import PcmcNetError
-from pcmcnet.evaluation import Report, evaluate
+from pcmcnet.evaluation import Comparison, Report, compare, evaluate
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.models import MODELS, PCMCNet, load
+from pcmcnet.models import (
+    MNL,
+    MODELS,
+    PCMC,
+    BradleyTerry,
+    LatentClassMNL,
+    LinearPCMC,
+    NestedMNL,
+    PCMCNet,
+    PointerNetwork,
+    RandomForest,
+    RankBy,
+    Thurstone,
+    Uniform,
+    load,
+)
 
 __all__ = [
+    "MNL",
     "MODELS",
+    "PCMC",
+    "BradleyTerry",
     "ChoiceData",
+    "Comparison",
+    "LatentClassMNL",
+    "LinearPCMC",
+    "NestedMNL",
     "PCMCNet",
     "PcmcNetError",
+    "PointerNetwork",
+    "RandomForest",
+    "RankBy",
     "Report",
     "Schema",
+    "Thurstone",
+    "Uniform",
+    "compare",
     "evaluate",
     "load",
     "stationary_distribution",

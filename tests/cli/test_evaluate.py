@@ -66,3 +66,11 @@ def test_bad_input_ends_in_one_line(
     result = request.getfixturevalue(how)("evaluate", *filled)
     assert re.search(message, result.message)
     assert result.status == 2
+
+
+def test_a_ranking_gets_accuracies_alone(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    fit = cli("fit", table, *roles, "--model", "rank-by", "--set", "column=price", "-o", tmp_path / "model")
+    assert fit.status == 0, fit.err
+    found = json.loads(cli("evaluate", tmp_path / "model", table, "--json").out)
+    assert (found["gives"], found["nll"], found["brier"], found["top"]["1"]) == ("ranking", None, None, 1.0)
+    assert re.search(r"^NLL +- +- ", cli("evaluate", tmp_path / "model", table).out, re.MULTILINE)

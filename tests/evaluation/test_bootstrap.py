@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import bootstrap
-from pcmcnet.evaluation.bootstrap import interval, resampled_means
+from pcmcnet.evaluation.bootstrap import by_group, interval, p_values, percentiles, resampled_means
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -167,3 +167,54 @@ def test_weights_that_weigh_nothing_are_refused(weights: list[float]) -> None:
 def test_no_sets_are_refused() -> None:
     with pytest.raises(InputError, match="above 0 for at least one choice set"):
         interval([], rng=rng())
+
+
+# -- p-values and groups -----------------------------------------------------------------------------------------
+
+
+def test_p_values_count_the_resamples_on_the_rarer_side() -> None:
+    """Of 9 resamples 1, 0 and 5 are at most 0: 2 (1 + 1) / 10, 2 (1 + 0) / 10, 2 (1 + 4) / 10; of zeros, 1."""
+    columns = [[-1.0] * k + [1.0] * (9 - k) for k in (1, 0, 5)]
+    found = p_values(np.column_stack([*columns, np.zeros(9)]))
+    np.testing.assert_allclose(found, [0.4, 0.2, 1.0, 1.0], rtol=1e-15)
+
+
+def test_p_values_do_not_depend_on_the_sign() -> None:
+    means = rng().normal(0.5, 1, (99, 4))
+    np.testing.assert_array_equal(p_values(means), p_values(-means))
+
+
+def test_p_values_are_uniform_where_there_is_no_difference() -> None:
+    """1,000 samples of 200 sets whose mean is 0: a share of 0.05 has p below 0.05."""
+    means = resampled_means(rng().normal(size=(200, 1000)), rng=rng(1), resamples=999)
+    share = (p_values(means) < 0.05).mean()
+    assert abs(share - 0.05) < 0.03  # four standard errors of a share of 1,000
+
+
+def test_percentiles_of_resamples_are_the_interval() -> None:
+    values, weights = rng().normal(size=(30, 2)), rng().uniform(1, 2, 30)
+    means = resampled_means(values, weights, rng=rng(7))
+    np.testing.assert_array_equal(percentiles(means, weights), interval(values, weights, rng=rng(7)))
+
+
+def test_groups_have_the_mean_of_their_sets() -> None:
+    """Group 4: (1 1 + 3 3) / 4 = 2.5 of weight 4; group 7: 5 of weight 2; group 9 weighs nothing."""
+    values, weights = np.array([[1.0], [5.0], [3.0], [np.inf]]), np.array([1.0, 2.0, 3.0, 0.0])
+    means, total = by_group(values, weights, [4, 7, 4, 9])
+    assert (means.tolist(), total.tolist()) == ([[2.5], [5.0]], [4.0, 2.0])
+    assert np.average(means[:, 0], weights=total) == np.average([1, 5, 3], weights=[1, 2, 3])
+
+
+def test_sets_that_are_copies_of_each_other_say_no_more_than_one() -> None:
+    """Twenty people with ten equal trips each: resampling people gives the interval of twenty values."""
+    values = rng().normal(size=(20, 2))
+    people = np.repeat(np.arange(20), 10)
+    means, total = by_group(values[people], np.ones(200), people)
+    np.testing.assert_allclose(interval(means, total, rng=rng()), interval(values, rng=rng()), rtol=1e-12)
+    naive = interval(values[people], rng=rng())
+    assert (np.diff(interval(means, total, rng=rng())) > 2 * np.diff(naive)).all()
+
+
+def test_an_infinite_set_makes_its_group_infinite() -> None:
+    means, _ = by_group(np.array([[np.inf, 1.0], [1.0, 2.0], [3.0, 4.0]]), np.ones(3), [0, 0, 1])
+    assert means.tolist() == [[np.inf, 1.5], [3.0, 4.0]]

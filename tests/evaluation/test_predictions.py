@@ -1,10 +1,12 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.predictions import predicted_log_p, require_sets, true_p
+from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores, require_sets, true_p
 
 
 class Says:
@@ -94,3 +96,42 @@ def test_a_part_without_sets_that_count_is_refused(sets: list[int], count: int, 
     require_sets(data)
     with pytest.raises(InputError, match=f"at least one choice set with a weight above 0, got none in {count}"):
         require_sets(data.subset(sets))
+
+
+# -- rankings and scores -----------------------------------------------------------------------------------------
+
+
+class Ranks:
+    """A model that gives a ranking: these scores, row by row of the table."""
+
+    gives = "ranking"
+
+    def __init__(self, scores: ArrayLike) -> None:
+        self.scores = np.asarray(scores)
+
+    def predict_scores(self, data: ChoiceData) -> NDArray[np.float64]:
+        return self.scores
+
+
+def test_a_model_that_does_not_say_what_it_gives_gives_probabilities() -> None:
+    assert gives_of(Says([])) == "probabilities"
+    assert gives_of(Ranks([])) == "ranking"
+
+
+def test_an_unknown_kind_of_answer_is_refused() -> None:
+    vague: Any = type("Vague", (), {"gives": "hints"})()
+    with pytest.raises(InputError, match=r"Vague\.gives must be one of \('probabilities', .*got 'hints'"):
+        gives_of(vague)
+
+
+def test_scores_go_from_rows_to_alternatives_and_need_not_add_up(data: ChoiceData) -> None:
+    assert predicted_scores(Ranks([5, 3, -np.inf, 4, -1e9]), data).tolist() == [5, -1e9, 3, 4]
+
+
+def test_scores_are_checked(data: ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"Ranks\.predict_scores: expected one score .* the 5 table rows, got shape"):
+        predicted_scores(Ranks([1.0]), data)
+    with pytest.raises(InputError, match=r"predict_scores, row 1 \(choice set Y\): expected a score, got NaN; 1 such"):
+        predicted_scores(Ranks([1, np.nan, 1, 1, 1]), data)
+    with pytest.raises(InputError, match=r"Says\.predict_scores: a model that gives a ranking needs this method"):
+        predicted_scores(Says([]), data)

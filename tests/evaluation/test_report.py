@@ -269,3 +269,75 @@ def test_truth_and_predictions_must_be_numbers(data: ChoiceData) -> None:
     text: Any = type("Text", (), {"predict_log_proba": lambda self, data: ["a"] * 5})()
     with pytest.raises(InputError, match=r"Text.predict_log_proba: expected numbers, got list"):
         evaluate(text, data)
+
+
+# -- rankings and scores -----------------------------------------------------------------------------------------
+
+
+class Ranks:
+    """A model that gives a ranking: these scores, row by row of the table."""
+
+    gives = "ranking"
+
+    def __init__(self, scores: ArrayLike) -> None:
+        self.scores = np.asarray(scores)
+
+    def predict_log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
+        raise AssertionError("a ranking is not asked for probabilities")
+
+    def predict_scores(self, data: ChoiceData) -> NDArray[np.float64]:
+        return self.scores
+
+
+class Scores(Says):
+    gives = "scores"
+
+
+def test_a_ranking_has_accuracies_and_no_likelihood(data: ChoiceData) -> None:
+    """Set 1 takes its first, set 2 one of two tied in the second place: top 1 1/2, top 2 (1 + 1/2) / 2."""
+    report = evaluate(Ranks([1, 9, 3, 2, 2]), data, top=(1, 2), truth=P)  # type: ignore[arg-type]
+    assert (report.nll, report.brier, report.kl, report.gives) == (None, None, None, "ranking")
+    assert report.top == {1: 0.5, 2: 0.75}
+    assert set(report.intervals) == {"top_1", "top_2"}
+    assert str(report).splitlines() == [
+        "2 choice sets",
+        "metric   value      95% interval  uniform",
+        "NLL          -                 -   0.8959",
+        "TOP 1   0.5000  0.0000 to 1.0000   0.4167",
+        "TOP 2   0.7500  0.5000 to 1.0000   0.8333",
+        "BRIER        -                 -   0.5833",
+        f"KL           -                 -  {report.uniform['kl']:.5f}",
+    ]
+    found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert (found["nll"], found["brier"], found["kl"], found["gives"]) == (None, None, None, "ranking")
+    assert (found["n_impossible"], found["intervals"]["top_1"]) == (0, [0.0, 1.0])
+
+
+def test_a_ranking_ties_only_what_is_equal(data: ChoiceData) -> None:
+    """Scores may be tiny: 2e-9 is above 1e-9."""
+    report = evaluate(Ranks([1e-9, 2e-9, 1e-9, 2e-9, 0]), data, top=(1,))  # type: ignore[arg-type]
+    assert report.top[1] == 1.0
+
+
+def test_a_ranking_may_be_asked_for_no_accuracy_at_all(data: ChoiceData) -> None:
+    report = evaluate(Ranks([1, 9, 3, 2, 2]), data, top=())  # type: ignore[arg-type]
+    assert report.values == {"nll": None, "brier": None}
+    assert str(report).splitlines()[1].split() == ["metric", "value", "uniform"]
+
+
+def test_ties_of_a_ranking_may_be_broken_at_random(data: ChoiceData) -> None:
+    found = {evaluate(Ranks([1, 9, 2, 2, 1]), data, (1,), s, ties="random").top[1] for s in range(20)}  # type: ignore[arg-type]
+    assert found == {0.5, 1.0}
+
+
+def test_values_of_scores_are_those_of_probabilities_and_marked(data: ChoiceData) -> None:
+    report, plain = evaluate(Scores(P), data, top=(1,)), evaluate(Says(P), data, top=(1,))
+    assert report.values == plain.values
+    assert report.to_dict() == {**plain.to_dict(), "gives": "scores"}
+    assert plain.to_dict()["gives"] == "probabilities"
+    note = "* scores normalised within each set, not probabilities"
+    lines = str(report).splitlines()
+    assert [line.split()[-5] for line in lines[2:5]] == ["1.3863*", "0.0000", "1.0000*"]
+    assert lines[-1] == note
+    assert note not in str(plain)
+    assert report.to_markdown().splitlines()[-2:] == ["", f"\\{note}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from pcmcnet.cli.compare import compare
 from pcmcnet.cli.datasets import datasets
 from pcmcnet.cli.evaluate import evaluate
 from pcmcnet.cli.fit import fit
@@ -12,12 +13,12 @@ from pcmcnet.cli.simulate import simulate
 
 app = typer.Typer(
     name="pcmcnet",
-    help="Context-aware discrete choice: fit a table of choice sets, predict, evaluate.",
+    help="Context-aware discrete choice: fit a table of choice sets, predict, evaluate, compare.",
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, predict, evaluate, simulate, datasets):
+for command in (fit, predict, evaluate, compare, simulate, datasets):
     app.command()(command)
 
 
@@ -25,7 +26,7 @@ for command in (fit, predict, evaluate, simulate, datasets):
 def options(
     version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
 ) -> None:
-    """Context-aware discrete choice: fit a table of choice sets, predict, evaluate."""
+    """Context-aware discrete choice: fit a table of choice sets, predict, evaluate, compare."""
     if version:
         from pcmcnet.models.artifact import package_version
 

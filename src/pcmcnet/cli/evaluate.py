@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 from numpy.typing import NDArray
 
-from pcmcnet.cli.output import Json, show
+from pcmcnet.cli.output import Json, show, whole_numbers
 
 
 def evaluate(
@@ -23,18 +23,16 @@ def evaluate(
 ) -> None:
     """Print NLL, accuracy and Brier score of MODEL on TABLE, with bootstrap intervals.
 
+    A model that gives a ranking alone gets accuracies alone; values of scores that are no probabilities are marked.
+
     Example: `pcmcnet evaluate model test-trips.csv --top 1,3`
     """
     from pcmcnet.data import ChoiceData
     from pcmcnet.data.table import read_table
-    from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import evaluate as assess
     from pcmcnet.models import load
 
-    try:
-        sizes = tuple(int(n) for n in top.split(","))
-    except ValueError:
-        raise ConfigError(f"--top: expected whole numbers such as 1,5, got {top!r}.") from None
+    sizes = whole_numbers("--top", top)
     estimator = load(model)
     rows = read_table(table, text=estimator.schema.text_columns)
     known = None if truth is None else _numbers(rows, truth)

@@ -69,10 +69,14 @@ def interval(
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}.")
     v, w = _checked(values, weights)
-    means = resampled_means(v, w, rng=rng, resamples=resamples)
-    w = w[w > 0]
+    return percentiles(resampled_means(v, w, rng=rng, resamples=resamples), w, level=level)
+
+
+def percentiles(means: Floats, weights: Floats, *, level: float = 0.95) -> Floats:
+    """Return low and high of resampled means, (2,) or (M, 2), given the weights of what was resampled."""
+    w = weights[weights > 0]
     if len(w) < 2:
-        return np.broadcast_to([-np.inf, np.inf], (*v.shape[1:], 2)).copy()
+        return np.broadcast_to([-np.inf, np.inf], (*means.shape[1:], 2)).copy()
     tail = _tail(level, n=float(w.sum() ** 2 / (w**2).sum()))
     # No interpolation between two means: it would make NaN of inf - inf.
     low = np.quantile(means, tail, axis=0, method="lower")
@@ -104,6 +108,39 @@ def resampled_means(
             mean[count @ minus > 0] = -np.inf
         parts.append(mean)
     return np.concatenate(parts).reshape(resamples, *v.shape[1:])
+
+
+def p_values(differences: Floats) -> Floats:
+    """Return the two-sided p-value of each difference from its resampled means (R, M).
+
+    Twice the smaller of (1 + #{d <= 0}) / (1 + R) and (1 + #{d >= 0}) / (1 + R), at most 1: the observed sample
+    counts as one more resample on either side, so that no number of resamples makes a p-value of 0.
+
+    Examples
+    --------
+    >>> p_values(np.array([[0.2, 0.0], [0.1, 0.0], [-0.1, 0.0]]))  # 2 (1 + 1) / (1 + 3), and 2 (1 + 3) / (1 + 3)
+    array([1., 1.])
+    >>> p_values(np.full((999, 1), 0.3))
+    array([0.002])
+    """
+    below, above = (differences <= 0).sum(axis=0), (differences >= 0).sum(axis=0)
+    p: Floats = np.minimum(1.0, 2 * (1 + np.minimum(below, above)) / (1 + len(differences)))
+    return p
+
+
+def by_group(values: Floats, weights: Floats, groups: ArrayLike) -> tuple[Floats, Floats]:
+    """Turn values (S, M) and weights (S,) of sets into those of their G groups, (G, M) and (G,).
+
+    A group's value is its weighted mean and its weight the sum of weights, so the weighted mean over groups is that
+    over sets, and resampling them keeps the sets of a group, which depend on each other, together. Groups without a
+    weight are left out.
+    """
+    there = weights > 0
+    w = weights[there]
+    dense = np.unique(np.asarray(groups)[there], return_inverse=True)[1]
+    total: Floats = np.bincount(dense, w).astype(np.float64)
+    means = np.column_stack([np.bincount(dense, w * column) for column in values[there].T]) / total[:, None]
+    return means, total
 
 
 def _counts(sets: int, resamples: int, rng: np.random.Generator) -> Floats:

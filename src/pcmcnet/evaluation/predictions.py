@@ -1,8 +1,12 @@
-"""What a model or a table claims to be probabilities -> checked arrays, one value per alternative (N,)."""
+"""What a model or a table claims to be probabilities -> checked arrays, one value per alternative (N,).
+
+A model may say what its answers are worth by an attribute ``gives``: "probabilities", which is what a model without
+one gives; "scores" made to sum to 1 within a set; or a "ranking", given by its method ``predict_scores``.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +15,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
+from pcmcnet.models.base import Gives
 
 Floats = NDArray[np.float64]
 
@@ -26,6 +31,14 @@ class Predictor(Protocol):
     def predict_log_proba(self, data: ChoiceData, /) -> NDArray[Any]:
         """Return one log-probability per row of the table, in its order; -inf where unavailable."""
         ...
+
+
+def gives_of(model: Any) -> Gives:
+    """Return what the answers of a model are worth."""
+    gives: Gives = getattr(model, "gives", "probabilities")
+    if gives not in get_args(Gives):
+        raise InputError(f"{type(model).__name__}.gives must be one of {get_args(Gives)}, got {gives!r}.")
+    return gives
 
 
 def require_data(model: Any, data: Any) -> ChoiceData:
@@ -52,24 +65,36 @@ def require_sets(data: ChoiceData) -> None:
 
 def predicted_log_p(model: Predictor, data: ChoiceData) -> Floats:
     """Ask a model for log-probabilities; return them per alternative (N,), once known to be some."""
-    name = type(model).__name__
-    rows = _floats(model.predict_log_proba(data), f"{name}.predict_log_proba")
-    if rows.shape != (data.n_rows,):
-        raise InputError(
-            f"{name}.predict_log_proba: expected one log-probability for each of the {data.n_rows} table "
-            f"rows, got shape {rows.shape}."
-        )
-    log_p = data.from_rows(rows)
-    nan = np.flatnonzero(np.isnan(log_p))
-    if nan.size:
-        raise InputError(
-            f"{name}.predict_log_proba, {_where(data, nan[0])}: expected a log-probability, got NaN; "
-            f"{nan.size} such rows. The model may have diverged: fit it again, with a lower lr."
-        )
+    what = f"{type(model).__name__}.predict_log_proba"
+    remedy = "The model may have diverged: fit it again, with a lower lr."
+    log_p = _answers(model.predict_log_proba(data), data, what, "log-probability", remedy)
     with np.errstate(over="ignore"):  # a positive log-probability is reported by its set
         p = np.exp(log_p)
-    _require_sum(p, data, f"{name}.predict_log_proba", _MODEL_SUM, "It must return logs of probabilities, not scores.")
+    _require_sum(p, data, what, _MODEL_SUM, "It must return logs of probabilities, not scores.")
     return log_p
+
+
+def predicted_scores(model: Any, data: ChoiceData) -> Floats:
+    """Ask a model for what ranks the alternatives (N,), the largest first."""
+    what = f"{type(model).__name__}.predict_scores"
+    if not callable(getattr(model, "predict_scores", None)):
+        raise InputError(f"{what}: a model that gives a ranking needs this method.")
+    return _answers(model.predict_scores(data), data, what, "score", "A ranking needs a number for every alternative.")
+
+
+def _answers(values: Any, data: ChoiceData, what: str, noun: str, remedy: str) -> Floats:
+    """Take one answer per table row to one per alternative (N,), refusing another number of them and NaN."""
+    rows = _floats(values, what)
+    if rows.shape != (data.n_rows,):
+        raise InputError(
+            f"{what}: expected one {noun} for each of the {data.n_rows} table rows, got shape {rows.shape}."
+        )
+    flat = data.from_rows(rows)
+    nan = np.flatnonzero(np.isnan(flat))
+    if nan.size:
+        where = _where(data, nan[0])
+        raise InputError(f"{what}, {where}: expected a {noun}, got NaN; {nan.size} such rows. {remedy}")
+    return flat
 
 
 def true_p(truth: ArrayLike, data: ChoiceData) -> Floats:

@@ -2,6 +2,8 @@
 
 Every value is a mean over choice sets, weighted by the table's weights, of a metric of ``metrics.py``, with
 the interval of ``bootstrap.py`` and, as a reference, the value of the model that tells no alternatives apart.
+What a model does not give is not invented: a ranking has no likelihood, and scores that were made to sum to 1 are
+marked.
 """
 
 from __future__ import annotations
@@ -18,12 +20,23 @@ from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.bootstrap import interval
-from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets, true_p
+from pcmcnet.evaluation.predictions import (
+    Predictor,
+    gives_of,
+    predicted_log_p,
+    predicted_scores,
+    require_data,
+    require_sets,
+    true_p,
+)
+from pcmcnet.models.base import Gives
 
 Floats = NDArray[np.float64]
 Ties = Literal["expected", "random"]
 
 LEVEL = 0.95
+MARK = "*"
+FOOTNOTE = f"{MARK} scores normalised within each set, not probabilities"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +48,13 @@ class Report:
     n_sets
         Number of choice sets.
     nll
-        Mean negative log-likelihood of the choices; inf where a choice has probability 0.
+        Mean negative log-likelihood of the choices; inf where a choice has probability 0, None for a ranking.
     top
         For each n, the share of choices among the n most probable alternatives.
     brier
-        Mean squared distance between probabilities and choices: 0 at best, 2 at worst.
+        Mean squared distance between probabilities and choices: 0 at best, 2 at worst; None for a ranking.
     kl
-        Mean divergence from the known probabilities; None where none were given.
+        Mean divergence from the known probabilities; None where none were given, and for a ranking.
     n_impossible
         Number of choices that the model held to have probability 0.
     intervals
@@ -51,23 +64,26 @@ class Report:
         For each metric, the value of the model that tells no alternatives apart.
     level
         The level of the intervals.
+    gives
+        What the model gives: "probabilities", "scores" or a "ranking"; see ``ChoiceModel.gives``.
     """
 
     n_sets: int
-    nll: float
+    nll: float | None
     top: Mapping[int, float]
-    brier: float
+    brier: float | None
     kl: float | None = None
     n_impossible: int = 0
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     uniform: Mapping[str, float] = field(default_factory=dict)
     level: float = LEVEL
+    gives: Gives = "probabilities"
 
     @property
-    def values(self) -> dict[str, float]:
+    def values(self) -> dict[str, float | None]:
         """The value of each metric, by the names that ``intervals`` and ``uniform`` use."""
         tops = {f"top_{n}": value for n, value in self.top.items()}
-        known = {} if self.kl is None else {"kl": self.kl}
+        known = {"kl": self.kl} if self.kl is not None or "kl" in self.uniform else {}
         return {"nll": self.nll, **tops, "brier": self.brier, **known}
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,13 +93,14 @@ class Report:
         """
         return {
             "n_sets": self.n_sets,
-            "nll": _finite(self.nll),
+            "gives": self.gives,
+            "nll": finite(self.nll),
             "top": {str(n): value for n, value in self.top.items()},
             "brier": self.brier,
-            **({} if self.kl is None else {"kl": _finite(self.kl)}),
+            **({"kl": finite(self.kl)} if "kl" in self.values else {}),
             "n_impossible": self.n_impossible,
             "level": self.level,
-            "intervals": {name: [_finite(low), _finite(high)] for name, (low, high) in self.intervals.items()},
+            "intervals": {name: [finite(low), finite(high)] for name, (low, high) in self.intervals.items()},
             "uniform": dict(self.uniform),
         }
 
@@ -91,7 +108,8 @@ class Report:
         """Return the report as a Markdown table."""
         head, *body = self._cells()
         rule = ["---", *["---:"] * (len(head) - 1)]
-        return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *body))
+        table = "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *body))
+        return f"{table}\n\n\\{FOOTNOTE}" if self.gives == "scores" else table
 
     def __str__(self) -> str:
         table = self._cells()
@@ -101,6 +119,8 @@ class Report:
         lines = [f"{self.n_sets:,} {noun}", *lines]
         if self.n_impossible:
             lines.append(f"{self.n_impossible:,} of the choices got probability 0.")
+        if self.gives == "scores":
+            lines.append(FOOTNOTE)
         return "\n".join(lines)
 
     def _cells(self) -> list[list[str]]:
@@ -108,10 +128,11 @@ class Report:
         head = ["metric", "value", *([f"{self.level:.0%} interval"] if self.intervals else []), "uniform"]
         rows = [head]
         for name, value in self.values.items():
-            row = [name.upper().replace("_", " "), _number(value, name)]
+            mark = MARK if self.gives == "scores" and not name.startswith("top_") else ""
+            row = [name.upper().replace("_", " "), "-" if value is None else _number(value, name) + mark]
             if self.intervals:
-                low, high = self.intervals[name]
-                row.append("unknown" if low == -np.inf else f"{_number(low, name)} to {_number(high, name)}")
+                low, high = self.intervals.get(name, (None, None))
+                row.append("-" if low is None or high is None else _span(low, high, name))
             rows.append([*row, _number(self.uniform[name], name)])
         return rows
 
@@ -131,7 +152,8 @@ def evaluate(
     Parameters
     ----------
     model
-        Anything with ``predict_log_proba(data)``; see :class:`Predictor`.
+        Anything with ``predict_log_proba(data)``; see :class:`Predictor`. A model whose attribute ``gives`` is
+        "ranking" is asked by ``predict_scores(data)`` and gets accuracies alone.
     data
         Choice sets with choices; or a table (path, data frame, mapping), read by the model's own schema.
     top
@@ -171,33 +193,49 @@ def evaluate(
     TOP 1   0.5000  0.5000 to 0.5000   0.5000
     BRIER   0.5000  0.5000 to 0.5000   0.5000
     """
-    _check_options(top, resamples, seed, ties)
+    check_options(top, resamples, seed, ties)
     data = require_data(model, data)
     chosen = data.require_chosen("an evaluation")
     require_sets(data)
-    log_p = predicted_log_p(model, data)
     true = None if truth is None else true_p(truth, data)
     tie_seed, boot_seed = np.random.SeedSequence(seed).spawn(2)
     tie_rng = np.random.default_rng(tie_seed) if ties == "random" else None
-    per_set = metrics_per_set(log_p, data.offsets, chosen, top, true=true, rng=tie_rng)
+    per_set = model_metrics(model, data, chosen, top, true=true, rng=tie_rng)
     reference = metrics_per_set(metrics.uniform_log_p(data.offsets), data.offsets, chosen, top, true=true)
     intervals: dict[str, tuple[float, float]] = {}
-    if resamples:
+    if resamples and per_set:
         stacked = np.column_stack(list(per_set.values()))  # (S, M)
         rng = np.random.default_rng(boot_seed)
         ends = interval(stacked, data.weights, rng=rng, resamples=resamples, level=LEVEL).tolist()
         intervals = {name: (low, high) for name, (low, high) in zip(per_set, ends, strict=True)}
-    means = _means(per_set, data.weights)
+    means = mean_metrics(per_set, data.weights)
     return Report(
         n_sets=len(data),
-        nll=means["nll"],
+        nll=means.get("nll"),
         top={int(n): means[f"top_{n}"] for n in top},
-        brier=means["brier"],
+        brier=means.get("brier"),
         kl=means.get("kl"),
-        n_impossible=int(np.isposinf(per_set["nll"]).sum()),
+        n_impossible=int(np.isposinf(per_set.get("nll", 0.0)).sum()),
         intervals=intervals,
-        uniform=_means(reference, data.weights),
+        uniform=mean_metrics(reference, data.weights),
+        gives=gives_of(model),
     )
+
+
+def model_metrics(
+    model: Any,
+    data: ChoiceData,
+    chosen: Ints,
+    top: Sequence[int] = (1, 5),
+    *,
+    true: Floats | None = None,
+    rng: np.random.Generator | None = None,
+) -> dict[str, Floats]:
+    """Ask a model about choice sets and return every metric (S,) that its answers admit."""
+    if gives_of(model) == "ranking":
+        # Scores may be of any size, so that only equal ones are tied.
+        return _hits(predicted_scores(model, data), data.offsets, chosen, top, rng, tie=0.0)
+    return metrics_per_set(predicted_log_p(model, data), data.offsets, chosen, top, true=true, rng=rng)
 
 
 def metrics_per_set(
@@ -210,17 +248,24 @@ def metrics_per_set(
     rng: np.random.Generator | None = None,
 ) -> dict[str, Floats]:
     """Return every metric (S,) by its name in a report; ``rng`` breaks ties, where it is given."""
-    if rng is None:
-        tops = {f"top_{n}": metrics.top(log_p, offsets, chosen, n) for n in top}
-    else:
-        places = metrics.places(log_p, offsets, chosen, rng)
-        tops = {f"top_{n}": (places < n).astype(np.float64) for n in top}
+    tops = _hits(log_p, offsets, chosen, top, rng, tie=metrics.TIE)
     known = {} if true is None else {"kl": metrics.kl(true, log_p, offsets)}
     loss, squares = metrics.nll(log_p, offsets, chosen), metrics.brier(log_p, offsets, chosen)
     return {"nll": loss, **tops, "brier": squares, **known}
 
 
-def _check_options(top: Any, resamples: int, seed: int, ties: str) -> None:
+def _hits(
+    scores: Floats, offsets: Ints, chosen: Ints, top: Sequence[int], rng: np.random.Generator | None, *, tie: float
+) -> dict[str, Floats]:
+    """Return the accuracies (S,) within the first n."""
+    if rng is None:
+        return {f"top_{n}": metrics.top(scores, offsets, chosen, n, tie=tie) for n in top}
+    places = metrics.places(scores, offsets, chosen, rng, tie=tie)
+    return {f"top_{n}": (places < n).astype(np.float64) for n in top}
+
+
+def check_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
+    """Refuse impossible options of an evaluation."""
     if not isinstance(top, Collection) or not all(_whole(n, least=1) for n in top):
         raise ConfigError(f"top must list whole numbers of at least 1, such as (1, 5); got {top!r}.")
     for name, value in (("resamples", resamples), ("seed", seed)):
@@ -234,14 +279,19 @@ def _whole(value: Any, least: int) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
 
 
-def _means(per_set: Mapping[str, Floats], weights: Floats) -> dict[str, float]:
-    """Weighted means; a set of weight 0 takes no part, not even where its value is infinite."""
+def mean_metrics(per_set: Mapping[str, Floats], weights: Floats) -> dict[str, float]:
+    """Return weighted means; a set of weight 0 takes no part, not even where its value is infinite."""
     there = weights > 0
     return {name: float(np.average(v[there], weights=weights[there])) for name, v in per_set.items()}
 
 
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+def finite(value: float | None) -> float | None:
+    """Return a number that JSON knows, or None."""
+    return value if value is not None and np.isfinite(value) else None
+
+
+def _span(low: float, high: float, name: str) -> str:
+    return "unknown" if low == -np.inf else f"{_number(low, name)} to {_number(high, name)}"
 
 
 def _number(value: float, name: str) -> str:

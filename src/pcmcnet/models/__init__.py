@@ -3,9 +3,36 @@
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.artifact import load
 from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.bradley_terry import BradleyTerry
+from pcmcnet.models.latent_class_mnl import LatentClassMNL
+from pcmcnet.models.linear_pcmc import LinearPCMC
+from pcmcnet.models.mnl import MNL
+from pcmcnet.models.nested_mnl import NestedMNL
+from pcmcnet.models.pcmc import PCMC
 from pcmcnet.models.pcmcnet import PCMCNet
+from pcmcnet.models.pointer_network import PointerNetwork
+from pcmcnet.models.random_forest import RandomForest
+from pcmcnet.models.rank_by import RankBy
+from pcmcnet.models.thurstone import Thurstone
+from pcmcnet.models.uniform import Uniform
 
-MODELS: dict[str, type[ChoiceModel]] = {model.name: model for model in (PCMCNet,)}
+MODELS: dict[str, type[ChoiceModel]] = {
+    model.name: model
+    for model in (
+        BradleyTerry,
+        LinearPCMC,
+        MNL,
+        LatentClassMNL,
+        NestedMNL,
+        PCMC,
+        PCMCNet,
+        PointerNetwork,
+        RandomForest,
+        RankBy,
+        Thurstone,
+        Uniform,
+    )
+}
 
 
 def model_class(name: str) -> type[ChoiceModel]:
@@ -15,4 +42,21 @@ def model_class(name: str) -> type[ChoiceModel]:
     return MODELS[name]
 
 
-__all__ = ["MODELS", "ChoiceModel", "PCMCNet", "load", "model_class"]
+__all__ = [
+    "MNL",
+    "MODELS",
+    "PCMC",
+    "BradleyTerry",
+    "ChoiceModel",
+    "LatentClassMNL",
+    "LinearPCMC",
+    "NestedMNL",
+    "PCMCNet",
+    "PointerNetwork",
+    "RandomForest",
+    "RankBy",
+    "Thurstone",
+    "Uniform",
+    "load",
+    "model_class",
+]

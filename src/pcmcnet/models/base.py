@@ -147,7 +147,10 @@ class ChoiceModel(ABC):
         if resume and run_folder is None:
             raise InputError("resume=True needs the run_folder of the run to go on with.")
         folder = None if run_folder is None else as_path(run_folder)
+        self.training_, self.history = {}, []
         self._fit(train, valid, seed=seed, device=device, progress=progress, run_folder=folder, resume=resume)
+        common = {"choice_sets": len(train), "alternatives": len(train.rows), "seed": seed}
+        self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_}
         self._schema = train.schema
         return self
 

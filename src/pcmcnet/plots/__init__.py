@@ -1,13 +1,20 @@
 """Results -> pictures: every plot computes first and draws second; matplotlib is loaded by drawing only."""
 
+from pcmcnet.plots.comparison import ComparisonChart, comparison_chart, draw_comparison
+from pcmcnet.plots.comparison_page import comparison_page, write_comparison_page
 from pcmcnet.plots.learning_curve import LearningCurve, draw_learning_curve, learning_curve
 from pcmcnet.plots.preference_map import PreferenceMap, draw_preference_maps, preference_map
 
 __all__ = [
+    "ComparisonChart",
     "LearningCurve",
     "PreferenceMap",
+    "comparison_chart",
+    "comparison_page",
+    "draw_comparison",
     "draw_learning_curve",
     "draw_preference_maps",
     "learning_curve",
     "preference_map",
+    "write_comparison_page",
 ]

@@ -1,0 +1,115 @@
+"""``pcmcnet compare``: models side by side on identical folds of a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pcmcnet.cli import roles
+from pcmcnet.cli.output import Json, show, whole_numbers
+
+
+def compare(
+    table: Annotated[
+        Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
+    ],
+    models: Annotated[str, typer.Option(help="Models, separated by commas: name, name:value, or Label=name[:value].")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
+    schema: roles.SchemaFile = None,
+    choice_set: roles.ChoiceSet = None,
+    chosen: roles.Chosen = None,
+    alternative: roles.Alternative = None,
+    individual: roles.Individual = None,
+    features: roles.Features = None,
+    categorical: roles.Categorical = None,
+    available: roles.Available = None,
+    weight: roles.Weight = None,
+    conflict: roles.Conflict = None,
+    missing: roles.Missing = None,
+    folds: Annotated[int | None, typer.Option(help="Folds of the cross-validation.  [default: 5]")] = None,
+    split: Annotated[float | None, typer.Option(help="Instead of folds: test on this share, fit on the rest.")] = None,
+    by: Annotated[str | None, typer.Option(help="Column whose groups stay whole and are resampled together.")] = None,
+    valid: Annotated[float, typer.Option(help="Share of each training part held out to stop early; 0: none.")] = 0.0,
+    top: Annotated[str, typer.Option(help="Report the accuracy within the first N, for these N.")] = "1,5",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of folds, fits and resamples.")] = 0,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Option of a model, as MODEL.option=value; repeatable.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    json_: Json = False,
+) -> None:
+    """Fit and test several models on identical folds of TABLE, and say how sure their differences are.
+
+    Each model and fold is kept in the output folder as soon as it is measured: after an interruption, the same
+    command goes on; models may be added. The result is comparison.json, .md, .html and .png.
+
+    Example: `pcmcnet compare trips.csv --choice-set trip --chosen took --features time,cost
+    --models uniform,rank-by:cost,pcmcnet -o comparison`
+
+    With labels, options of single models, and the trips of one person kept together:
+    `pcmcnet compare trips.csv --schema roles.toml --models Cheapest=rank-by:cost,Small=pcmcnet,Large=pcmcnet
+    --set Large.hidden=256,256 --set pcmcnet.epochs=50 --by person --folds 10 --valid 0.1 -o comparison`
+    """
+    from pcmcnet.cli.model_specs import read_models
+    from pcmcnet.data import ChoiceData
+    from pcmcnet.errors import ConfigError, SchemaError
+    from pcmcnet.evaluation import compare as measure
+    from pcmcnet.models.neural import resolve_device
+    from pcmcnet.plots import comparison_chart, draw_comparison, write_comparison_page
+    from pcmcnet.training.config import require_number
+
+    contestants = read_models(models, set_ or [])
+    sizes = whole_numbers("--top", top)
+    if folds is not None and split is not None:
+        raise ConfigError("--folds and --split exclude each other: give one of them.")
+    if split is not None:
+        require_number("--split", split, low=0, high=1, open_low=True, open_high=True)
+    require_number("--valid", valid, low=0, high=1, open_high=True)
+    resolve_device(device)
+    found = roles.read_schema(
+        schema,
+        choice_set=choice_set,
+        chosen=chosen,
+        alternative=alternative,
+        individual=individual,
+        features=features,
+        categorical=categorical,
+        available=available,
+        weight=weight,
+        conflict=conflict,
+        missing=missing,
+    )
+    if found.chosen is None:
+        raise SchemaError("comparing needs the choices: --chosen COLUMN.")
+    if by is not None and by not in (*found.individual, *found.keep):
+        found = replace(found, keep=(*found.keep, by))
+    data = ChoiceData.from_schema(table, found)
+    typer.echo(f"read {data!r}", err=True)
+    try:
+        comparison = measure(
+            contestants,
+            data,
+            folds,
+            seed,
+            split=None if split is None else (1 - split, split),
+            by=by,
+            valid=valid,
+            top=sizes,
+            device=device,
+            folder=output,
+        )
+    except KeyboardInterrupt:
+        typer.echo(f"\ninterrupted; to go on, give the same command again (state in {output}).", err=True)
+        raise typer.Exit(130) from None
+    files = [output / "comparison.json", output / "comparison.md"]
+    files.append(write_comparison_page(comparison, output / "comparison.html", title=f"Models on {table.name}"))
+    all_failed = all(row.error is not None for row in comparison.rows)
+    if not all_failed:
+        files.append(draw_comparison(comparison_chart(comparison), output / "comparison.png", title=table.name))
+    names = [str(file) for file in files]
+    show(f"{comparison}\n\nwritten: {', '.join(names)}", {**comparison.to_dict(), "files": names}, as_json=json_)
+    if all_failed:
+        raise typer.Exit(1)

@@ -1,0 +1,272 @@
+"""The result of a comparison: one row per model, with intervals, costs and the paired difference to the best.
+
+Every value is the mean over all tested choice sets, weighted by the table's weights; what differs between folds is
+kept beside it. The best model is the one of least NLL among those that give probabilities.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite
+from pcmcnet.models.base import Gives
+
+DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the names of metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldResult:
+    """What a model did on one fold; ``error`` says why it did nothing."""
+
+    n_sets: int
+    values: Mapping[str, float] = field(default_factory=dict)
+    fit_seconds: float | None = None
+    predict_seconds: float | None = None
+    parameters: int | None = None
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what survives JSON."""
+        return {
+            "n_sets": self.n_sets,
+            "values": {name: finite(value) for name, value in self.values.items()},
+            "fit_seconds": self.fit_seconds,
+            "predict_seconds": self.predict_seconds,
+            "parameters": self.parameters,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One model of a comparison.
+
+    Attributes
+    ----------
+    label, model, options, gives
+        The row's name; the model's name, its options and what its answers are worth.
+    values, intervals
+        For each metric ("nll", "top_1", ..., "brier"), the mean over all tested sets and its interval; of
+        "difference" also the interval. A ranking has accuracies alone, a failed model nothing.
+    difference, p_value
+        NLL minus that of the best model on the same sets, and the two-sided p-value of no difference; None where
+        there is nothing to compare.
+    fit_seconds, predict_seconds, parameters
+        Means over folds.
+    n_impossible
+        Number of choices that the model held to have probability 0.
+    folds
+        The results of each fold.
+    error
+        Why the model failed; None if it did not.
+    """
+
+    label: str
+    model: str
+    options: Mapping[str, Any]
+    gives: Gives = "probabilities"
+    values: Mapping[str, float] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    difference: float | None = None
+    p_value: float | None = None
+    fit_seconds: float | None = None
+    predict_seconds: float | None = None
+    parameters: int | None = None
+    n_impossible: int = 0
+    folds: tuple[FoldResult, ...] = ()
+    error: str | None = None
+
+    def spread(self, metric: str) -> float | None:
+        """Return the standard deviation of a metric's means over folds; None for fewer than two."""
+        means = [fold.values[metric] for fold in self.folds if metric in fold.values]
+        return float(np.std(means, ddof=1)) if len(means) > 1 and np.isfinite(means).all() else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what survives JSON; an infinite number is None."""
+        return {
+            "label": self.label,
+            "model": self.model,
+            "options": json.loads(json.dumps(dict(self.options))),  # tuples become lists
+            "gives": self.gives,
+            "values": {name: finite(value) for name, value in self.values.items()},
+            "intervals": {name: [finite(low), finite(high)] for name, (low, high) in self.intervals.items()},
+            "spread": {name: self.spread(name) for name in self.values},
+            "difference": finite(self.difference),
+            "p_value": self.p_value,
+            "fit_seconds": self.fit_seconds,
+            "predict_seconds": self.predict_seconds,
+            "parameters": self.parameters,
+            "n_impossible": self.n_impossible,
+            "folds": [fold.to_dict() for fold in self.folds],
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Models measured on the same choice sets. Made by :func:`compare`; prints as a table.
+
+    Attributes
+    ----------
+    rows
+        One per model, in the order given.
+    n_sets
+        Number of tested choice sets.
+    best
+        Label of the model with the least NLL among those that give probabilities; None if there is none.
+    top
+        For which n the accuracy within the first n was measured.
+    uniform
+        For each metric, the value of the model that tells no alternatives apart.
+    design
+        How it was measured: folds, seed, table, machine, versions; see :meth:`to_dict`.
+    level
+        The level of the intervals.
+    """
+
+    rows: tuple[Row, ...]
+    n_sets: int
+    best: str | None
+    top: tuple[int, ...]
+    uniform: Mapping[str, float]
+    design: Mapping[str, Any]
+    level: float = LEVEL
+
+    def __getitem__(self, label: str) -> Row:
+        """Return the row of a label."""
+        for row in self.rows:
+            if row.label == label:
+                return row
+        raise KeyError(label)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The metrics of the table, in their order."""
+        return ("nll", *(f"top_{n}" for n in self.top))
+
+    @property
+    def how(self) -> str:
+        """One sentence on how it was measured."""
+        design, noun = self.design, "choice set" if self.n_sets == 1 else "choice sets"
+        if design["split"] is None:
+            way = f"{design['folds']}-fold cross-validation: each of {self.n_sets:,} {noun} is tested once"
+        else:
+            fit, test = design["split"]
+            way = f"one split, {fit:.0%} to fit and {test:.0%} to test: {self.n_sets:,} {noun} tested"
+        groups = "" if design["by"] is None else f"; groups by {design['by']} stay whole, and are what is resampled"
+        valid = (
+            f"; {design['valid']:.0%} of each training part is held out for early stopping" if design["valid"] else ""
+        )
+        return f"{way}{groups}{valid}; seed {design['seed']}."
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader of the table has to know beside it."""
+        there = [row for row in self.rows if row.error is None]
+        notes = [FOOTNOTE] if any(row.gives == "scores" for row in there) else []
+        if any(row.gives == "ranking" for row in there):
+            notes.append("A ranking gives no probabilities, and so has no NLL.")
+        notes += [
+            f"{row.label}: {row.n_impossible:,} of the choices got probability 0." for row in there if row.n_impossible
+        ]
+        return notes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and dicts that survive JSON; an infinite number is None."""
+        return {
+            "n_sets": self.n_sets,
+            "best": self.best,
+            "top": list(self.top),
+            "level": self.level,
+            "uniform": dict(self.uniform),
+            "design": dict(self.design),
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per model as an Arrow table: values, interval ends, costs; null where there is none."""
+        numbers = [*self.columns, "brier"]
+        columns: dict[str, Any] = {"model": [row.label for row in self.rows]}
+        for name in (*numbers, DIFFERENCE):
+            values = [row.difference if name == DIFFERENCE else row.values.get(name) for row in self.rows]
+            ends = [row.intervals.get(name, (None, None)) for row in self.rows]
+            columns[name] = pa.array(values, pa.float64())
+            columns[f"{name}_low"] = pa.array([low for low, _ in ends], pa.float64())
+            columns[f"{name}_high"] = pa.array([high for _, high in ends], pa.float64())
+        for name in ("p_value", "fit_seconds", "predict_seconds"):
+            columns[name] = pa.array([getattr(row, name) for row in self.rows], pa.float64())
+        columns["parameters"] = pa.array([row.parameters for row in self.rows], pa.int64())
+        columns["gives"] = [row.gives for row in self.rows]
+        columns["error"] = pa.array([row.error for row in self.rows], pa.string())
+        return pa.table(columns)
+
+    def to_frame(self) -> Any:
+        """Return :meth:`to_arrow` as a pandas data frame, indexed by model."""
+        if find_spec("pandas") is None:
+            raise InputError("to_frame needs pandas, which is not installed: pip install pandas, or use to_arrow().")
+        return self.to_arrow().to_pandas().set_index("model")
+
+    def to_markdown(self) -> str:
+        """Return the comparison as a Markdown table with its notes."""
+        head, *body = self.cells()
+        width = len(head)
+        padded = [[*row, *[""] * (width - len(row))] for row in body]
+        lines = [[_escaped(cell) for cell in row] for row in (head, *padded)]
+        table = [lines[0], ["---", *["---:"] * (width - 1)], *lines[1:]]
+        text = "\n".join("| " + " | ".join(row) + " |" for row in table)
+        return "\n".join([text, "", self.how, *(f"\n{_escaped(note)}" for note in self.notes)])
+
+    def __str__(self) -> str:
+        table = self.cells()
+        whole = [row for row in table if len(row) == len(table[0])]
+        widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+        widths[0] = max(len(row[0]) for row in table)
+        lines = []
+        for first, *rest in table:
+            cells = [first.ljust(widths[0])]
+            cells += map(str.rjust, rest, widths[1:]) if len(rest) == len(widths) - 1 else rest
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join([self.how, "", *lines, *(["", *self.notes] if self.notes else [])])
+
+    def cells(self) -> list[list[str]]:
+        """The table as text: a row of heads, then one row per model; that of a failed model is shorter."""
+        heads = [name.upper().replace("_", " ") for name in self.columns]
+        table = [["model", *heads, "fit s", "parameters", "NLL - best", "p"]]
+        for row in self.rows:
+            if row.error is not None:
+                table.append([row.label, f"failed: {row.error}"])
+                continue
+            mark = MARK if row.gives == "scores" else ""
+            values = [_spanned(row, name, mark if name == "nll" else "") for name in self.columns]
+            cost = [f"{row.fit_seconds or 0:.1f}", f"{row.parameters or 0:,}"]
+            gap = "best" if row.label == self.best else _spanned(row, DIFFERENCE, mark)
+            table.append([row.label, *values, *cost, gap, "-" if row.p_value is None else f"{row.p_value:.3f}"])
+        return table
+
+
+def _spanned(row: Row, name: str, mark: str) -> str:
+    """A value with its interval behind it: 1.2345 [1.2001, 1.2689]."""
+    value = row.difference if name == DIFFERENCE else row.values.get(name)
+    if value is None:
+        return "-"
+    form = "+.4f" if name == DIFFERENCE else ".4f" if name == "nll" else ".3f"
+    low, high = row.intervals.get(name, (None, None))
+    if low is None or high is None:
+        return f"{value:{form}}{mark}"
+    return f"{value:{form}}{mark} [{low:{form}}, {high:{form}}]"
+
+
+def _escaped(text: str) -> str:
+    """Keep a cell of a Markdown table in its cell, and what is no markup from being taken for it."""
+    plain = " ".join(text.split())
+    for sign in ("\\", "|", "*", "_", "<", "`"):
+        plain = plain.replace(sign, f"\\{sign}")
+    return plain

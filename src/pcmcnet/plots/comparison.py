@@ -1,0 +1,158 @@
+"""A comparison -> dots and intervals: one panel per metric, one line per model, in the order of the table.
+
+The value of the model that tells no alternatives apart is a reference line in every panel. Models without a value,
+such as failed ones, are left out and named.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.comparison import Comparison, Row
+from pcmcnet.plots.files import png_path, save_png
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BLUE, ORANGE = "#0072B2", "#D55E00"  # of Okabe and Ito: told apart by all eyes
+
+
+class Dot(NamedTuple):
+    """One model in one panel."""
+
+    line: int  # index of the model among the chart's labels
+    value: float
+    low: float  # ends of the interval, which may be infinite; both are the value where there is none
+    high: float
+    marked: bool  # of scores, not probabilities
+
+
+class Panel(NamedTuple):
+    """One metric."""
+
+    title: str
+    lower_is_better: bool
+    dots: tuple[Dot, ...]
+    reference: float  # of the model that tells no alternatives apart
+    limits: tuple[float, float]  # of the axis: hold all that is finite
+
+
+class ComparisonChart(NamedTuple):
+    """What is drawn of a comparison."""
+
+    labels: tuple[str, ...]
+    best: int | None  # index of the best model
+    panels: tuple[Panel, ...]
+    left_out: tuple[str, ...]  # who is not to be seen, and why
+
+
+def comparison_chart(comparison: Comparison) -> ComparisonChart:
+    """Gather the dots and intervals of a comparison.
+
+    Parameters
+    ----------
+    comparison
+        What :func:`pcmcnet.compare` returned.
+
+    Returns
+    -------
+    ComparisonChart
+
+    Raises
+    ------
+    InputError
+        When every model failed: there is nothing to draw.
+    """
+    rows = [row for row in comparison.rows if row.error is None]
+    if not rows:
+        raise InputError("every model of the comparison failed: there is nothing to draw.")
+    labels = tuple(row.label for row in rows)
+    left_out = [f"{row.label} failed" for row in comparison.rows if row.error is not None]
+    left_out += [f"{row.label}: infinite NLL" for row in rows if row.values.get("nll") == np.inf]
+    left_out += [f"{row.label}: a ranking, without NLL" for row in rows if row.gives == "ranking"]
+    return ComparisonChart(
+        labels=labels,
+        best=labels.index(comparison.best) if comparison.best is not None else None,
+        panels=tuple(_panel(rows, name, comparison.uniform[name]) for name in comparison.columns),
+        left_out=tuple(left_out),
+    )
+
+
+def _panel(rows: list[Row], name: str, reference: float) -> Panel:
+    dots = tuple(_dot(k, row, name) for k, row in enumerate(rows) if np.isfinite(row.values.get(name, np.nan)))
+    ends = np.array([reference, *(end for dot in dots for end in dot[1:4])])
+    low, high = float(ends[np.isfinite(ends)].min()), float(ends[np.isfinite(ends)].max())
+    margin = 0.05 * (high - low) or 0.05
+    return Panel(name.upper().replace("_", " "), name == "nll", dots, reference, (low - margin, high + margin))
+
+
+def _dot(line: int, row: Row, name: str) -> Dot:
+    value = row.values[name]
+    low, high = row.intervals.get(name, (value, value))
+    return Dot(line, value, low, high, marked=row.gives == "scores" and name == "nll")
+
+
+def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, title: str = "") -> Path:
+    """Draw the panels side by side.
+
+    Parameters
+    ----------
+    chart
+        What :func:`comparison_chart` returned.
+    path
+        Where the PNG file goes; its folder must exist.
+    title
+        Title of the picture.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        When the path is not that of a PNG file in an existing folder.
+    """
+    from matplotlib.figure import Figure
+
+    target = png_path(path)
+    height = 1.5 + 0.34 * len(chart.labels)
+    figure = Figure(figsize=(1.6 + 2.9 * len(chart.panels), height), layout="constrained")
+    panels = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False).ravel()
+    for axes, panel in zip(panels, chart.panels, strict=True):
+        _draw_panel(axes, panel, chart.best)
+    # A dollar sign would begin a formula.
+    panels[0].set_yticks(range(len(chart.labels)), [label.replace("$", r"\$") for label in chart.labels])
+    panels[0].set_ylim(len(chart.labels) - 0.5, -0.5)  # the first row on top
+    notes = ["dashed: uniform", *(["hollow: scores, not probabilities"] if _marked(chart) else []), *chart.left_out]
+    figure.supxlabel("; ".join(notes).replace("$", r"\$"), fontsize=9, color="0.35", wrap=True)
+    if title:
+        figure.suptitle(title.replace("$", r"\$"), fontsize=13)
+    return save_png(figure, target)
+
+
+def _draw_panel(axes: Axes, panel: Panel, best: int | None) -> None:
+    axes.axvline(panel.reference, color="0.5", linestyle="--", linewidth=1)
+    axes.set_xlim(*panel.limits)
+    for dot in panel.dots:
+        colour = ORANGE if dot.line == best else BLUE
+        low, high = np.clip([dot.low, dot.high], *panel.limits)
+        axes.plot([low, high], [dot.line, dot.line], color=colour, linewidth=1.8, solid_capstyle="butt")
+        inside = "white" if dot.marked else colour
+        axes.plot(dot.value, dot.line, "o", color=colour, markerfacecolor=inside, markersize=6)
+    axes.set_title(f"{panel.title} ({'lower' if panel.lower_is_better else 'higher'} is better)", fontsize=11)
+    axes.grid(axis="x", color="0.9")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(labelsize=10)
+
+
+def _marked(chart: ComparisonChart) -> bool:
+    return any(dot.marked for panel in chart.panels for dot in panel.dots)

@@ -1,0 +1,183 @@
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pytest
+
+from pcmcnet.cli.model_specs import read_models
+from pcmcnet.data import ChoiceData
+from pcmcnet.evaluation import compare
+
+Run = Callable[..., Any]
+Start = Callable[..., subprocess.Popen[bytes]]
+
+MODELS = "uniform,Cheapest=rank-by:price,Wrong=rank-by:comfort,pcmcnet"
+SETTINGS = [f"pcmcnet.{option}" for option in ("hidden=8", "epochs=2", "batch_size=8")]
+QUICK = ["--models", MODELS, *(f"--set={setting}" for setting in SETTINGS), "--folds", 2]
+RESULTS = ["comparison.html", "comparison.json", "comparison.md", "comparison.png"]
+
+
+def data(table: Path) -> ChoiceData:
+    return ChoiceData.from_long(
+        table, choice_set="trip", chosen="took", individual=["income"], features=["price", "comfort"]
+    )
+
+
+# -- what it does --------------------------------------------------------------------------------------------------
+
+
+def test_a_table_becomes_a_folder_of_results(
+    program: Run, table: Path, roles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    status, out, err = program("compare", table, *roles, *QUICK, "--top", "1,2", "-o", "out")
+    assert status == 0, err
+    assert sorted(path.name for path in Path("out").iterdir()) == ["cells", *RESULTS]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    expected = compare(read_models(MODELS, SETTINGS), data(table), folds=2, top=(1, 2), progress=False)
+    found = json.loads(Path("out/comparison.json").read_text())
+    assert [row["values"] for row in found["rows"]] == [row["values"] for row in expected.to_dict()["rows"]]
+    assert [row["label"] for row in found["rows"]] == ["uniform", "Cheapest", "Wrong", "pcmcnet"]
+    lines = out.splitlines()
+    assert lines[0] == expected.how
+    assert re.search(r"^uniform +\d\.\d{4} \[", out, re.MULTILINE)
+    assert re.search(r"^Cheapest +-  1\.000 \[1\.000, 1\.000\]", out, re.MULTILINE)  # they take the cheapest
+    assert re.search(r"^Wrong +failed: column 'comfort' is categorical", out, re.MULTILINE)
+    assert lines[-1] == "written: out/comparison.json, out/comparison.md, out/comparison.html, out/comparison.png"
+    assert re.findall(r"^fold (\d)/2, pcmcnet: NLL \d\.\d+, \d+\.\d s to fit$", err, re.MULTILINE) == ["1", "2"]
+    page = Path("out/comparison.html").read_text()
+    assert "Models on trips.csv" in page
+    assert "http" not in page
+
+
+def test_the_result_as_json_is_all_that_standard_output_gets(
+    cli: Run, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    status, out, err = cli("compare", table, *roles, *QUICK, "--json", "-o", tmp_path / "out")
+    assert status == 0, err
+    found = json.loads(out)
+    assert found.pop("files") == [
+        str(tmp_path / "out" / f"comparison.{kind}") for kind in ("json", "md", "html", "png")
+    ]
+    assert found == json.loads((tmp_path / "out" / "comparison.json").read_text())
+
+
+def test_the_same_command_again_goes_on_and_models_may_be_added(
+    cli: Run, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    words = ["compare", table, *roles, "--folds", 2, "-o", tmp_path, "--json"]
+    first = json.loads(cli(*words, "--models", "uniform,rank-by:price").out)
+    cells = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
+    assert len(cells) == 1 + 4
+    second = json.loads(
+        cli(*words, "--models", "Cheapest=rank-by:price,uniform,Dear=rank-by:price", *["--set=Dear.ascending=0"]).out
+    )
+    assert len(list((tmp_path / "cells").iterdir())) == 1 + 6
+    assert all((tmp_path / "cells" / name).stat().st_mtime_ns == time for name, time in cells.items())
+    assert second["rows"][1] == first["rows"][0]
+
+
+def test_a_split_groups_and_a_part_held_out(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    rows = pyarrow.csv.read_csv(table)
+    person = pyarrow.array([trip // 3 for trip in rows["trip"].to_pylist()])
+    pyarrow.csv.write_csv(rows.append_column("person", person), tmp_path / "trips.csv")
+    words = [tmp_path / "trips.csv", *roles, "--models", "uniform", "--split", 0.25, "--by", "person", "--valid", 0.2]
+    found = json.loads(cli("compare", *words, "--seed", 3, "--json", "-o", tmp_path / "out").out)
+    design = found["design"]
+    assert (design["split"], design["by"], design["valid"], design["seed"]) == ([0.75, 0.25], "person", 0.2, 3)
+    assert (found["n_sets"], design["folds"]) == (6, 1)
+
+
+def test_where_every_model_fails_the_status_says_so(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    result = cli("compare", table, *roles, "--models", "rank-by:comfort", "--folds", 2, "-o", tmp_path)
+    assert result.status == 1
+    assert "failed: column 'comfort' is categorical" in result.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", *RESULTS[:3]]
+
+
+# -- bad input -----------------------------------------------------------------------------------------------------
+
+FINE = ["{table}", "--choice-set", "trip", "--chosen", "took", "--features", "price", "--models", "uniform"]
+CASES = {
+    "missing file": (["nowhere.csv", *FINE[1:]], r"nowhere.csv: no such file or folder"),
+    "unknown model": ([*FINE, "--models", "uniform,pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
+    "twice": ([*FINE, "--models", "uniform,uniform"], r"--models names 'uniform' twice"),
+    "no models": (FINE[:-2], r"Missing option '--models': see pcmcnet compare --help"),
+    "unknown option": ([*FINE, "--set", "uniform.hidden=3"], r"unknown option 'hidden'"),
+    "no chosen column": (
+        ["{table}", "--choice-set", "trip", "--models", "uniform"],
+        r"comparing needs the choices: --chosen COLUMN",
+    ),
+    "no choice set": (["{table}", "--chosen", "took", "--models", "uniform"], r"say which column holds the id"),
+    "folds and split": ([*FINE, "--folds", "3", "--split", "0.2"], r"--folds and --split exclude each other"),
+    "one fold": ([*FINE, "--folds", "1"], r"the number of folds must lie between 2 and 24"),
+    "split of all": ([*FINE, "--split", "1"], r"--split must be a number above 0 and below 1"),
+    "share above 1": ([*FINE, "--valid", "2"], r"--valid must be a number of at least 0 and below 1"),
+    "missing group": ([*FINE, "--by", "persn"], r"has no column 'persn'"),
+    "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not to be had here"),
+    "top of words": ([*FINE, "--top", "one"], r"--top: expected whole numbers such as 1,5, got 'one'"),
+    "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and holds no comparison: choose another"),
+    "output in a file": ([*FINE, "-o", "{table}/out"], r"cannot be written"),
+}
+
+
+@pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(
+    case: str, how: str, table: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "thesis.tex").touch()
+    before = sorted(tmp_path.rglob("*"))
+    words, message = CASES[case]
+    filled = [word.format(table=table, here=tmp_path) for word in words]
+    result = request.getfixturevalue(how)("compare", "-o", tmp_path / "out", *filled)
+    assert re.search(message, result.message)
+    assert result.status == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_another_comparison_in_the_folder_is_refused(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    words = ["compare", table, *roles, "--models", "uniform", "--folds", 2, "-o", tmp_path]
+    assert cli(*words).status == 0
+    message = cli(*words, "--seed", 1).message
+    assert "holds another comparison; what differs: seed (0 there, 1 here)" in message
+
+
+# -- interruption --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Make sure that processes started from here heed an interrupt, as those of a shell do."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_tells_how_to_go_on(
+    interruptible: None, start: Start, cli: Run, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    """The network of 2,000,000 epochs cannot be done before the interrupt; the same command has fewer afterwards."""
+    words = ["compare", table, *roles, "--models", "uniform,net=pcmcnet", "--folds", 2, "-o", tmp_path / "out"]
+    with start(*words, "--set", "net.epochs=2000000", "--set", "net.hidden=4") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith(b"fold 1/2, uniform: "):
+                break
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == 130
+    last = f"interrupted; to go on, give the same command again (state in {tmp_path / 'out'})."
+    assert err.decode().splitlines()[-1] == last
+    assert b"Traceback" not in err
+    (kept,) = (tmp_path / "out" / "cells").glob("uniform-*-1.safetensors")
+    time = kept.stat().st_mtime_ns
+    assert cli(*words, "--set", "net.epochs=2", "--set", "net.hidden=4").status == 0
+    assert kept.stat().st_mtime_ns == time

@@ -1,0 +1,60 @@
+import re
+
+import pytest
+
+from pcmcnet.cli.model_specs import read_models
+from pcmcnet.errors import ConfigError
+from pcmcnet.models import PCMCNet, RankBy, Uniform
+
+
+def test_names_values_and_labels_make_rows_in_their_order() -> None:
+    found = read_models("uniform, rank-by:price,Cheapest = rank-by:total price,pcmcnet,", [])
+    assert list(found) == ["uniform", "rank-by:price", "Cheapest", "pcmcnet"]
+    assert [type(model) for model in found.values()] == [Uniform, RankBy, RankBy, PCMCNet]
+    assert [found[label].config.column for label in ("rank-by:price", "Cheapest")] == ["price", "total price"]
+
+
+def test_options_go_to_a_label_or_to_every_row_of_a_model() -> None:
+    words = "Small=pcmcnet,Large=pcmcnet,a.b=rank-by:price"
+    settings = ["pcmcnet.epochs=7", "Large.hidden=64,64", "a.b.ascending=false", "Small.lr=0.5"]
+    found = read_models(words, settings)
+    assert (found["Small"].config.epochs, found["Large"].config.epochs) == (7, 7)
+    assert (found["Small"].config.hidden, found["Large"].config.hidden) == (PCMCNet().config.hidden, (64, 64))
+    assert found["Small"].config.lr == 0.5
+    assert not found["a.b"].config.ascending
+
+
+def test_a_label_takes_precedence_over_a_name() -> None:
+    found = read_models("uniform=pcmcnet,Other=uniform,pcmcnet", ["uniform.epochs=7"])
+    assert found["uniform"].config.epochs == 7
+    assert found["pcmcnet"].config.epochs == PCMCNet().config.epochs
+
+
+def test_an_indispensable_option_may_be_set() -> None:
+    assert read_models("rank-by", ["rank-by.column=price"])["rank-by"].config.column == "price"
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "message"),
+    [
+        ("", [], "--models names no model"),
+        (" , ", [], "--models names no model"),
+        ("uniform,pcmcnett", [], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
+        ("uniform,uniform", [], "--models names 'uniform' twice: give one of them a label, as in Other=uniform"),
+        ("A=uniform,A=pcmcnet", [], "--models names 'A' twice"),
+        ("=uniform", [], "expected a label before the sign ="),
+        ("uniform:3", [], r"uniform takes no value after a colon; use --set uniform\.option=value"),
+        ("rank-by", [], r"rank-by needs its option column: rank-by:VALUE, or --set rank-by\.column=VALUE"),
+        ("rank-by:", [], "column must name the feature to rank by"),
+        ("pcmcnet", ["hidden=3"], r"--set: expected MODEL\.option=value, .* got 'hidden=3'"),
+        ("pcmcnet", ["pcmcnet.hidden"], r"--set: expected MODEL\.option=value"),
+        ("pcmcnet", ["pcmcnt.hidden=3"], r"no model 'pcmcnt' in --models\. Did you mean 'pcmcnet'\?"),
+        ("pcmcnet", ["pcmcnet.hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
+        ("pcmcnet", ["pcmcnet.epochs=ten"], "option epochs: cannot read 'ten' as a whole number"),
+        ("pcmcnet", ["pcmcnet.lr=-1"], "lr must be a number above 0"),
+    ],
+)
+def test_words_that_make_no_model_are_refused(words: str, settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        read_models(words, settings)
+    assert re.search(message, str(refusal.value))

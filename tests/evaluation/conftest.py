@@ -1,0 +1,157 @@
+"""Models for comparisons: what they learn can be worked out by hand, and every fit is recorded."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import raw
+from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.models import ChoiceModel
+from pcmcnet.models.base import Gives
+from pcmcnet.models.summary import Summary
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TiltConfig:
+    scale: float = 1.0
+    sizes: tuple[int, ...] = (1, 2)
+
+
+class Tilt(ChoiceModel):
+    """log p_i = scale theta x_i + const, with theta the mean gap between chosen and mean x of the training part."""
+
+    name = "tilt"
+    config_class = TiltConfig
+    gives: ClassVar[Gives] = "probabilities"
+    fits: ClassVar[list["Tilt"]] = []
+    asked: ClassVar[list[ChoiceData]] = []
+
+    @property
+    def num_parameters(self) -> int:
+        _ = self.schema
+        return 1
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, *, seed: int, device: str, **others: Any) -> None:
+        self.parts, self.seed, self.device = (train, valid), seed, device
+        chosen = train.offsets[:-1] + train.require_chosen("fit")
+        x = raw(train.features["x"])
+        self.theta = float(x[chosen].mean() - x.mean())
+        self.training_ = {"fingerprint": train.fingerprint(), "choice_sets": len(train), "seed": seed}
+        Tilt.fits.append(self)
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        Tilt.asked.append(data)
+        x = raw(data.features["x"]).astype(np.float64)
+        return log_softmax_by_set(self.config.scale * self.theta * x, data.offsets)
+
+    def _files(self) -> dict[str, bytes]:
+        return {"theta.json": str(self.theta).encode()}
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        self.theta = float(files["theta.json"])
+
+    def summary(self) -> Summary:
+        return Summary("Tilt", {}, ("theta",), ((str(self.theta),),))
+
+
+class TiltRanking(Tilt):
+    name = "tilt-ranking"
+    gives = "ranking"
+
+
+class TiltScores(Tilt):
+    name = "tilt-scores"
+    gives = "scores"
+
+
+class Sure(Tilt):
+    """Certain of the largest x: some choices are impossible."""
+
+    name = "sure"
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        x = raw(data.features["x"]).astype(np.float64)
+        top = np.repeat(np.maximum.reduceat(x, data.offsets[:-1]), data.sizes)
+        return np.where(x == top, 0.0, -np.inf)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrittleConfig:
+    pass
+
+
+class Brittle(Tilt):
+    """Fails at the fits whose numbers are in ``at``, by raising ``error``."""
+
+    name = "brittle"
+    config_class = BrittleConfig
+    error: ClassVar[BaseException] = RuntimeError("out of luck")
+    at: ClassVar[set[int]] = {0}
+    tried: ClassVar[int] = 0
+
+    def _fit(self, *args: Any, **options: Any) -> None:
+        Brittle.tried += 1
+        if Brittle.tried - 1 in Brittle.at:
+            raise Brittle.error
+        object.__setattr__(self, "config", TiltConfig())
+        super()._fit(*args, **options)
+
+
+def make_table(sets: int = 40, seed: int = 0) -> dict[str, Any]:
+    """Sets of 2 to 6 with one feature that matters; people of four trips; some sets weigh nothing."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 7, sets)
+    trip = np.repeat(np.arange(sets), sizes)
+    x = rng.normal(size=len(trip)).round(3)
+    value = 2 * x + rng.gumbel(size=len(trip))
+    best = np.lexsort((-value, trip))[np.cumsum(sizes) - sizes]
+    return {
+        "trip": trip,
+        "took": np.isin(np.arange(len(trip)), best).astype(int),
+        "x": x,
+        "colour": np.array(["red", "green"])[rng.integers(2, size=len(trip))],
+        "person": trip // 4,
+        "weight": np.array([1.0, 2.0, 0.5, 0.0])[trip % 4],
+    }
+
+
+def read(table: dict[str, Any], **roles: Any) -> ChoiceData:
+    features = ["x", "colour"]
+    return ChoiceData.from_long(table, choice_set="trip", chosen="took", features=features, keep=["person"], **roles)
+
+
+@pytest.fixture
+def kinds() -> dict[str, type[Tilt]]:
+    """The classes above by name; nothing recorded yet."""
+    Tilt.fits.clear()
+    Tilt.asked.clear()
+    Brittle.tried, Brittle.at, Brittle.error = 0, {0}, RuntimeError("out of luck")
+    return {kind.__name__: kind for kind in (Tilt, TiltRanking, TiltScores, Sure, Brittle)}
+
+
+@pytest.fixture
+def trips() -> ChoiceData:
+    return read(make_table())
+
+
+@pytest.fixture
+def read_trips() -> Callable[..., ChoiceData]:
+    return read
+
+
+@pytest.fixture
+def trips_table() -> Callable[..., dict[str, Any]]:
+    return make_table
+
+
+@pytest.fixture
+def files_in() -> Callable[[Path], list[str]]:
+    return lambda folder: sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,358 @@
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
+from pcmcnet.evaluation import compare, evaluate
+from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.models import MNL, PCMCNet, PointerNetwork, RandomForest
+from pcmcnet.models.base import ChoiceModel
+
+NET: dict[str, Any] = {"hidden": (4,), "epochs": 2, "batch_size": 8, "dropout": 0.1}
+Kinds = dict[str, Any]
+
+
+def quietly(models: Any, data: ChoiceData, *args: Any, **options: Any) -> Comparison:
+    return compare(models, data, *args, progress=False, **options)
+
+
+def without_times(comparison: Comparison) -> dict[str, Any]:
+    """The result less what a clock says."""
+    found = comparison.to_dict()
+    for row in found["rows"]:
+        for part in (row, *row["folds"]):
+            part["fit_seconds"] = part["predict_seconds"] = None
+    return found
+
+
+# -- what is measured ----------------------------------------------------------------------------------------------
+
+
+def test_every_model_sees_the_same_folds_and_every_set_is_tested_once(kinds: Kinds, trips: ChoiceData) -> None:
+    models = {"one": kinds["Tilt"](), "two": kinds["TiltScores"](scale=2.0)}
+    found = quietly(models, trips, folds=3, seed=4, valid=0.2, device="cpu")
+    fits = kinds["Tilt"].fits
+    assert len(fits) == 6
+    for k, (rest, test) in enumerate(trips.folds(3, seed=4)):
+        first, second = fits[2 * k : 2 * k + 2]
+        assert first.training_ == second.training_
+        assert [part.fingerprint() for part in first.parts] == [part.fingerprint() for part in second.parts]
+        assert (first.seed, first.device) == (4, "cpu")
+        assert sorted([*first.parts[0].set_ids, *first.parts[1].set_ids]) == sorted(rest.set_ids)
+        for asked in kinds["Tilt"].asked[2 * k : 2 * k + 2]:
+            assert asked.set_ids.tolist() == test.set_ids.tolist()
+    assert found.n_sets == len(trips)
+    assert [fold.n_sets for fold in found["one"].folds] == [len(test) for _, test in trips.folds(3, seed=4)]
+
+
+def test_the_models_given_are_left_alone(kinds: Kinds, trips: ChoiceData) -> None:
+    fitted = kinds["Tilt"](scale=3.0).fit(trips)
+    theta, new = fitted.theta, kinds["Tilt"]()
+    quietly({"fitted": fitted, "new": new}, trips, folds=2)
+    assert fitted.theta == theta
+    assert new._schema is None
+
+
+def test_values_are_those_of_evaluating_each_fold_by_hand(
+    kinds: Kinds, read_trips: Callable[..., ChoiceData], trips_table: Callable[[], dict[str, Any]]
+) -> None:
+    data = read_trips(trips_table(), weight="weight")
+    found = quietly({"t": kinds["Tilt"](scale=2.0)}, data, folds=4, seed=1)
+    total, weight = 0.0, 0.0
+    for k, (rest, test) in enumerate(data.folds(4, seed=1)):
+        report = evaluate(kinds["Tilt"](scale=2.0).fit(rest, seed=1), test)
+        assert dict(found["t"].folds[k].values) == pytest.approx(report.values, rel=1e-12)
+        assert report.nll is not None
+        total, weight = total + report.nll * test.weights.sum(), weight + test.weights.sum()
+    assert found["t"].values["nll"] == pytest.approx(total / weight, rel=1e-12)
+
+
+def test_the_paired_difference_is_the_one_worked_out_by_hand(kinds: Kinds, trips: ChoiceData) -> None:
+    """Each model's NLL of each set by hand, fold by fold; the difference is their mean."""
+    scales, gaps = {"mild": 0.5, "firm": 3.0}, []
+    found = quietly({label: kinds["Tilt"](scale=s) for label, s in scales.items()}, trips, folds=3)
+    for rest, test in trips.folds(3, seed=0):
+        chosen = test.offsets[:-1] + test.require_chosen("a test")
+        nll = [
+            -test.from_rows(kinds["Tilt"](scale=s).fit(rest).predict_log_proba(test))[chosen] for s in scales.values()
+        ]
+        gaps.append(nll[0] - nll[1])
+    mean = float(np.concatenate(gaps).mean())
+    best, other = ("firm", "mild") if mean > 0 else ("mild", "firm")
+    assert found.best == best
+    assert found[other].difference == pytest.approx(abs(mean), rel=1e-12)
+    low, high = found[other].intervals["difference"]
+    assert low < abs(mean) < high
+
+
+def test_one_split_tests_one_part(kinds: Kinds, trips: ChoiceData) -> None:
+    found = quietly({"t": kinds["Tilt"]()}, trips, split=(0.75, 0.25), seed=2)
+    (fit,) = kinds["Tilt"].fits
+    train, test = trips.split((0.75, 0.25), seed=2)
+    assert fit.training_["fingerprint"] == train.fingerprint()
+    assert found.n_sets == len(test) == 10
+    assert "one split, 75% to fit and 25% to test: 10 choice sets tested" in str(found)
+
+
+def test_groups_stay_whole_and_widen_the_intervals(kinds: Kinds, trips: ChoiceData) -> None:
+    found = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by="person")
+    for fit, asked in zip(kinds["Tilt"].fits, kinds["Tilt"].asked, strict=True):
+        people = [{*part.keep["person"].plain().tolist()} for part in (fit.parts[0], asked)]
+        assert not people[0] & people[1]
+    given = quietly({"t": kinds["Tilt"]()}, trips, folds=2, by=trips.groups("person"))
+    assert given["t"].intervals == found["t"].intervals
+    assert quietly({"t": kinds["Tilt"]()}, trips, folds=2)["t"].intervals != found["t"].intervals
+
+
+def test_scores_are_marked_and_rankings_have_no_likelihood(kinds: Kinds, trips: ChoiceData) -> None:
+    models = {
+        "p": kinds["Tilt"](scale=0.1),
+        "s": kinds["TiltScores"](),
+        "r": kinds["TiltRanking"](),
+        "z": kinds["Sure"](),
+    }
+    found = quietly(models, trips, folds=2, top=(1, 3))
+    assert found.best == "p"  # though the scores have the lower NLL
+    assert found["s"].values["nll"] < found["p"].values["nll"]
+    assert set(found["r"].values) == {"top_1", "top_3"}
+    assert found["r"].values == {n: found["s"].values[n] for n in ("top_1", "top_3")}  # the same order
+    assert found["z"].values["nll"] == np.inf
+    assert found["z"].n_impossible > 0
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_one_seed_gives_one_result(kinds: Kinds, trips: ChoiceData) -> None:
+    models = {"t": kinds["Tilt"](), "net": PCMCNet(**NET)}
+    first = without_times(quietly(models, trips, folds=2, seed=1))
+    assert without_times(quietly(models, trips, folds=2, seed=1)) == first
+    assert without_times(quietly(models, trips, folds=2, seed=2)) != first
+
+
+# -- test rows influence nothing -------------------------------------------------------------------------------------
+
+
+def corrupt(table: dict[str, Any], sets: list[int]) -> dict[str, Any]:
+    """Make nonsense of some sets: other choices, wild numbers, categories that no other set knows."""
+    rows = np.isin(table["trip"], sets)
+    first = np.unique(table["trip"], return_index=True)[1]
+    last = np.append(first[1:], len(rows)) - 1
+    took = np.where(rows, 0, table["took"])
+    for k in sets:
+        took[last[k] if table["took"][first[k]] else first[k]] = 1
+    colour = np.where(rows, "blue", table["colour"])
+    return {**table, "took": took, "x": np.where(rows, 1e6 * table["x"] + 7, table["x"]), "colour": colour}
+
+
+def fitted_states(
+    models: dict[str, ChoiceModel], data: ChoiceData, monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> list[dict[str, bytes]]:
+    """Compare, and return every fitted state as the model would save it, with what it says of its training part."""
+    states: list[dict[str, bytes]] = []
+    fit = ChoiceModel.fit
+
+    def record(model: ChoiceModel, *args: Any, **more: Any) -> Any:
+        fit(model, *args, **more)
+        files = {name: file for name, file in model._files().items() if not name.endswith(".skops")}  # has a date
+        states.append({**files, "predictions": model.predict_log_proba(args[0]).tobytes()})
+        return model
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ChoiceModel, "fit", record)
+        found = quietly(models, data, **options)
+    assert [row.error for row in found.rows] == [None] * len(models)
+    return states
+
+
+@pytest.mark.parametrize("valid", [0.0, 0.25])
+def test_test_rows_influence_nothing_that_is_learnt(
+    valid: float,
+    kinds: Kinds,
+    trips_table: Callable[[], dict[str, Any]],
+    read_trips: Callable[..., ChoiceData],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Weights, scales and categories are the same bytes whatever the tested sets hold."""
+    table = trips_table()
+    forest, pointer = RandomForest(trees=3), PointerNetwork(epochs=1)
+    models = {"net": PCMCNet(**NET), "tilt": kinds["Tilt"](), "mnl": MNL(), "rf": forest, "dpn": pointer}
+    options: dict[str, Any] = {"split": (0.7, 0.3), "valid": valid}
+    tested = [int(i) for i in read_trips(table).split((0.7, 0.3), seed=0)[1].set_ids]
+    clean = fitted_states(models, read_trips(table), monkeypatch, **options)
+    spoilt = read_trips(corrupt(table, tested))
+    assert fitted_states(models, spoilt, monkeypatch, **options) == clean
+    trained = next(k for k in range(len(spoilt)) if k not in tested)  # and the test can fail
+    assert fitted_states(models, read_trips(corrupt(table, [trained])), monkeypatch, **options) != clean
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(SchemaError("no column 'x'."), "no column 'x'."), (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0")],
+)
+def test_a_model_that_fails_is_reported_and_the_others_go_on(
+    error: Exception, message: str, kinds: Kinds, trips: ChoiceData
+) -> None:
+    kinds["Brittle"].error = error
+    found = quietly({"a": kinds["Tilt"](), "bad": kinds["Brittle"](), "b": kinds["Tilt"](scale=2.0)}, trips, folds=3)
+    assert [row.error for row in found.rows] == [None, message, None]
+    assert kinds["Brittle"].tried == 1  # not tried again on the other folds
+    assert f"bad    failed: {message}" in str(found)
+    alone = quietly({"a": kinds["Tilt"](), "b": kinds["Tilt"](scale=2.0)}, trips, folds=3)
+    assert [row["values"] for row in without_times(alone)["rows"]] == [
+        row["values"] for row in without_times(found)["rows"] if not row["error"]
+    ]
+
+
+def test_a_model_that_gives_nonsense_fails(kinds: Kinds, trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds["Sure"], "_log_proba", lambda self, data: np.zeros(len(data.rows)))
+    found = quietly({"bad": kinds["Sure"](), "good": kinds["Tilt"]()}, trips, folds=2)
+    assert "expected probabilities that add up to 1" in str(found["bad"].error)
+    assert found.best == "good"
+
+
+def test_all_may_fail(kinds: Kinds, trips: ChoiceData) -> None:
+    found = quietly({"bad": kinds["Brittle"]()}, trips, folds=2)
+    assert (found.best, found["bad"].error) == (None, "RuntimeError: out of luck")
+    assert "failed: RuntimeError: out of luck" in found.to_markdown()
+    assert found.to_arrow().num_rows == 1
+
+
+def test_an_interrupt_goes_through(kinds: Kinds, trips: ChoiceData) -> None:
+    kinds["Brittle"].error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        quietly({"bad": kinds["Brittle"]()}, trips, folds=2)
+
+
+# -- a folder ------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_comparison_goes_on_without_fitting_twice(
+    kinds: Kinds, trips: ChoiceData, tmp_path: Path, files_in: Callable[[Path], list[str]]
+) -> None:
+    def models() -> dict[str, ChoiceModel]:
+        return {"a": kinds["Tilt"](), "b": kinds["Brittle"](), "net": PCMCNet(**NET)}
+
+    kinds["Brittle"].at = set()
+    whole = quietly(models(), trips, folds=3)
+    kinds["Tilt"].fits.clear()
+    kinds["Brittle"].tried, kinds["Brittle"].at, kinds["Brittle"].error = 0, {1}, KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        quietly(models(), trips, folds=3, folder=tmp_path / "out")
+    assert len(kinds["Tilt"].fits) == 3  # a, b and a again; the second fit of b was interrupted
+    done = files_in(tmp_path / "out")
+    assert len(done) == 1 + 4  # with the network of the first fold
+    found = quietly(models(), trips, folds=3, folder=tmp_path / "out")
+    assert len(kinds["Tilt"].fits) == 6
+    assert without_times(found) == without_times(whole)
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text()) == found.to_dict()
+    assert found.to_markdown() in (tmp_path / "out" / "comparison.md").read_text()
+
+    again = quietly(models(), trips, folds=3, folder=tmp_path / "out")
+    assert len(kinds["Tilt"].fits) == 6
+    assert again.to_dict() == found.to_dict()  # times included
+
+
+def test_failed_cells_are_tried_again(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
+    models = {"a": kinds["Tilt"](), "b": kinds["Brittle"]()}
+    assert quietly(models, trips, folds=2, folder=tmp_path)["b"].error is not None
+    assert quietly(models, trips, folds=2, folder=tmp_path)["b"].error is None
+    assert len(kinds["Tilt"].fits) == 4
+
+
+def test_models_may_be_added_removed_and_renamed(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
+    first = quietly({"a": kinds["Tilt"](), "b": kinds["Tilt"](scale=2.0)}, trips, folds=2, folder=tmp_path)
+    second = quietly({"B": kinds["Tilt"](scale=2.0), "c": kinds["Tilt"](scale=3.0)}, trips, folds=2, folder=tmp_path)
+    assert len(kinds["Tilt"].fits) == 6
+    assert second["B"].values == first["b"].values
+    assert [row.label for row in second.rows] == ["B", "c"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, r"what differs: seed \(0 there, 1 here\)\."),
+        ({"folds": 3}, r"what differs: folds \(2 there, 3 here\)\."),
+        ({"folds": None, "split": (0.5, 0.5)}, r"what differs: folds \(2 there, 1 here\), split \(null there"),
+        ({"by": "person"}, r"what differs: by \(null there, \"person\" here\), groups\."),
+        ({"valid": 0.2}, r"what differs: valid \(0.0 there, 0.2 here\)\."),
+        ({"top": (1,)}, r"what differs: top \(\[1, 5\] there, \[1\] here\)\."),
+    ],
+)
+def test_the_folder_of_another_comparison_is_refused(
+    change: dict[str, Any], message: str, kinds: Kinds, trips: ChoiceData, tmp_path: Path
+) -> None:
+    models = {"a": kinds["Tilt"]()}
+    quietly(models, trips, folds=2, folder=tmp_path)
+    with pytest.raises(ArtifactError, match=message):
+        quietly(models, trips, **{"folds": 2, **change}, folder=tmp_path)
+    assert len(kinds["Tilt"].fits) == 2
+
+
+def test_another_table_is_another_comparison(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
+    quietly({"a": kinds["Tilt"]()}, trips, folds=2, folder=tmp_path)
+    with pytest.raises(ArtifactError, match=r"what differs: table\. Repeat it with the same table"):
+        quietly({"a": kinds["Tilt"]()}, trips.subset(np.arange(39)), folds=2, folder=tmp_path)
+
+
+def test_nothing_is_written_for_bad_input(kinds: Kinds, trips: ChoiceData, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        quietly({"a": kinds["Tilt"]()}, trips, valid=2, folder=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- progress and bad input ------------------------------------------------------------------------------------------
+
+
+def test_progress_is_a_line_per_model_and_fold(
+    kinds: Kinds, trips: ChoiceData, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "pcmcnet"):
+        compare({"a": kinds["TiltRanking"](), "bad": kinds["Brittle"]()}, trips, folds=2)
+    lines = [line.partition(": ")[::2] for line in caplog.messages]
+    assert [name for name, _ in lines] == ["fold 1/2, a", "fold 1/2, bad", "fold 2/2, a"]
+    assert lines[0][1].startswith("TOP 1 0.")
+    assert lines[1][1] == "failed: RuntimeError: out of luck"
+
+
+class NotAModel:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ({}, "expected a mapping from labels to models"),
+        ([PCMCNet()], "expected a mapping from labels to models"),
+        ({"": PCMCNet()}, "expected a name for each model, got ''"),
+        ({3: PCMCNet()}, "expected a name for each model, got 3"),
+        ({"net": PCMCNet}, r"models, 'net': expected a model such as PCMCNet\(\), got the class PCMCNet"),
+        ({"net": NotAModel()}, r"models, 'net': expected a model such as PCMCNet\(\), got NotAModel"),
+    ],
+)
+def test_what_is_no_model_is_refused(models: Any, message: str, trips: ChoiceData) -> None:
+    with pytest.raises(InputError, match=message):
+        compare(models, trips)
+
+
+def test_tables_that_cannot_be_compared_on_are_refused(
+    kinds: Kinds, trips: ChoiceData, trips_table: Callable[[], dict[str, Any]]
+) -> None:
+    models, table = {"a": kinds["Tilt"]()}, trips_table()
+    with pytest.raises(InputError, match="data: expected ChoiceData, got dict"):
+        compare(models, table)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a comparison needs the choices"):
+        compare(models, ChoiceData.from_long(table, choice_set="trip", features=["x"]))
+    with pytest.raises(InputError, match="weight above 0, got none in 0"):
+        compare(models, trips.subset([]))
+    with pytest.raises(SchemaError, match="by='persn' is neither"):
+        compare(models, trips, by="persn")
+    with pytest.raises(ConfigError, match="resamples must be a whole number"):
+        compare(models, trips, resamples=-1)
