@@ -31,6 +31,7 @@ class Tilt(ChoiceModel):
     name = "tilt"
     config_class = TiltConfig
     gives: ClassVar[Gives] = "probabilities"
+    stops_early: ClassVar[bool] = True
     fits: ClassVar[list["Tilt"]] = []
     asked: ClassVar[list[ChoiceData]] = []
 

@@ -104,3 +104,16 @@ def test_a_model_is_asked_without_the_answers(kinds: dict[str, Any], trips: Choi
     (question,) = kinds["Tilt"].asked
     assert question.chosen is None
     assert ids(question) == ids(fold.cut(trips).test)
+
+
+def test_nothing_is_held_back_from_a_model_that_does_not_stop_early(
+    trips: ChoiceData, kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds["Tilt"], "stops_early", False)
+    (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.7, 0.3), "valid": 0.2})
+    parts = fold.cut(trips)
+    assert parts.valid is not None
+    measure(kinds["Tilt"](), parts, top=(1,), seed=0, device="cpu")
+    train, valid = kinds["Tilt"].fits[-1].parts
+    assert valid is None
+    assert len(train) == len(parts.train) + len(parts.valid)

@@ -116,7 +116,10 @@ def measure(model: ChoiceModel, parts: Parts, *, top: Sequence[int], seed: int, 
     question = replace(parts.test, chosen=None)  # no model can look at the answers
     fitted = fresh(model)
     began = time.perf_counter()
-    fitted.fit(parts.train, parts.valid, seed=seed, device=device, progress=False)
+    train, valid = parts.train, parts.valid
+    if valid is not None and not fitted.stops_early:
+        train, valid = train.concat(valid), None  # nothing is held back from a model that has no use for it
+    fitted.fit(train, valid, seed=seed, device=device, progress=False)
     between = time.perf_counter()
     per_set = model_metrics(fitted, question, chosen, top)
     done = time.perf_counter()

@@ -36,6 +36,7 @@ class ChoiceModel(ABC):
     name: ClassVar[str]
     config_class: ClassVar[type]
     gives: ClassVar[Gives] = "probabilities"
+    stops_early: ClassVar[bool] = False  # whether a validation part is of use
     order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
 
     def __init__(self, **options: Any) -> None:

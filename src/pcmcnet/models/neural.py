@@ -52,6 +52,7 @@ class NetworkConfig(TrainConfig):
 class NeuralModel(ChoiceModel):
     """A network over encoded choice sets; a subclass builds it."""
 
+    stops_early = True
     config: NetworkConfig
     encoder_: Encoder
     network_: nn.Module
