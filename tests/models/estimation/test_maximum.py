@@ -1,0 +1,77 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.errors import TrainingError
+from pcmcnet.models.estimation import LogitSets, hessian, maximise
+
+
+def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitSets, Any, Any]:
+    """A logit and its log-likelihood as an objective: log-probabilities and scores of the sets."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 5, sets)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    found = LogitSets.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
+    return found, lambda b: (found.log_likelihoods(b), found.scores(b)), rng.uniform(0.5, 2, sets)
+
+
+def test_the_maximum_is_that_of_newtons_method_on_a_logit() -> None:
+    sets, objective, weights = logit()
+    b, _, _ = sets.maximise(weights)
+    found, steps = maximise(objective, np.zeros(3), weights)
+    # Steps end where a further one would gain less than 1e-10 of the log-likelihood.
+    np.testing.assert_allclose(found, b, rtol=1e-5, atol=1e-5)
+    assert steps > 0
+
+
+def test_the_hessian_is_the_exact_one_of_a_logit() -> None:
+    sets, objective, weights = logit()
+    b = np.array([0.3, -1.0, 0.0])
+    exact = sets.hessian(*sets.evaluate(b)[1:], weights[sets.sets])
+    np.testing.assert_allclose(hessian(objective, b, weights), exact, rtol=1e-7, atol=1e-7)
+    scaled = hessian(objective, b, weights, scale=np.array([0.1, 1.0, 10.0]))
+    np.testing.assert_allclose(scaled, exact, rtol=1e-4, atol=1e-4)  # a step of 1e-4 leaves an error of its square
+    np.testing.assert_array_equal(scaled, scaled.T)
+
+
+def test_scales_make_no_difference_once_they_are_told() -> None:
+    sets, objective, weights = logit()
+    units = np.array([1e-6, 1.0, 1e6])
+
+    def in_units(x: Any) -> Any:
+        ll, scores = objective(x * units)
+        return ll, scores * units
+
+    b, _, _ = sets.maximise(weights)
+    found, _ = maximise(in_units, np.zeros(3), weights, scale=1 / units)
+    np.testing.assert_allclose(found * units, b, rtol=1e-5, atol=1e-5)
+
+
+def test_parameters_out_of_bounds_are_left_again() -> None:
+    """-(x - 1)^2 / 2 for x > 0 and out of bounds below: the line search comes back from there."""
+
+    def objective(x: Any) -> Any:
+        inside = x[0] > 0
+        return np.array([-((x[0] - 1) ** 2) / 2 if inside else -np.inf]), np.array([[1 - x[0]]])
+
+    found, _ = maximise(objective, np.array([9.0]), np.ones(1))
+    np.testing.assert_allclose(found, [1], rtol=1e-5)
+
+
+def test_a_likelihood_without_maximum_ends_where_nothing_is_gained() -> None:
+    """-exp(-x) rises for ever, by less and less."""
+    found, _ = maximise(lambda x: (-np.exp(-x), np.exp(-x)[:, None]), np.zeros(1), np.ones(1))
+    assert np.isfinite(found).all()
+    assert found[0] > 10
+
+
+def test_a_likelihood_that_does_not_settle_is_an_error() -> None:
+    """-(1 + x)^-1/4 rises so slowly that each of many steps, which nearly double x, gains something."""
+
+    def objective(x: Any) -> Any:
+        root = (1 + np.maximum(x, 0)) ** -0.25
+        return -root, (root**5 / 4)[:, None]
+
+    with pytest.raises(TrainingError, match="the log-likelihood has not settled after"):
+        maximise(objective, np.zeros(1), np.ones(1), max_iter=3)

@@ -1,0 +1,188 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Numeric
+from pcmcnet.errors import InputError, NotFittedError
+from pcmcnet.models import MNL
+
+LABELS = ("bike", "bus", "car")
+
+
+def trips(sets: int = 60, *, labels: bool, seed: int = 0, **roles: Any) -> ChoiceData:
+    """Sets of two or three, one of a single alternative; positive costs; weights 1 to 3."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 4, sets)
+    sizes[0] = 1
+    s = np.repeat(np.arange(sets), sizes)
+    n = len(s)
+    mode = np.concatenate([rng.permutation(3)[:k] for k in sizes])
+    cost, time = rng.uniform(1, 9, n), rng.uniform(10, 60, n)
+    v = -0.4 * cost - 0.03 * time + 0.3 * mode + rng.gumbel(size=n)
+    best = np.lexsort((-v, s))[np.cumsum(sizes) - sizes]
+    table = {
+        "s": s,
+        "took": np.isin(np.arange(n), best),
+        "mode": np.array(LABELS)[mode],
+        "cost": cost,
+        "time": time,
+        "comfort": np.array(["low", "high"])[rng.integers(2, size=n)],
+        "weight": rng.integers(1, 4, sets)[s],
+    }
+    return ChoiceData.from_long(
+        table,
+        choice_set="s",
+        chosen="took",
+        alternative="mode" if labels else None,
+        features=["cost", "time", "comfort"],
+        weight="weight",
+        **roles,
+    )
+
+
+def closed_form(model: MNL, data: ChoiceData) -> dict[tuple[str, str], float]:
+    """b x (1 - P) and -b x_j P_j, averaged with weights w P(i), set by set in plain loops."""
+    p = data.from_rows(model.predict_proba(data))
+    x = data.features["cost"].values.astype(float)  # type: ignore[union-attr]
+    b, label = model.coefficients["cost"], None if data.labels is None else data.labels.plain()
+    sums: dict[tuple[str, str], Any] = {}
+    for s in range(len(data)):
+        inside = range(data.offsets[s], data.offsets[s + 1])
+        for i in inside:
+            for j in inside:
+                pair = ("own" if i == j else "other", "own") if label is None else (label[i], label[j])
+                value = b * x[i] * (1 - p[i]) if i == j else -b * x[j] * p[j]
+                weight = data.weights[s] * p[i]
+                sums[pair] = sums.get(pair, 0) + np.array([weight * value, weight])
+    return {pair: top / bottom for pair, (top, bottom) in sums.items()}
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_elasticities_are_those_of_the_closed_form(labels: bool) -> None:
+    data = trips(labels=labels)
+    model = MNL(formula="cost + time/60").fit(data)
+    found = model.elasticities(data, "cost")
+    expected = closed_form(model, data)
+    assert {(e.of, e.when) for e in found.entries} == set(expected)
+    for pair, value in expected.items():
+        assert found[pair].value == pytest.approx(value, rel=1e-8)
+    assert all(e.error > 0 for e in found.entries)
+
+
+def test_transformations_are_differentiated() -> None:
+    """d log P / d log x of b log x is b (1 - P)."""
+    data = trips(labels=False)
+    model = MNL(formula="log(cost)").fit(data)
+    p, w = data.from_rows(model.predict_proba(data)), np.repeat(data.weights, data.sizes)
+    expected = model.coefficients["log(cost)"] * np.average(1 - p, weights=w * p)
+    assert model.elasticities(data, "cost")["own", "own"].value == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("formula", ["relative(cost) + time", "cost + cost:comfort + square(cost) + time"])
+def test_elasticities_are_those_of_changed_tables(formula: str) -> None:
+    """By brute force: the car's cost rises by a little, and probabilities are predicted anew."""
+    data = trips(labels=True)
+    model = MNL(formula=formula, reference="car").fit(data)
+    car = data.labels.plain() == "car"  # type: ignore[union-attr]
+
+    def log_p(factor: float) -> Any:
+        cost = data.features["cost"].values.astype(float)  # type: ignore[union-attr]
+        changed = Numeric(np.where(car, cost * factor, cost))  # type: ignore[arg-type]
+        moved = replace(data, features={**data.features, "cost": changed})
+        return moved.from_rows(model.predict_log_proba(moved))
+
+    h = 1e-6
+    slope = (log_p(1 + h) - log_p(1 - h)) / (2 * h)
+    p = np.exp(log_p(1.0)) * np.repeat(data.weights, data.sizes)
+    with_car = np.repeat(np.add.reduceat(car, data.offsets[:-1]), data.sizes).astype(bool)
+    found = model.elasticities(data, "cost")
+    for of in LABELS:
+        rows = (data.labels.plain() == of) & with_car  # type: ignore[union-attr]
+        assert found[of, "car"].value == pytest.approx(np.average(slope[rows], weights=p[rows]), rel=1e-6)
+
+
+def test_errors_follow_the_delta_method() -> None:
+    """With one coefficient, the error is |d e / d b| times that of b."""
+    data = trips(labels=False)
+    model = MNL(formula="cost").fit(data)
+    b, found = model.estimates_.values, model.elasticities(data, "cost", "robust")
+    x, w = data.features["cost"].values.astype(float), np.repeat(data.weights, data.sizes)  # type: ignore[union-attr]
+
+    def own(at: float) -> float:
+        v = np.exp(at * x)
+        p = v / np.repeat(np.add.reduceat(v, data.offsets[:-1]), data.sizes)
+        return float(np.average(at * x * (1 - p), weights=w * p))
+
+    h = 1e-5
+    slope = (own(b[0] + h) - own(b[0] - h)) / (2 * h)
+    assert found["own", "own"].value == pytest.approx(own(b[0]), rel=1e-8)
+    error = model.standard_errors("robust")["cost"]
+    assert found["own", "own"].error == pytest.approx(abs(slope) * error, rel=1e-6)
+
+
+def test_probabilities_of_a_set_sum_to_1_whatever_changes() -> None:
+    """Weighted by P, own and cross elasticities of a set's alternatives cancel: where all three are there."""
+    data = trips(labels=True)
+    whole = data.subset(data.sizes == 3)
+    model = MNL(formula="cost + time").fit(data)
+    found = model.elasticities(whole, "cost")
+    p = whole.from_rows(model.predict_proba(whole)) * np.repeat(whole.weights, whole.sizes)
+    share = {label: p[whole.labels.plain() == label].sum() for label in LABELS}  # type: ignore[union-attr]
+    for when in LABELS:
+        assert sum(share[of] * found[of, when].value for of in LABELS) == pytest.approx(0, abs=1e-9)
+
+
+def test_gaps_and_a_coefficient_without_estimate_leave_no_nan() -> None:
+    data = trips(labels=False)
+    cost = data.features["cost"].values.copy()  # type: ignore[union-attr]
+    cost[::7] = np.nan
+    took = np.isin(np.arange(len(cost)), data.offsets[:-1] + data.chosen)
+    table = {
+        "s": data.set_of_alternative,
+        "took": took,
+        "cost": cost,
+        "never": np.where(took | (np.arange(len(cost)) % 3 > 0), "a", "b"),
+    }
+    gaps = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["cost", "never"], missing="indicator")
+    model = MNL(formula="cost + never", min_chosen=0).fit(gaps)
+    assert model.estimates_.unbounded == ("never[b]",)
+    found = model.elasticities(gaps, "cost")
+    assert all(np.isfinite(e.value) and not np.isnan(e.error) for e in found.entries)
+    assert "nan" not in str(found)
+
+
+def test_the_table_of_elasticities_is_printed() -> None:
+    data = trips(labels=False)
+    found = MNL(formula="cost").fit(data).elasticities(data, "cost")
+    head, own, other = str(found).splitlines()
+    assert head.split() == ["elasticity", "to", "cost", "of", "value", "std", "err"]
+    assert own.split()[:2] == ["own", "own"]
+    assert other.split()[:2] == ["own", "other"]
+    assert repr(found) == str(found)
+    with pytest.raises(KeyError):
+        found["car", "bus"]
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ("costs", r"'costs' is no feature of the table. Did you mean 'cost'\?"),
+        ("comfort", "'comfort' is categorical: elasticities need a numeric feature"),
+        ("time", "the utility does not depend on 'time': its formula is 'cost'"),
+    ],
+)
+def test_a_column_without_elasticity_is_refused(column: str, problem: str) -> None:
+    data = trips(labels=False)
+    with pytest.raises(InputError, match=problem):
+        MNL(formula="cost").fit(data).elasticities(data, column)
+
+
+def test_elasticities_need_a_fitted_model_and_a_set() -> None:
+    data = trips(labels=False)
+    with pytest.raises(NotFittedError):
+        MNL().elasticities(data, "cost")
+    with pytest.raises(InputError, match="elasticities need at least one choice set"):
+        MNL(formula="cost").fit(data).elasticities(data.subset([]), "cost")

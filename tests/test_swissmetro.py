@@ -1,0 +1,68 @@
+"""The logit of the Swissmetro study, whose estimates are known: published with the data and by every package."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcmcnet as pn
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import DatasetError
+
+
+@pytest.fixture(scope="module")
+def data() -> pn.ChoiceData:
+    """6,768 choices; times and costs in hundreds; with an annual pass, train and Swissmetro cost nothing."""
+    try:
+        table = packaged.load("swissmetro")
+    except DatasetError as error:
+        pytest.skip(str(error))
+    columns: dict[str, Any] = {name: table[name].to_numpy() for name in table.column_names}
+    pays = columns["GA"] == 0
+    columns["TRAIN_CO"] = columns["TRAIN_CO"] * pays
+    columns["SM_CO"] = columns["SM_CO"] * pays
+    return pn.ChoiceData.from_wide(
+        columns,
+        chosen="CHOICE",
+        alternatives={"TRAIN": 1, "SM": 2, "CAR": 3},
+        features={"time": "{alternative}_TT", "cost": "{alternative}_CO"},
+        available="{alternative}_AV",
+        keep=["ID"],
+    )
+
+
+@pytest.fixture(scope="module")
+def model(data: pn.ChoiceData) -> pn.MNL:
+    fitted: pn.MNL = pn.MNL(formula="time/100 + cost/100", reference="SM", cluster="ID").fit(data)
+    return fitted
+
+
+ESTIMATES = {"constant[CAR]": -0.155, "constant[TRAIN]": -0.701, "cost/100": -1.08, "time/100": -1.28}
+ROBUST = {"constant[CAR]": 0.0582, "constant[TRAIN]": 0.0826, "cost/100": 0.0682, "time/100": 0.104}
+
+
+def test_the_log_likelihood_is_the_known_one(data: pn.ChoiceData, model: pn.MNL) -> None:
+    assert len(data) == 6768
+    assert model.estimates_.log_likelihood == pytest.approx(-5331.252, abs=5e-4)
+    assert model.estimates_.null_log_likelihood == pytest.approx(-6964.663, abs=5e-4)
+    assert model.score(data) * len(data) == pytest.approx(-5331.252, abs=5e-4)
+
+
+def test_the_estimates_are_the_known_ones_to_three_digits(model: pn.MNL) -> None:
+    assert {k: float(f"{v:.3g}") for k, v in model.coefficients.items()} == ESTIMATES
+
+
+def test_the_robust_errors_are_the_known_ones_to_three_digits(model: pn.MNL) -> None:
+    assert {k: float(f"{v:.3g}") for k, v in model.standard_errors("robust").items()} == ROBUST
+
+
+def test_nine_choices_of_one_person_are_worth_less_than_nine(model: pn.MNL) -> None:
+    assert model.estimates_.clusters == 752
+    robust, clustered = model.standard_errors("robust"), model.standard_errors("clustered")
+    assert all(1 < clustered[name] / robust[name] < 3 for name in robust)  # 3 is the square root of nine
+
+
+def test_the_value_of_time_is_the_ratio_of_coefficients(model: pn.MNL) -> None:
+    found = model.willingness_to_pay("time/100", "cost/100")
+    assert found.value == pytest.approx(1.28 / 1.08, abs=0.01)  # francs a minute, of rounded figures
+    assert np.isfinite(found.error)
