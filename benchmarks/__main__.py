@@ -7,9 +7,9 @@ import platform
 
 import torch
 
-from benchmarks import accuracy, loading, stationary, training
+from benchmarks import accuracy, loading, logit, stationary, training
 
 print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}\n")
-for benchmark in (loading, training, accuracy, stationary):
+for benchmark in (loading, logit, training, accuracy, stationary):
     benchmark.main()
     print()

@@ -1,0 +1,150 @@
+"""Conditional logit from a file to estimates with standard errors: pcmcnet beside larch and xlogit, in one run.
+
+Two problems: the itinerary table as it is packaged (a compressed CSV), with price and duration standardised; and a
+million simulated rows of 10 numbers, in sets of 5 to 10 alternatives, in a Parquet file. The ways are those of
+``benchmarks/logit_ways.py``. Each runs in a process of its own with one thread, in turn. The
+first fit of a process and imports are timed apart; the best of the other fits, over some rounds, counts. larch
+compiles its code and keeps it on disk: the first of its processes starts with nothing kept, the others with that.
+
+larch wants an older scipy than the one tested here: put the peers in an environment of their own, and name its
+interpreter in PCMCNET_PEERS. Without that this interpreter is tried; a peer that cannot be imported is skipped::
+
+    python3 -m venv ../peers && ../peers/bin/pip install larch==6.0.46 xlogit==0.2.7 pandas pyarrow
+    PCMCNET_PEERS=../peers/bin/python python -m benchmarks.logit
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from benchmarks.logit_ways import WAYS
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import DatasetError
+
+ROUNDS = 3
+SETS, SMALLEST, LARGEST, WIDTH = 133_333, 5, 10, 10
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR")}
+AGREE = 1e-3  # how far log-likelihoods may be apart; each package has its own rule for when to stop
+NEAR = 0.05  # how far estimates may be apart in standard errors, and these in proportion, for the same reason
+
+
+def itinerary() -> dict[str, Any]:
+    """Name the columns of the itinerary table."""
+    return {
+        "file": str(packaged.path("itinerary")),
+        "choice_set": "individual",
+        "alternative": "alternative",
+        "chosen": "choice",
+        "features": ["totalPrice", "totalTripDurationMinutes", "nFlights"],
+        "standardised": ["totalPrice", "totalTripDurationMinutes"],
+    }
+
+
+def simulated(path: Path, seed: int = 0) -> dict[str, Any]:
+    """Write choices drawn from a logit with known coefficients."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(SMALLEST, LARGEST + 1, SETS)
+    owner, begin = np.repeat(np.arange(SETS), sizes), np.cumsum(sizes) - sizes
+    x = rng.standard_normal((len(owner), WIDTH))
+    utility = x @ np.linspace(-1, 1, WIDTH) + rng.gumbel(size=len(owner))
+    chosen = (utility == np.maximum.reduceat(utility, begin)[owner]).astype(np.int8)
+    features = {f"x{k}": x[:, k] for k in range(WIDTH)}
+    columns = {"set": owner, "place": np.arange(len(owner)) - begin[owner], "chosen": chosen, **features}
+    pa.parquet.write_table(pa.table(columns), path)
+    roles = {"choice_set": "set", "alternative": "place", "chosen": "chosen"}
+    return {"file": str(path), **roles, "features": list(features), "standardised": []}
+
+
+def in_own_process(way: str, task: dict[str, Any], cache: str) -> dict[str, Any]:
+    """Run a way on a task with one thread; peers with the interpreter that was named for them."""
+    peers = Path(os.environ.get("PCMCNET_PEERS", sys.executable)).absolute()  # an environment's links must be kept
+    python = sys.executable if way == "pcmcnet" else str(peers)
+    command = [python, "-m", "benchmarks.logit_ways", way, json.dumps(task)]
+    surroundings = {**os.environ, **ONE_THREAD, "NUMBA_CACHE_DIR": cache}
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=surroundings, cwd=root)
+    if done.returncode:
+        raise RuntimeError(f"{way} failed:\n{done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # a peer may print lines of its own before
+    return result
+
+
+def measure(task: dict[str, Any], cache: str) -> dict[str, list[dict[str, Any]]]:
+    """Let the ways take turns; those that are not installed are named and left out."""
+    rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    for _ in range(ROUNDS):
+        for way in list(rounds):
+            result = in_own_process(way, task, cache)
+            if "missing" in result:
+                print(f"(skipped: {way}, which cannot be imported: {result['missing']})")
+                del rounds[way]
+            else:
+                rounds[way].append(result)
+    return rounds
+
+
+def check(rounds: dict[str, list[dict[str, Any]]]) -> float:
+    """See that all found the same maximum; return how far log-likelihoods are apart."""
+    fits = [(way, fit) for way, results in rounds.items() for result in results for fit in result["fits"]]
+    ours = rounds["pcmcnet"][0]["fits"][0]
+    values, errors = np.array(ours["coefficients"]), np.array(ours["errors"])
+    for way, fit in fits:
+        shift, stretch = np.abs(fit["coefficients"] - values) / errors, np.abs(fit["errors"] / errors - 1)
+        if not max(shift.max(), stretch.max()) < NEAR:
+            raise RuntimeError(f"{way} and pcmcnet disagree: {fit} and {ours}")
+    apart = float(np.ptp([fit["log_likelihood"] for _, fit in fits]))
+    if not apart < AGREE:
+        raise RuntimeError(f"expected log-likelihoods within {AGREE}, found {apart} between {fits}")
+    return apart
+
+
+def compare(title: str, task: dict[str, Any], cache: str) -> None:
+    """Print the best seconds of each way and the ratio of totals."""
+    print(title)
+    cold = not any(Path(cache).iterdir())
+    rounds = measure(task, cache)
+    apart = check(rounds)
+    print(f"{'':<16} {'prepare':>8} {'fit':>8} {'total':>8} {'ratio':>6} {'first call':>11} {'import':>7}")
+    best = {way: min((fit for r in results for fit in r["fits"][1:]), key=_total) for way, results in rounds.items()}
+    for way, results in rounds.items():
+        first, imported = min(_total(r["fits"][0]) for r in results), min(r["import"] for r in results)
+        total, ratio = best[way]["total"], best["pcmcnet"]["total"] / best[way]["total"]
+        print(f"{way + ' ' + results[0]['version']:<16} {best[way]['prepare']:>8.2f} {best[way]['fit']:>8.2f}", end=" ")
+        print(f"{total:>8.2f} {ratio:>6.2f} {first:>11.2f} {imported:>7.1f}")
+    if cold and "larch" in rounds:
+        start = rounds["larch"][0]
+        print(f"(larch with nothing compiled: import {start['import']:.1f}, first call {_total(start['fits'][0]):.1f})")
+    if len(rounds) > 1:
+        print(f"(log-likelihoods agree: {best['pcmcnet']['log_likelihood']:.3f}, at most {apart:.0e} apart)")
+
+
+def main() -> None:
+    """Compare on both problems."""
+    print("conditional logit, seconds from a file to estimates with standard errors, one CPU thread")
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
+        try:
+            compare("\nitinerary table, 615 sets, 20,144 rows, 3 coefficients", itinerary(), cache)
+        except DatasetError as error:
+            print(f"(skipped: the itinerary table. {error})")
+        task = simulated(Path(folder) / "choices.parquet")
+        rows = pa.parquet.read_metadata(task["file"]).num_rows
+        compare(f"\n{SETS:,} simulated sets, {rows:,} rows, {WIDTH} coefficients", task, cache)
+
+
+def _total(fit: dict[str, Any]) -> float:
+    seconds: float = fit["total"]
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
