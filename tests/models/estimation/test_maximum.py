@@ -75,3 +75,26 @@ def test_a_likelihood_that_does_not_settle_is_an_error() -> None:
 
     with pytest.raises(TrainingError, match="the log-likelihood has not settled after"):
         maximise(objective, np.zeros(1), np.ones(1), max_iter=3)
+
+
+def test_of_several_starts_the_one_that_leads_highest_counts() -> None:
+    """-(x^2 - 1)^2 + x / 4 has a maximum near -1, and a higher one near 1."""
+
+    def objective(x: Any) -> Any:
+        return -((x**2 - 1) ** 2) + x / 4, (-4 * x * (x**2 - 1) + 0.25)[:, None]
+
+    low, high = (maximise(objective, np.array([at]), np.ones(1))[0][0] for at in (-1.5, 1.5))
+    assert low < 0 < high
+    both, _ = maximise(objective, np.array([[-1.5], [1.5]]), np.ones(1))
+    assert both[0] == pytest.approx(high, rel=1e-6)
+
+
+def test_newtons_steps_leave_a_saddle() -> None:
+    """-(x^2 - 1)^2 is flat at 0 and bends upwards there: the maxima are at -1 and 1."""
+
+    def objective(x: Any) -> Any:
+        return -((x**2 - 1) ** 2), (-4 * x * (x**2 - 1))[:, None]
+
+    found, steps = maximise(objective, np.zeros(1), np.ones(1), curvature=lambda x: np.array([4 - 12 * x**2]))
+    np.testing.assert_allclose(np.abs(found), 1, rtol=1e-5)  # a gain below 1e-12 ends the steps
+    assert steps > 0

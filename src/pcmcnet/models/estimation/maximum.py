@@ -19,6 +19,7 @@ Objective = Callable[[Floats], tuple[Floats, Floats]]
 Hessian = Callable[[Floats], Floats]
 
 _DECREMENT = 1e-12  # what a further step could gain, relative to the log-likelihood, for a step to be taken
+_SADDLE = 1e-7  # upward curvature, relative to the largest, that is more than rounding
 _HALVINGS = 30
 _STEP = 1e-5  # about the best for central differences of a gradient exact to 1e-15
 
@@ -88,9 +89,12 @@ def _newton_step(objective: Objective, x: Floats, weights: Floats, bend: Floats,
     """Take a step uphill; None where there is nothing to gain, or no step gains anything."""
     ll, scores = objective(x)
     value, gradient = weights @ ll, (weights @ scores) * scale
-    step = uphill(-bend, gradient)
-    if gradient @ step / 2 <= _DECREMENT * (1 + abs(value)):
-        return None
+    step, least = uphill(-bend, gradient), _DECREMENT * (1 + abs(value))
+    if gradient @ step / 2 <= least:
+        values, vectors = np.linalg.eigh(bend)
+        if values[-1] / 2 <= max(least, _SADDLE * float(np.abs(values).max())):
+            return None
+        step = vectors[:, -1] * (1 if gradient @ vectors[:, -1] >= 0 else -1)  # a saddle: off it, where it bends up
     for _ in range(_HALVINGS):
         there = x + step * scale
         if weights @ objective(there)[0] > value:

@@ -10,10 +10,13 @@ of class c given the choice, and s_c the score of log(pi_c P_c) in all parameter
 EM raises sum_c r_c log(pi_c P_c) with r held fixed. One of Newton's steps does: its gradient is that of the
 log-likelihood, so the step, halved where it overshoots, raises the log-likelihood itself (Lange, 1995).
 
-A weak normal prior around 0, with precision ``prior`` (P,), keeps every maximum finite: in a mixture some class can
-nearly always be made to choose with certainty. It enters as one more set, of weight 1, with log-probability
--1/2 sum_k prior_k x_k^2. Shapes: S sets, R of them with a choice to make, C classes, K coefficients of a class, G of
-its share; parameters (P,) are the b_c, then the g_c of all classes but the first.
+A weak normal prior keeps every maximum finite: in a mixture some class can nearly always be made to choose with
+certainty. Each coefficient of a column of spread 1 has mean 0 and the precision ``strength``; so has the difference
+between two classes in a coefficient of their shares, so that it does not matter which class is the first. With the
+precision A (P, P) the prior enters as one more set, of weight 1 and log-probability -x' A x / 2.
+
+Shapes: S sets, R of them with a choice to make, C classes, K coefficients of a class, G of its share; parameters (P,)
+are the b_c, then the g_c of all classes but the first.
 """
 
 from __future__ import annotations
@@ -58,16 +61,22 @@ class Mixture:
     @cached_property
     def spread(self) -> Floats:
         """(P,) size of what each parameter multiplies; 1 for constants and categories of individuals."""
+        return np.concatenate([np.tile(self.sets.spread, self.classes), np.tile(self._who_spread, self.classes - 1)])
+
+    @cached_property
+    def _who_spread(self) -> Floats:
         marks = ((self.who == 0) | (self.who == 1)).all(axis=0)
-        who = np.where(marks, 1.0, self.who.std(axis=0))
-        return np.concatenate([np.tile(self.sets.spread, self.classes), np.tile(who, self.classes - 1)])
+        return np.where(marks, 1.0, self.who.std(axis=0))
 
     @cached_property
     def prior(self) -> Floats:
-        """(P,) precision of each parameter's prior; the constant of a share has none."""
-        precision = self.strength * self.spread**2
-        precision[self.classes * self.sets.n_columns :: self.who.shape[1]] = 0.0
-        return precision
+        """(P, P) precision of the prior; the constant of a share has none."""
+        C, out = self.classes, np.diag(self.spread**2)
+        of_share = np.diag(self._who_spread**2)
+        of_share[0, 0] = 0.0
+        tail = slice(C * self.sets.n_columns, None)
+        out[tail, tail] = np.kron(2 * (np.eye(C) - 1 / C)[1:, 1:], of_share)
+        return self.strength * out
 
     @property
     def all_weights(self) -> Floats:
@@ -95,12 +104,12 @@ class Mixture:
         found = [self.sets.evaluate(row) for row in b]
         joint = log_pi + self.sets.over_all_sets(np.column_stack([ll for ll, _, _ in found]))
         log_p, r = posterior(joint)
-        value = float(self.weights @ log_p - self.prior @ x**2 / 2)
+        value = float(self.weights @ log_p - x @ self.prior @ x / 2)
         return Point(x, b, log_pi, log_p, r, [(p, mean) for _, p, mean in found], value)
 
     def objective(self, x: Floats) -> tuple[Floats, Floats]:
         """Return the log-probabilities of the choices and of the prior (S + 1,), and their gradients (S + 1, P)."""
-        at, pull = self.at(x), -self.prior * x
+        at, pull = self.at(x), -(self.prior @ x)
         return np.append(at.log_p, pull @ x / 2), np.vstack([self._scores(at), pull])
 
     def _scores(self, at: Point) -> Floats:
@@ -134,14 +143,14 @@ class Mixture:
         weights = (self.weights[:, None] * r)[self.sets.sets]
         blocks = [-self.sets.hessian(p, mean, weights[:, c]) for c, (p, mean) in enumerate(at.inside)]
         blocks.append(_share_information(self.who, np.exp(at.log_pi), self.weights))
-        return places, [block + np.diag(self.prior[place]) for place, block in zip(places, blocks, strict=True)]
+        return places, [block + self.prior[place, place] for place, block in zip(places, blocks, strict=True)]
 
     def direction(self, at: Point, r: Floats) -> Floats:
         """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
         weights = self.weights[:, None] * r
         slopes = [-(weights[self.sets.sets, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
         slopes.append((self.weights[:, None] * (r - np.exp(at.log_pi))[:, 1:]).T @ self.who)
-        gradient = np.concatenate([np.ravel(slope) for slope in slopes]) - self.prior * at.x
+        gradient = np.concatenate([np.ravel(slope) for slope in slopes]) - self.prior @ at.x
         step = np.empty_like(at.x)
         for place, bend in zip(*self._bends(at, r), strict=True):
             scale = 1 / self.spread[place]
