@@ -51,8 +51,8 @@ class LatentClassMNLConfig(LogitConfig):
     em_steps
         Steps of EM, at most.
     prior
-        Precision of a normal prior around 0 on each coefficient of a standardised column: a weak pull that keeps
-        estimates finite, and the maximum of the likelihood itself for 0.
+        Precision of a normal prior around 0 on each coefficient of a standardised column, and on how far classes are
+        apart in those of membership: a weak pull that keeps estimates finite. 0 for the maximum likelihood itself.
     """
 
     classes: int | Literal["auto"] = "auto"

@@ -20,7 +20,7 @@ def test_the_maximum_is_that_of_newtons_method_on_a_logit() -> None:
     sets, objective, weights = logit()
     b, _, _ = sets.maximise(weights)
     found, steps = maximise(objective, np.zeros(3), weights)
-    # Steps end where a further one would gain less than 1e-10 of the log-likelihood.
+    # Steps end where a further one would gain less than 1e-12 of the log-likelihood.
     np.testing.assert_allclose(found, b, rtol=1e-5, atol=1e-5)
     assert steps > 0
 
