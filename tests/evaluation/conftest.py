@@ -13,7 +13,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import raw
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.base import Gives
+from pcmcnet.models.base import FitSettings, Gives
 from pcmcnet.models.summary import Summary
 
 Floats = NDArray[np.float64]
@@ -40,12 +40,11 @@ class Tilt(ChoiceModel):
         _ = self.schema
         return 1
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, *, seed: int, device: str, **others: Any) -> None:
-        self.parts, self.seed, self.device = (train, valid), seed, device
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+        self.parts, self.seed, self.device = (train, valid), settings.seed, settings.device
         chosen = train.offsets[:-1] + train.require_chosen("fit")
         x = raw(train.features["x"])
         self.theta = float(x[chosen].mean() - x.mean())
-        self.training_ = {"fingerprint": train.fingerprint(), "choice_sets": len(train), "seed": seed}
         Tilt.fits.append(self)
 
     def _log_proba(self, data: ChoiceData) -> Floats:

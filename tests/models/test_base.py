@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import PCMCNet, load
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.base import ChoiceModel, FitSettings
 from pcmcnet.models.summary import Summary
 
 
@@ -36,8 +36,8 @@ class Proportional(ChoiceModel):
     def num_parameters(self) -> int:
         return 0
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, *, seed: int, **_: Any) -> None:
-        self.seed = seed
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+        self.seed = settings.seed
 
     def _log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
         x = data.features["x"].values.astype(np.float64) ** self.config.power  # type: ignore[union-attr]

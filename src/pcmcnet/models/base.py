@@ -10,6 +10,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,6 +25,17 @@ from pcmcnet.training.config import require_number
 
 Floats = NDArray[np.float64]
 Gives = Literal["probabilities", "scores", "ranking"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FitSettings:
+    """How a fit is to run, beside the model's own options: see :meth:`ChoiceModel.fit`."""
+
+    seed: int = 0
+    device: str = "auto"
+    progress: bool = True
+    run_folder: Path | None = None
+    resume: bool = False
 
 
 class ChoiceModel(ABC):
@@ -63,17 +75,7 @@ class ChoiceModel(ABC):
         """Number of parameters estimated."""
 
     @abstractmethod
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         """Estimate from checked data."""
 
     @abstractmethod
@@ -148,8 +150,13 @@ class ChoiceModel(ABC):
         if resume and run_folder is None:
             raise InputError("resume=True needs the run_folder of the run to go on with.")
         folder = None if run_folder is None else as_path(run_folder)
-        self.training_, self.history = {}, []
-        self._fit(train, valid, seed=seed, device=device, progress=progress, run_folder=folder, resume=resume)
+        settings = FitSettings(seed=seed, device=device, progress=progress, run_folder=folder, resume=resume)
+        before, self.training_, self.history = (self.training_, self.history), {}, []
+        try:
+            self._fit(train, valid, settings)
+        except BaseException:
+            self.training_, self.history = before
+            raise
         common = {"choice_sets": len(train), "alternatives": len(train.rows), "seed": seed}
         self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_}
         self._schema = train.schema

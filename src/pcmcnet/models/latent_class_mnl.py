@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Ints, Numeric
 from pcmcnet.data.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.base import Floats
+from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.design.individuals import IndividualDesign, parse_membership
 from pcmcnet.models.estimation import LogitSets, infer, maximise
 from pcmcnet.models.estimation.identification import require_identified
@@ -101,26 +100,16 @@ class LatentClassMNL(LogitModel):
     n_classes_: int
     profiles_: list[dict[str, Any]]
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
         self.design_ = self._learn_design(sets)
         self.who_ = IndividualDesign.learn(self.config.membership, sets, least=self.config.min_chosen)
         problem = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
         require_identified(problem.z, self.design_.names)
-        tried = self._try(problem, self.who_.matrix(sets), sets.weights, seed)
+        tried = self._try(problem, self.who_.matrix(sets), sets.weights, settings.seed)
         best = min(tried, key=lambda fitted: fitted.aic)
         self._keep(best, sets, clusters)
-        self._note(train, seed)
+        self._note()
         self.training_["em"] = best.em
         self.training_["aic"] = {str(f.mixture.classes): f.aic for f in tried}
 

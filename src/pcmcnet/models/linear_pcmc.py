@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from torch import Tensor
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.items.minimise import lbfgs
 from pcmcnet.models.items.rates import chain_log_p
 from pcmcnet.models.items.universe import Universe, informative, padded
@@ -83,17 +82,7 @@ class LinearPCMC(ChoiceModel):
     encoder_: Encoder
     weights_: Floats  # (n, 1 + d)
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         if not train.features:
             raise InputError(
                 "linear PCMC needs features: declare some in features, or use PCMC (pcmc), of items alone."

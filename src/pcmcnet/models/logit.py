@@ -129,14 +129,8 @@ class LogitModel(ChoiceModel):
             config.formula, sets, reference=config.reference, least=config.min_chosen, leave_out=leave_out
         )
 
-    def _note(self, train: ChoiceData, seed: int) -> None:
-        """Record what the model was fitted to, and warn of estimates that are none."""
-        self.training_ = {
-            "fingerprint": train.fingerprint(),
-            "choice_sets": len(train),
-            "alternatives": len(train.rows),
-            "seed": seed,
-        }
+    def _note(self) -> None:
+        """Warn of estimates that are none."""
         if self.estimates_.unbounded:
             log.warning(
                 "no finite estimate for %s: the data push it to infinity, as when a level is never or always chosen. "

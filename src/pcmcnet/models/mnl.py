@@ -7,14 +7,13 @@ log-likelihood is concave; Newton's method in float64 on ragged rows finds its m
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.errors import InputError
-from pcmcnet.models.base import Floats
+from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.effects import Elasticities, Ratio, elasticities
 from pcmcnet.models.estimation import Errors, LogitSets, infer
 from pcmcnet.models.estimation.identification import require_identified
@@ -38,17 +37,7 @@ class MNL(LogitModel):
     name = "mnl"
     config_class = LogitConfig
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
         self.design_ = self._learn_design(sets)
         problem = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
@@ -67,7 +56,7 @@ class MNL(LogitModel):
             spread=problem.spread,
             constants_log_likelihood=self._constants_alone(problem, sets.weights),
         )
-        self._note(train, seed)
+        self._note()
 
     def _constants_alone(self, problem: LogitSets, weights: Floats) -> float | None:
         """Return the log-likelihood that the constants reach without the other columns."""

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Categorical, Ints
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.base import Floats
+from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.estimation import LogitSets, hessian, infer, maximise
 from pcmcnet.models.estimation.identification import listed, require_identified
 from pcmcnet.models.estimation.nested import Flags, NestedSets, Nests, at_bound
@@ -59,17 +58,7 @@ class NestedMNL(LogitModel):
     config_class = NestedMNLConfig
     config: NestedMNLConfig
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
         nest, names = self._nests(sets)
         nests = Nests.find(nest, sets.offsets)
@@ -100,7 +89,7 @@ class NestedMNL(LogitModel):
             null=np.concatenate([np.zeros(K), np.ones(len(own))]),
             spread=size,
         )
-        self._note(train, seed)
+        self._note()
         self.training_["nests"] = list(names)
         for problem in self._problems():
             log.warning("%s", problem)

@@ -20,7 +20,7 @@ from torch import nn
 
 from pcmcnet.data import ChoiceData, EncodedSets, Encoder
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
@@ -64,18 +64,8 @@ class NeuralModel(ChoiceModel):
     def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
         """Look at a fresh network with some training sets before training; nothing to do by default."""
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
-        place = resolve_device(device)
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+        place, seed, folder = resolve_device(settings.device), settings.seed, settings.run_folder
         identity = {
             "model": self.name,
             "options": asdict(self.config),
@@ -85,10 +75,11 @@ class NeuralModel(ChoiceModel):
         }
 
         def run(part: ChoiceData, held_out: ChoiceData | None, config: TrainConfig, file: str) -> Outcome:
-            checkpoint = None if run_folder is None else Checkpoint(run_folder / file, identity, resume=resume)
+            checkpoint = None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
+            progress = settings.progress
             return self._run(part, held_out, config, seed=seed, device=place, checkpoint=checkpoint, progress=progress)
 
-        with _run_in(run_folder, resume=resume):
+        with _run_in(folder, resume=settings.resume):
             outcome = run(train, valid, self.config, CHECKPOINT)
             if self.config.refit and valid is not None:
                 log.info("training again on both parts for %d epochs", outcome.epochs)
@@ -99,7 +90,6 @@ class NeuralModel(ChoiceModel):
             "fingerprint": train.fingerprint(),
             "choice_sets": len(train),
             "alternatives": len(train.rows),
-            "seed": seed,
             "epochs": outcome.epochs,
             "refit": self.config.refit and valid is not None,
         }

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -29,7 +28,7 @@ from safetensors.numpy import save as save_arrays
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.bradley_terry import newton
 from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.rates import SLSQP_ITEMS, chain_log_p, search
@@ -122,17 +121,7 @@ class PCMC(ChoiceModel):
     offered_: Floats  # (n,) weight of the training sets that hold an item
     chosen_: Floats  # (n,) weight of those in which it was chosen
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         part, config = informative(train), self.config
         universe = Grid.learn(part, config.bins, config.identified) if config.bins else Universe.learn(part)
         n = self._require_size(universe)
@@ -142,7 +131,7 @@ class PCMC(ChoiceModel):
         sets = seen.smoothed(config.smoothing)
         start = bradley_terry_chain(sets, n)
         with threads_for(0):
-            found = search(sets, start, config, np.random.default_rng(seed))
+            found = search(sets, start, config, np.random.default_rng(settings.seed))
         self.universe_, self.log_rates_ = universe, found.log_rates
         offered = spread(sum_by_set(seen.counts, seen.offsets), seen.offsets)
         self.offered_, self.chosen_ = (

@@ -19,7 +19,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.relative import positive_features, relative_columns
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number, require_word
@@ -108,17 +107,7 @@ class RandomForest(ChoiceModel):
     relative_: tuple[str, ...]
     forest_: Any
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         from sklearn.ensemble import RandomForestClassifier
 
         part = train.subset((train.weights > 0) & (train.sizes > 1))
@@ -135,7 +124,7 @@ class RandomForest(ChoiceModel):
             max_depth=self.config.max_depth,
             min_samples_leaf=self.config.min_samples_leaf,
             max_features=self.config.max_features,
-            random_state=int(np.random.default_rng(seed).integers(2**32)),
+            random_state=int(np.random.default_rng(settings.seed).integers(2**32)),
             n_jobs=1,
         )
         forest.fit(_inputs(encoder, relative, part), chosen, sample_weight=spread(part.weights, part.offsets))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Ints, Numeric
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.summary import Summary
 
 
@@ -73,17 +72,7 @@ class RankBy(ChoiceModel):
     def __init__(self, column: Any = None, **options: Any) -> None:
         super().__init__(column=column, **options)
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         self._values(train)
 
     def _values(self, data: ChoiceData) -> Floats:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.summary import Summary
 
 
@@ -34,17 +33,7 @@ class Uniform(ChoiceModel):
     config_class = UniformConfig
     config: UniformConfig
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         """There is nothing to estimate."""
 
     def _log_proba(self, data: ChoiceData) -> Floats:

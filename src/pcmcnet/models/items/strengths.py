@@ -15,7 +15,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ import numpy as np
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, some_names
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
@@ -81,17 +80,7 @@ class StrengthModel(ChoiceModel):
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
         """(M,) log-probabilities of the items of distinct sets."""
 
-    def _fit(
-        self,
-        train: ChoiceData,
-        valid: ChoiceData | None,
-        *,
-        seed: int,
-        device: str,
-        progress: bool,
-        run_folder: Path | None,
-        resume: bool,
-    ) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         part = informative(train)
         universe = Universe.learn(part)
         seen = DistinctSets.of(part, universe.index(part))
