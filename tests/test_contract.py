@@ -136,6 +136,19 @@ def test_fit_returns_the_model_and_changes_neither_the_data_nor_the_global_rando
     assert np.array_equal(np.random.get_state()[1], before_numpy)  # type: ignore[index]  # noqa: NPY002
 
 
+def test_a_fit_that_fails_leaves_the_model_as_it_was(name: str, toy: ChoiceData, monkeypatch: Any) -> None:
+    """The part that fails last is what a fit records once everything is estimated."""
+    model = fresh(name).fit(toy, seed=1, progress=False)
+    before, state = model.predict_log_proba(toy), dict(model.__dict__)
+    other = toy.subset(np.arange(len(toy))[::-1][:20])
+    with monkeypatch.context() as patch:
+        patch.setattr(ChoiceData, "fingerprint", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(other, seed=2, progress=False)
+    assert model.__dict__ == state
+    np.testing.assert_array_equal(model.predict_log_proba(toy), before)
+
+
 def test_one_seed_gives_one_model(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
     again = fresh(name).fit(toy, seed=1, progress=False)
     np.testing.assert_array_equal(again.predict_log_proba(toy), model.predict_log_proba(toy))

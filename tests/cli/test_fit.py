@@ -85,6 +85,14 @@ def test_a_table_goes_from_fit_to_evaluation_to_prediction(
     assert total == pytest.approx([1.0] * 24, rel=1e-6)
 
 
+def test_a_column_of_clusters_needs_no_role(cli: Run, table: Path, tmp_path: Path) -> None:
+    options = ["--model=mnl", "--set=formula=price", "--set=cluster=income", "--set=errors=clustered"]
+    roles = ["--choice-set", "trip", "--chosen", "took", "--features", "price"]
+    result = cli("fit", table, *roles, *options, "-o", tmp_path / "model")
+    assert result.status == 0, result.err
+    assert "clusters by income" in result.out
+
+
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
@@ -113,6 +121,14 @@ CASES = {
     "broken schema": (["{table}", "--schema", "{here}/broken.toml"], r"broken.toml is not valid TOML"),
     "missing schema": (["{table}", "--schema", "nowhere.toml"], r"schema file nowhere.toml: No such file"),
     "share above 1": ([*FINE, "--valid", "2"], r"--valid must be a number of at least 0 and below 1"),
+    "share for a logit": (
+        [*FINE, "--model", "mnl", "--valid", ".2"],
+        r"are for models that train in epochs, and mnl does",
+    ),
+    "resuming a logit": (
+        [*FINE, "--model", "mnl", "--resume"],
+        r"are for models that train in epochs, and mnl does not",
+    ),
     "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not to be had here"),
     "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and is not empty: choose another folder"),
     "output in a file": ([*FINE, "-o", "{table}/model"], r"model cannot be written: .*trips.csv is a file"),

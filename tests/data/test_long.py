@@ -224,7 +224,9 @@ def test_a_label_stands_once_in_a_set(trips: Table, roles: Roles) -> None:
 
 
 def test_a_label_may_be_missing_nowhere(trips: Table, roles: Roles) -> None:
-    with pytest.raises(SchemaError, match=r"column 'mode', row 1 \(choice set 7\): expected a category, got nothing"):
+    with pytest.raises(
+        SchemaError, match=r"column 'mode', row 1 \(choice set 7\): expected a category, got nothing.*Name these"
+    ):
         read({**trips, "mode": ["car", None, "car", "bus", "bike"]}, roles)
 
 

@@ -331,8 +331,9 @@ class NotAModel:
     [
         ({}, "expected a mapping from labels to models"),
         ([PCMCNet()], "expected a mapping from labels to models"),
-        ({"": PCMCNet()}, "expected a name for each model, got ''"),
-        ({3: PCMCNet()}, "expected a name for each model, got 3"),
+        ({"": PCMCNet()}, "expected a name in one line for each model, got ''"),
+        ({3: PCMCNet()}, "expected a name in one line for each model, got 3"),
+        ({"a\nb": PCMCNet()}, "expected a name in one line for each model"),
         ({"net": PCMCNet}, r"models, 'net': expected a model such as PCMCNet\(\), got the class PCMCNet"),
         ({"net": NotAModel()}, r"models, 'net': expected a model such as PCMCNet\(\), got NotAModel"),
     ],
@@ -352,7 +353,16 @@ def test_tables_that_cannot_be_compared_on_are_refused(
         compare(models, ChoiceData.from_long(table, choice_set="trip", features=["x"]))
     with pytest.raises(InputError, match="weight above 0, got none in 0"):
         compare(models, trips.subset([]))
-    with pytest.raises(SchemaError, match="by='persn' is neither"):
+    with pytest.raises(SchemaError, match="column 'persn' is neither"):
         compare(models, trips, by="persn")
     with pytest.raises(ConfigError, match="resamples must be a whole number"):
         compare(models, trips, resamples=-1)
+
+
+def test_a_logit_without_a_finite_estimate_says_so_in_the_result(tmp_path: Path) -> None:
+    """The chosen alternative is always the cheaper one: the likelihood rises for ever."""
+    table = {"trip": np.repeat(np.arange(20), 2), "took": [1, 0] * 20, "cost": np.tile([1.0, 2.0], 20)}
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+    for _ in range(2):  # measured, then read back
+        found = quietly({"logit": MNL()}, data, folds=2, folder=tmp_path / "out")
+        assert any("logit: no finite estimate for 'cost'" in note and "2 of 2 fits" in note for note in found.notes)

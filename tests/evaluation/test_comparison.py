@@ -56,6 +56,13 @@ def test_it_prints_as_an_aligned_table_with_its_notes() -> None:
     ]
 
 
+def test_notes_name_the_caveats_of_fits_and_different_places() -> None:
+    folds = [FoldResult(n_sets=3, where=where, caveats=caveats) for where, caveats in (("a", ()), ("b", ("odd",)))]
+    notes = comparison(rows=(row("net", folds=tuple(folds)), row("other", folds=(folds[0],)))).notes
+    assert notes == ["net: odd (1 of 2 fits).", "Measured in different places, so that seconds do not compare: a | b."]
+    assert comparison(rows=(row("other", folds=(folds[0],)),)).notes == []
+
+
 def test_markdown_has_the_same_cells_and_no_stray_bar() -> None:
     lines, gap = comparison().to_markdown().splitlines(), "+0.2500 [+0.1000, +0.4000]"
     assert lines[:4] == [

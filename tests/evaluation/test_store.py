@@ -14,7 +14,7 @@ from pcmcnet.evaluation.store import CellStore
 PLAN = {"table": "a" * 64, "seed": 0, "split": None, "top": [1, 5]}
 MODEL = {"model": "tilt", "class": "tests.Tilt", "options": {"scale": 1.0, "sizes": (1, 2)}}
 OTHER = {**MODEL, "options": {"scale": 2.0, "sizes": (1, 2)}}
-CELL = Cell({"nll": np.array([0.1, np.inf, 1 / 3]), "top_1": np.array([1.0, 0.0, 0.5])}, 1.25, 0.5, 7)
+CELL = Cell({"nll": np.array([0.1, np.inf, 1 / 3]), "top_1": np.array([1.0, 0.0, 0.5])}, 1.25, 0.5, 7, "here", ("odd",))
 
 
 @pytest.fixture
@@ -27,6 +27,7 @@ def store(tmp_path: Path) -> CellStore:
 def same(found: Cell | None) -> bool:
     assert found is not None
     assert (found.fit_seconds, found.predict_seconds, found.parameters) == (1.25, 0.5, 7)
+    assert (found.where, found.caveats) == ("here", ("odd",))
     assert list(found.metrics) == ["nll", "top_1"]
     return all(np.array_equal(found.metrics[name], values) for name, values in CELL.metrics.items())
 

@@ -335,3 +335,9 @@ def test_shares_of_a_model_that_is_not_fitted(data: ChoiceData) -> None:
     for ask in (LatentClassMNL().membership, LatentClassMNL().posterior):
         with pytest.raises(NotFittedError):
             ask(data)
+
+
+@pytest.mark.parametrize("em_steps", [1, 3, 30])
+def test_em_takes_no_more_steps_than_asked_for(data: ChoiceData, em_steps: int) -> None:
+    model = LatentClassMNL(classes=2, starts=2, em_steps=em_steps).fit(data)
+    assert 1 <= len(model.training_["em"]) - 1 <= em_steps

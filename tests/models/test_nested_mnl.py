@@ -278,7 +278,7 @@ def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
 @pytest.mark.parametrize(
     ("nests", "kind", "problem"),
     [
-        ("", ConfigError, "say what the nests are: nests=<feature>, or nests="),
+        ("", ConfigError, "say what the nests are: nests=<feature>, or a nest for each label"),
         ({}, ConfigError, "say what the nests are"),
         ("grupo", SchemaError, "nests names 'grupo', which is no feature. Did you mean 'group'"),
         ({"car": "a", "bus": "a"}, InputError, "no nest for 2 alternatives: 'metro', 'train'. Give each label"),

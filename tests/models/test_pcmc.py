@@ -304,3 +304,17 @@ def test_the_binned_chain_reaches_the_papers_divergence() -> None:
     report = pn.evaluate(model, data, truth=fresh["true_prob"].to_numpy(), resamples=0)
     assert report.kl is not None
     assert report.kl <= 0.022
+
+
+@pytest.mark.parametrize("weight", [1e-12, 1e12])
+def test_huge_and_tiny_weights_are_fitted(weight: float) -> None:
+    rng = np.random.default_rng(0)
+    chosen = (np.arange(3) == rng.integers(3, size=(40, 1))).ravel().astype(int)
+    table = {
+        "set": np.repeat(np.arange(40), 3),
+        "item": ["a", "b", "c"] * 40,
+        "took": chosen,
+        "w": np.full(120, weight),
+    }
+    data = ChoiceData.from_long(table, choice_set="set", chosen="took", alternative="item", weight="w")
+    assert np.isfinite(PCMC(restarts=1).fit(data).predict_log_proba(data)).all()

@@ -440,3 +440,40 @@ def test_prediction_meets_every_set_once_without_dropout_or_gradients(pair_budge
         torch.testing.assert_close(log_p, module.eval()(batch), rtol=0, atol=0)
         seen += sets.tolist()
     assert sorted(seen) == list(range(len(data)))
+
+
+# -- someone who looks on ------------------------------------------------------------------------------------------
+
+
+def test_each_epochs_entry_is_shown_once_its_state_is_kept(make_sets: MakeSets, tmp_path: Path) -> None:
+    data, kept = make_sets(), Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
+    seen: list[dict[str, Any]] = []
+
+    def look(entry: dict[str, Any]) -> None:
+        state = kept.read()
+        assert state is not None
+        assert state.history[-1] == entry
+        seen.append(entry)
+
+    outcome = train(Scores(), data, CONFIG, valid=data, checkpoint=kept, on_epoch=look)
+    assert seen == outcome.history
+
+
+def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: MakeSets, tmp_path: Path) -> None:
+    data, kept = make_sets(), Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
+
+    def end(entry: dict[str, Any]) -> None:
+        if entry["epoch"] == 2:
+            raise Interruption
+
+    torch.manual_seed(0)
+    module = Scores()
+    start = {k: v.clone() for k, v in module.state_dict().items()}
+    with pytest.raises(Interruption):
+        train(module, data, CONFIG, checkpoint=kept, on_epoch=end)
+    resumed = train(module, data, CONFIG, checkpoint=kept)
+    whole = Scores()
+    whole.load_state_dict(start)
+    expected = train(whole, data, CONFIG)
+    assert [e["train_loss"] for e in resumed.history] == [e["train_loss"] for e in expected.history]
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), whole.parameters(), strict=True))

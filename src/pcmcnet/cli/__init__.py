@@ -13,6 +13,13 @@ from typing import Any, NoReturn
 
 def main() -> None:
     """Run the program; this is what the ``pcmcnet`` command calls."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # also while the libraries are being loaded
+        _fail("interrupted.", 130)
+
+
+def _run() -> None:
     import typer
 
     from pcmcnet.cli.app import app
@@ -27,8 +34,6 @@ def main() -> None:
     except usage_error as error:
         command = error.ctx.command_path if error.ctx else "pcmcnet"
         _fail(f"{error.format_message().rstrip('.')}: see {command} --help.", 2)
-    except KeyboardInterrupt:
-        _fail("interrupted.", 130)
     except OSError as error:  # a disk that is full, a file that may not be written
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", 1)
     sys.exit(status or 0)

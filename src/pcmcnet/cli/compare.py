@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -84,8 +83,7 @@ def compare(
     )
     if found.chosen is None:
         raise SchemaError("comparing needs the choices: --chosen COLUMN.")
-    if by is not None and by not in (*found.individual, *found.keep):
-        found = replace(found, keep=(*found.keep, by))
+    found = roles.keeping(found, by, *(getattr(model.config, "cluster", None) for model in contestants.values()))
     data = ChoiceData.from_schema(table, found)
     typer.echo(f"read {data!r}", err=True)
     try:
@@ -107,7 +105,9 @@ def compare(
     files = [output / "comparison.json", output / "comparison.md"]
     files.append(write_comparison_page(comparison, output / "comparison.html", title=f"Models on {table.name}"))
     all_failed = all(row.error is not None for row in comparison.rows)
-    if not all_failed:
+    if all_failed:
+        (output / "comparison.png").unlink(missing_ok=True)  # that of an earlier run
+    else:
         files.append(draw_comparison(comparison_chart(comparison), output / "comparison.png", title=table.name))
     names = [str(file) for file in files]
     show(f"{comparison}\n\nwritten: {', '.join(names)}", {**comparison.to_dict(), "files": names}, as_json=json_)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -51,7 +50,7 @@ def fit(
     `pcmcnet fit trips.parquet --schema roles.toml --valid 0.1 --set hidden=128,128 --set epochs=50 -o model`
     """
     from pcmcnet.data import ChoiceData
-    from pcmcnet.errors import SchemaError
+    from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import model_class
     from pcmcnet.models.artifact import require_free
     from pcmcnet.models.options import parse_option
@@ -77,8 +76,9 @@ def fit(
     if found.chosen is None:
         raise SchemaError("fitting needs the choices: --chosen COLUMN.")
     require_number("--valid", valid, low=0, high=1, open_high=True)
-    if by is not None and by not in (*found.individual, *found.keep):
-        found = replace(found, keep=(*found.keep, by))
+    if (valid or resume) and not kind.stops_early:
+        raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")
+    found = roles.keeping(found, by, getattr(estimator.config, "cluster", None))
     require_free(output)
     data = ChoiceData.from_schema(table, found)
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +45,12 @@ def read_schema(file: Path | None, **roles: str | None) -> Schema:
     if "choice_set" not in entries:
         raise SchemaError("say which column holds the id of the choice set: --choice-set COLUMN, or --schema FILE.")
     return Schema.from_dict(entries)
+
+
+def keeping(schema: Schema, *columns: str | None) -> Schema:
+    """Carry along columns that grouping asks for, where no role names them yet."""
+    wanted = [c for c in columns if c is not None and c not in (*schema.individual, *schema.keep)]
+    return replace(schema, keep=(*schema.keep, *dict.fromkeys(wanted)))
 
 
 def _split(text: str) -> list[str]:

@@ -285,7 +285,7 @@ class ChoiceData:
             columns = {**self.individual, **self.keep}
             if by not in columns:
                 raise SchemaError(
-                    f"by={by!r} is neither an individual nor a kept column: "
+                    f"column {by!r} is neither an individual nor a kept one, so it cannot group choice sets: "
                     f"read the table with keep=[{by!r}]." + did_you_mean(by, columns)
                 )
             return number_groups(raw(columns[by]))

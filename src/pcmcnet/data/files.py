@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -27,6 +29,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return the content of a JSON file that a person can read."""
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

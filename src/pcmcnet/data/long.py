@@ -163,7 +163,7 @@ def _chosen(reader: Reader, hidden: Reader, schema: Schema, sets: Sets) -> Ints:
 
 def _labels(reader: Reader, column: str, sets: Sets) -> Categorical:
     """Labels of the alternatives, unique within each set."""
-    labels = reader.categorical(column)
+    labels = reader.categorical(column, gap_remedy="Name these alternatives, or drop their rows.")
     if (sets.begin[1:] | (labels.codes[1:] > labels.codes[:-1])).all():  # most tables list them in one order
         return labels
     pairs = sets.of(np.arange(len(labels))) * len(labels.categories) + labels.codes

@@ -181,9 +181,9 @@ class Reader:
                 return narrow
         return None
 
-    def categorical(self, column: str, *, missing: Missing = "error") -> Categorical:
+    def categorical(self, column: str, *, missing: Missing = "error", gap_remedy: str = _DECLARE) -> Categorical:
         """Read categories; refuse gaps unless they are a category of their own."""
-        return self._categorical(self._codes(column), missing)
+        return self._categorical(self._codes(column), missing, gap_remedy=gap_remedy)
 
     def checked(self, exact: Exact, missing: Missing) -> Column:
         """Check what :meth:`exact` returned, or some rows of it."""
@@ -207,13 +207,13 @@ class Reader:
             self._refuse(exact, np.isinf(narrow), "expected a number below 3.4e38", "Rescale the column.")
         return Numeric(narrow)
 
-    def _categorical(self, exact: Exact, missing: Missing) -> Categorical:
+    def _categorical(self, exact: Exact, missing: Missing, *, gap_remedy: str = _DECLARE) -> Categorical:
         assert exact.categories is not None
         gaps = exact.values < 0
         if not gaps.any():  # a view into Arrow's memory may not be written to, and torch complains of it
             return Categorical(np.require(exact.values, requirements="W"), exact.categories)
         if missing == "error":
-            self._refuse(exact, gaps, "expected a category", _DECLARE, got="nothing")
+            self._refuse(exact, gaps, "expected a category", gap_remedy, got="nothing")
         categories = tuple(dict.fromkeys([*exact.categories, MISSING_CATEGORY]))
         return Categorical(np.where(gaps, np.int32(categories.index(MISSING_CATEGORY)), exact.values), categories)
 

@@ -7,6 +7,8 @@ third with the choices taken out.
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +22,7 @@ from pcmcnet.data.columns import Ints
 from pcmcnet.data.splits import fold_parts, generator, split_parts
 from pcmcnet.errors import ConfigError, PcmcNetError
 from pcmcnet.evaluation.report import model_metrics
+from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.training.config import require_number
 
@@ -56,6 +59,8 @@ class Cell:
     fit_seconds: float
     predict_seconds: float
     parameters: int
+    where: str = ""  # machine and device
+    caveats: tuple[str, ...] = ()  # of the fitted model
 
 
 @dataclass(frozen=True)
@@ -123,4 +128,10 @@ def measure(model: ChoiceModel, parts: Parts, *, top: Sequence[int], seed: int, 
     between = time.perf_counter()
     per_set = model_metrics(fitted, question, chosen, top)
     done = time.perf_counter()
-    return Cell(per_set, between - began, done - between, int(fitted.num_parameters))
+    where = f"{machine()}, torch {package_version('torch')}; device {device}"
+    return Cell(per_set, between - began, done - between, int(fitted.num_parameters), where, fitted.caveats)
+
+
+def machine() -> str:
+    """Where it is measured: seconds mean nothing without it."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from numpy.typing import ArrayLike
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.cells import Cell, Failure, Floats, Fold, fresh, measure, model_identity, plan_folds
+from pcmcnet.evaluation.cells import Cell, Failure, Floats, Fold, fresh, machine, measure, model_identity, plan_folds
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.evaluation.report import check_options, mean_metrics
@@ -126,7 +125,7 @@ def compare(
         top=tuple(int(n) for n in top),
         seed=int(seed),
         resamples=int(resamples),
-        design={**common, "resamples": int(resamples), "device": device, **_surroundings()},
+        design={**common, "resamples": int(resamples), "device": device, **surroundings()},
     )
     if store is not None:
         store.write_file("comparison.json", json.dumps(comparison.to_dict(), indent=1, ensure_ascii=False) + "\n")
@@ -188,8 +187,8 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
     if not isinstance(models, Mapping) or not models:
         raise InputError(f"models: expected a mapping from labels to models, such as {{'MNL': MNL()}}, got {models!r}.")
     for label, model in models.items():
-        if not isinstance(label, str) or not label.strip():
-            raise InputError(f"models: expected a name for each model, got {label!r}.")
+        if not isinstance(label, str) or not label.strip() or not label.isprintable():
+            raise InputError(f"models: expected a name in one line for each model, got {label!r}.")
         if not isinstance(model, ChoiceModel):
             kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
             raise InputError(f"models, {label!r}: expected a model such as PCMCNet(), got {kind}.")
@@ -221,8 +220,7 @@ def _identity(
     }
 
 
-def _surroundings() -> dict[str, Any]:
+def surroundings() -> dict[str, Any]:
     """Where it was measured: seconds mean nothing without it."""
     versions = {name: package_version(name) for name in ("torch", "numpy", "scipy", "scikit-learn")}
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return {"machine": machine, "versions": {"python": platform.python_version(), **versions}}
+    return {"machine": machine(), "versions": {"python": platform.python_version(), **versions}}

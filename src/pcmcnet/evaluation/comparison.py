@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite
+from pcmcnet.evaluation.tables import escaped, markdown_table, text_table
 from pcmcnet.models.base import Gives
 
 DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the names of metrics
@@ -31,6 +32,8 @@ class FoldResult:
     fit_seconds: float | None = None
     predict_seconds: float | None = None
     parameters: int | None = None
+    where: str = ""
+    caveats: tuple[str, ...] = ()
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,6 +44,8 @@ class FoldResult:
             "fit_seconds": self.fit_seconds,
             "predict_seconds": self.predict_seconds,
             "parameters": self.parameters,
+            "where": self.where,
+            "caveats": list(self.caveats),
             "error": self.error,
         }
 
@@ -177,6 +182,13 @@ class Comparison:
         notes += [
             f"{row.label}: {row.n_impossible:,} of the choices got probability 0." for row in there if row.n_impossible
         ]
+        for row in there:
+            for caveat in dict.fromkeys(c for fold in row.folds for c in fold.caveats):
+                n = sum(caveat in fold.caveats for fold in row.folds)
+                notes.append(f"{row.label}: {caveat} ({n} of {len(row.folds)} fits).")
+        places = dict.fromkeys(fold.where for row in there for fold in row.folds if fold.where)
+        if len(places) > 1:
+            notes.append(f"Measured in different places, so that seconds do not compare: {' | '.join(places)}.")
         return notes
 
     def to_dict(self) -> dict[str, Any]:
@@ -216,25 +228,11 @@ class Comparison:
 
     def to_markdown(self) -> str:
         """Return the comparison as a Markdown table with its notes."""
-        head, *body = self.cells()
-        width = len(head)
-        padded = [[*row, *[""] * (width - len(row))] for row in body]
-        lines = [[_escaped(cell) for cell in row] for row in (head, *padded)]
-        table = [lines[0], ["---", *["---:"] * (width - 1)], *lines[1:]]
-        text = "\n".join("| " + " | ".join(row) + " |" for row in table)
-        return "\n".join([text, "", self.how, *(f"\n{_escaped(note)}" for note in self.notes)])
+        notes = (f"\n{escaped(note)}" for note in self.notes)
+        return "\n".join([markdown_table(self.cells()), "", self.how, *notes])
 
     def __str__(self) -> str:
-        table = self.cells()
-        whole = [row for row in table if len(row) == len(table[0])]
-        widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
-        widths[0] = max(len(row[0]) for row in table)
-        lines = []
-        for first, *rest in table:
-            cells = [first.ljust(widths[0])]
-            cells += map(str.rjust, rest, widths[1:]) if len(rest) == len(widths) - 1 else rest
-            lines.append("  ".join(cells).rstrip())
-        return "\n".join([self.how, "", *lines, *(["", *self.notes] if self.notes else [])])
+        return "\n".join([self.how, "", text_table(self.cells()), *(["", *self.notes] if self.notes else [])])
 
     def cells(self) -> list[list[str]]:
         """The table as text: a row of heads, then one row per model; that of a failed model is shorter."""
@@ -262,11 +260,3 @@ def _spanned(row: Row, name: str, mark: str) -> str:
     if low is None or high is None:
         return f"{value:{form}}{mark}"
     return f"{value:{form}}{mark} [{low:{form}}, {high:{form}}]"
-
-
-def _escaped(text: str) -> str:
-    """Keep a cell of a Markdown table in its cell, and what is no markup from being taken for it."""
-    plain = " ".join(text.split())
-    for sign in ("\\", "|", "*", "_", "<", "`"):
-        plain = plain.replace(sign, f"\\{sign}")
-    return plain

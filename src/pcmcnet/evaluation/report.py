@@ -266,8 +266,8 @@ def _hits(
 
 def check_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
     """Refuse impossible options of an evaluation."""
-    if not isinstance(top, Collection) or not all(_whole(n, least=1) for n in top):
-        raise ConfigError(f"top must list whole numbers of at least 1, such as (1, 5); got {top!r}.")
+    if not isinstance(top, Collection) or not all(_whole(n, least=1) for n in top) or len(set(top)) < len(top):
+        raise ConfigError(f"top must list different whole numbers of at least 1, such as (1, 5); got {top!r}.")
     for name, value in (("resamples", resamples), ("seed", seed)):
         if not _whole(value, least=0):
             raise ConfigError(f"{name} must be a whole number of at least 0, got {value!r}.")

@@ -59,14 +59,16 @@ class CellStore:
             entries = json.loads(text)
             if metadata["sha256"] != _digest(metrics, text) or entries["identity"] != self._identity(model, fold):
                 raise ValueError("altered")
-            return Cell({name: metrics[name] for name in entries["metrics"]}, **entries["cost"])
+            cost = {**entries["cost"], "caveats": tuple(entries["cost"]["caveats"])}
+            return Cell({name: metrics[name] for name in entries["metrics"]}, **cost)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             log.warning("%s is damaged (%s): it is measured again", path, error)
             return None
 
     def write(self, model: Mapping[str, Any], fold: int, cell: Cell) -> None:
         """Keep a measured cell."""
-        cost = {"fit_seconds": cell.fit_seconds, "predict_seconds": cell.predict_seconds, "parameters": cell.parameters}
+        names = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")
+        cost = {name: getattr(cell, name) for name in names}
         text = json.dumps({"identity": self._identity(model, fold), "metrics": list(cell.metrics), "cost": cost})
         content = save(cell.metrics, {"cell": text, "sha256": _digest(cell.metrics, text)})
         self._write(self._path(model, fold), content)

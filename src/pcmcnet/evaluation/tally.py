@@ -28,6 +28,7 @@ from pcmcnet.models.base import ChoiceModel
 
 Floats = NDArray[np.float64]
 Outcomes = Mapping[str, Sequence[Cell | Failure]]  # one per fold; shorter where the model failed
+_COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # of a cell, beside its metrics
 Pooled = dict[str, dict[str, Floats]]  # label -> metric -> values of the sets that count
 
 
@@ -128,7 +129,7 @@ def _fold_results(outcomes: Sequence[Cell | Failure], weights: Sequence[Floats])
             results.append(FoldResult(n_sets=len(w), error=outcome.message))
             continue
         values = mean_metrics(outcome.metrics, w) if w.any() else {}
-        cost = {name: getattr(outcome, name) for name in ("fit_seconds", "predict_seconds", "parameters")}
+        cost = {name: getattr(outcome, name) for name in _COSTS}
         results.append(FoldResult(n_sets=len(w), values=values, **cost))
     return tuple(results)
 

@@ -2,11 +2,12 @@
 
     model.json            kind of model, format, versions, the training table's fingerprint, hashes of all files
     config.json           options
-    schema.json           roles of the table's columns
     schema.json           roles of the training table's columns
-    encoder.json          vocabularies, scales             (networks)
-    weights.safetensors   weights                          (networks)
     history.json          one entry per epoch
+    encoder.json, weights.safetensors                           networks
+    design.json, estimates.json, estimates.safetensors          logit models; classes.json for latent classes
+    items.json, weights.safetensors                             models of items
+    inputs.json, forest.skops                                   random forest
     README.md             a card in plain words
 
 ``model.json`` is written last: a folder without it is not a model yet.
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.data import Schema
-from pcmcnet.data.files import write_bytes
+from pcmcnet.data.files import json_bytes, write_bytes
 from pcmcnet.errors import ArtifactError, did_you_mean
 from pcmcnet.models.base import ChoiceModel, as_path
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
@@ -41,9 +42,9 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     schema = model.schema
     require_free(folder)
     files = {
-        "config.json": _json(asdict(model.config)),
-        "schema.json": _json(schema.to_dict()),
-        "history.json": _json(model.history),
+        "config.json": json_bytes(asdict(model.config)),
+        "schema.json": json_bytes(schema.to_dict()),
+        "history.json": json_bytes(model.history),
         **model._files(),
         "README.md": _card(model, folder.name).encode(),
     }
@@ -54,8 +55,8 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
         "versions": _versions(),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
-    manifest["sha256"] = _digest(json.loads(_json(manifest)))
-    _write_all(folder, {**files, MANIFEST: _json(manifest)})
+    manifest["sha256"] = _digest(json.loads(json_bytes(manifest)))
+    _write_all(folder, {**files, MANIFEST: json_bytes(manifest)})
     return folder
 
 
@@ -178,10 +179,6 @@ def _checked(path: Path, name: str, digest: Any) -> bytes:
 
 def _digest(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _versions() -> dict[str, str]:

@@ -22,6 +22,7 @@ from pcmcnet.errors import InputError, NotFittedError
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
+from pcmcnet.training.progress import Report
 
 Floats = NDArray[np.float64]
 Gives = Literal["probabilities", "scores", "ranking"]
@@ -36,6 +37,7 @@ class FitSettings:
     progress: bool = True
     run_folder: Path | None = None
     resume: bool = False
+    on_epoch: Report | None = None
 
 
 class ChoiceModel(ABC):
@@ -107,6 +109,13 @@ class ChoiceModel(ABC):
             raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
         return self._schema
 
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What to know before trusting the fitted model's numbers; mostly nothing. Reports show it."""
+        _ = self.schema
+        stopped = self.training_.get("converged") is False
+        return ("the search was stopped before it converged",) if stopped else ()
+
     def fit(
         self,
         train: ChoiceData,
@@ -117,6 +126,7 @@ class ChoiceModel(ABC):
         *,
         run_folder: str | Path | None = None,
         resume: bool = False,
+        on_epoch: Report | None = None,
     ) -> Any:
         """Fit to choice sets with known choices.
 
@@ -132,6 +142,8 @@ class ChoiceModel(ABC):
             Show a bar on a terminal, or log a line per epoch elsewhere.
         run_folder, resume
             Folder for the checkpoint written after each epoch, and whether to go on from the one there.
+        on_epoch
+            Called with each epoch's entry of the history, by models that train in epochs; may raise to end the fit.
 
         Returns
         -------
@@ -150,15 +162,19 @@ class ChoiceModel(ABC):
         if resume and run_folder is None:
             raise InputError("resume=True needs the run_folder of the run to go on with.")
         folder = None if run_folder is None else as_path(run_folder)
-        settings = FitSettings(seed=seed, device=device, progress=progress, run_folder=folder, resume=resume)
-        before, self.training_, self.history = (self.training_, self.history), {}, []
+        settings = FitSettings(
+            seed=seed, device=device, progress=progress, run_folder=folder, resume=resume, on_epoch=on_epoch
+        )
+        before = dict(self.__dict__)
+        self.training_, self.history = {}, []
         try:
             self._fit(train, valid, settings)
-        except BaseException:
-            self.training_, self.history = before
+            common = {"choice_sets": len(train), "alternatives": len(train.rows), "seed": seed}
+            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_}
+        except BaseException:  # a fit that failed leaves the model as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
             raise
-        common = {"choice_sets": len(train), "alternatives": len(train.rows), "seed": seed}
-        self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_}
         self._schema = train.schema
         return self
 

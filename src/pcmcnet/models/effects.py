@@ -34,14 +34,6 @@ Floats = NDArray[np.float64]
 _STEP = 1e-5
 
 
-class Ratio(NamedTuple):
-    """A ratio of two coefficients with its standard error."""
-
-    name: str
-    value: float
-    error: float
-
-
 class Elasticity(NamedTuple):
     """By how many per cent the probability ``of`` one alternative changes ``when`` another's feature rises by one."""
 

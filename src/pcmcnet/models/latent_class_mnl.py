@@ -17,6 +17,7 @@ import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Ints, Numeric
+from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.base import FitSettings, Floats
@@ -127,9 +128,9 @@ class LatentClassMNL(LogitModel):
 
     def _climb(self, mixture: Mixture, seed: int) -> _Fitted:
         """Find the maximum for one number of classes."""
-        begun = [_em(mixture, start, [], _FIRST) for start in self._starts(mixture, seed)]
+        begun = [_em(mixture, start, [], min(_FIRST, self.config.em_steps)) for start in self._starts(mixture, seed)]
         at, em = max(begun, key=lambda run: run[0].value)
-        at, em = _em(mixture, at, em, self.config.em_steps)
+        at, em = _em(mixture, at, em, self.config.em_steps - len(em) + 1)
         x, steps = maximise(
             mixture.objective,
             at.x,
@@ -140,7 +141,11 @@ class LatentClassMNL(LogitModel):
         )
         value = float(mixture.weights @ mixture.at(x).log_p)
         log.info(
-            "%d classes: log-likelihood %.3f after %d EM and %d further steps", mixture.classes, value, len(em), steps
+            "%d classes: log-likelihood %.3f after %d EM and %d further steps",
+            mixture.classes,
+            value,
+            len(em) - 1,
+            steps,
         )
         return _Fitted(mixture, x, value, steps, em)
 
@@ -213,6 +218,10 @@ class LatentClassMNL(LogitModel):
         out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, log_p)  # shares sum to 1 up to rounding
         return out
 
+    @property
+    def _advice(self) -> str:
+        return "the data push it to infinity. Ask for fewer classes, raise prior, or leave the column out"
+
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()
         facts["membership"] = self.config.membership
@@ -228,7 +237,7 @@ class LatentClassMNL(LogitModel):
 
     def _files(self) -> dict[str, bytes]:
         classes = {"classes": self.n_classes_, "who": self.who_.to_dict(), "profiles": self.profiles_}
-        return {**super()._files(), "classes.json": (json.dumps(classes, indent=1, ensure_ascii=False) + "\n").encode()}
+        return {**super()._files(), "classes.json": json_bytes(classes)}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         super()._restore(files)

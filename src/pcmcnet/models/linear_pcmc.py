@@ -29,6 +29,7 @@ from torch import Tensor
 
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.items.minimise import lbfgs
@@ -157,7 +158,7 @@ class LinearPCMC(ChoiceModel):
 
     def _files(self) -> dict[str, bytes]:
         entries = {"items.json": self.universe_.to_dict(), "encoder.json": self.encoder_.to_dict()}
-        plain = {name: json.dumps(value, indent=1, ensure_ascii=False).encode() for name, value in entries.items()}
+        plain = {name: json_bytes(value) for name, value in entries.items()}
         return {**plain, "weights.safetensors": save_arrays({"weights": self.weights_})}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:

@@ -14,10 +14,12 @@ from safetensors.numpy import save as save_arrays
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Ints
+from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, Floats
 from pcmcnet.models.design import Design, parse_formula
-from pcmcnet.models.estimation import Errors, Estimates
+from pcmcnet.models.estimation import Errors, Estimates, Ratio
+from pcmcnet.models.estimation.identification import listed
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number, require_word
 
@@ -129,21 +131,46 @@ class LogitModel(ChoiceModel):
             config.formula, sets, reference=config.reference, least=config.min_chosen, leave_out=leave_out
         )
 
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Name the coefficients without a finite estimate."""
+        _ = self.schema
+        lost = self.estimates_.unbounded
+        return (
+            (f"no finite estimate for {listed(lost)}, so the figures depend on where the search ended",) if lost else ()
+        )
+
     def _note(self) -> None:
         """Warn of estimates that are none."""
         if self.estimates_.unbounded:
-            log.warning(
-                "no finite estimate for %s: the data push it to infinity, as when a level is never or always chosen. "
-                "Leave it out, or raise min_chosen",
-                ", ".join(self.estimates_.unbounded),
-            )
+            log.warning("no finite estimate for %s: %s", listed(self.estimates_.unbounded), self._advice)
+
+    @property
+    def _advice(self) -> str:
+        """What to do about estimates that are none."""
+        return (
+            "the data push it to infinity, as when a level is never or always chosen. Leave it out, or raise min_chosen"
+        )
+
+    def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
+        """Return what one unit of a column is worth in units of cost: b_name / b_cost, with its error.
+
+        With a cost and a time that both lower the utility this is the value of time. Both names are those of
+        coefficients, as the summary shows them.
+        """
+        _ = self.schema
+        top, bottom = self.estimates_.position(name), self.estimates_.position(cost)
+        if self.estimates_.values[bottom] == 0:
+            raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
+        value, error = self.estimates_.delta(lambda b: b[top] / b[bottom], errors or self.config.errors)
+        return Ratio(f"{name} / {cost}", float(value), float(error))
 
     def _files(self) -> dict[str, bytes]:
         arrays = {"values": self.estimates_.values, "null": self.estimates_.null}
         arrays |= {f"covariance/{kind}": np.ascontiguousarray(c) for kind, c in self.estimates_.covariances.items()}
         return {
-            "design.json": _json(self.design_.to_dict()),
-            "estimates.json": _json(estimates_to_dict(self.estimates_)),
+            "design.json": json_bytes(self.design_.to_dict()),
+            "estimates.json": json_bytes(estimates_to_dict(self.estimates_)),
             "estimates.safetensors": save_arrays(arrays),
         }
 
@@ -177,7 +204,3 @@ def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
         "constants_log_likelihood": estimates.constants_log_likelihood,
         "unbounded": list(estimates.unbounded),
     }
-
-
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

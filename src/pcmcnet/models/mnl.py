@@ -12,9 +12,8 @@ import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set
-from pcmcnet.errors import InputError
 from pcmcnet.models.base import FitSettings, Floats
-from pcmcnet.models.effects import Elasticities, Ratio, elasticities
+from pcmcnet.models.effects import Elasticities, elasticities
 from pcmcnet.models.estimation import Errors, LogitSets, infer
 from pcmcnet.models.estimation.identification import require_identified
 from pcmcnet.models.logit import LogitConfig, LogitModel
@@ -76,19 +75,6 @@ class MNL(LogitModel):
         _ = self.schema
         utility: Floats = self.design_.matrix(data) @ (self.estimates_.values if coefficients is None else coefficients)
         return utility
-
-    def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
-        """Return what one unit of a column is worth in units of cost: b_name / b_cost, with its error.
-
-        With a cost and a time that both lower the utility this is the value of time. Both names are those of
-        coefficients, as the summary shows them.
-        """
-        _ = self.schema
-        top, bottom = self.estimates_.position(name), self.estimates_.position(cost)
-        if self.estimates_.values[bottom] == 0:
-            raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
-        value, error = self.estimates_.delta(lambda b: b[top] / b[bottom], errors or self.config.errors)
-        return Ratio(f"{name} / {cost}", float(value), float(error))
 
     def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
         """Return by how many per cent probabilities change when a feature rises by one per cent, with errors.

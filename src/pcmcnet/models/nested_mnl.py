@@ -150,7 +150,10 @@ class NestedMNL(LogitModel):
         """Number each alternative's nest; ``known`` names those of the training part."""
         by = self.config.nests
         if not by:
-            raise ConfigError("say what the nests are: nests=<feature>, or nests={label: nest, ...}.")
+            raise ConfigError(
+                "say what the nests are: nests=<feature>, or a nest for each label (on the command line, "
+                "nests=car:road,bus:road,train:rail)."
+            )
         codes, names = _by_feature(by, data) if isinstance(by, str) else _by_label(by, data)
         present = [names[k] for k in np.unique(codes)]
         known = sorted(set(present)) if known is None else known

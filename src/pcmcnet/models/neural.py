@@ -19,6 +19,7 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 from pcmcnet.data import ChoiceData, EncodedSets, Encoder
+from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.summary import Summary
@@ -65,19 +66,18 @@ class NeuralModel(ChoiceModel):
         """Look at a fresh network with some training sets before training; nothing to do by default."""
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
-        place, seed, folder = resolve_device(settings.device), settings.seed, settings.run_folder
+        place, folder = resolve_device(settings.device), settings.run_folder
         identity = {
             "model": self.name,
             "options": asdict(self.config),
-            "seed": seed,
+            "seed": settings.seed,
             "training table": train.fingerprint(),
             "validation table": None if valid is None else valid.fingerprint(),
         }
 
         def run(part: ChoiceData, held_out: ChoiceData | None, config: TrainConfig, file: str) -> Outcome:
             checkpoint = None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
-            progress = settings.progress
-            return self._run(part, held_out, config, seed=seed, device=place, checkpoint=checkpoint, progress=progress)
+            return self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
 
         with _run_in(folder, resume=settings.resume):
             outcome = run(train, valid, self.config, CHECKPOINT)
@@ -99,11 +99,10 @@ class NeuralModel(ChoiceModel):
         part: ChoiceData,
         held_out: ChoiceData | None,
         config: TrainConfig,
+        settings: FitSettings,
         *,
-        seed: int,
         device: torch.device,
         checkpoint: Checkpoint | None,
-        progress: bool,
     ) -> Outcome:
         """Learn the encoder and the weights from one training part."""
         part = part.subset(part.weights > 0)
@@ -112,12 +111,21 @@ class NeuralModel(ChoiceModel):
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         encoder = Encoder.learn(part, bend=self.config.tails == "bend")
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # of the CPU alone
+            torch.default_generator.manual_seed(settings.seed)  # of the CPU alone
             network = self._build(encoder).to(device)
         data = encoder.encode(part).to(device)
         self._prepare(network, data)
         valid = None if held_out is None else encoder.encode(held_out).to(device)
-        outcome = train(network, data, config, valid=valid, seed=seed, checkpoint=checkpoint, progress=progress)
+        outcome = train(
+            network,
+            data,
+            config,
+            valid=valid,
+            seed=settings.seed,
+            checkpoint=checkpoint,
+            progress=settings.progress,
+            on_epoch=settings.on_epoch,
+        )
         self.encoder_, self.network_ = encoder, network
         return outcome
 
@@ -160,8 +168,7 @@ class NeuralModel(ChoiceModel):
 
     def _files(self) -> dict[str, bytes]:
         weights = {k: v.detach().cpu().contiguous() for k, v in self.network_.state_dict().items()}
-        encoder = json.dumps(self.encoder_.to_dict(), indent=1, ensure_ascii=False)
-        return {"encoder.json": encoder.encode(), "weights.safetensors": save_tensors(weights)}
+        return {"encoder.json": json_bytes(self.encoder_.to_dict()), "weights.safetensors": save_tensors(weights)}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         self.encoder_ = Encoder.from_dict(json.loads(files["encoder.json"]))

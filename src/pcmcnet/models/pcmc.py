@@ -26,6 +26,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
@@ -41,7 +42,7 @@ from pcmcnet.training.threads import threads_for
 Method = Literal["lbfgs", "slsqp"]
 
 MOST_ITEMS = 2000  # 4 million rates
-START_RIDGE = 1e-6  # centres the log-strengths that the search starts from
+START_RIDGE = 1e-6  # of the largest count; centres the log-strengths that the search starts from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,8 +208,7 @@ class PCMC(ChoiceModel):
 
     def _files(self) -> dict[str, bytes]:
         arrays = {"log_rates": self.log_rates_, "offered": self.offered_, "chosen": self.chosen_}
-        universe = json.dumps(self.universe_.to_dict(), indent=1, ensure_ascii=False)
-        return {"items.json": universe.encode(), "weights.safetensors": save_arrays(arrays)}
+        return {"items.json": json_bytes(self.universe_.to_dict()), "weights.safetensors": save_arrays(arrays)}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         entries = json.loads(files["items.json"])
@@ -227,7 +227,7 @@ class PCMC(ChoiceModel):
 
 def bradley_terry_chain(sets: DistinctSets, n: int) -> Floats:  # -> (n, n)
     """Log-rates, q_ij + q_ji = 1, of the chain whose law on every set is Bradley-Terry's for the counts."""
-    s = newton(sets, n, ridge=START_RIDGE).strengths
+    s = newton(sets, n, ridge=START_RIDGE * max(float(sets.counts.max(initial=0.0)), 1.0)).strengths
     log_rates: Floats = -np.logaddexp(0.0, s[:, None] - s[None, :])
     np.fill_diagonal(log_rates, 0.0)
     return log_rates

@@ -8,8 +8,10 @@ share its probability (uniform expansion).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -17,9 +19,11 @@ from torch import Tensor, nn
 
 from pcmcnet.data import Batch, EncodedSets, Encoder
 from pcmcnet.data.batches import plan_batches
+from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers import PairwiseRates, Representation, log_probabilities, solve_chain
 from pcmcnet.layers.rates import Activation, Initialisation, RateForm, require_rate
+from pcmcnet.models.diagram import draw_network
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
 from pcmcnet.training.config import require_number, require_word
 
@@ -135,6 +139,36 @@ class PCMCNet(NeuralModel):
             "min_delta": 0.01,
         }
         return cls(hidden=hidden, **{**settings, **options})
+
+    def diagram(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Draw the fitted network: columns, representation, pairs, rate layers, law, and the parameters of each.
+
+        Parameters
+        ----------
+        path
+            Where to write the drawing as well, a file name that ends in .svg.
+
+        Returns
+        -------
+        str
+            The drawing, as the text of an SVG file.
+
+        Raises
+        ------
+        InputError
+            When the path is not that of an SVG file that can be written.
+        """
+        _ = self.schema
+        if path is not None and not (isinstance(path, str | os.PathLike) and Path(path).suffix.lower() == ".svg"):
+            raise InputError(f"expected a file name that ends in .svg, got {path!r}.")
+        assert isinstance(self.network_, PCMCNetwork)
+        text = draw_network(self.encoder_, self.network_, self.config)
+        if path is not None:
+            try:
+                write_bytes(Path(path), text.encode())
+            except OSError as error:
+                raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
+        return text
 
     def _build(self, encoder: Encoder) -> PCMCNetwork:
         if not encoder.schema.features:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData, Encoder
+from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
@@ -165,9 +166,8 @@ class RandomForest(ChoiceModel):
 
     def _files(self) -> dict[str, bytes]:
         inputs = {"encoder": self.encoder_.to_dict(), "relative": list(self.relative_)}
-        content = json.dumps(inputs, indent=1, ensure_ascii=False).encode()
         forest = _skops().dumps(self.forest_, compression=zipfile.ZIP_DEFLATED)
-        return {"inputs.json": content, FOREST: forest}
+        return {"inputs.json": json_bytes(inputs), FOREST: forest}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         inputs = json.loads(files["inputs.json"])

@@ -24,7 +24,7 @@ from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.checkpoint import Checkpoint, RunState
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.progress import watch
+from pcmcnet.training.progress import Report, watch
 from pcmcnet.training.stopping import EarlyStopping
 from pcmcnet.training.threads import threads_for
 
@@ -48,6 +48,7 @@ def train(
     seed: int = 0,
     checkpoint: Checkpoint | None = None,
     progress: bool = False,
+    on_epoch: Report | None = None,
 ) -> Outcome:
     """Train a module in place and leave it with the weights to keep.
 
@@ -63,6 +64,8 @@ def train(
         Where the state goes after each epoch, and whether to go on from there.
     progress
         Whether to show progress.
+    on_epoch
+        Called with the entry of each epoch, once its state is kept; what it raises ends the training.
 
     Raises
     ------
@@ -86,6 +89,8 @@ def train(
             if checkpoint:
                 checkpoint.write(state)
             report(entry)
+            if on_epoch is not None:
+                on_epoch(entry)
     if state.best:
         module.load_state_dict(state.best)
     return Outcome(state.history, state.stopping.best_epoch if state.stopping else state.epoch)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 log = logging.getLogger("pcmcnet")
-Report = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]  # takes an epoch's entry of the history
 
 
 @contextmanager

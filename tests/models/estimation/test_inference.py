@@ -116,7 +116,7 @@ def test_a_direction_without_curvature_is_left_out_and_its_coefficients_named() 
         ("-20", "inf", "-0.00", "1.000"),
         ("1", "0.5", "2.00", "0.046"),
     ]
-    assert found.facts()["no finite estimate"] == "a, b"
+    assert found.facts()["no finite estimate"] == "'a', 'b'"
 
 
 def test_all_directions_may_be_flat() -> None:

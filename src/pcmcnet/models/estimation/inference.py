@@ -12,19 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import InputError, did_you_mean
+from pcmcnet.models.estimation.identification import listed
 
 Floats = NDArray[np.float64]
 Errors = Literal["classical", "robust", "clustered"]
 
 _FLAT = 1e-10  # curvature in a direction, relative to the usual, below which the likelihood has no maximum in it
 _STEP = 1e-5  # of central differences, relative
+
+
+class Ratio(NamedTuple):
+    """A ratio of two coefficients with its standard error."""
+
+    name: str
+    value: float
+    error: float
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ class Estimates:
             "AIC": f"{self.aic:.2f}",
             "BIC": f"{self.bic:.2f}",
             "steps": f"{self.steps:,}",
-            "no finite estimate": ", ".join(self.unbounded),
+            "no finite estimate": listed(self.unbounded),
         }
         return {name: fact for name, fact in facts.items() if fact}
 

@@ -10,7 +10,7 @@ of class c given the choice, and s_c the score of log(pi_c P_c) in all parameter
 EM raises sum_c r_c log(pi_c P_c) with r held fixed. One of Newton's steps does: its gradient is that of the
 log-likelihood, so the step, halved where it overshoots, raises the log-likelihood itself (Lange, 1995).
 
-A weak normal prior keeps every maximum finite: in a mixture some class can nearly always be made to choose with
+A weak normal prior keeps the coefficients finite: in a mixture some class can nearly always be made to choose with
 certainty. Each coefficient of a column of spread 1 has mean 0 and the precision ``strength``; so has the difference
 between two classes in a coefficient of their shares, so that it does not matter which class is the first. With the
 precision A (P, P) the prior enters as one more set, of weight 1 and log-probability -x' A x / 2.

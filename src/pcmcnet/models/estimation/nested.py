@@ -86,7 +86,7 @@ class NestedSets:
         """(K + F,) -> (S,), (S, K + F): log-probabilities and scores in those parameters."""
         K, values = self.x.shape[1], self.values(theta)
         ll, scores = self.evaluate(values)
-        scores[:, K:] *= values[K:] / np.cosh(theta[K:] / FURTHEST) ** 2
+        scores[:, K:] *= values[K:] * (1 - np.tanh(theta[K:] / FURTHEST) ** 2)
         return ll, scores
 
     def evaluate(self, values: Floats) -> tuple[Floats, Floats]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Ints
+from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, some_names
@@ -146,7 +147,7 @@ class StrengthModel(ChoiceModel):
             "strengths": self.strengths_.tolist(),
             "standard_errors": self.errors_.tolist(),
         }
-        return {"items.json": json.dumps(entries, indent=1, ensure_ascii=False).encode()}
+        return {"items.json": json_bytes(entries)}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         entries = json.loads(files["items.json"])

@@ -1,0 +1,278 @@
+"""A fitted PCMC-Net -> a drawing of it as SVG text, after Figure 1 of the paper, with sizes and parameter counts.
+
+    columns of the table -> representation -> pairs -> layers of the rate network -> stationary distribution
+
+The parts are read off the model first, placed second and written out third. The drawing is 800 wide with text of 12
+units, on a white ground, and as high as it has to be; long lists are cut short, and every text is fitted to its box by
+the widths of common sans-serif letters. Nothing is fetched from elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import nn
+
+from pcmcnet.data.encoding import CategoryCode, Encoder, NumericCode, SideEncoder
+from pcmcnet.layers import Representation
+from pcmcnet.layers.representation import embedding_width
+
+if TYPE_CHECKING:
+    from pcmcnet.models.pcmcnet import PCMCNetConfig, PCMCNetwork
+
+WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # all in units of the drawing
+_COLUMNS = {"table": 150, "representation": 154, "pairs": 118, "layer": 160, "law": 106}  # widths, from left to right
+_COLOURS = {
+    "table": ("#eef3fa", "#7d9cc4"),
+    "representation": ("#e4f2ec", "#6aa88c"),
+    "pairs": ("#fdf4e0", "#c79f4b"),
+    "layer": ("#fcebe3", "#cf8564"),
+    "law": ("#f0eaf8", "#9a80c0"),
+}
+_MANY_COLUMNS, _MANY_LAYERS = 8, 5
+_UNPRINTABLE = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML does not admit, and line ends
+
+
+class Box(NamedTuple):
+    """A part of the network: what it is, what is in it, and how many parameters it has (None: not asked of it)."""
+
+    kind: str
+    title: str
+    lines: tuple[str, ...]
+    parameters: int | None = None
+    many: bool = False  # drawn as a pile: there is one for each alternative, or for each pair
+
+    @property
+    def height(self) -> int:
+        """Height with all lines."""
+        return 2 * PAD + LINE * (1 + len(self.lines) + (self.parameters is not None)) - 4
+
+
+class Placed(NamedTuple):
+    """A box and the place of its upper left corner."""
+
+    box: Box
+    x: float
+    y: float
+
+    @property
+    def width(self) -> int:
+        """Width of all boxes of its kind."""
+        return _COLUMNS[self.box.kind]
+
+    @property
+    def middle(self) -> float:
+        """Height at which arrows come and go."""
+        return self.y + self.box.height / 2
+
+
+def draw_network(encoder: Encoder, network: PCMCNetwork, config: PCMCNetConfig) -> str:
+    """Return the drawing of a network as the text of an SVG file."""
+    sides = [
+        _side(names, codes, representation, title, many=many)
+        for names, codes, representation, title, many in (
+            (encoder.schema.individual, encoder.individual, network.individual, "individual I", False),
+            (encoder.schema.features, encoder.features, network.alternative, "alternative S_i", True),
+        )
+        if names
+    ]
+    middle = [_pairs(network.individual.width, network.alternative.width)]
+    law = [Box("law", "probabilities", ("π Q = 0", "Σ π_i = 1", "Q: the rates"), 0)]
+    total = sum(p.numel() for p in network.parameters())
+    return _write(sides, middle, _layers(network, config), law, f"{_count(total)} in all")
+
+
+# -- the parts ----------------------------------------------------------------------------------------------------
+
+
+def _side(
+    names: Sequence[str], codes: SideEncoder, module: Representation, title: str, *, many: bool
+) -> tuple[Box, Box]:
+    """Return the columns of one side of the table, and, line by line, what becomes of them."""
+    by_name: dict[str, NumericCode | CategoryCode] = {code.name: code for code in codes.numeric}
+    by_name |= {code.name: code for code in codes.categorical}
+    shown = _shorten(names, _MANY_COLUMNS)
+    lines = [_become(by_name[name]) for name in shown]
+    if len(shown) < len(names):
+        rest = len(names) - len(shown)
+        wide = module.width - sum(_input_width(by_name[name]) for name in shown)
+        shown, lines = [*shown, f"and {rest} more"], [*lines, f"{wide} wide"]
+    parameters = sum(p.numel() for p in module.parameters())
+    table = Box("table", title, (*shown, ""), many=many)  # as high as its neighbour, which has a count
+    return table, Box("representation", f"{module.width} wide", tuple(lines), parameters, many)
+
+
+def _shorten(items: Sequence[str], most: int) -> list[str]:
+    """Return all items, or so many that a line for the rest makes the list as long as it may be."""
+    return list(items if len(items) <= most else items[: most - 1])
+
+
+def _input_width(code: NumericCode | CategoryCode) -> int:
+    return 1 + int(code.indicator) if isinstance(code, NumericCode) else embedding_width(len(code.categories))
+
+
+def _become(code: NumericCode | CategoryCode) -> str:
+    """Say how a column comes into the network."""
+    if isinstance(code, NumericCode):
+        return "number, or missing" if code.indicator else "number"
+    return f"category, {len(code.categories):,} → {_input_width(code)}"
+
+
+def _pairs(who: int, what: int) -> Box:
+    """Return the concatenations that the first layer sees."""
+    parts, widths = ("S_i ⊕ S_j", f"{what} + {what}") if not who else ("I ⊕ S_i ⊕ S_j", f"{who} + {what} + {what}")
+    return Box("pairs", "all pairs i, j", (parts, widths, f"= {who + 2 * what} wide"), 0, many=True)
+
+
+def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
+    """Return the layers of the rate network; the first, kept in parts, is one layer of the concatenation."""
+    rates = network.rates
+    first = [part for part in (rates.who, rates.leave, rates.enter) if part is not None]
+    inputs = network.individual.width + 2 * network.alternative.width
+    counts = [_weights(first), *(_weights([layer]) for layer in rates.layers)]
+    widths = [inputs, *config.hidden, 1]
+    inner = (config.activation, *([f"dropout {config.dropout:g}"] if config.dropout else []))
+    form = {"relu": "max(0, f)", "softplus": "softplus(f)", "exp": "exp(f)"}[config.rate]
+    last = f"q = {form}" + (f" + {config.epsilon:g}" if config.epsilon else "")
+    boxes = [
+        Box("layer", f"{widths[k]:,} → {widths[k + 1]:,}", (last,) if k == len(config.hidden) else inner, count)
+        for k, count in enumerate(counts)
+    ]
+    if len(boxes) <= _MANY_LAYERS:
+        return boxes
+    left_out = boxes[_MANY_LAYERS - 2 : -1]
+    rest = Box("layer", f"and {len(left_out)} more", (), sum(box.parameters or 0 for box in left_out))
+    return [*boxes[: _MANY_LAYERS - 2], rest, boxes[-1]]
+
+
+def _weights(modules: Iterable[nn.Module]) -> int:
+    return sum(p.numel() for module in modules for p in module.parameters())
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters:,} parameter{'' if parameters == 1 else 's'}"
+
+
+# -- their places -------------------------------------------------------------------------------------------------
+
+
+def _write(sides: list[tuple[Box, Box]], pairs: list[Box], layers: list[Box], law: list[Box], total: str) -> str:
+    """Place the five columns of boxes, each in the middle of the height, and write them with their arrows."""
+    stacks = [[side[0] for side in sides], [side[1] for side in sides], pairs, layers, law]
+    top = MARGIN + LINE + 6
+    tallest = max(_stack_height(stack) for stack in stacks)
+    columns: list[list[Placed]] = []
+    x = float(MARGIN)
+    for stack, width in zip(stacks, _COLUMNS.values(), strict=True):
+        columns.append(_place(stack, x, top + (tallest - _stack_height(stack)) / 2))
+        x += width + GAP
+    table, represented, (pair,), rates, (final,) = columns
+    arrows = [_across(a, b) for a, b in zip(table, represented, strict=True)]
+    arrows += [_across(a, pair) for a in represented]
+    arrows += [_across(pair, rates[0]), _across(rates[-1], final)]
+    arrows += [_down(a, b) for a, b in pairwise(rates)]
+    height = top + tallest + LINE + 2 * MARGIN
+    heads = zip(("columns", "representation", "pairs", "rate network", "choice"), columns, strict=True)
+    body = [_text(column[0].x, MARGIN + SIZE, name, "head") for name, column in heads]
+    body += [_box(placed) for column in columns for placed in column] + arrows
+    body.append(f'<text x="{WIDTH - MARGIN}" y="{height - MARGIN:g}" class="total">{escape(total)}</text>')
+    return _page(height, f"PCMC-Net, {total}", body)
+
+
+def _stack_height(stack: list[Box]) -> int:
+    return sum(box.height for box in stack) + GAP * (len(stack) - 1)
+
+
+def _place(stack: list[Box], x: float, y: float) -> list[Placed]:
+    placed = []
+    for box in stack:
+        placed.append(Placed(box, x, y))
+        y += box.height + GAP
+    return placed
+
+
+# -- SVG ----------------------------------------------------------------------------------------------------------
+
+
+def _page(height: float, title: str, body: list[str]) -> str:
+    style = (
+        f"text{{font:{SIZE}px system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif;fill:#1a1a1a}}"
+        ".title{font-weight:600}.head,.count{fill:#5c5c5c}.total{font-weight:600;text-anchor:end}"
+        ".arrow{fill:none;stroke:#5c5c5c;stroke-width:1.2;marker-end:url(#tip)}"
+    )
+    tip = (
+        '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0 8 4 0 8z" fill="#5c5c5c"/></marker>'
+    )
+    size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{style}</style><defs>{tip}</defs>",
+        f'<rect width="{WIDTH}" height="{height:g}" rx="8" fill="#fff"/>',
+        *body,
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _box(placed: Placed) -> str:
+    """Write a box with its texts, each cut to the width there is."""
+    box, (fill, stroke) = placed.box, _COLOURS[placed.box.kind]
+    texts = [("title", box.title), *(("", line) for line in box.lines)]
+    if box.parameters is not None:
+        texts.append(("count", _count(box.parameters)))
+    room, x, y = placed.width - 2 * PAD, placed.x + PAD, placed.y + PAD + SIZE - 2
+    written = [_text(x, y + k * LINE, _fit(text, room), kind) for k, (kind, text) in enumerate(texts) if text]
+    frame = f'x="{placed.x:g}" y="{placed.y:g}" width="{placed.width}" height="{box.height}"'
+    pile = [_sheet(placed, step) for step in (6, 3)] if box.many else []
+    return f'<g>{"".join(pile)}<rect {frame} rx="6" fill="{fill}" stroke="{stroke}"/>{"".join(written)}</g>'
+
+
+def _sheet(placed: Placed, step: int) -> str:
+    """Write the edge of a box of the pile below, which shows at the upper right."""
+    right, top, bottom = placed.x + placed.width, placed.y - step, placed.y + placed.box.height - step
+    edge = f"M{placed.x + step + 3:g} {top:g}H{right + step - 6:g}q6 0 6 6V{bottom - 3:g}"
+    return f'<path d="{edge}" fill="none" stroke="{_COLOURS[placed.box.kind][1]}"/>'
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    attribute = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:g}" y="{y:g}"{attribute}>{escape(text)}</text>'
+
+
+def _across(a: Placed, b: Placed) -> str:
+    """Lead from the right of one box to the left of another in the next column, by way of the gap between."""
+    turn = b.x - 9
+    return f'<path class="arrow" d="M{a.x + a.width:g} {a.middle:g}H{turn:g}V{b.middle:g}H{b.x:g}"/>'
+
+
+def _down(a: Placed, b: Placed) -> str:
+    x = a.x + a.width / 2
+    return f'<path class="arrow" d="M{x:g} {a.y + a.box.height:g}V{b.y:g}"/>'
+
+
+def text_width(text: str) -> int:
+    """Return about how wide a text comes out, on the high side of common fonts."""
+    return sum(_letter_width(letter) for letter in text)
+
+
+def _letter_width(letter: str) -> int:
+    if unicodedata.east_asian_width(letter) in ("W", "F") or letter in "MW@%mw⊕Σ→…":  # W, F: as in Chinese
+        return SIZE
+    return 5 if letter in " fijlrt,.:;|!'()[]" else 9 if letter.isupper() else 7
+
+
+def _fit(text: str, room: float) -> str:
+    """Cut a text to the room there is, marking the cut; characters that XML does not admit become �."""
+    text = _UNPRINTABLE.sub("�", " ".join(text.split()))
+    if text_width(text) <= room:
+        return text
+    while text and text_width(text + "…") > room:
+        text = text[:-1]
+    return text + "…"

@@ -1,0 +1,21 @@
+from pcmcnet.evaluation.tables import escaped, markdown_table, text_table
+
+CELLS = [["model", "NLL", "TOP 1"], ["uniform", "1.10", "0.333"], ["a long name", "failed: no data at all"]]
+
+
+def test_columns_are_aligned_and_a_short_row_does_not_widen_them() -> None:
+    assert text_table(CELLS).splitlines() == [
+        "model         NLL  TOP 1",
+        "uniform      1.10  0.333",
+        "a long name  failed: no data at all",
+    ]
+
+
+def test_a_short_row_of_markdown_is_filled() -> None:
+    lines = markdown_table(CELLS).splitlines()
+    assert lines[1] == "| --- | ---: | ---: |"
+    assert lines[-1] == "| a long name | failed: no data at all |  |"
+
+
+def test_markup_and_lines_do_not_leave_their_cell() -> None:
+    assert escaped("a|b *c* _d_ <e> `f`\n\\g") == r"a\|b \*c\* \_d\_ \<e> \`f\` \\g"
