@@ -7,24 +7,41 @@ from typing import Any
 import pytest
 
 from pcmcnet.data.table import read_table
-from pcmcnet.datasets import mlba
+from pcmcnet.datasets import airline, markov, mlba
 
 Run = Callable[..., Any]
 
 
+LIBRARY = {
+    "mlba": mlba.simulate,
+    "airline": airline.simulate,
+    "rock-paper-scissors": markov.simulate_rock_paper_scissors,
+}
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
-def test_the_table_is_that_of_the_library(ending: str, cli: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("process", LIBRARY)
+def test_the_table_is_that_of_the_library(process: str, ending: str, cli: Run, tmp_path: Path) -> None:
     out = tmp_path / f"t{ending}"
-    result = cli("simulate", "mlba", "--sets", 40, "--seed", 3, "-o", out)
+    result = cli("simulate", process, "--sets", 40, "--seed", 3, "-o", out)
     assert (result.status, result.err) == (0, "")
-    assert result.out == f"wrote 40 choice sets (120 rows) to {out}\n"
-    found, expected = read_table(out), mlba.simulate(40, seed=3)
+    found, expected = read_table(out), LIBRARY[process](40, seed=3)
     assert {name: found[name].to_pylist() for name in found.column_names} == expected.to_pydict()
+    first, second = result.out.splitlines()
+    assert first == f"wrote 40 choice sets ({expected.num_rows:,} rows) to {out}"
+    assert re.fullmatch(r"best possible NLL: \d\.\d{4} expected, \d\.\d{4} on these choices", second)
 
 
-def test_the_result_as_json(cli: Run, tmp_path: Path) -> None:
-    result = cli("simulate", "mlba", "--sets", 4, "-o", tmp_path / "t.csv", "--json")
-    assert json.loads(result.out) == {"output": str(tmp_path / "t.csv"), "choice_sets": 4, "rows": 12}
+def test_the_result_as_json_holds_the_best_loss(cli: Run, tmp_path: Path) -> None:
+    result = json.loads(cli("simulate", "airline", "--sets", 4, "-o", tmp_path / "t.csv", "--json").out)
+    table = airline.simulate(4, seed=0)
+    best = airline.best_possible_nll(table)
+    assert result == {
+        "output": str(tmp_path / "t.csv"),
+        "choice_sets": 4,
+        "rows": table.num_rows,
+        "best_nll": {"expected": best.expected, "realised": best.realised},
+    }
 
 
 @pytest.mark.parametrize("how", ["cli", pytest.param("program", marks=pytest.mark.slow)])
@@ -34,6 +51,8 @@ def test_the_result_as_json(cli: Run, tmp_path: Path) -> None:
         (["mlab", "-o", "{here}/t.csv"], r"unknown process 'mlab'. Did you mean 'mlba'\?"),
         (["mlba", "-o", "{here}/t.xlsx"], r"t.xlsx: unknown kind of file. Expected a name that ends in"),
         (["mlba", "-o", "{here}/t.csv", "--sets", "0"], r"sets: expected a whole number from 1 to .*, got 0"),
+        (["airlines", "-o", "{here}/t.csv"], r"unknown process 'airlines'. Did you mean 'airline'\?"),
+        (["airline", "-o", "{here}/t.csv", "--sets", "0"], r"sets: expected a whole number from 1 to .*, got 0"),
         (["mlba", "-o", "{here}/t.csv", "--seed", "-1"], r"seed: expected a whole number, 0 or above, got -1"),
     ],
 )

@@ -11,28 +11,45 @@ from pcmcnet.cli.output import Json, show
 
 
 def simulate(
-    process: Annotated[str, typer.Argument(help="What to simulate: mlba.")],
+    process: Annotated[str, typer.Argument(help="What to simulate: mlba, airline or rock-paper-scissors.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .parquet, .csv or .arrow.")],
     sets: Annotated[int, typer.Option(help="Number of choice sets.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     json_: Json = False,
 ) -> None:
-    """Write a table of simulated choices with their true probabilities.
+    """Write a table of simulated choices with their true probabilities, and print the best NLL there is.
 
     `mlba`: the paper's first experiment: two alternatives and a third that changes the preference between them
     (attraction, similarity and compromise effects).
 
+    `airline`: searches for flights with the columns of the paper's airline data, which has 33951 choice sets: two
+    segments of travellers, attraction and similarity among up to 50 itineraries.
+
+    `rock-paper-scissors`: a chain in which each of three items beats the next.
+
     Example: `pcmcnet simulate mlba --sets 20000 --seed 1 -o train.parquet`
+
+    Example: `pcmcnet simulate airline --sets 33951 --seed 1 -o airline.parquet`
     """
     from pcmcnet.data.files import require_table_path, write_table
-    from pcmcnet.datasets import mlba
+    from pcmcnet.datasets import airline, markov, mlba, truth
     from pcmcnet.errors import ConfigError, did_you_mean
 
-    processes = {"mlba": mlba.simulate}
+    processes = {
+        "mlba": mlba.simulate,
+        "airline": airline.simulate,
+        "rock-paper-scissors": markov.simulate_rock_paper_scissors,
+    }
     if process not in processes:
         raise ConfigError(f"unknown process {process!r}." + did_you_mean(process, processes))
     require_table_path(output)
     table = processes[process](sets, seed=seed)
+    columns = {"choice_set": "individual", "chosen": "choice"} if process == "airline" else {}
+    best = truth.best_nll(table, **columns)
     write_table(table, output)
-    result = {"output": str(output), "choice_sets": sets, "rows": table.num_rows}
-    show(f"wrote {sets:,} choice sets ({table.num_rows:,} rows) to {output}", result, as_json=json_)
+    text = (
+        f"wrote {sets:,} choice sets ({table.num_rows:,} rows) to {output}\n"
+        f"best possible NLL: {best.expected:.4f} expected, {best.realised:.4f} on these choices"
+    )
+    result = {"output": str(output), "choice_sets": sets, "rows": table.num_rows, "best_nll": best._asdict()}
+    show(text, result, as_json=json_)
