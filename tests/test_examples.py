@@ -1,5 +1,6 @@
 """The demonstration runs from end to end and leaves what it says it leaves."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,9 @@ def test_the_demonstration_writes_report_pictures_and_model(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert "PCMC-Net 3x16" in done.stdout
     assert "641" in done.stdout
-    assert {p.name for p in folder.iterdir()} == {"report.md", "preference.png", "learning.png", "model"}
-    assert done.stdout.split("\n\n")[1] in (folder / "report.md").read_text("utf-8")
+    reports = {"report.md", "report.html", "result.json"}
+    assert {p.name for p in folder.iterdir()} == {*reports, "preference.png", "learning.png", "model"}
+    values = json.loads((folder / "result.json").read_text("utf-8"))["values"]
+    assert [row["parameters"] for row in values["rows"]] == [2, 97, 369, 641]
+    assert f"{values['rows'][-1]['kl']:.4f}" in done.stdout
     assert pn.load(folder / "model").num_parameters == 641

@@ -20,6 +20,7 @@ from pcmcnet.models import (
     Uniform,
     load,
 )
+from pcmcnet.tuning import Tuning, tune
 
 __all__ = [
     "MNL",
@@ -39,9 +40,11 @@ __all__ = [
     "Report",
     "Schema",
     "Thurstone",
+    "Tuning",
     "Uniform",
     "compare",
     "evaluate",
     "load",
     "stationary_distribution",
+    "tune",
 ]

@@ -124,5 +124,5 @@ def test_the_picture_shows_dots_intervals_and_the_reference(
 
 
 def test_a_path_that_cannot_be_is_refused(chart: ComparisonChart, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"ends in \.png, got 'a.svg'"):
-        draw_comparison(chart, tmp_path / "a.svg")
+    with pytest.raises(InputError, match=r"ends in \.png, \.pdf or \.svg, got 'a.jpg'"):
+        draw_comparison(chart, tmp_path / "a.jpg")

@@ -9,13 +9,13 @@ import pytest
 from matplotlib.figure import Figure
 
 from pcmcnet.errors import InputError
-from pcmcnet.plots.files import save_png
+from pcmcnet.plots.files import save_picture
 
 SRC = Path(__file__).parents[2] / "src"
 
 
 def test_a_figure_becomes_a_png_of_its_size(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
-    path = save_png(Figure(figsize=(3, 2)), tmp_path / "a.png", dpi=50)
+    path = save_picture(Figure(figsize=(3, 2)), tmp_path / "a.png", dpi=50)
     assert path == tmp_path / "a.png"
     assert png_size(path) == (150, 100)
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
@@ -24,12 +24,12 @@ def test_a_figure_becomes_a_png_of_its_size(tmp_path: Path, png_size: Callable[[
 def test_a_picture_is_as_readable_as_any_other_file(tmp_path: Path) -> None:
     plain = tmp_path / "plain.txt"
     plain.touch()
-    assert save_png(Figure(), str(tmp_path / "a.png")).stat().st_mode == plain.stat().st_mode
+    assert save_picture(Figure(), str(tmp_path / "a.png")).stat().st_mode == plain.stat().st_mode
 
 
 def test_a_picture_replaces_an_earlier_one(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
     for width in (1, 2):
-        path = save_png(Figure(figsize=(width, 1)), tmp_path / "a.png", dpi=50)
+        path = save_picture(Figure(figsize=(width, 1)), tmp_path / "a.png", dpi=50)
     assert png_size(path) == (100, 50)
 
 
@@ -47,21 +47,32 @@ def test_a_failing_write_leaves_nothing_behind_and_spares_the_earlier_file(
 
     monkeypatch.setattr(Figure, "savefig", half)
     with pytest.raises(OSError, match="No space left"):
-        save_png(Figure(), target)
+        save_picture(Figure(), target)
     found = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert found == ({} if earlier is None else {"a.png": earlier})
 
 
-@pytest.mark.parametrize("name", ["a.pdf", "a", "png"])
-def test_only_png_files_are_written(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"expected a file name that ends in .png, got '{name}'"):
-        save_png(Figure(), tmp_path / name)
+@pytest.mark.parametrize(("name", "start"), [("a.pdf", b"%PDF-"), ("a.svg", b"<?xml"), ("a.PNG", b"\x89PNG")])
+def test_the_ending_names_the_format_and_the_hour_leaves_no_trace(name: str, start: bytes, tmp_path: Path) -> None:
+    figure = Figure(figsize=(1, 1))
+    figure.subplots().plot([0, 1])
+    path = save_picture(figure, tmp_path / name)
+    first = path.read_bytes()
+    assert first.startswith(start)
+    assert b"Date" not in first
+    assert save_picture(figure, path).read_bytes() == first
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a", "png"])
+def test_other_files_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"ends in .png, .pdf or .svg, got '{name}'"):
+        save_picture(Figure(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the folder .*nowhere does not exist\. Create it first"):
-        save_png(Figure(), tmp_path / "nowhere" / "a.png")
+        save_picture(Figure(), tmp_path / "nowhere" / "a.png")
 
 
 def test_matplotlib_is_loaded_by_drawing_only_and_pyplot_never(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.plots import PreferenceMap, draw_preference_maps, preference_map
+from pcmcnet.plots import PreferenceMap, draw_preference_maps, preference_error, preference_map
 from pcmcnet.plots.preference_map import CONTEXTS
 
 Floats = NDArray[np.float64]
@@ -159,5 +159,30 @@ def test_points_are_marked_where_they_are(tmp_path: Path, images: list[Any]) -> 
 def test_no_maps_are_refused_and_so_is_a_path_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one preference map"):
         draw_preference_maps({}, tmp_path / "maps.png")
-    with pytest.raises(InputError, match=r"ends in \.png, got 'maps.svg'"):
-        draw_preference_maps({"a": preference_map(logit, cells=2)}, tmp_path / "maps.svg")
+    with pytest.raises(InputError, match=r"ends in \.png, \.pdf or \.svg, got 'maps.jpg'"):
+        draw_preference_maps({"a": preference_map(logit, cells=2)}, tmp_path / "maps.jpg")
+
+
+def test_the_error_is_the_distance_of_two_maps_of_the_same_cells() -> None:
+    found, truth = preference_map(by_place, cells=4), preference_map(lambda x: np.full(x.shape[:2], 1 / 3), cells=4)
+    error = preference_error(found, truth)
+    np.testing.assert_allclose(error.preference, np.abs(found.preference - 0.5))
+    assert (error.a, error.b) == (found.a, found.b)
+    with pytest.raises(InputError, match="two preference maps over the same cells"):
+        preference_error(found, preference_map(by_place, cells=2))
+    with pytest.raises(InputError, match="two preference maps over the same cells"):
+        preference_error(found, preference_map(by_place, cells=4, span=(1.0, 5.0)))
+
+
+def test_an_error_has_a_panel_and_a_scale_of_its_own(
+    tmp_path: Path, images: list[Any], png_size: Callable[[Path], tuple[int, int]]
+) -> None:
+    """Five panels of 3 inches stand in one row, with 1.2 inches beside them and 1 for the second scale."""
+    drawn = preference_map(by_place, cells=4)
+    error = drawn._replace(preference=np.full((4, 4), 0.25))
+    path = draw_preference_maps({f"map {k}": drawn for k in range(4)}, tmp_path / "maps.png", error=("error", error))
+    assert png_size(path) == (3440, 780)
+    assert [image.get_clim() for image in images[:4]] == [images[0].get_clim()] * 4
+    assert images[4].get_clim() == (0.0, 0.25)
+    assert images[4].to_rgba(0.25)[:3] == (0.0, 0.0, 0.0)  # darker is a larger error
+    assert [image.axes.get_title() for image in images] == ["map 0", "map 1", "map 2", "map 3", "error"]

@@ -9,7 +9,9 @@ from pcmcnet.cli.datasets import datasets
 from pcmcnet.cli.evaluate import evaluate
 from pcmcnet.cli.fit import fit
 from pcmcnet.cli.predict import predict
+from pcmcnet.cli.reproduce import reproduce
 from pcmcnet.cli.simulate import simulate
+from pcmcnet.cli.tune import tune
 
 app = typer.Typer(
     name="pcmcnet",
@@ -18,8 +20,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, predict, evaluate, compare, simulate, datasets):
+for command in (fit, predict, evaluate, compare, tune, simulate, datasets):
     app.command()(command)
+app.add_typer(reproduce)
 
 
 @app.callback(invoke_without_command=True)

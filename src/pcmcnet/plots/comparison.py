@@ -14,7 +14,7 @@ import numpy as np
 
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
-from pcmcnet.plots.files import png_path, save_png
+from pcmcnet.plots.files import picture_path, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,7 +105,7 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     chart
         What :func:`comparison_chart` returned.
     path
-        Where the PNG file goes; its folder must exist.
+        Where the file goes, .png, .pdf or .svg; its folder must exist.
     title
         Title of the picture.
 
@@ -117,11 +117,11 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     Raises
     ------
     InputError
-        When the path is not that of a PNG file in an existing folder.
+        When the path is not that of a PNG, PDF or SVG file in an existing folder.
     """
     from matplotlib.figure import Figure
 
-    target = png_path(path)
+    target = picture_path(path)
     height = 1.5 + 0.34 * len(chart.labels)
     figure = Figure(figsize=(1.6 + 2.9 * len(chart.panels), height), layout="constrained")
     panels = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False).ravel()
@@ -134,7 +134,7 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     figure.supxlabel("; ".join(notes).replace("$", r"\$"), fontsize=9, color="0.35", wrap=True)
     if title:
         figure.suptitle(title.replace("$", r"\$"), fontsize=13)
-    return save_png(figure, target)
+    return save_picture(figure, target)
 
 
 def _draw_panel(axes: Axes, panel: Panel, best: int | None) -> None:

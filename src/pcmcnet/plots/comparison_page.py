@@ -12,33 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pcmcnet.data.files import write_bytes
-from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.plots.comparison import ComparisonChart, Dot, Panel, comparison_chart
+from pcmcnet.plots.page import facts, note, page, table, write_page
 
 _LINE, _LABELS, _PLOT, _TOP = 26, 120, 250, 8  # height of a model's line; widths of labels and plot; space above
 
 _STYLE = """
-:root { color-scheme: light dark; --back: #fff; --text: #1a1a1a; --soft: #5c5c5c; --rule: #d5d5d5;
-  --dot: #0072b2; --best: #c04e00; }
-@media (prefers-color-scheme: dark) { :root { --back: #16181c; --text: #e8e8e8; --soft: #a4a4a4; --rule: #3c4048;
-  --dot: #5ab4e6; --best: #ff9e57; } }
-@media print { :root { --back: #fff; --text: #000; --soft: #444; --rule: #bbb; --dot: #0072b2; --best: #c04e00; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 75rem; background: var(--back); color: var(--text);
-  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; margin: 0 0 .5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
-th:first-child, td:first-child, td.failed, .facts td { text-align: left; }
-th { color: var(--soft); font-weight: 600; } tr.best td, tr.best th { font-weight: 600; }
-tbody th { color: var(--text); } td.failed { white-space: normal; color: var(--best); }
-.facts th { text-align: left; vertical-align: top; } .facts td { white-space: normal; }
-.note { color: var(--soft); font-size: .9rem; margin: .4rem 0; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
-figure { margin: 0; break-inside: avoid; } figcaption { font-size: .9rem; color: var(--soft); }
 svg { width: 100%; max-width: 32rem; height: auto; font: 12px system-ui, sans-serif; fill: var(--text); }
 svg line { stroke: var(--rule); } svg .reference { stroke: var(--soft); stroke-dasharray: 4 3; }
 svg .tick { fill: var(--soft); font-size: 11px; }
@@ -72,61 +53,36 @@ def write_comparison_page(
     InputError
         When the name does not end in .html.
     """
-    target = Path(path)
-    if target.suffix.lower() != ".html":
-        raise InputError(f"expected a file name that ends in .html, got {target.name!r}.")
-    write_bytes(target, comparison_page(comparison, title=title).encode())
-    return target
+    return write_page(comparison_page(comparison, title=title), path)
 
 
 def comparison_page(comparison: Comparison, *, title: str = "Comparison of choice models") -> str:
     """Return the page as text."""
-    notes = "".join(f'<p class="note">{escape(note)}</p>\n' for note in comparison.notes)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>{escape(title)}</h1>
-<p>{escape(comparison.how)}</p>
-<div class="wide">{_table(comparison)}</div>
-{notes}<p class="note">In brackets: {comparison.level:.0%} bootstrap intervals. NLL: mean negative log-likelihood of the
-choices. TOP n: share of choices among the first n alternatives. NLL - best: difference on the same choice sets to the
-best model that gives probabilities; p: two-sided, of no difference.</p>
-{_charts(comparison)}
-<h2>How it was measured</h2>
-<div class="wide">{_facts(comparison)}</div>
-</body>
-</html>
-"""
-
-
-def _table(comparison: Comparison) -> str:
-    head, *body = comparison.cells()
-    rows = []
-    for row, (label, *cells) in zip(comparison.rows, body, strict=True):
-        kind = ' class="best"' if row.label == comparison.best else ""
-        if row.error is not None:
-            inner = f'<td class="failed" colspan="{len(head) - 1}">{escape(cells[0])}</td>'
-        else:
-            inner = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        rows.append(f'<tr{kind}><th scope="row">{escape(label)}</th>{inner}</tr>')
-    heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    return f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>"
+    best = [k for k, row in enumerate(comparison.rows) if row.label == comparison.best]
+    how_to_read = (
+        f"In brackets: {comparison.level:.0%} bootstrap intervals. NLL: mean negative log-likelihood of the choices. "
+        "TOP n: share of choices among the first n alternatives. NLL - best: difference on the same choice sets to the "
+        "best model that gives probabilities; p: two-sided, of no difference."
+    )
+    parts = [
+        f"<p>{escape(comparison.how)}</p>",
+        table(comparison.cells(), strong=best),
+        *map(note, (*comparison.notes, how_to_read)),
+        _charts(comparison),
+        "<h2>How it was measured</h2>",
+        facts(_facts(comparison)),
+    ]
+    return page(title, "\n".join(parts), style=_STYLE)
 
 
 def _charts(comparison: Comparison) -> str:
     if all(row.error is not None for row in comparison.rows):
-        return '<p class="note">Every model failed: there is nothing to draw.</p>'
+        return note("Every model failed: there is nothing to draw.")
     chart = comparison_chart(comparison)
     figures = "\n".join(_figure(chart, panel) for panel in chart.panels)
-    left_out = f'<p class="note">Not shown: {escape("; ".join(chart.left_out))}.</p>' if chart.left_out else ""
-    note = '<p class="note">Dashed: the uniform model. Hollow: scores, not probabilities.</p>'
-    return f'<h2>Values with intervals</h2>\n<div class="charts">\n{figures}\n</div>\n{note}\n{left_out}'
+    left_out = note(f"Not shown: {'; '.join(chart.left_out)}.") if chart.left_out else ""
+    legend = note("Dashed: the uniform model. Hollow: scores, not probabilities.")
+    return f'<h2>Values with intervals</h2>\n<div class="charts">\n{figures}\n</div>\n{legend}\n{left_out}'
 
 
 def _figure(chart: ComparisonChart, panel: Panel) -> str:
@@ -169,23 +125,22 @@ def _dot(chart: ComparisonChart, dot: Dot, low: float, x: float, high: float) ->
     )
 
 
-def _facts(comparison: Comparison) -> str:
+def _facts(comparison: Comparison) -> dict[str, object]:
     design = comparison.design
     way = f"{design['folds']} folds" if design["split"] is None else f"one split, {design['split']}"
     versions = {"pcmcnet": design["version"], **design["versions"]}
-    facts = [
-        ("parts", way),
-        ("seed", design["seed"]),
-        ("groups kept whole", design["by"] or "none"),
-        ("held out for early stopping", f"{design['valid']:.0%}"),
-        ("choice sets tested", f"{comparison.n_sets:,}"),
-        ("resamples", f"{design['resamples']:,}"),
-        ("table (SHA-256)", design["table"]),
-        ("machine", f"{design['machine']}; device {design['device']}"),
-        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-    ]
+    found = {
+        "parts": way,
+        "seed": design["seed"],
+        "groups kept whole": design["by"] or "none",
+        "held out for early stopping": f"{design['valid']:.0%}",
+        "choice sets tested": f"{comparison.n_sets:,}",
+        "resamples": f"{design['resamples']:,}",
+        "table (SHA-256)": design["table"],
+        "machine": f"{design['machine']}; device {design['device']}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
     for row in comparison.rows:
         options = ", ".join(f"{name}={value}" for name, value in row.options.items())
-        facts.append((f"model {row.label}", f"{row.model}: {options}" if options else row.model))
-    rows = "\n".join(f"<tr><th>{escape(k)}</th><td>{escape(str(v))}</td></tr>" for k, v in facts)
-    return f'<table class="facts">\n{rows}\n</table>'
+        found[f"model {row.label}"] = f"{row.model}: {options}" if options else row.model
+    return found

@@ -1,4 +1,4 @@
-"""A figure -> a PNG file: whole, or not there at all.
+"""A figure -> a PNG, PDF or SVG file: whole, or not there at all, and the same bytes each time.
 
 Figures are matplotlib objects of their own: no display, no window system, no state shared with ``pyplot``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pcmcnet.data.files import replacing
 from pcmcnet.errors import InputError
@@ -16,24 +16,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 200  # sharp in print at the size of a column
+# What each format would note of the hour, left out: the same picture is the same file.
+_TIMELESS: dict[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 
-def png_path(path: str | os.PathLike[str]) -> Path:
+def picture_path(path: str | os.PathLike[str]) -> Path:
     """Check a destination before any work is done for it."""
     target = Path(path)
-    if target.suffix.lower() != ".png":
-        raise InputError(f"expected a file name that ends in .png, got {target.name!r}.")
+    if target.suffix.lower() not in _TIMELESS:
+        raise InputError(f"expected a file name that ends in .png, .pdf or .svg, got {target.name!r}.")
     if not target.parent.is_dir():
         raise InputError(f"{target}: the folder {target.parent} does not exist. Create it first.")
     return target
 
 
-def save_png(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) -> Path:
+def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) -> Path:
     """Draw beside the destination and rename into it, so that no half-written file is ever seen."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    target = png_path(path)
+    target = picture_path(path)
+    kind = target.suffix.lower()
     FigureCanvasAgg(figure)  # becomes the figure's canvas
-    with replacing(target) as beside:
-        figure.savefig(beside, format="png", dpi=dpi)
+    with replacing(target) as beside, rc_context({"svg.hashsalt": "pcmcnet"}):
+        figure.savefig(beside, format=kind[1:], dpi=dpi, metadata=_TIMELESS[kind])
     return target

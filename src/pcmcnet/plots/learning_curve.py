@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.errors import InputError
-from pcmcnet.plots.files import png_path, save_png
+from pcmcnet.plots.files import picture_path, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +91,7 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
     curve
         What :func:`learning_curve` returned.
     path
-        Where the PNG file goes; its folder must exist.
+        Where the file goes, .png, .pdf or .svg; its folder must exist.
     title
         Title of the picture.
 
@@ -103,12 +103,12 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
     Raises
     ------
     InputError
-        When the path is not that of a PNG file in an existing folder.
+        When the path is not that of a PNG, PDF or SVG file in an existing folder.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    target = png_path(path)
+    target = picture_path(path)
     changes = bool((curve.lr != curve.lr[0]).any())
     figure = Figure(figsize=(6.4, 5.2 if changes else 4.0), layout="constrained")
     heights = [3, 1] if changes else [1]
@@ -128,7 +128,7 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     panels[-1].set_xlim(curve.epoch[0] - 0.5, curve.epoch[-1] + 0.5)
     figure.align_ylabels()
-    return save_png(figure, target)
+    return save_picture(figure, target)
 
 
 def _draw_losses(axes: Axes, curve: LearningCurve) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.plots.files import png_path, save_png
+from pcmcnet.plots.files import picture_path, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,12 +140,20 @@ def _preference(p: Floats, attributes: Floats) -> Floats:  # (sets, 3), (sets, 3
     return preference
 
 
+def preference_error(found: PreferenceMap, truth: PreferenceMap) -> PreferenceMap:
+    """Return the distance of one map from another, cell by cell: ``preference`` is |found - truth|."""
+    if found.preference.shape != truth.preference.shape or not np.array_equal(found.x, truth.x):
+        raise InputError("expected two preference maps over the same cells: give both the same span and cells.")
+    return found._replace(preference=np.abs(found.preference - truth.preference))
+
+
 def draw_preference_maps(
     maps: Mapping[str, PreferenceMap],
     path: str | os.PathLike[str],
     *,
     features: tuple[str, str] = ("attribute 1", "attribute 2"),
     contexts: Mapping[str, Point] = CONTEXTS,
+    error: tuple[str, PreferenceMap] | None = None,
 ) -> Path:
     """Draw preference maps side by side on one grey scale.
 
@@ -154,11 +162,13 @@ def draw_preference_maps(
     maps
         Title -> map.
     path
-        Where the PNG file goes; its folder must exist.
+        Where the file goes, .png, .pdf or .svg; its folder must exist.
     features
         Names of the two features, for the axes.
     contexts
         Third alternatives to mark, by the effect they have on a; "attraction" is marked as c with index A.
+    error
+        Title and map of an error, see :func:`preference_error`, for a last panel with a scale of its own.
 
     Returns
     -------
@@ -168,38 +178,52 @@ def draw_preference_maps(
     Raises
     ------
     InputError
-        When there is no map, or the path is not that of a PNG file in an existing folder.
+        When there is no map, or the path is not that of a PNG, PDF or SVG file in an existing folder.
     """
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    target = png_path(path)
+    target = picture_path(path)
     if not maps:
         raise InputError("expected at least one preference map to draw, got none.")
-    columns = min(len(maps), _COLUMNS)
-    rows = -(-len(maps) // columns)
-    figure = Figure(figsize=(1.2 + 3.0 * columns, 0.5 + 3.4 * rows), layout="constrained")
+    shown = {**maps, **({error[0]: error[1]} if error is not None else {})}
+    columns = len(shown) if len(shown) == _COLUMNS + 1 else min(len(shown), _COLUMNS)  # a fifth is not left alone
+    rows = -(-len(shown) // columns)
+    width = 1.2 + 3.0 * columns + (1.0 if error is not None else 0.0)
+    apart = ConstrainedLayoutEngine(w_pad=0.08)  # the name of a scale stays clear of the panel beside it
+    figure = Figure(figsize=(width, 0.5 + 3.4 * rows), layout=apart)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     names = {f"$c_{name[0].upper()}$": name for name in contexts}
     reach = max(0.05, *(float(np.abs(m.preference - 0.5).max()) for m in maps.values()))
-    for k, (axes, (title, drawn)) in enumerate(zip(panels, maps.items(), strict=False)):
-        image = _draw_map(axes, drawn, reach)
+    greys = ("gray", 0.5 - reach, 0.5 + reach)  # indifference is in the middle
+    for k, (axes, (title, drawn)) in enumerate(zip(panels, shown.items(), strict=False)):
+        is_error = k == len(maps)
+        scale = ("gray_r", 0.0, max(0.01, float(drawn.preference.max()))) if is_error else greys
+        image = _draw_map(axes, drawn, scale)
+        if k == min(columns, len(maps)) - 1 or is_error:
+            _draw_scale(axes, image, "absolute error" if is_error else "preference for $a$ over $b$")
         _mark(axes, {"$a$": drawn.a, "$b$": drawn.b}, marker="o")
         _mark(axes, dict(zip(names, contexts.values(), strict=True)), marker="D")
         axes.set_title(title, fontsize=13)
-        _label(axes, features, bottom=k + columns >= len(maps), left=k % columns == 0)
-    for axes in panels[len(maps) :]:
+        _label(axes, features, bottom=k + columns >= len(shown), left=k % columns == 0)
+    for axes in panels[len(shown) :]:
         axes.set_axis_off()
-    bar = figure.colorbar(image, cax=panels[columns - 1].inset_axes((1.06, 0, 0.05, 1)))  # as high as a panel
-    bar.set_label("preference for $a$ over $b$", fontsize=11)
-    bar.ax.tick_params(labelsize=10)
     figure.supxlabel("     ".join(f"{label} {name}" for label, name in names.items()), fontsize=11)
-    return save_png(figure, target)
+    return save_picture(figure, target)
 
 
-def _draw_map(axes: Axes, drawn: PreferenceMap, reach: float) -> AxesImage:
-    """Draw one map with cells of their true size; indifference is in the middle of the grey scale."""
+def _draw_scale(axes: Axes, image: AxesImage, label: str) -> None:
+    """Draw the scale of an image beside its panel, as high as it."""
+    bar = axes.figure.colorbar(image, cax=axes.inset_axes((1.06, 0, 0.05, 1)))
+    bar.set_label(label, fontsize=11)
+    bar.ax.tick_params(labelsize=10)
+
+
+def _draw_map(axes: Axes, drawn: PreferenceMap, scale: tuple[str, float, float]) -> AxesImage:
+    """Draw one map with cells of their true size, on a scale of colours from low to high."""
     from matplotlib.colors import Normalize
 
+    colours, low, high = scale
     edges = [(v[0] - (v[1] - v[0]) / 2, v[-1] + (v[1] - v[0]) / 2) for v in (drawn.x, drawn.y)]
     axes.set_xticks(np.linspace(*edges[0], 5))
     axes.set_yticks(np.linspace(*edges[1], 5))
@@ -208,8 +232,8 @@ def _draw_map(axes: Axes, drawn: PreferenceMap, reach: float) -> AxesImage:
         drawn.preference,
         origin="lower",
         extent=(*edges[0], *edges[1]),
-        cmap="gray",
-        norm=Normalize(0.5 - reach, 0.5 + reach),
+        cmap=colours,
+        norm=Normalize(low, high),
         interpolation="nearest",
     )
 

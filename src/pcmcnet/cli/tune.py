@@ -1,0 +1,127 @@
+"""``pcmcnet tune``: search for a model's options on a table, and fit the best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pcmcnet.cli import roles
+from pcmcnet.cli.output import Json, show
+
+
+def tune(
+    table: Annotated[
+        Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the trials, the result and the model.")],
+    schema: roles.SchemaFile = None,
+    choice_set: roles.ChoiceSet = None,
+    chosen: roles.Chosen = None,
+    alternative: roles.Alternative = None,
+    individual: roles.Individual = None,
+    features: roles.Features = None,
+    categorical: roles.Categorical = None,
+    available: roles.Available = None,
+    weight: roles.Weight = None,
+    conflict: roles.Conflict = None,
+    missing: roles.Missing = None,
+    model: Annotated[str, typer.Option(help="Kind of model.")] = "pcmcnet",
+    trials: Annotated[int, typer.Option(help="Configurations to try, failed and pruned ones included.")] = 25,
+    space: Annotated[
+        str | None, typer.Option(help="paper or wide; those of --search come on top.  [default: paper]")
+    ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(help="Option to search: name=low:high, name=log:low:high or name=a,b,c; repeatable."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Option to hold fixed, as name=value; repeatable.")
+    ] = None,
+    valid: Annotated[float, typer.Option(help="Share of the sets held out to measure trials.")] = 0.2,
+    by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    timeout: Annotated[float | None, typer.Option(help="Seconds after which no further trial begins.")] = None,
+    json_: Json = False,
+) -> None:
+    """Search for the options with which a model predicts held-out choices of TABLE best, and fit it with them.
+
+    Each trial is kept in the output folder when it ends: after an interruption the same command goes on, and with
+    more trials it searches further. The result is tuning.json, tuning.md, search.png and the fitted model in the folder
+    model. Judge that model on data that are not in TABLE.
+
+    Example: `pcmcnet tune trips.csv --choice-set trip --chosen took --features time,cost -o study`
+
+    With a space of your own; lists are separated by slashes:
+    `pcmcnet tune trips.csv --schema roles.toml --search lr=log:1e-4:1e-1 --search hidden=16/32,32
+    --search activation=relu,tanh --set epochs=50 --trials 40 -o study`
+    """
+    from pcmcnet.data import ChoiceData
+    from pcmcnet.errors import SchemaError
+    from pcmcnet.plots import draw_search, search_chart
+    from pcmcnet.tuning import tune as find
+
+    estimator, searched = _read_search(model, space, search or [], set_ or [])
+    found = roles.read_schema(
+        schema,
+        choice_set=choice_set,
+        chosen=chosen,
+        alternative=alternative,
+        individual=individual,
+        features=features,
+        categorical=categorical,
+        available=available,
+        weight=weight,
+        conflict=conflict,
+        missing=missing,
+    )
+    if found.chosen is None:
+        raise SchemaError("tuning needs the choices: --chosen COLUMN.")
+    if by is not None and by not in (*found.individual, *found.keep):
+        found = replace(found, keep=(*found.keep, by))
+    data = ChoiceData.from_schema(table, found)
+    typer.echo(f"read {data!r}", err=True)
+    try:
+        tuning = find(
+            estimator,
+            data,
+            space=searched,
+            trials=trials,
+            valid=valid,
+            by=by,
+            seed=seed,
+            device=device,
+            folder=output,
+            timeout=timeout,
+        )
+    except KeyboardInterrupt:
+        typer.echo(f"\ninterrupted; to go on, give the same command again (state in {output}).", err=True)
+        raise typer.Exit(130) from None
+    files = [output / "tuning.json", output / "tuning.md"]
+    title = f"Search for {model} on {table.name}"
+    files.append(draw_search(search_chart(tuning), output / "search.png", title=title))
+    names = [str(file) for file in (*files, output / "model")]
+    show(f"{tuning}\n\nwritten: {', '.join(names)}", {**tuning.to_dict(), "files": names}, as_json=json_)
+
+
+def _read_search(model: str, name: str | None, search: list[str], settings: list[str]) -> tuple[Any, Any]:
+    """Build the model with its fixed options, and the space of those to search."""
+    from pcmcnet.errors import ConfigError
+    from pcmcnet.models import model_class
+    from pcmcnet.models.options import parse_option
+    from pcmcnet.tuning import Space
+    from pcmcnet.tuning.space import parse_search
+
+    kind = model_class(model)
+    fixed = dict(parse_option(kind.config_class, word) for word in settings)
+    given = dict(parse_search(kind, word) for word in search)
+    own = Space.of(kind, given) if given else Space({})
+    twice = [option for option in own.option_names if option in fixed]
+    if twice:
+        raise ConfigError(f"{twice[0]} is both held fixed by --set and searched by --search: give one of them.")
+    if given and name is None:
+        return kind(**fixed), own
+    return kind(**fixed), Space.of(kind, name or "paper").without([*fixed, *own.option_names]).and_also(own)

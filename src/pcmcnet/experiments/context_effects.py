@@ -1,0 +1,116 @@
+"""Experiment 1 of the paper, what table 1 and figure 2 share: choice sets with context effects, and models of them.
+
+Two alternatives a and b are joined by a third, c, uniform on [1, 9]^2; the choice is drawn by the MLBA model, whose
+probabilities are known (``pcmcnet.datasets.mlba``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import mlba
+from pcmcnet.evaluation import evaluate
+from pcmcnet.experiments import published
+from pcmcnet.models import MNL, PCMC, ChoiceModel, PCMCNet
+
+Floats = NDArray[np.float64]
+
+ROLES: Mapping[str, Any] = {
+    "choice_set": "choice_set",
+    "chosen": "chosen",
+    "alternative": "alternative",
+    "features": ["attr1", "attr2"],
+}
+TRAIN_SETS, TEST_SETS = published.sizes("table1")
+AS_PUBLISHED = ", the paper's settings"
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A row of the table to be: how to make its model, and the row of the paper that it stands beside."""
+
+    label: str
+    row: published.Divergence
+    make: Callable[[], ChoiceModel]
+    drawn: bool = True  # whether the seed makes a difference
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Choice sets to test on, with the probabilities they were drawn from, one per row."""
+
+    data: ChoiceData
+    truth: Floats
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Fresh:
+        """Read a simulated table."""
+        return cls(ChoiceData.from_long(table, **ROLES), table["true_prob"].to_numpy())
+
+    def floor(self) -> tuple[float, float]:
+        """NLL and TOP 1 of the true model itself, which no model can expect to beat."""
+        best = evaluate(_Truth(self.truth), self.data, top=[1], resamples=0)
+        assert best.nll is not None
+        return best.nll, best.top[1]
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """The known probabilities as a model."""
+
+    p: Floats
+
+    def predict_log_proba(self, data: ChoiceData) -> Floats:
+        with np.errstate(divide="ignore"):  # probability 0 is -inf
+            log_p: Floats = np.log(self.p)
+        return log_p
+
+
+def simple_models() -> list[Contestant]:
+    """Return the logit with two coefficients, and the chain over 8 x 8 bins and the two fixed alternatives."""
+    rows = published.table1()
+    return [
+        Contestant("MNL", rows["MNL"], lambda: MNL(formula="attr1 + attr2 | 0"), drawn=False),
+        Contestant("PCMC", rows["PCMC"], _binned, drawn=False),
+    ]
+
+
+def _binned() -> PCMC:
+    """One start: others end at the same objective."""
+    return PCMC(bins={"attr1": 8, "attr2": 8}, identified=["a", "b"], restarts=1)
+
+
+def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) -> list[Contestant]:
+    """Return PCMC-Net with this library's defaults, 16 nodes a layer."""
+    options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    return [_network(depth, lambda hidden: PCMCNet(hidden=hidden, **options), "") for depth in depths]
+
+
+def paper_networks(epochs: int | None = None) -> list[Contestant]:
+    """Return PCMC-Net with the paper's settings: 100 epochs of one choice set per step."""
+    options: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    return [_network(depth, lambda hidden: PCMCNet.paper(hidden, **options), AS_PUBLISHED) for depth in (1, 2, 3)]
+
+
+def _network(depth: int, make: Callable[[tuple[int, ...]], ChoiceModel], suffix: str) -> Contestant:
+    name = f"PCMC-Net {depth}x16"
+    return Contestant(f"{name}{suffix}", published.table1()[name], lambda: make((16,) * depth))
+
+
+def training_part(data: str | Path | None, sets: int, seed: int) -> ChoiceData:
+    """Read the choice sets to learn from, or simulate them."""
+    return ChoiceData.from_long(mlba.simulate(sets, seed=seed + 1) if data is None else data, **ROLES)
+
+
+def source(data: str | Path | None, train: ChoiceData, seed: int) -> str:
+    """Say where the choice sets to learn from came from."""
+    where = f"simulated, seed {seed + 1}" if data is None else f"{Path(data).name}, SHA-256 {train.fingerprint()}"
+    return f"{len(train):,} ({where})"

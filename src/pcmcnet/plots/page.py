@@ -1,0 +1,107 @@
+"""Parts of a result -> one HTML page that is whole in itself: no script, no font, nothing fetched from elsewhere.
+
+It follows the reader's light or dark mode, fits a phone and prints. Text is escaped here; what is given as ``body``
+is HTML already.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from pcmcnet.data.files import write_bytes
+from pcmcnet.errors import InputError
+
+_STYLE = """
+:root { color-scheme: light dark; --back: #fff; --text: #1a1a1a; --soft: #5c5c5c; --rule: #d5d5d5;
+  --dot: #0072b2; --best: #c04e00; }
+@media (prefers-color-scheme: dark) { :root { --back: #16181c; --text: #e8e8e8; --soft: #a4a4a4; --rule: #3c4048;
+  --dot: #5ab4e6; --best: #ff9e57; } }
+@media print { :root { --back: #fff; --text: #000; --soft: #444; --rule: #bbb; --dot: #0072b2; --best: #c04e00; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 75rem; background: var(--back); color: var(--text);
+  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; margin: 0 0 .5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
+th:first-child, td:first-child, td.failed, .facts td { text-align: left; }
+th { color: var(--soft); font-weight: 600; } tr.best td, tr.best th { font-weight: 600; }
+tbody th { color: var(--text); } td.failed { white-space: normal; color: var(--best); }
+.facts th { text-align: left; vertical-align: top; } .facts td { white-space: normal; }
+.note { color: var(--soft); font-size: .9rem; margin: .4rem 0; }
+figure { margin: 0; break-inside: avoid; } figcaption { font-size: .9rem; color: var(--soft); }
+img { max-width: 100%; height: auto; background: #fff; }
+"""
+
+
+def page(title: str, body: str, *, style: str = "") -> str:
+    """Return a page with its heading and style; ``style`` is added to that of all pages."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_STYLE}{style}</style>
+</head>
+<body>
+<h1>{escape(title)}</h1>
+{body}
+</body>
+</html>
+"""
+
+
+def table(cells: Sequence[Sequence[str]], *, strong: Collection[int] = ()) -> str:
+    """Return a table that scrolls sideways where it is too wide.
+
+    ``cells`` are rows of text, the heads first; the rows after them that ``strong`` numbers, from 0, are set in bold.
+    A row shorter than the heads, such as that of a failure, ends in a cell that takes the rest of the line.
+    """
+    head, *body = cells
+    heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    rows = "\n".join(_row(row, len(head), strong=k in strong) for k, row in enumerate(body))
+    return f'<div class="wide"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+
+
+def _row(row: Sequence[str], width: int, *, strong: bool) -> str:
+    label, *cells = row
+    kind = ' class="best"' if strong else ""
+    if len(row) < width:
+        *cells, last = cells
+        rest = f'<td class="failed" colspan="{width - len(row) + 1}">{escape(last)}</td>'
+    else:
+        rest = ""
+    inner = "".join(f"<td>{escape(cell)}</td>" for cell in cells) + rest
+    return f'<tr{kind}><th scope="row">{escape(label)}</th>{inner}</tr>'
+
+
+def facts(pairs: Mapping[str, object]) -> str:
+    """Return a table of names and what is to be said of them."""
+    rows = "\n".join(f"<tr><th>{escape(k)}</th><td>{escape(str(v))}</td></tr>" for k, v in pairs.items())
+    return f'<div class="wide"><table class="facts">\n{rows}\n</table></div>'
+
+
+def note(text: str) -> str:
+    """Return a paragraph in small letters."""
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def picture(png: bytes, caption: str) -> str:
+    """Return a PNG picture that lies in the page itself."""
+    text = escape(caption)
+    data = b64encode(png).decode()
+    return f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
+
+
+def write_page(text: str, path: str | os.PathLike[str]) -> Path:
+    """Write a page, whole or not at all; refuses a name that does not end in .html."""
+    target = Path(path)
+    if target.suffix.lower() != ".html":
+        raise InputError(f"expected a file name that ends in .html, got {target.name!r}.")
+    write_bytes(target, text.encode())
+    return target

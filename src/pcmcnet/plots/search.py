@@ -1,0 +1,157 @@
+"""A search -> two panels: the loss of every trial with the best so far, and how much each dimension mattered.
+
+Complete trials are filled dots, pruned ones hollow, at the least loss they had reached; failed ones are ticks at the
+foot. Losses far above the bulk would flatten the rest: they are drawn at the upper edge.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.plots.comparison import BLUE, ORANGE
+from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.tuning.result import Tuning
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class SearchChart(NamedTuple):
+    """What is drawn of a search; trials by their numbers."""
+
+    complete: Ints
+    complete_loss: Floats
+    pruned: Ints
+    pruned_loss: Floats
+    failed: Ints
+    best_so_far: Floats  # (trials,) nan before the first complete one
+    best: int  # number of the best trial
+    limits: tuple[float, float]  # of the losses shown at their place
+    importance: tuple[tuple[str, float], ...]  # the largest first
+
+
+def search_chart(tuning: Tuning) -> SearchChart:
+    """Gather what is drawn of a search.
+
+    Parameters
+    ----------
+    tuning
+        What :func:`pcmcnet.tune` returned.
+
+    Returns
+    -------
+    SearchChart
+    """
+    by_state = {
+        state: [trial for trial in tuning.trials if trial.state == state] for state in ("complete", "pruned", "failed")
+    }
+    numbers = {state: np.array([t.number for t in trials], np.int64) for state, trials in by_state.items()}
+    losses = {state: np.array([t.value for t in trials], np.float64) for state, trials in by_state.items()}
+    values = [t.value if t.state == "complete" else None for t in tuning.trials]
+    best = np.fmin.accumulate(np.array([np.nan if v is None else v for v in values], np.float64))
+    return SearchChart(
+        complete=numbers["complete"],
+        complete_loss=losses["complete"],
+        pruned=numbers["pruned"],
+        pruned_loss=losses["pruned"],
+        failed=numbers["failed"],
+        best_so_far=best,
+        best=tuning.best_trial.number,
+        limits=_limits(np.concatenate([losses["complete"], losses["pruned"]])),
+        importance=tuple(sorted(tuning.importance.items(), key=lambda entry: -entry[1])),
+    )
+
+
+def _limits(losses: Floats) -> tuple[float, float]:
+    """Show all losses up to four times as far from the best as the middle one is."""
+    low, high = float(losses.min()), float(losses.max())
+    bulk = float(np.median(losses)) - low
+    high = min(high, low + 4 * bulk) if bulk > 0 else high
+    margin = 0.06 * (high - low) or 0.05
+    return low - margin, high + margin
+
+
+def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str = "") -> Path:
+    """Draw the history of a search, and beside it the importance of the dimensions where it is known.
+
+    Parameters
+    ----------
+    chart
+        What :func:`search_chart` returned.
+    path
+        Where the file goes, .png, .pdf or .svg; its folder must exist.
+    title
+        Title of the picture.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        When the path is not that of a PNG, PDF or SVG file in an existing folder.
+    """
+    from matplotlib.figure import Figure
+
+    target = picture_path(path)
+    panels = 2 if chart.importance else 1
+    figure = Figure(figsize=(6.4 + 3.6 * (panels - 1), 4.0), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False, width_ratios=[6.4, 3.6][:panels]).ravel()
+    _draw_history(axes[0], chart)
+    if chart.importance:
+        _draw_importance(axes[1], chart)
+    for panel in axes:
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=10)
+    if title:
+        figure.suptitle(title.replace("$", r"\$"), fontsize=13)
+    return save_picture(figure, target)
+
+
+def _draw_history(axes: Axes, chart: SearchChart) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = chart.limits
+    numbers = np.arange(1, len(chart.best_so_far) + 1)
+    axes.plot(numbers, chart.best_so_far, color=ORANGE, drawstyle="steps-post", label="best so far")
+    groups = [
+        ("complete", chart.complete, chart.complete_loss, BLUE),
+        ("pruned", chart.pruned, chart.pruned_loss, "white"),
+    ]
+    for label, at, losses, inside in groups:
+        if len(at):
+            shown = np.minimum(losses, high)
+            axes.plot(at, shown, "o", color=BLUE, markerfacecolor=inside, label=label, clip_on=False)
+    if len(chart.failed):
+        axes.plot(chart.failed, np.full(len(chart.failed), low), "x", color="0.3", label="failed", clip_on=False)
+    best = float(chart.complete_loss.min())
+    axes.plot(chart.best, best, "o", color="none", markeredgecolor="black", markersize=10, label=f"best: {best:.4f}")
+    axes.set_ylim(low, high)
+    axes.set_xlim(0.5, len(numbers) + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.grid(color="0.9")
+    axes.set_xlabel("trial", fontsize=11)
+    axes.set_ylabel("validation loss per choice set", fontsize=11)
+    axes.legend(fontsize=10, edgecolor="none", framealpha=1)
+
+
+def _draw_importance(axes: Axes, chart: SearchChart) -> None:
+    names, shares = zip(*chart.importance, strict=True)
+    axes.barh(range(len(names)), shares, color=BLUE)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)  # the largest on top
+    axes.set_xlim(0, 1)
+    axes.grid(axis="x", color="0.9")
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("share of the differences", fontsize=11)

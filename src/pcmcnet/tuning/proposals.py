@@ -1,0 +1,103 @@
+"""Past trials -> the next one to try: a Gaussian process and expected improvement, after a few random draws.
+
+What is proposed depends on the seed, the trials that ended before and nothing else, so a search that was interrupted
+goes on as if it had not been. The process learns from every trial: from a pruned one by the least loss that it had
+reached, from a failed one as from the worst. Values far above the bulk, as of networks that diverged, are lowered to a
+fence, or they would hide all differences that matter. A configuration that was tried before is not proposed again
+while random draws find another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from pcmcnet.tuning.space import Dimension, Range, Space
+
+START = 5  # random trials before the first model of the objective
+DRAWS = 1000  # random draws, at most, in place of a configuration that was tried before
+INTERRUPTED = "interrupted"  # attribute of trials that never ended
+
+
+class Proposals(optuna.samplers.BaseSampler):
+    """Optuna's GP sampler, made afresh for each trial."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self.distributions = distributions(space)
+        self.seed = seed
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """All dimensions are drawn together."""
+        return dict(self.distributions)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Draw a value for every dimension."""
+        past = ended(study)
+        seeds = np.random.SeedSequence([self.seed, len(past)]).generate_state(2)
+        model = optuna.samplers.GPSampler(seed=int(seeds[0]), n_startup_trials=START)
+        known = optuna.create_study(sampler=model)  # in memory, and minimising
+        values = losses(past)
+        for old, value in zip(past, values, strict=True):
+            if np.isfinite(value):
+                known.add_trial(create_trial(params=old.params, distributions=self.distributions, value=float(value)))
+        drawn = known.ask(self.distributions).params
+        known.sampler = optuna.samplers.RandomSampler(seed=int(seeds[1]))
+        tried = [old.params for old in past]
+        for _ in range(DRAWS):
+            if drawn not in tried:
+                break
+            drawn = known.ask(self.distributions).params
+        return drawn
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw at random what is no dimension of the space; there is no such thing."""
+        raise KeyError(param_name)
+
+
+def ended(study: optuna.Study) -> list[FrozenTrial]:
+    """Return the trials that came to an end of their own, in their order."""
+    return [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and INTERRUPTED not in t.user_attrs]
+
+
+def reached(trial: FrozenTrial) -> float | None:
+    """Return the loss of a trial: the final one, or the least before it was pruned; none of one that failed."""
+    if trial.state == TrialState.PRUNED:
+        return min(trial.intermediate_values.values(), default=None)
+    return trial.value if trial.state == TrialState.COMPLETE else None
+
+
+def losses(trials: list[FrozenTrial]) -> NDArray[np.float64]:
+    """(trials,) what the process learns from each; nan where nothing is known yet, since all failed."""
+    found = np.array([np.nan if (value := reached(t)) is None else value for t in trials])
+    known = found[~np.isnan(found)]
+    if not known.size:
+        return found
+    bulk = float(np.quantile(known, 0.75) - known.min())
+    fence = known.min() + 2.5 * bulk if bulk > 0 else known.max()
+    lowered: NDArray[np.float64] = np.minimum(np.where(np.isnan(found), known.max(), found), fence)
+    return lowered
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Say to Optuna what each dimension is."""
+    return {name: _distribution(dimension) for name, dimension in space.dimensions.items()}
+
+
+def _distribution(dimension: Dimension) -> BaseDistribution:
+    if isinstance(dimension, Range):
+        if dimension.whole:
+            return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
+        return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
+    if dimension.ordered:
+        return IntDistribution(0, len(dimension.values) - 1)
+    return CategoricalDistribution(dimension.labels)

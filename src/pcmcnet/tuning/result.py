@@ -1,0 +1,152 @@
+"""What a search found: the best configuration, every trial, what mattered, and the model fitted again with the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.tuning.space import in_words
+
+State = Literal["complete", "pruned", "failed"]
+
+
+class Measured(NamedTuple):
+    """What came of a fit: the NLL of the validation part, and the epochs of the weights kept, if it has any."""
+
+    loss: float
+    epochs: int | None
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial, by its number in the search."""
+
+    number: int  # from 1
+    state: State
+    value: float | None  # NLL of the validation part; of a pruned trial, the least it had reached
+    options: dict[str, Any]  # those that were searched
+    epochs: int | None  # of the weights kept, or until it was pruned; None for models without epochs
+    seconds: float
+    message: str | None = None  # why it failed, or was pruned
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and dicts."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The result of :func:`pcmcnet.tune`; prints as a table of its trials, the best first.
+
+    Attributes
+    ----------
+    model
+        Fitted with the best options on all data given, training and validation part together.
+    best
+        The best options, of those that were searched.
+    best_value
+        NLL of the validation part with them. It was chosen as the least of many, so it flatters: measure the model
+        on data that the search has not seen.
+    trials
+        All trials in their order.
+    importance
+        Share of each dimension in the differences between the complete trials; empty where they tell nothing.
+    design
+        What the search depends on: model, fixed options, space, table, seed.
+    """
+
+    model: ChoiceModel
+    best: dict[str, Any]
+    best_value: float
+    trials: list[TrialRecord]
+    importance: dict[str, float]
+    design: Mapping[str, Any]
+
+    @property
+    def best_trial(self) -> TrialRecord:
+        """The first complete trial of least value."""
+        return best_of(self.trials)
+
+    @property
+    def how(self) -> str:
+        """One sentence on how it was searched."""
+        states = [trial.state for trial in self.trials]
+        counts = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
+        part = self.design["valid"]
+        part = f"{part:.0%} of the choice sets" if isinstance(part, float) else "a part given"
+        groups = "" if self.design["by"] is None else f", groups by {self.design['by']} whole"
+        return (
+            f"{len(self.trials)} trials of {self.design['model']} ({', '.join(counts)}); validated on {part}{groups}; "
+            f"seed {self.design['seed']}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and dicts that survive JSON."""
+        return {
+            "best": _plain(self.best),
+            "best_value": self.best_value,
+            "best_trial": self.best_trial.number,
+            "importance": dict(self.importance),
+            "trials": [_plain(trial.to_dict()) for trial in self.trials],
+            "design": _plain(dict(self.design)),
+        }
+
+    def to_markdown(self) -> str:
+        """Return the best options and the trials as Markdown."""
+        best = [f"| {name} | {_escaped(in_words(value))} |" for name, value in self.best.items()]
+        shares = [f"| {name} | {share:.0%} |" for name, share in self.importance.items()]
+        head, *rows = self.cells()
+        table = [head, ["---:" for _ in head], *([_escaped(cell) for cell in row] for row in rows)]
+        parts = [
+            self.how,
+            f"Best: trial {self.best_trial.number}, validation NLL {self.best_value:.4f}.",
+            "\n".join(["| option | best |", "| --- | --- |", *best]),
+            *(["\n".join(["| dimension | importance |", "| --- | ---: |", *shares])] if shares else []),
+            "\n".join("| " + " | ".join(row) + " |" for row in table),
+            *(f"Trial {t.number} failed: {_escaped(t.message or '')}" for t in self.trials if t.state == "failed"),
+        ]
+        return "\n\n".join(parts)
+
+    def __str__(self) -> str:
+        table = self.cells()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.rjust, row, widths)) for row in table]
+        best = ", ".join(f"{name}={in_words(value)}" for name, value in self.best.items())
+        failed = [f"trial {t.number} failed: {t.message}" for t in self.trials if t.state == "failed"]
+        found = f"best: trial {self.best_trial.number}, validation NLL {self.best_value:.4f}: {best}"
+        return "\n".join([self.how, "", *lines, *(["", *failed] if failed else []), "", found])
+
+    def cells(self) -> list[list[str]]:
+        """The trials as text: a row of heads, then the complete ones, the best first, and the others."""
+        names = list(self.best)
+        rows = [["trial", "NLL", "state", "epochs", "s", *names]]
+        for trial in sorted(self.trials, key=_rank):
+            value = "-" if trial.value is None else f"{trial.value:.4f}"
+            epochs = "-" if trial.epochs is None else str(trial.epochs)
+            options = [in_words(trial.options[name]) for name in names]
+            rows.append([str(trial.number), value, trial.state, epochs, f"{trial.seconds:.1f}", *options])
+        return rows
+
+
+def best_of(trials: list[TrialRecord]) -> TrialRecord:
+    """Return the first complete trial of least value; there must be one."""
+    return min((trial for trial in trials if trial.state == "complete"), key=_rank)
+
+
+def _rank(trial: TrialRecord) -> tuple[int, float, int]:
+    order = ("complete", "pruned", "failed").index(trial.state)
+    return order, 0.0 if trial.value is None else trial.value, trial.number
+
+
+def _plain(value: Any) -> Any:
+    """Take tuples for lists, as JSON does."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _escaped(text: str) -> str:
+    """Keep a cell of a Markdown table in its cell."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("_", "\\_").replace("*", "\\*")

@@ -1,0 +1,219 @@
+"""A model and a table -> its best options: Bayesian optimisation of the loss on a part held out.
+
+    data -> training part, validation part
+    trial:  draw options -> fit on the training part -> NLL of the validation part
+    best options -> fit on both parts, a network for as many epochs as its best trial took
+
+Whatever is to judge the result must be kept out of ``data``: the search has seen all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.files import write_bytes
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
+from pcmcnet.evaluation.cells import fresh, model_identity
+from pcmcnet.evaluation.watch import log, watch
+from pcmcnet.models import model_class
+from pcmcnet.models.artifact import package_version
+from pcmcnet.models.base import ChoiceModel, as_path
+from pcmcnet.models.neural import resolve_device
+from pcmcnet.training.config import require_number
+from pcmcnet.tuning.objective import Objective, Parts
+from pcmcnet.tuning.result import TrialRecord, Tuning, best_of
+from pcmcnet.tuning.space import Space
+
+MODEL = "model"  # the folder of the fitted model within that of the search
+
+
+def tune(
+    model: ChoiceModel | type[ChoiceModel] | str,
+    data: ChoiceData,
+    *,
+    space: str | Mapping[str, Any] | Space = "paper",
+    trials: int = 25,
+    valid: float | ChoiceData = 0.2,
+    by: str | ArrayLike | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    folder: str | Path | None = None,
+    progress: bool = True,
+    timeout: float | None = None,
+) -> Tuning:
+    """Search for the options with which a model predicts best, and fit it with them.
+
+    Parameters
+    ----------
+    model
+        A model, whose options hold where they are not searched; or a class or the name of one.
+    data
+        Choice sets with choices, none of which may be used to judge the result.
+    space
+        "paper" (the default: of the paper's search), "wide", or a mapping from options to ranges (low, high),
+        (low, high, "log") or lists of values.
+    trials
+        Number of configurations to try, failed and pruned ones included. A second call with the same folder and a
+        larger number goes on.
+    valid
+        Share of the choice sets that is held out to measure each trial, or a validation part of your own.
+    by
+        Name of an individual or kept column, or one value per set: sets with equal values stay in one part.
+    seed
+        Where the parts, the draws and the fits come from.
+    device
+        Where networks are trained: "auto", "cpu", "cuda", ...
+    folder
+        Where to keep the trials (study.db), the result (tuning.json, tuning.md) and the fitted model (model). An
+        interrupted search goes on when called again.
+    progress
+        Show a bar on a terminal, or log a line per trial elsewhere.
+    timeout
+        Seconds after which no further trial begins, once one is complete.
+
+    Returns
+    -------
+    Tuning
+
+    Raises
+    ------
+    ConfigError
+        When an option, the space or a number cannot be.
+    InputError
+        When the data cannot be used, or Optuna is not installed.
+    ArtifactError
+        When the folder holds something else, or another search.
+    TrainingError
+        When every trial failed.
+
+    Examples
+    --------
+    >>> cost = [1.0, 2.0] * 40
+    >>> table = {"trip": [k // 2 for k in range(80)], "took": [1, 0] * 40, "mode": ["bus", "car"] * 40, "cost": cost}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["cost"])
+    >>> found = tune("pcmc-linear", data, space={"l2": [0.01, 100.0]}, trials=2, progress=False)
+    >>> found.best, len(found.trials)
+    ({'l2': 0.01}, 2)
+    """
+    _require_optuna()
+    base = _require_model(model)
+    space = Space.of(type(base), space)
+    if not space.dimensions:
+        raise ConfigError("space: nothing is left to search, since every option in it is fixed.")
+    trials = _require_settings(trials, seed, device, timeout, space)
+    parts = Parts.cut(data, valid, by, int(seed))
+    identity = _identity(base, space, data, valid, by, int(seed))
+    home = None if folder is None else as_path(folder)
+    objective = Objective(base, parts, int(seed), device)
+    found, shares = _search(objective, space, identity, home, trials=trials, progress=progress, timeout=timeout)
+    if not any(trial.state == "complete" for trial in found):
+        raise TrainingError(f"all {len(found)} trials failed. The first: {found[0].message}")
+    best = best_of(found)
+    fitted = objective.refit(best, None if home is None else home / MODEL)
+    tuning = Tuning(fitted, best.options, float(best.value or 0.0), found, shares, identity)
+    if home is not None:
+        _write(home / "tuning.json", json.dumps(tuning.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        _write(home / "tuning.md", f"# Search\n\n{tuning.to_markdown()}\n")
+    return tuning
+
+
+def _search(
+    objective: Objective,
+    space: Space,
+    identity: Mapping[str, Any],
+    folder: Path | None,
+    *,
+    trials: int,
+    progress: bool,
+    timeout: float | None,
+) -> tuple[list[TrialRecord], dict[str, float]]:
+    """Try configurations until there are enough; also how much each dimension mattered."""
+    from pcmcnet.tuning.study import importance, open_study, records, run_trial
+
+    began = time.monotonic()
+    with open_study(folder, identity, space, objective.seed) as study, watch(trials, show=progress) as report:
+        found = records(study, space)
+        for trial in found:
+            report.end(f"trial {trial.number}/{trials}", "already tried")
+        while len(found) < trials:
+            late = timeout is not None and time.monotonic() - began >= timeout
+            if late and any(trial.state == "complete" for trial in found):
+                log.info("the time is up after %d of %d trials", len(found), trials)
+                break
+            name = f"trial {len(found) + 1}/{trials}"
+            report.begin(name)
+            found.append(run_trial(study, space, objective))
+            report.end(name, _in_words(found))
+        return found, importance(study, objective.seed)
+
+
+def _in_words(trials: list[TrialRecord]) -> str:
+    last = trials[-1]
+    if last.state == "failed":
+        return f"failed: {last.message}"
+    complete = [trial for trial in trials if trial.state == "complete"]
+    best = f", best {best_of(trials).value:.4f}" if complete else ""
+    return f"{'pruned at ' if last.state == 'pruned' else ''}NLL {last.value:.4f}{best}, {last.seconds:.1f} s"
+
+
+def _require_optuna() -> None:
+    if find_spec("optuna") is None:
+        raise InputError("the search needs Optuna, which is not installed: pip install 'pcmcnet[tune]'.")
+
+
+def _require_model(model: Any) -> ChoiceModel:
+    if isinstance(model, str):
+        model = model_class(model)
+    if isinstance(model, type) and issubclass(model, ChoiceModel):
+        model = model()
+    if not isinstance(model, ChoiceModel):
+        raise InputError(f"model: expected a model such as PCMCNet(), or its name, got {model!r}.")
+    if model.gives == "ranking":
+        raise ConfigError(f"{model.name} gives a ranking alone, without a likelihood that a search could raise.")
+    return fresh(model)
+
+
+def _require_settings(trials: Any, seed: Any, device: str, timeout: Any, space: Space) -> int:
+    """Check what is left; returns the number of trials, of which a small space has no use for many."""
+    require_number("trials", trials, whole=True, low=1)
+    require_number("seed", int(seed) if isinstance(seed, np.integer) else seed, whole=True, low=0, high=2**63 - 1)
+    if timeout is not None:
+        require_number("timeout", timeout, low=0)
+    resolve_device(device)
+    if space.size is not None and space.size < trials:
+        log.info("the space has %d configurations: each is tried once", space.size)
+        return space.size
+    return int(trials)
+
+
+def _identity(base: ChoiceModel, space: Space, data: ChoiceData, valid: Any, by: Any, seed: int) -> dict[str, Any]:
+    """What every trial depends on."""
+    known, searched = model_identity(base), space.option_names
+    return {
+        **known,
+        "options": {name: value for name, value in known["options"].items() if name not in searched},
+        "space": space.to_dict(),
+        "table": data.fingerprint(),
+        "valid": valid.fingerprint() if isinstance(valid, ChoiceData) else float(valid),
+        "by": by if isinstance(by, str) or by is None else "given values",
+        "groups": None if by is None else hashlib.sha256(data.groups(by).tobytes()).hexdigest(),
+        "seed": seed,
+        "version": package_version("pcmcnet"),
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_bytes(path, text.encode())
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be written: {error.strerror or error}.") from error

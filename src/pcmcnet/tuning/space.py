@@ -1,0 +1,292 @@
+"""What a search may vary: a model's options -> dimensions -> options again.
+
+    (low, high)           a range, of whole numbers where the option takes only those
+    (low, high, "log")    the same on a logarithmic scale
+    [a, b, c]             a choice; numbers that rise are rungs of a ladder, evenly spaced for the search
+
+The widths of a network's hidden layers, ``hidden = (nodes,) * layers``, are searched as two dimensions, ``layers`` and
+``nodes``. Nothing here knows how the search is done: a dimension is drawn as a number, or as the label of a choice.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.options import option_names, parse_option
+from pcmcnet.tuning.spaces import NAMES, SPACES
+
+LAYERS, NODES, WIDTHS = "layers", "nodes", "hidden"
+_RANGE = re.compile(r"(log:)?([^:,/]+):([^:,/]+)")
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers between two ends, which are part of it."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def value(self, drawn: Any) -> Any:
+        """Return the value of an option that was drawn."""
+        return int(drawn) if self.whole else float(drawn)
+
+    @property
+    def size(self) -> int | None:
+        """Number of values; None where there is no end of them."""
+        return int(self.high) - int(self.low) + 1 if self.whole else None
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what defines it; survives JSON."""
+        return {"low": self.low, "high": self.high, "log": self.log, "whole": self.whole}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Some values: drawn by position where they are numbers that rise, else by label."""
+
+    values: tuple[Any, ...]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the values are rungs of a ladder."""
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in self.values)
+        return numbers and all(a < b for a, b in pairwise(self.values))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The values in words, as on a command line."""
+        return tuple(in_words(value) for value in self.values)
+
+    def value(self, drawn: Any) -> Any:
+        """Return the value of an option that was drawn."""
+        return self.values[int(drawn)] if self.ordered else self.values[self.labels.index(drawn)]
+
+    @property
+    def size(self) -> int | None:
+        """Number of values."""
+        return len(self.values)
+
+    def __str__(self) -> str:
+        return ", ".join(self.labels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what defines it; survives JSON."""
+        return {"values": list(self.values)}
+
+
+Dimension = Range | Choice
+
+
+@dataclass(frozen=True)
+class Space:
+    """Dimensions by name, for one kind of model; ``stacked`` where layers and nodes stand for hidden."""
+
+    dimensions: Mapping[str, Dimension]
+    stacked: bool = False
+
+    @classmethod
+    def of(cls, kind: type[ChoiceModel], given: Space | str | Mapping[str, Any]) -> Space:
+        """Take a space by its name, or from a mapping of options to ranges and choices.
+
+        Parameters
+        ----------
+        kind
+            The class of the model.
+        given
+            "paper" or "wide"; or option -> (low, high), (low, high, "log") or a list of values.
+
+        Raises
+        ------
+        ConfigError
+            When the model has no such space or option, or an option cannot take such a value.
+        """
+        if isinstance(given, Space):
+            return given
+        if isinstance(given, str):
+            given = _named(kind, given)
+        if not isinstance(given, Mapping) or not given:
+            raise ConfigError(
+                f"space: expected one of {', '.join(map(repr, NAMES))} or a mapping such as "
+                f"{{'lr': (1e-4, 1e-1, 'log')}}, got {given!r}."
+            )
+        hints = _hints(kind)
+        for name in given:
+            if name not in hints:
+                raise ConfigError(f"space: unknown option {name!r} of {kind.name}." + did_you_mean(str(name), hints))
+        stacked = _has_widths(kind) and bool({LAYERS, NODES} & set(given))
+        if stacked and ({LAYERS, NODES} - set(given) or WIDTHS in given):
+            raise ConfigError(
+                f"space: {LAYERS} and {NODES} together make up {WIDTHS}: give both of them, or {WIDTHS} itself."
+            )
+        return cls({name: _dimension(name, spec, hints[name]) for name, spec in given.items()}, stacked)
+
+    def options(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+        """Turn what was drawn, by dimension, into options of the model.
+
+        >>> widths = {"layers": Choice((1, 2, 3)), "nodes": Choice((32, 64))}
+        >>> Space({**widths, "lr": Range(0.001, 0.1, log=True)}, stacked=True).options(
+        ...     {"layers": 1, "nodes": 0, "lr": 0.01}
+        ... )
+        {'lr': 0.01, 'hidden': (32, 32)}
+        """
+        found = {name: dimension.value(drawn[name]) for name, dimension in self.dimensions.items()}
+        if self.stacked:
+            found[WIDTHS] = (found.pop(NODES),) * found.pop(LAYERS)
+        return found
+
+    @property
+    def option_names(self) -> list[str]:
+        """The options of the model that the space decides."""
+        names = [name for name in self.dimensions if not (self.stacked and name in (LAYERS, NODES))]
+        return [*names, *([WIDTHS] if self.stacked else [])]
+
+    def without(self, options: Iterable[str]) -> Space:
+        """Leave out what is fixed."""
+        fixed = set(options)
+        if self.stacked and WIDTHS in fixed:
+            fixed |= {LAYERS, NODES}
+        left = {name: d for name, d in self.dimensions.items() if name not in fixed}
+        return Space(left, self.stacked and NODES in left)
+
+    def and_also(self, other: Space) -> Space:
+        """Add the dimensions of another space, of other options."""
+        return Space({**self.dimensions, **other.dimensions}, self.stacked or other.stacked)
+
+    @property
+    def size(self) -> int | None:
+        """Number of configurations; None where there is no end of them."""
+        sizes = [dimension.size for dimension in self.dimensions.values()]
+        return None if None in sizes else math.prod(size or 1 for size in sizes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what defines it; survives JSON."""
+        return {name: dimension.to_dict() for name, dimension in self.dimensions.items()}
+
+
+def parse_search(kind: type[ChoiceModel], word: str) -> tuple[str, Any]:
+    """Read ``lr=log:1e-4:1e-1``, ``dropout=0:0.5``, ``activation=relu,tanh`` or ``hidden=64/64,64``.
+
+    Choices are separated by commas; those that are lists themselves by slashes.
+    """
+    name, equals, text = word.partition("=")
+    hints = _hints(kind)
+    if not equals or not text.strip():
+        raise ConfigError(f"--search: expected name=low:high, name=log:low:high or name=a,b,c; got {word!r}.")
+    if name not in hints:
+        raise ConfigError(f"--search: unknown option {name!r} of {kind.name}." + did_you_mean(name, hints))
+    span = _RANGE.fullmatch(text.strip())
+    if span and {int, float} & set(_kinds(hints[name])):
+        return name, (_number(name, span[2]), _number(name, span[3]), *(["log"] if span[1] else []))
+    lists = any(get_origin(k) in (tuple, Mapping) for k in _kinds(hints[name]))
+    parts = [part.strip() for part in text.split("/" if lists else ",") if part.strip()]
+    if name not in option_names(kind.config_class):  # a width or a number of layers
+        return name, [_number(name, part) for part in parts]
+    return name, [parse_option(kind.config_class, f"{name}={part}")[1] for part in parts]
+
+
+def in_words(value: Any) -> str:
+    """Write a value as on a command line: 64,64 or true or 0.001."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}:{in_words(entry)}" for key, entry in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(in_words(entry) for entry in value)
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _named(kind: type[ChoiceModel], name: str) -> Mapping[str, Any]:
+    if name not in NAMES:
+        raise ConfigError(f"unknown space {name!r}." + did_you_mean(name, NAMES))
+    if kind.name not in SPACES:
+        if not option_names(kind.config_class):
+            raise ConfigError(f"{kind.name} has no options: there is nothing to tune.")
+        raise ConfigError(f"{kind.name} has no space of its own: name the options to search and their values.")
+    return SPACES[kind.name][name]
+
+
+def _hints(kind: type[ChoiceModel]) -> dict[str, Any]:
+    """Kinds of the options by name, with the two that stand for the widths of the layers."""
+    every = get_type_hints(kind.config_class)
+    hints = {name: every[name] for name in option_names(kind.config_class)}
+    return {**hints, LAYERS: int, NODES: int} if _has_widths(kind) else hints
+
+
+def _has_widths(kind: type[ChoiceModel]) -> bool:
+    """Tell a model whose layers may differ in width: its ``hidden`` is a list."""
+    return get_type_hints(kind.config_class).get(WIDTHS) == tuple[int, ...]
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _dimension(name: str, spec: Any, hint: Any) -> Dimension:
+    """Make a dimension of a range or a choice, checked against the kind of the option."""
+    if isinstance(spec, Range | Choice):
+        return spec
+    if isinstance(spec, tuple):
+        return _range(name, spec, hint)
+    if not isinstance(spec, list) or not spec:
+        raise ConfigError(f"space, {name}: expected a tuple (low, high) or a list of values, got {spec!r}.")
+    for value in spec:
+        if not any(_fits(value, kind) for kind in _kinds(hint)):
+            known = [word for kind in _kinds(hint) if get_origin(kind) is Literal for word in get_args(kind)]
+            raise ConfigError(f"space, {name}: {value!r} is no value of it." + did_you_mean(str(value), known))
+    choice = Choice(tuple(tuple(v) if isinstance(v, list) else v for v in spec))
+    if len(set(choice.labels)) < len(spec):
+        raise ConfigError(f"space, {name}: {choice} names a value twice.")
+    return choice
+
+
+def _range(name: str, spec: tuple[Any, ...], hint: Any) -> Range:
+    kinds = set(_kinds(hint))
+    if not kinds & {int, float}:
+        raise ConfigError(f"space, {name}: it takes no numbers, so there is no range of them; give a list of values.")
+    whole = float not in kinds
+    low, high, *scale = spec if len(spec) > 1 else (None, None)
+    if scale not in ([], ["log"], [True], [False]) or not (_fits(low, float) and _fits(high, float)):
+        raise ConfigError(f"space, {name}: expected (low, high) or (low, high, 'log'), got {spec!r}.")
+    log = scale in (["log"], [True])
+    if not (-math.inf < low < high < math.inf) or (log and low <= 0):
+        above = "0 < low < high" if log else "low < high"
+        raise ConfigError(f"space, {name}: expected {above}, got {low!r} and {high!r}.")
+    if whole and (low != int(low) or high != int(high)):
+        raise ConfigError(f"space, {name}: expected whole numbers, got {low!r} and {high!r}.")
+    return Range(int(low), int(high), log, True) if whole else Range(float(low), float(high), log)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Tell whether an option of that kind can take the value."""
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        sequence = isinstance(value, Sequence) and not isinstance(value, str)
+        return sequence and all(_fits(entry, get_args(kind)[0]) for entry in value)
+    if get_origin(kind) is Mapping:
+        return isinstance(value, Mapping)
+    if kind in (int, float):
+        return isinstance(value, (int,) if kind is int else (int, float)) and not isinstance(value, bool)
+    return isinstance(value, kind) if kind in (str, bool, NoneType) else True
+
+
+def _number(name: str, text: str) -> int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise ConfigError(f"--search {name}: cannot read {text!r} as a number.")

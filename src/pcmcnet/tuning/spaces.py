@@ -1,0 +1,65 @@
+"""The default spaces: for each registered model, the options worth a search and how far to go.
+
+"paper" is the space of the paper's search for PCMC-Net. "wide" adds what matters beside it. Models that the paper does
+not tune have one space under both names. The forms are those of ``pcmcnet.tuning.space``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NAMES = ("paper", "wide")
+
+_PAPER = {
+    "lr": [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1],
+    "batch_size": [1, 2, 4, 8, 16],
+    "layers": [1, 2, 3],
+    "nodes": [32, 64, 128, 256, 512],
+    "activation": ["relu", "sigmoid", "tanh", "leaky_relu"],
+}
+_WIDE = {
+    "lr": (1e-4, 1e-1, "log"),
+    "batch_size": [1, 2, 4, 8, 16, 32, 64, 128],
+    "layers": [1, 2, 3],
+    "nodes": [16, 32, 64, 128, 256, 512],
+    "activation": ["relu", "sigmoid", "tanh", "leaky_relu", "silu", "gelu"],
+    "dropout": (0.0, 0.5),
+    "weight_decay": (1e-4, 3.0, "log"),
+    "rate": ["exp", "softplus"],
+    "tails": ["bend", "keep"],
+}
+_POINTER = {
+    "lr": (1e-4, 1e-1, "log"),
+    "batch_size": [16, 32, 64, 128],
+    "hidden": [8, 16, 32, 64, 128, 256],
+    "layers": [1, 2],
+    "bidirectional": [False, True],
+    "dropout": (0.0, 0.5),
+}
+_FOREST = {
+    "min_samples_leaf": [1, 2, 5, 10, 20, 50],
+    "max_features": ["sqrt", 0.25, 0.5, 0.75, 1.0],
+    "max_depth": [None, 4, 8, 16],
+    "floor": (1e-6, 1e-2, "log"),
+}
+_STRENGTHS = {"smoothing": (1e-3, 10.0, "log")}
+_POOLING = {"min_chosen": [1, 3, 10, 30, 100]}
+
+
+def _same(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return dict.fromkeys(NAMES, space)
+
+
+SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "pcmcnet": {"paper": _PAPER, "wide": _WIDE},
+    "dpn": _same(_POINTER),
+    "rf": _same(_FOREST),
+    "pcmc": _same({**_STRENGTHS, "ridge": (1e-3, 10.0, "log")}),
+    "pcmc-linear": _same({"l2": (1e-4, 100.0, "log")}),
+    "bradley-terry": _same(_STRENGTHS),
+    "thurstone": _same(_STRENGTHS),
+    "mnl": _same(_POOLING),
+    "nested-mnl": _same(_POOLING),
+    "lc-mnl": _same({"classes": [1, 2, 3, 4, 5], "prior": (1e-3, 10.0, "log"), **_POOLING}),
+}

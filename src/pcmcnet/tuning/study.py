@@ -1,0 +1,189 @@
+"""The trials of a search on disk: one SQLite file, in which every trial that ended stays.
+
+    study.db    Optuna's study: trials with their draws, losses by epoch and states; what the search depends on
+
+A trial is kept in one transaction when it ends. One that was under way when the process died is marked as interrupted
+and takes no further part: the search draws the same configuration again, since what is drawn depends on the trials that
+ended alone. A file that belongs to another search is refused, with what differs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+
+from pcmcnet.errors import ArtifactError
+from pcmcnet.evaluation.cells import Failure
+from pcmcnet.training.progress import Report
+from pcmcnet.tuning.proposals import INTERRUPTED, START, Proposals, distributions, ended, reached
+from pcmcnet.tuning.result import Measured, State, TrialRecord
+from pcmcnet.tuning.space import Space
+
+log = logging.getLogger("pcmcnet")
+
+FILE = "study.db"
+GRACE = 2  # epochs before a trial may be pruned: the first ones tell little
+_NAME, _IDENTITY, _NOTES = "pcmcnet", "identity", "notes"
+_STATES: dict[TrialState, State] = {
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+_SHORT = 60  # a value longer than this says nothing to a person
+
+
+Objective = Callable[[dict[str, Any], Report], Measured]
+
+
+@contextmanager
+def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, seed: int) -> Iterator[optuna.Study]:
+    """Yield the study of a folder, new or to go on with; without a folder, one in memory.
+
+    Raises
+    ------
+    ArtifactError
+        When the folder holds something else, another search, or a damaged file.
+    """
+    with _quiet(), _storage(folder) as storage:
+        study = optuna.create_study(
+            storage=storage,
+            study_name=_NAME,
+            load_if_exists=True,
+            sampler=Proposals(space, seed),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=START, n_warmup_steps=GRACE),
+        )
+        ours = json.loads(json.dumps(identity))
+        theirs = study.user_attrs.get(_IDENTITY)
+        if theirs is None:
+            study.set_user_attr(_IDENTITY, ours)
+        elif theirs != ours:
+            raise ArtifactError(
+                f"{folder} holds another search; what differs: {', '.join(_differences(theirs, ours))}. "
+                f"Repeat it with the same table and options, or choose another folder."
+            )
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            study._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
+            study.tell(trial.number, state=TrialState.FAIL)
+        yield study
+
+
+def run_trial(study: optuna.Study, space: Space, objective: Objective) -> TrialRecord:
+    """Draw a configuration, measure it and keep what came of it."""
+    trial = study.ask(distributions(space))
+    began = time.perf_counter()
+
+    def on_epoch(entry: dict[str, Any]) -> None:
+        if entry["valid_loss"] is not None:
+            trial.report(entry["valid_loss"], entry["epoch"])
+            if trial.should_prune():
+                raise optuna.TrialPruned(f"after epoch {entry['epoch']}: worse than the median of the trials before.")
+
+    loss, epochs, message = None, None, None
+    try:
+        loss, epochs = objective(space.options(trial.params), on_epoch)
+        state = TrialState.COMPLETE
+    except optuna.TrialPruned as pruned:
+        state, message = TrialState.PRUNED, str(pruned)
+    except Exception as error:  # a configuration's trouble is a failed trial, not the end of the search
+        log.debug("trial failed", exc_info=True)
+        state, message = TrialState.FAIL, Failure.of(error).message
+    trial.set_user_attr(_NOTES, {"epochs": epochs, "message": message, "seconds": time.perf_counter() - began})
+    study.tell(trial, loss, state=state)
+    return records(study, space)[-1]
+
+
+def records(study: optuna.Study, space: Space) -> list[TrialRecord]:
+    """Return the trials that ended, numbered in their order."""
+    return [_record(k + 1, trial, space) for k, trial in enumerate(ended(study))]
+
+
+def _record(number: int, trial: FrozenTrial, space: Space) -> TrialRecord:
+    notes = trial.user_attrs.get(_NOTES, {})
+    epochs = max(trial.intermediate_values) if trial.state == TrialState.PRUNED else notes.get("epochs")
+    return TrialRecord(
+        number=number,
+        state=_STATES[trial.state],
+        value=reached(trial),
+        options=space.options(trial.params),
+        epochs=epochs,
+        seconds=notes.get("seconds", 0.0),
+        message=notes.get("message"),
+    )
+
+
+def importance(study: optuna.Study, seed: int) -> dict[str, float]:
+    """Share of each dimension in the variance of the loss over the complete trials, the largest first.
+
+    By functional analysis of variance over a forest; nothing where fewer than two losses or dimensions differ.
+    """
+    complete = [t for t in ended(study) if t.state == TrialState.COMPLETE]
+    varied = [name for name in (complete[0].params if complete else {}) if len({t.params[name] for t in complete}) > 1]
+    if len({t.value for t in complete}) < 2 or not varied:
+        return {}
+    if len(varied) == 1:
+        return {varied[0]: 1.0}
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=seed % 2**32)
+    shares = optuna.importance.get_param_importances(study, evaluator=evaluator, params=varied)
+    return {name: float(share) for name, share in shares.items()}
+
+
+@contextmanager
+def _storage(folder: Path | None) -> Iterator[optuna.storages.BaseStorage]:
+    if folder is None:
+        yield optuna.storages.InMemoryStorage()
+        return
+    path = folder / FILE
+    if not path.exists() and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ArtifactError(f"{folder} exists and holds no search: choose another folder, or empty it.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The address escapes what a folder's name may hold.
+        storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(path)).render_as_string())
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}.") from error
+    except (SQLAlchemyError, RuntimeError) as error:  # also what Optuna raises for a file of another version
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"{path} cannot be used ({reason}): choose another folder, or remove this one.") from error
+    try:
+        yield storage
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Optuna's own messages from people, who get ours, and leave its settings as they were."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Name what differs, with both values where a person can tell them apart."""
+    found: list[str] = []
+    for name in {**ours, **theirs}:
+        there, here = theirs.get(name), ours.get(name)
+        if isinstance(there, Mapping) and isinstance(here, Mapping) and name in ("options", "space"):
+            found += _differences(there, here, f"{name}.")
+        elif there != here:
+            values = [json.dumps(value) for value in (there, here)]
+            both = "" if max(map(len, values)) > _SHORT else f" ({values[0]} there, {values[1]} here)"
+            found.append(f"{prefix}{name}{both}")
+    return found

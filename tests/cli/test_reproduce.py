@@ -1,0 +1,81 @@
+"""The paper's experiments by one command each, in an empty folder."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcmcnet.data.files import write_table
+from pcmcnet.datasets import mlba
+
+Run = Callable[..., Any]
+SMALL = ["--sets", "60", "--epochs", "1"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_table_1_is_printed_and_written(program: Run) -> None:
+    result = program("reproduce", "table1", *SMALL, "--fresh", 50, "--seeds", 1, "-o", "out/here")
+    assert result.status == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[-1] == "written: out/here/report.md, out/here/report.html, out/here/result.json"
+    (row,) = [line for line in lines if line.startswith("PCMC-Net 3x16")]
+    assert row.split()[2:4] == ["641", "0.009"]
+    assert "PCMC-Net 3x16, fit 1 of 1: KL" in result.err
+    text = Path("out/here/report.html").read_text("utf-8")
+    assert "://" not in text
+    assert "reproduce table1 --sets 60" in text
+
+
+def test_json_is_what_the_file_holds(cli: Run) -> None:
+    write_table(mlba.simulate(50, seed=1), "train.parquet")
+    words = ["--data", "train.parquet", "--epochs", 1, "--fresh", 50, "--seeds", 1, "--json"]
+    result = cli("reproduce", "table1", *words, "-o", "out")
+    assert result.status == 0, result.err
+    printed = json.loads(result.out)
+    files = printed.pop("files")
+    assert printed == json.loads(Path("out/result.json").read_text("utf-8"))
+    assert files == ["out/report.md", "out/report.html", "out/result.json"]
+    assert printed["facts"]["training sets"].startswith("50 (train.parquet, SHA-256")
+
+
+def test_figure_2_is_drawn(cli: Run) -> None:
+    result = cli("reproduce", "figure2", *SMALL, "--cells", 8, "-o", "out")
+    assert result.status == 0, result.err
+    assert result.out.splitlines()[-1].endswith("out/result.json, out/figure2.png")
+    assert "://" not in Path("out/report.html").read_text("utf-8")
+
+
+def test_table_3_is_told_where_its_files_are_not(cli: Run) -> None:
+    result = cli("reproduce", "table3", "--data", "nowhere", "-o", "out")
+    assert result.status == 2
+    assert "nowhere is no folder: expected one with data_train_50alternatives" in result.message
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["table1", "-o", "out", "--device", "abacus"], "abacus"),
+        (["table1", "-o", "file"], "file cannot be a folder"),
+        (["table1", "-o", "out", "--data", "nowhere.csv"], "nowhere.csv"),
+        (["table3", "-o", "out", "--sets", "100"], "sets is the size of a simulated table"),
+        (["table3", "-o", "out", "--simulated", "--data", "."], "exclude each other"),
+        (["table2", "-o", "out"], "table2"),
+        (["table1"], "--output"),
+    ],
+)
+def test_bad_input_ends_in_one_line(words: list[str], message: str, cli: Run) -> None:
+    Path("file").touch()
+    assert message in cli("reproduce", *words).message
+
+
+def test_help_lists_the_experiments(cli: Run) -> None:
+    result = cli("reproduce", "--help")
+    assert result.status == 0
+    for name in ("table1", "figure2", "table3"):
+        assert name in result.out

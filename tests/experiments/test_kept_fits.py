@@ -1,0 +1,67 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.experiments import itineraries
+from pcmcnet.experiments.kept_fits import fit_all
+from pcmcnet.models import ChoiceModel, PCMCNet, Uniform
+from pcmcnet.training import loop
+
+
+@pytest.fixture
+def parts(bookings: Callable[..., pa.Table]) -> list[ChoiceData]:
+    tables = [itineraries.with_airline(bookings(sets, seed=sets)) for sets in (30, 10)]
+    return [ChoiceData.from_long(table, **itineraries.ROLES) for table in tables]
+
+
+def weights(folder: Path) -> bytes:
+    return next(folder.glob("pcmcnet-*/weights.safetensors")).read_bytes()
+
+
+def test_a_fit_is_named_by_all_that_it_depends_on(tmp_path: Path, parts: list[ChoiceData]) -> None:
+    for kind, seed, data in [
+        (Uniform(), 0, parts),
+        (Uniform(), 1, parts),
+        (PCMCNet(hidden=(4,), epochs=1), 0, parts),
+        (PCMCNet(hidden=(4,), epochs=2), 0, parts),
+        (Uniform(), 0, parts[::-1]),
+        (Uniform(), 0, parts),
+    ]:
+        fit_all({"model": kind}, *data, tmp_path, seed=seed)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_models_that_do_not_stop_early_learn_from_both_parts(tmp_path: Path, parts: list[ChoiceData]) -> None:
+    contestants: dict[str, ChoiceModel] = {"net": PCMCNet(hidden=(4,), epochs=1), "uniform": Uniform()}
+    fitted = fit_all(contestants, *parts, tmp_path)
+    sets = {}
+    for label, model in fitted.items():
+        assert isinstance(model, ChoiceModel)
+        sets[label] = model.training_["choice_sets"]
+    assert sets == {"net": 30, "uniform": 40}
+
+
+def test_an_interrupted_network_goes_on_to_the_same_weights(
+    tmp_path: Path, parts: list[ChoiceData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = PCMCNet(hidden=(4,), epochs=3)
+    fit_all({"net": model}, *parts, tmp_path / "whole")
+    epochs: list[int] = []
+    real = loop._epoch
+
+    def stops_after_two(*args: object, epoch: int, **options: object) -> object:
+        if epoch == 3 and epochs.count(3) == 0:
+            epochs.append(3)
+            raise KeyboardInterrupt
+        epochs.append(epoch)
+        return real(*args, epoch=epoch, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "_epoch", stops_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        fit_all({"net": model}, *parts, tmp_path / "cut")
+    fit_all({"net": model}, *parts, tmp_path / "cut")
+    assert epochs == [1, 2, 3, 3]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")

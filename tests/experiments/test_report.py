@@ -1,0 +1,114 @@
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from pcmcnet.errors import InputError
+from pcmcnet.experiments.report import Picture, Result, Section, facts
+from pcmcnet.plots.files import save_picture
+
+EVIL = "<script>alert('x')</script>&\"|"
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def result(**change: object) -> Result:
+    section = Section(
+        title=f"Section {EVIL}",
+        text=f"Text {EVIL}",
+        tables=([["model", "KL"], [EVIL, "0.1"], ["net", "failed: no luck"]],),
+        strong=frozenset([0]),
+        pictures=(Picture(file="a.png", caption=f"Seen {EVIL}", others=("a.pdf",)),),
+        notes=(f"Note {EVIL}",),
+    )
+    values = {"kl": 0.1, "nll": np.inf, "by_seed": (1.0, 2.0), 3: {"deep": float("nan")}}
+    parts: dict[str, object] = {"title": f"Title {EVIL}", "command": f"pcmcnet {EVIL}", "sections": (section,)}
+    return Result(**{**parts, "values": values, "facts": facts(seed=3, seconds=1.26, data=EVIL), **change})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    save_picture(Figure(figsize=(1, 1)), folder / "a.png", dpi=20)
+    files = result().write(folder)
+    assert [file.name for file in files] == ["report.md", "report.html", "result.json", "a.png", "a.pdf"]
+    assert sorted(file.name for file in folder.iterdir()) == ["a.png", "report.html", "report.md", "result.json"]
+    return folder
+
+
+def test_the_page_is_whole_in_itself_and_escapes_what_it_shows(written: Path) -> None:
+    text = (written / "report.html").read_text("utf-8")
+    page = Page(text)
+    tags = [tag for tag, _ in page.tags]
+    assert "http" not in text
+    assert "script" not in tags
+    assert not {"link", "iframe", "object"} & set(tags)
+    (source,) = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
+    assert source is not None
+    assert source.startswith("data:image/png;base64,")
+    for words in ("Title", "Section", "Text", "Note", "pcmcnet"):
+        assert any(f"{words} {EVIL}" in found for found in page.words)
+    assert EVIL in page.words
+    assert [attributes["alt"] for tag, attributes in page.tags if tag == "img"] == [f"Seen {EVIL}"]
+
+
+def test_the_page_suits_phones_paper_and_the_dark(written: Path) -> None:
+    text = (written / "report.html").read_text("utf-8")
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    assert "@media (prefers-color-scheme: dark)" in text
+    assert "@media print" in text
+    assert '<div class="wide"><table>' in text
+
+
+def test_the_numbers_are_valid_json_in_which_what_is_not_finite_is_null(written: Path) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    found = json.loads((written / "result.json").read_text("utf-8"), parse_constant=refuse)
+    assert found["values"] == {"kl": 0.1, "nll": None, "by_seed": [1.0, 2.0], "3": {"deep": None}}
+    assert found["title"] == f"Title {EVIL}"
+    assert found["facts"]["seed"] == 3
+    assert found["facts"]["seconds"] == 1.3
+    assert {"pcmcnet", "torch", "python"} <= found["facts"]["versions"].keys()
+    assert found["facts"]["machine"]
+
+
+def test_the_markdown_names_the_pictures_and_keeps_cells_apart(written: Path) -> None:
+    lines = (written / "report.md").read_text("utf-8").splitlines()
+    assert "| model | KL |" in lines
+    assert "| net | failed: no luck |" in lines
+    (row,) = [line for line in lines if line.endswith("| 0.1 |")]
+    assert row.replace("\\|", "").count("|") == 3
+    assert "](a.png)" in " ".join(lines)
+    assert "Also as [a.pdf](a.pdf)." in lines
+
+
+def test_it_prints_titles_tables_and_notes() -> None:
+    text = str(result())
+    assert text.startswith(f"Title {EVIL}\n\nText {EVIL}\n\nmodel")
+    assert text.endswith(f"Note {EVIL}")
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file cannot be a folder: .* Choose another one"):
+        result().write(tmp_path / "file")

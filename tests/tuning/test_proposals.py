@@ -1,0 +1,113 @@
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from pcmcnet.models import PCMCNet
+from pcmcnet.tuning.proposals import INTERRUPTED, START, Proposals, distributions, ended, losses, reached
+from pcmcnet.tuning.space import Choice, Range, Space
+
+SPACE = Space({"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))})
+
+
+def trial(value: float | None, state: TrialState = TrialState.COMPLETE, *steps: float) -> FrozenTrial:
+    return create_trial(
+        state=state,
+        params={"x": 0.5, "kind": "a"},
+        distributions=distributions(SPACE),
+        value=value,
+        intermediate_values=dict(enumerate(steps, 1)),
+    )
+
+
+def search(n: int, space: Space = SPACE, seed: int = 0) -> optuna.Study:
+    """Minimise (x - 0.3)^2, with 1 added for the wrong kind."""
+    study = optuna.create_study(sampler=Proposals(space, seed))
+    go_on(study, n)
+    return study
+
+
+def go_on(study: optuna.Study, n: int, space: Space = SPACE) -> None:
+    for _ in range(n):
+        drawn = study.ask(distributions(space))
+        study.tell(drawn, (drawn.params.get("x", 0) - 0.3) ** 2 + (drawn.params.get("kind") == "b"))
+
+
+@pytest.fixture(autouse=True)
+def silent() -> Iterator[None]:
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of older versions
+        yield
+    optuna.logging.set_verbosity(before)
+
+
+def test_the_search_comes_near_the_minimum_that_random_draws_miss() -> None:
+    study = search(16)
+    random = np.array([t.value for t in study.trials[:START]])
+    assert len(study.trials) == 16
+    assert study.best_value < 1e-4 < random.min()
+    assert study.best_params["kind"] == "a"
+
+
+def test_proposals_depend_on_the_seed_and_on_the_trials_that_ended() -> None:
+    whole = search(9)
+    broken = search(7)
+    lost = broken.ask(distributions(SPACE))
+    lost.set_user_attr(INTERRUPTED, True)
+    broken.tell(lost, state=TrialState.FAIL)
+    broken.sampler = Proposals(SPACE, 0)  # as in another process
+    go_on(broken, 2)
+    assert [t.params for t in ended(broken)] == [t.params for t in whole.trials]
+    assert lost.params == whole.trials[7].params
+    assert search(1, seed=1).trials[0].params != whole.trials[0].params
+
+
+def test_no_configuration_is_proposed_twice_while_there_are_others() -> None:
+    space = Space({"kind": Choice(("a", "b", "c")), "step": Choice((1, 2, 4, 8))})
+    study = optuna.create_study(sampler=Proposals(space, 3))
+    go_on(study, 12, space)
+    assert len({tuple(sorted(t.params.items())) for t in study.trials}) == 12
+
+
+def test_pruned_and_failed_trials_teach_too() -> None:
+    """A pruned one by the least it reached, a failed one as the worst."""
+    trials = [trial(1.0), trial(None, TrialState.PRUNED, 3.0, 2.0, 2.5), trial(None, TrialState.FAIL), trial(3.0)]
+    assert [reached(t) for t in trials] == [1.0, 2.0, None, 3.0]
+    assert losses(trials).tolist() == [1.0, 2.0, 3.0, 3.0]
+    assert np.isnan(losses([trial(None, TrialState.FAIL)])).all()
+
+
+def test_outliers_are_lowered_to_a_fence_and_equal_values_left_alone() -> None:
+    """Three quarters lie within 1 above the best: the fence is at 2.5 above it."""
+    assert losses([trial(v) for v in (1.0, 1.5, 2.0, 2.0, 1e6)]).tolist() == [1.0, 1.5, 2.0, 2.0, 3.5]
+    assert losses([trial(v) for v in (1.0, 1.0, 1.0, 1.0, 1.0, 5.0)]).tolist() == [1.0, 1.0, 1.0, 1.0, 1.0, 5.0]
+
+
+def test_a_failure_at_the_start_is_no_obstacle() -> None:
+    study = optuna.create_study(sampler=Proposals(SPACE, 0))
+    study.tell(study.ask(distributions(SPACE)), state=TrialState.FAIL)
+    go_on(study, 7)
+    assert len(study.trials) == 8
+
+
+def test_dimensions_are_told_to_optuna_with_their_scale() -> None:
+    space = Space.of(
+        PCMCNet, {"lr": (1e-3, 0.1, "log"), "epochs": (2, 9), "batch_size": [1, 2, 4], "activation": ["relu", "tanh"]}
+    )
+    assert distributions(space) == {
+        "lr": optuna.distributions.FloatDistribution(1e-3, 0.1, log=True),
+        "epochs": optuna.distributions.IntDistribution(2, 9),
+        "batch_size": optuna.distributions.IntDistribution(0, 2),
+        "activation": optuna.distributions.CategoricalDistribution(("relu", "tanh")),
+    }
+
+
+def test_what_is_no_dimension_is_not_drawn() -> None:
+    study = optuna.create_study(sampler=Proposals(SPACE, 0))
+    with pytest.raises(KeyError, match="other"):
+        study.ask().suggest_float("other", 0, 1)

@@ -1,0 +1,357 @@
+import json
+import logging
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import pcmcnet as pn
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
+from pcmcnet.models import ChoiceModel
+from pcmcnet.tuning import tune
+
+ROOT = Path(__file__).parents[2]
+NETWORK = {"lr": (1e-3, 1e-1, "log"), "layers": [1, 2], "nodes": [2, 4]}
+MLBA = {"choice_set": "choice_set", "chosen": "chosen", "alternative": "alternative", "features": ["attr1", "attr2"]}
+
+
+def rows(data: ChoiceData) -> set[int]:
+    return set(data.set_ids.tolist())
+
+
+def essence(tuning: pn.Tuning) -> list[dict[str, Any]]:
+    """All that two equal searches have in common: not the time they took."""
+    return [{k: v for k, v in trial.to_dict().items() if k != "seconds"} for trial in tuning.trials]
+
+
+# -- what is found -------------------------------------------------------------------------------------------------
+
+
+def test_the_search_finds_the_slope_of_the_choices(slope: type[ChoiceModel], trips: ChoiceData) -> None:
+    """The NLL of the validation part has one minimum, found here on a fine grid."""
+    found = tune(slope(), trips, space={"slope": (-5.0, 5.0)}, trials=12, progress=False)
+    train, valid = trips.split((0.8, 0.2), seed=0)
+    grid = min(-slope(slope=s).fit(train).score(valid) for s in np.linspace(-5, 5, 1001))
+    assert found.best_value == pytest.approx(grid, abs=1e-3)  # twelve trials, not a thousand
+    assert found.best_value == min(trial.value for trial in found.trials if trial.value is not None)
+    assert found.best == found.best_trial.options == {"slope": found.model.config.slope}
+    assert found.importance == {"slope": 1.0}
+
+
+def test_trials_see_the_training_part_and_the_best_is_fitted_to_both(slope: Any, trips: ChoiceData) -> None:
+    tune(slope(), trips, space={"slope": [0.5, 1.0, 2.0]}, trials=3, valid=0.3, by="person", seed=4, progress=False)
+    train, valid = trips.split((0.7, 0.3), seed=4, by="person")
+    *trials, final = slope.fits
+    assert [rows(model.parts[0]) for model in trials] == [rows(train)] * 3
+    assert [rows(data) for data in slope.asked] == [rows(valid)] * 3
+    assert rows(final.parts[0]) == rows(trips) == rows(train) | rows(valid)
+    assert {model.parts[1] for model in slope.fits} == {None}  # of no use to a model that does not stop early
+    assert {model.seed for model in slope.fits} == {4}
+
+
+def test_a_validation_part_of_ones_own_is_all_that_trials_are_measured_on(
+    slope: Any, trips: ChoiceData, more_trips: ChoiceData
+) -> None:
+    found = tune(slope(), trips, space={"slope": [0.5, 1.0]}, trials=2, valid=more_trips, progress=False)
+    *trials, final = slope.fits
+    assert [len(model.parts[0]) for model in trials] == [60, 60]
+    assert [len(data) for data in slope.asked] == [40, 40]
+    assert len(final.parts[0]) == 100
+    assert found.best_value == -slope(slope=found.best["slope"]).fit(trips).score(more_trips)
+    assert "validated on a part given" in found.how
+
+
+def test_data_that_are_not_given_have_no_influence(trips: ChoiceData, more_trips: ChoiceData) -> None:
+    """The same rows with and without a test part in their table give the same search and the same model."""
+    whole = trips.concat(more_trips)
+    part = whole.subset(np.arange(60))
+    ours, theirs = (tune(pn.PCMCNet(epochs=2), data, space=NETWORK, trials=2, progress=False) for data in (trips, part))
+    assert essence(ours) == essence(theirs)
+    assert np.array_equal(ours.model.predict_proba(more_trips), theirs.model.predict_proba(more_trips))
+
+
+def test_a_network_is_fitted_again_for_the_epochs_of_its_best_trial(trips: ChoiceData) -> None:
+    base = pn.PCMCNet(epochs=4, min_delta=0.0, patience=2, refit=True, tails="keep")
+    found = tune(base, trips, space=NETWORK, trials=3, seed=1, progress=False)
+    best = found.best_trial
+    train, valid = trips.split((0.8, 0.2), seed=1)
+    again = pn.PCMCNet(epochs=4, min_delta=0.0, patience=2, tails="keep", **found.best).fit(train, valid, seed=1)
+    assert best.epochs == again.training_["epochs"]
+    assert found.best_value == -again.score(valid)
+    final = pn.PCMCNet(epochs=best.epochs, min_delta=0.0, patience=2, tails="keep", **found.best).fit(trips, seed=1)
+    assert found.model.config == final.config
+    assert np.array_equal(found.model.predict_proba(trips), final.predict_proba(trips))
+    assert found.model.training_["fingerprint"] == trips.fingerprint()
+    assert found.best.keys() == {"lr", "hidden"}
+
+
+def test_networks_that_lag_behind_are_pruned(trips: ChoiceData) -> None:
+    space = {"lr": [1e-6, 1e-5, 1e-4, 0.03, 0.05, 0.07, 0.1]}
+    found = tune(pn.PCMCNet(epochs=5, hidden=(4,)), trips, space=space, trials=7, seed=3, progress=False)
+    pruned = [trial for trial in found.trials if trial.state == "pruned"]
+    assert pruned
+    assert all(trial.epochs in (2, 3, 4) and (trial.value or 0) > found.best_value for trial in pruned)
+    assert found.best["lr"] >= 0.03
+
+
+@pytest.mark.parametrize("name", ["pcmc-linear", "bradley-terry", "mnl", "rf"])
+def test_other_models_have_a_space_of_their_own(name: str, trips: ChoiceData) -> None:
+    options = {"trees": 5} if name == "rf" else {}
+    found = tune(pn.MODELS[name](**options), trips, trials=2, progress=False)
+    assert [trial.state for trial in found.trials] == ["complete"] * 2
+    assert found.model.name == name
+    assert all(getattr(found.model.config, option) == value for option, value in {**found.best, **options}.items())
+
+
+def test_a_class_and_a_name_will_do(trips: ChoiceData) -> None:
+    by_name, by_class = (
+        tune(model, trips, space={"l2": [0.1, 1.0]}, progress=False) for model in ("pcmc-linear", pn.LinearPCMC)
+    )
+    assert essence(by_name) == essence(by_class)
+    assert len(by_name.trials) == 2  # there are no more configurations
+
+
+def test_the_model_given_is_left_alone(slope: Any, trips: ChoiceData) -> None:
+    model = slope(slope=1.5)
+    tune(model, trips, space={"slope": [0.5, 1.0]}, progress=False)
+    assert model.config.slope == 1.5
+    assert model._schema is None
+
+
+def test_time_that_is_up_ends_the_search_after_a_complete_trial(
+    slope: Any, trips: ChoiceData, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "pcmcnet"):
+        found = tune(slope(), trips, space={"slope": (0.0, 1.0)}, trials=9, timeout=0)
+    assert len(found.trials) == 1
+    assert re.search(r"trial 1/9: NLL \d\.\d{4}, best \d\.\d{4}, \d+\.\d s\n", caplog.text)
+    assert "the time is up after 1 of 9 trials" in caplog.text
+
+
+# -- failures ------------------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_that_fails_is_a_failed_trial_and_the_search_goes_on(slope: Any, trips: ChoiceData) -> None:
+    found = tune(slope(fails_above=1.0), trips, space={"slope": [0.5, 1.0, 2.0, 3.0]}, progress=False)
+    failed = [trial for trial in found.trials if trial.state == "failed"]
+    assert {trial.options["slope"]: trial.message for trial in failed} == {
+        2.0: "slope 2.0 is too steep.",
+        3.0: "slope 3.0 is too steep.",
+    }
+    assert found.best == {"slope": 1.0}
+    assert "(2 complete, 2 failed)" in str(found)
+    assert "slope 2.0 is too steep." in str(found)
+    assert "slope 2.0 is too steep." in found.to_markdown()
+
+
+def test_an_option_that_cannot_be_is_a_failed_trial_too(trips: ChoiceData) -> None:
+    found = tune(pn.PCMCNet(epochs=1, hidden=(2,)), trips, space={"rate": ["exp", "relu"]}, progress=False)
+    (failed,) = (trial for trial in found.trials if trial.state == "failed")
+    assert failed.options == {"rate": "relu"}
+    assert "needs epsilon > 0" in (failed.message or "")
+
+
+def test_an_infinite_loss_is_a_failure(slope: Any, trips: ChoiceData) -> None:
+    with pytest.raises(TrainingError, match=r"all 2 trials failed\. The first: the validation part has NLL"):
+        tune(slope(fails_above=math.inf), trips, space={"slope": [-math.inf, math.inf]}, progress=False)
+
+
+def test_all_failing_is_an_error_with_the_first_message(slope: Any, trips: ChoiceData) -> None:
+    with pytest.raises(TrainingError, match=r"all 2 trials failed\. The first: slope \d\.0 is too steep"):
+        tune(slope(fails_above=0.0), trips, space={"slope": [1.0, 2.0]}, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": pn.Uniform()}, ConfigError, "uniform has no options: there is nothing to tune"),
+        ({"model": pn.RankBy("x")}, ConfigError, "rank-by gives a ranking alone"),
+        ({"model": 3}, InputError, r"model: expected a model such as PCMCNet\(\), or its name, got 3"),
+        ({"model": "pcmnet"}, ConfigError, "Did you mean 'pcmcnet'"),
+        ({"data": {}}, InputError, "data: expected ChoiceData, got dict"),
+        ({"trials": 0}, ConfigError, "trials must be a whole number of at least 1"),
+        ({"valid": 0}, ConfigError, "valid must be a number above 0 and below 1"),
+        ({"valid": 1.0}, ConfigError, "valid must be a number above 0 and below 1"),
+        ({"seed": -1}, ConfigError, "seed must be"),
+        ({"timeout": -1}, ConfigError, "timeout must be a number of at least 0"),
+        ({"device": "abacus"}, ConfigError, "device 'abacus' is not to be had here"),
+        ({"by": "home"}, InputError, "column 'home' is neither an individual nor a kept one"),
+        ({"space": "huge"}, ConfigError, "unknown space 'huge'"),
+        ({"folder": 3}, InputError, "expected the path of a folder"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_any_work(
+    options: dict[str, Any], error: type[Exception], message: str, trips: ChoiceData
+) -> None:
+    given = {"model": "pcmcnet", "data": trips, "progress": False, **options}
+    with pytest.raises(error, match=message):
+        tune(given.pop("model"), given.pop("data"), **given)
+
+
+def test_parts_that_say_nothing_are_refused(trips: ChoiceData, more_trips: ChoiceData) -> None:
+    with pytest.raises(InputError, match="with a validation part given there is nothing to cut"):
+        tune("pcmcnet", trips, valid=more_trips, by="person")
+    table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "x": [1, 2, 3, 4], "w": [0, 0, 1, 1]}
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"], weight="w")
+    with pytest.raises(InputError, match="expected at least one choice set with a weight above 0, got none in 1"):
+        tune("pcmcnet", data, valid=0.5)
+
+
+def test_without_optuna_the_way_to_get_it_is_told(trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcmcnet.tuning.search.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs Optuna, which is not installed: pip install 'pcmcnet\[tune\]'"):
+        tune("pcmcnet", trips)
+
+
+# -- the folder ----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_holds_the_search_and_more_trials_go_on_with_it(trips: ChoiceData, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"space": NETWORK, "progress": False, "folder": tmp_path}
+    base = pn.PCMCNet(epochs=2)
+    first = tune(base, trips, trials=2, **settings)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "study.db", "tuning.json", "tuning.md"]
+    assert json.loads((tmp_path / "tuning.json").read_text()) == first.to_dict()
+    assert first.to_markdown() in (tmp_path / "tuning.md").read_text()
+    written = (tmp_path / "model" / "model.json").stat().st_mtime_ns
+    again = tune(base, trips, trials=2, **settings)
+    assert again.to_dict() == first.to_dict()  # to the second: nothing was measured again
+    assert (tmp_path / "model" / "model.json").stat().st_mtime_ns == written
+    more = tune(base, trips, trials=4, **settings)
+    assert more.trials[:2] == first.trials
+    assert essence(more) == essence(tune(base, trips, trials=4, space=NETWORK, progress=False))
+    saved = pn.load(tmp_path / "model")
+    assert saved.config == more.model.config
+    assert np.array_equal(saved.predict_proba(trips), more.model.predict_proba(trips))
+    fewer = tune(base, trips, trials=1, **settings)
+    assert fewer.trials == more.trials  # none is forgotten
+
+
+def test_a_model_that_is_damaged_or_of_other_options_is_made_again(trips: ChoiceData, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"space": {"l2": [0.1, 1.0]}, "progress": False, "folder": tmp_path}
+    found = tune("pcmc-linear", trips, **settings)
+    (tmp_path / "model" / "config.json").write_text("{}")
+    tune("pcmc-linear", trips, **settings)
+    assert pn.load(tmp_path / "model").config == found.model.config
+    for file in (tmp_path / "model").iterdir():
+        file.unlink()
+    (tmp_path / "model").rmdir()
+    pn.LinearPCMC(l2=7.0).fit(trips).save(tmp_path / "model")
+    tune("pcmc-linear", trips, **settings)
+    assert pn.load(tmp_path / "model").config == found.model.config
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({"seed": 1}, r"seed \(0 there, 1 here\)"),
+        ({"valid": 0.3}, r"valid \(0.2 there, 0.3 here\)"),
+        ({"by": "person"}, r"by \(null there, \"person\" here\)"),
+        ({"space": {"slope": (0.0, 2.0)}}, r"space\.slope"),
+        ({"model": {"colour": "blue"}}, r"options\.colour \(\"red\" there, \"blue\" here\)"),
+        ({"sets": 59}, "table"),
+    ],
+)
+def test_the_folder_of_another_search_is_refused(
+    change: dict[str, Any], differs: str, slope: Any, trips: ChoiceData, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"space": {"slope": (0.0, 1.0)}, "trials": 1, "progress": False, "folder": tmp_path}
+    tune(slope(), trips, **settings)
+    data = trips.subset(np.arange(change.pop("sets", 60)))
+    model = slope(**change.pop("model", {}))
+    with pytest.raises(ArtifactError, match=f"holds another search; what differs: .*{differs}"):
+        tune(model, data, **{**settings, **change})
+
+
+KILLED = """
+    import os, signal
+    import numpy as np
+    import pcmcnet as pn
+
+    prepare, seen = pn.PCMCNet._prepare, []
+
+    def mortal(self, *args):
+        seen.append(self)
+        if len(seen) == {fit}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        prepare(self, *args)
+
+    pn.PCMCNet._prepare = mortal
+    data = pn.ChoiceData.from_long(
+        "trips.parquet", choice_set="trip", chosen="took", alternative="mode", features=["x", "y"], keep=["person"]
+    )
+    pn.tune(pn.PCMCNet(epochs=2), data, space={space!r}, trials=7, folder="study", device="cpu")
+"""
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        pytest.param(3, id="at the start", marks=pytest.mark.slow),
+        pytest.param(7, id="with the process"),
+        pytest.param(8, id="while the best is fitted", marks=pytest.mark.slow),
+    ],
+)
+def test_a_search_killed_in_the_middle_goes_on_as_if_it_had_not_been(
+    fit: int, trips: ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real SIGKILL during a fit: no trial that had ended is lost or repeated, and the others are the same."""
+    monkeypatch.chdir(tmp_path)
+    table = {name: column.values for name, column in trips.features.items()}
+    assert trips.labels is not None
+    chosen = np.zeros(len(trips.rows), int)
+    chosen[trips.offsets[:-1] + trips.require_chosen("test")] = 1
+    of = trips.set_of_alternative
+    table |= {"trip": trips.set_ids[of], "mode": trips.labels.plain(), "took": chosen, "person": of // 4}
+    pyarrow.parquet.write_table(pa.table(table), "trips.parquet")
+    command = [sys.executable, "-c", textwrap.dedent(KILLED).format(fit=fit, space=NETWORK)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    died = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert not Path("study/model").exists()
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "alternative": "mode", "features": ["x", "y"]}
+    data = ChoiceData.from_long("trips.parquet", keep=["person"], **roles)
+    settings: dict[str, Any] = {"space": NETWORK, "trials": 7, "progress": False}
+    resumed = tune(pn.PCMCNet(epochs=2), data, folder="study", **settings)
+    whole = tune(pn.PCMCNet(epochs=2), data, **settings)
+    assert [trial.number for trial in resumed.trials] == list(range(1, 8))
+    assert essence(resumed) == essence(whole)
+    assert np.array_equal(pn.load("study/model").predict_proba(data), whole.model.predict_proba(data))
+
+
+# -- on the paper's first experiment -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_twelve_trials_on_mlba_data_beat_the_worst_draw_and_the_median_one() -> None:
+    """A reduced space of the paper's; the five random draws at the start are what the search has to beat."""
+    path = ROOT.parent / "shared" / "data" / "mlba_train.parquet"
+    if not path.exists():
+        pytest.skip(f"needs {path}, which is not part of the repository")
+    data = ChoiceData.from_long(path, **MLBA).subset(np.arange(2_000))
+    space = {
+        "lr": [1e-5, 1e-4, 1e-3, 1e-2],
+        "batch_size": [8, 16, 64],
+        "layers": [1, 2, 3],
+        "nodes": [4, 16],
+        "activation": ["relu", "sigmoid", "tanh", "leaky_relu"],
+    }
+    found = tune(pn.PCMCNet(epochs=5), data, space=space, trials=12, progress=False)
+    random = sorted(trial.value or np.inf for trial in found.trials[:5])
+    assert found.best_value < random[2]
+    assert found.best_value < random[-1] - 0.1
+    test = ChoiceData.from_long(path, **MLBA).subset(np.arange(2_000, 6_000))
+    worst = max(found.trials[:5], key=lambda trial: trial.value or 0)
+    poor = pn.PCMCNet(epochs=5, **worst.options).fit(data, progress=False)
+    assert found.model.score(test) > poor.score(test) + 0.05

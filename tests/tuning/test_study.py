@@ -1,0 +1,195 @@
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from pcmcnet.errors import ArtifactError, TrainingError
+from pcmcnet.training.progress import Report
+from pcmcnet.tuning.result import Measured
+from pcmcnet.tuning.space import Choice, Range, Space
+from pcmcnet.tuning.study import FILE, GRACE, importance, open_study, records, run_trial
+
+SPACE = Space({"x": Range(0.0, 1.0), "n": Choice((1, 2, 4))})
+IDENTITY: dict[str, Any] = {"model": "a", "options": {"epochs": 3}, "space": SPACE.to_dict(), "seed": 0}
+
+
+def parabola(options: dict[str, Any], on_epoch: Report) -> Measured:
+    return Measured((options["x"] - 0.3) ** 2, None)
+
+
+def epochs(losses: list[float]) -> Any:
+    """A fit with these validation losses, one after each epoch."""
+
+    def objective(options: dict[str, Any], on_epoch: Report) -> Measured:
+        for k, loss in enumerate(losses, 1):
+            on_epoch({"epoch": k, "valid_loss": loss})
+        return Measured(min(losses), losses.index(min(losses)) + 1)
+
+    return objective
+
+
+# -- trials --------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_is_recorded_with_its_options_loss_and_epochs(tmp_path: Path) -> None:
+    with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
+        record = run_trial(study, SPACE, epochs([3.0, 2.0, 2.5]))
+        assert (record.number, record.state, record.value, record.epochs) == (1, "complete", 2.0, 2)
+        assert record.options == SPACE.options(study.trials[0].params)
+        assert record.options["n"] in (1, 2, 4)
+        assert record.message is None
+        assert record.seconds > 0
+    with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
+        assert records(study, SPACE) == [record]
+
+
+def test_a_network_worse_than_the_median_is_pruned_and_keeps_what_it_reached() -> None:
+    """Five complete trials have a median of 2, 1.5, 1 after three epochs; worse ones end when grace is over."""
+    assert GRACE == 2
+    with open_study(None, IDENTITY, SPACE, 0) as study:
+        for shift in (-0.2, -0.1, 0.0, 0.1, 0.2):
+            assert run_trial(study, SPACE, epochs([2 + shift, 1.5 + shift, 1 + shift])).state == "complete"
+        bad = run_trial(study, SPACE, epochs([5.0, 4.0, 0.1]))
+        late = run_trial(study, SPACE, epochs([1.9, 1.4, 1.39]))
+        good = run_trial(study, SPACE, epochs([9.0, 1.4, 0.9]))
+        assert (bad.state, bad.value, bad.epochs) == ("pruned", 4.0, 2)
+        assert bad.message == "after epoch 2: worse than the median of the trials before."
+        assert (late.state, late.value, late.epochs) == ("pruned", 1.39, 3)
+        assert (good.state, good.value, good.epochs) == ("complete", 0.9, 3)
+
+
+def test_epochs_without_validation_are_not_judged() -> None:
+    with open_study(None, IDENTITY, SPACE, 0) as study:
+
+        def objective(options: dict[str, Any], on_epoch: Report) -> Measured:
+            on_epoch({"epoch": 1, "valid_loss": None})
+            return Measured(1.0, 1)
+
+        assert run_trial(study, SPACE, objective).state == "complete"
+        assert study.trials[0].intermediate_values == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (TrainingError("the loss is\nno longer finite."), "the loss is no longer finite."),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_a_failure_is_a_record_with_its_message(error: Exception, message: str) -> None:
+    def broken(options: dict[str, Any], on_epoch: Report) -> Measured:
+        raise error
+
+    with open_study(None, IDENTITY, SPACE, 0) as study:
+        record = run_trial(study, SPACE, broken)
+        assert (record.state, record.value, record.message) == ("failed", None, message)
+        assert run_trial(study, SPACE, parabola).number == 2
+
+
+def test_an_interruption_ends_the_search_and_not_the_trials_before(tmp_path: Path) -> None:
+    """The trial that was under way takes no part, and its configuration is drawn again."""
+
+    def interrupted(options: dict[str, Any], on_epoch: Report) -> Measured:
+        raise KeyboardInterrupt
+
+    with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
+        first = run_trial(study, SPACE, parabola)
+        with pytest.raises(KeyboardInterrupt):
+            run_trial(study, SPACE, interrupted)
+    with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
+        assert records(study, SPACE) == [first]
+        second = run_trial(study, SPACE, parabola)
+        assert second.number == 2
+        assert [t.state for t in study.trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
+        assert study.trials[1].params == study.trials[2].params
+
+
+# -- the folder ----------------------------------------------------------------------------------------------------
+
+
+def test_another_search_is_refused_with_what_differs(tmp_path: Path) -> None:
+    with open_study(tmp_path, IDENTITY, SPACE, 0):
+        pass
+    other = {**IDENTITY, "options": {"epochs": 4}, "seed": 1, "table": "f" * 64}
+    with (
+        pytest.raises(ArtifactError, match="holds another search; what differs: ") as error,
+        open_study(tmp_path, other, SPACE, 1),
+    ):
+        pass
+    for part in ("options.epochs (3 there, 4 here)", "seed (0 there, 1 here)", "table"):
+        assert part in str(error.value)
+    assert "f" * 64 not in str(error.value)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "diary.txt").write_text("Dear diary")
+    with pytest.raises(ArtifactError, match="exists and holds no search"), open_study(tmp_path, IDENTITY, SPACE, 0):
+        pass
+    with (
+        pytest.raises(ArtifactError, match="exists and holds no search"),
+        open_study(tmp_path / "diary.txt", IDENTITY, SPACE, 0),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["diary.txt"]
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"not a database" * 100)
+    with pytest.raises(ArtifactError, match=r"study\.db cannot be used"), open_study(tmp_path, IDENTITY, SPACE, 0):
+        pass
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a study? 50%25 #1 é"
+    with open_study(folder, IDENTITY, SPACE, 0) as study:
+        run_trial(study, SPACE, parabola)
+    assert [path.name for path in folder.iterdir()] == [FILE]
+    with open_study(folder, IDENTITY, SPACE, 0) as study:
+        assert len(records(study, SPACE)) == 1
+
+
+def test_optuna_says_nothing_and_keeps_its_settings(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    before = optuna.logging.get_verbosity(), list(warnings.filters)
+    with open_study(tmp_path, IDENTITY, SPACE, 0) as study:
+        for _ in range(7):
+            run_trial(study, SPACE, parabola)
+    assert capfd.readouterr() == ("", "")
+    assert (optuna.logging.get_verbosity(), list(warnings.filters)) == before
+    assert logging.getLogger("optuna").handlers
+
+
+# -- importance ----------------------------------------------------------------------------------------------------
+
+
+def test_importance_is_that_of_the_dimension_that_matters() -> None:
+    """The loss is that of x alone, so x has nearly all of the variance; shares add up to 1."""
+    with open_study(None, IDENTITY, SPACE, 0) as study:
+        for _ in range(12):
+            run_trial(study, SPACE, parabola)
+        shares = importance(study, 0)
+        assert list(shares) == ["x", "n"]
+        assert shares["x"] > 0.8
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-12)
+        assert importance(study, 0) == shares
+        assert json.loads(json.dumps(shares)) == shares
+
+
+def test_importance_is_left_open_where_trials_tell_nothing() -> None:
+    with open_study(None, IDENTITY, SPACE, 0) as study:
+        assert importance(study, 0) == {}
+        for _ in range(3):
+            run_trial(study, SPACE, epochs([1.0]))
+        assert importance(study, 0) == {}
+
+
+def test_a_single_dimension_has_it_all() -> None:
+    space = Space({"x": Range(0.0, 1.0), "n": Choice((4,))})
+    with open_study(None, IDENTITY, space, 0) as study:
+        for _ in range(3):
+            run_trial(study, space, parabola)
+        assert importance(study, 0) == {"x": 1.0}
