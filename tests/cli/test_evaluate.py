@@ -44,7 +44,7 @@ CASES = {
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "no choices": (["{model}", "{here}/new.csv"], r"has no column 'took'"),
     "top of words": (["{model}", "{table}", "--top", "one"], r"--top: expected whole numbers such as 1,5, got 'one'"),
-    "top of nothing": (["{model}", "{table}", "--top", "0"], r"top must list whole numbers of at least 1"),
+    "top of nothing": (["{model}", "{table}", "--top", "0"], r"top must list different whole numbers of at least 1"),
     "seed below 0": (["{model}", "{table}", "--seed", "-1"], r"seed must be a whole number of at least 0, got -1"),
     "missing truth": (["{model}", "{table}", "--truth", "incom"], r"has no column 'incom'. Did you mean 'income'\?"),
     "truth of text": (["{model}", "{table}", "--truth", "comfort"], r"column 'comfort': expected numbers, found "),
