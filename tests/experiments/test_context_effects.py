@@ -4,10 +4,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pcmcnet.data import ChoiceData
 from pcmcnet.data.files import write_table
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import SchemaError
-from pcmcnet.experiments.context_effects import Fresh, networks, paper_networks, simple_models, source, training_part
+from pcmcnet.experiments.context_effects import (
+    ROLES,
+    Fresh,
+    networks,
+    paper_networks,
+    simple_models,
+    source,
+    training_part,
+)
 from pcmcnet.models import PCMCNet
 
 
@@ -23,17 +32,20 @@ def test_the_floor_is_the_likelihood_of_the_choices_under_the_truth() -> None:
 def test_the_networks_are_those_of_the_table_with_their_settings() -> None:
     made = [who.make() for who in networks()]
     assert [model.config.hidden for model in made] == [(16,), (16, 16), (16, 16, 16)]
-    assert all(model.config == PCMCNet(hidden=model.config.hidden).config for model in made)
+    assert all(model.config == PCMCNet(hidden=model.config.hidden, lr=0.02).config for model in made)
     assert [who.label for who in networks(depths=[3])] == ["PCMC-Net 3x16"]
     published = [who.make().config for who in paper_networks(epochs=7)]
     assert {(config.rate, config.batch_size, config.epochs) for config in published} == {("relu", 1, 7)}
     assert paper_networks()[0].label == "PCMC-Net 1x16, the paper's settings"
 
 
-def test_the_binned_chain_is_that_of_the_paper() -> None:
-    config = simple_models()[1].make().config
+@pytest.mark.parametrize("names", [("a", "b", "c"), ("0", "1", "2")])
+def test_the_binned_chain_is_that_of_the_paper_whatever_the_alternatives_are_called(names: tuple[str, ...]) -> None:
+    table = mlba.simulate(10, seed=1)
+    named = table.set_column(1, "alternative", pa.array(np.tile(names, 10)))
+    config = simple_models(ChoiceData.from_long(named, **ROLES))[1].make().config
     assert dict(config.bins) == {"attr1": 8, "attr2": 8}
-    assert tuple(config.identified) == ("a", "b")
+    assert tuple(config.identified) == names[:2]
     assert config.smoothing == 0.1
 
 
