@@ -37,7 +37,7 @@ def main() -> None:
     print(f"simulating {arguments.train:,} choice sets to learn from and {arguments.test:,} to test on", flush=True)
     train = training_part(None, arguments.train, seed=0)
     test = Fresh.of(mlba.simulate(arguments.test, seed=2))
-    logit, *_ = simple_models(train)
+    logit, *_ = simple_models()
     rows = table1.measure([logit, *networks(arguments.epochs)], train, test, seeds=1)
     shutil.rmtree(arguments.output, ignore_errors=True)
     arguments.output.mkdir(parents=True)

@@ -4,12 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data import ChoiceData
 from pcmcnet.data.files import write_table
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import SchemaError
 from pcmcnet.experiments.context_effects import (
-    ROLES,
     Fresh,
     networks,
     paper_networks,
@@ -39,14 +37,26 @@ def test_the_networks_are_those_of_the_table_with_their_settings() -> None:
     assert paper_networks()[0].label == "PCMC-Net 1x16, the paper's settings"
 
 
-@pytest.mark.parametrize("names", [("a", "b", "c"), ("0", "1", "2")])
-def test_the_binned_chain_is_that_of_the_paper_whatever_the_alternatives_are_called(names: tuple[str, ...]) -> None:
-    table = mlba.simulate(10, seed=1)
-    named = table.set_column(1, "alternative", pa.array(np.tile(names, 10)))
-    config = simple_models(ChoiceData.from_long(named, **ROLES))[1].make().config
+def test_the_binned_chain_is_that_of_the_paper() -> None:
+    config = simple_models()[1].make().config
     assert dict(config.bins) == {"attr1": 8, "attr2": 8}
-    assert tuple(config.identified) == names[:2]
+    assert tuple(config.identified) == ("a", "b")
     assert config.smoothing == 0.1
+
+
+def test_the_alternatives_are_known_whatever_the_table_calls_them() -> None:
+    table = mlba.simulate(10, seed=4)
+    for names in (["0", "1", "2"], ["x", "b", "a"]):
+        found = training_part(table.set_column(1, "alternative", pa.array(names * 10)), 99, seed=0)  # type: ignore[arg-type]
+        assert found.labels is not None
+        assert found.labels.plain().tolist() == ["a", "b", "c"] * 10
+
+
+def test_a_table_of_another_form_is_refused() -> None:
+    table = mlba.simulate(10, seed=4)
+    moved = table.set_column(2, "attr1", pa.array(np.arange(30.0)))
+    with pytest.raises(SchemaError, match=r"expected three alternatives, of which one always has the attributes"):
+        training_part(moved, 99, seed=0)  # type: ignore[arg-type]
 
 
 def test_the_training_part_is_simulated_or_read(tmp_path: Path) -> None:

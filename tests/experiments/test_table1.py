@@ -47,7 +47,7 @@ def test_the_papers_settings_add_rows(tmp_path: Path) -> None:
 
 def test_another_number_of_parameters_than_the_papers_is_an_error() -> None:
     train, fresh = training_part(None, 20, seed=0), Fresh.of(mlba.simulate(10, seed=2))
-    logit = simple_models(train)[0]
+    logit = simple_models()[0]
     wrong = replace(logit, row=published.Divergence("MNL", 3, 0.119))
     with pytest.raises(TrainingError, match="MNL has 2 parameters where the paper has 3"):
         table1.measure([wrong], train, fresh)

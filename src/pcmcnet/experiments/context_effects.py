@@ -7,7 +7,7 @@ probabilities are known (``pcmcnet.datasets.mlba``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import raw
+from pcmcnet.data.columns import Categorical, raw
 from pcmcnet.datasets import mlba
+from pcmcnet.errors import SchemaError
 from pcmcnet.evaluation import evaluate
 from pcmcnet.experiments import published
 from pcmcnet.models import MNL, PCMC, ChoiceModel, PCMCNet
@@ -75,27 +76,18 @@ class _Truth:
         return log_p
 
 
-def simple_models(train: ChoiceData) -> list[Contestant]:
+def simple_models() -> list[Contestant]:
     """Return the logit with two coefficients, and the chain over 8 x 8 bins and the two fixed alternatives."""
     rows = published.table1()
-    fixed = fixed_labels(train)
     return [
         Contestant("MNL", rows["MNL"], lambda: MNL(formula="attr1 + attr2 | 0"), drawn=False),
-        Contestant("PCMC", rows["PCMC"], lambda: _binned(fixed), drawn=False),
+        Contestant("PCMC", rows["PCMC"], _binned, drawn=False),
     ]
 
 
-def fixed_labels(data: ChoiceData) -> list[str]:
-    """Name the alternatives that are the same in every choice set, whatever the table calls them."""
-    assert data.labels is not None
-    attributes = np.column_stack([raw(data.features[name]) for name in ROLES["features"]])
-    rows = {label: attributes[data.labels.codes == k] for k, label in enumerate(data.labels.categories)}
-    return [label for label, values in rows.items() if len(values) and (values == values[0]).all()]
-
-
-def _binned(fixed: Sequence[str]) -> PCMC:
+def _binned() -> PCMC:
     """One start: others end at the same objective."""
-    return PCMC(bins={"attr1": 8, "attr2": 8}, identified=list(fixed), restarts=1)
+    return PCMC(bins={"attr1": 8, "attr2": 8}, identified=["a", "b"], restarts=1)
 
 
 def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) -> list[Contestant]:
@@ -120,7 +112,23 @@ def _network(depth: int, make: Callable[[tuple[int, ...]], ChoiceModel], suffix:
 
 def training_part(data: str | Path | None, sets: int, seed: int) -> ChoiceData:
     """Read the choice sets to learn from, or simulate them."""
-    return ChoiceData.from_long(mlba.simulate(sets, seed=seed + 1) if data is None else data, **ROLES)
+    return _named(ChoiceData.from_long(mlba.simulate(sets, seed=seed + 1) if data is None else data, **ROLES))
+
+
+def _named(data: ChoiceData) -> ChoiceData:
+    """Call the alternatives a, b and c, whatever the table calls them: a and b are known by their attributes."""
+    assert data.labels is not None
+    attributes = np.column_stack([raw(data.features[name]) for name in ROLES["features"]])
+    names = []
+    for k in range(len(data.labels.categories)):
+        rows = attributes[data.labels.codes == k]
+        names.append(next((name for name, at in (("a", mlba.A), ("b", mlba.B)) if (rows == at).all()), "c"))
+    if sorted(names) != ["a", "b", "c"]:
+        raise SchemaError(
+            f"expected three alternatives, of which one always has the attributes {mlba.A} and another {mlba.B}; found "
+            f"{list(data.labels.categories)}. Use a table of the form that `pcmcnet simulate mlba` writes."
+        )
+    return replace(data, labels=Categorical(data.labels.codes, tuple(names)))
 
 
 def source(data: str | Path | None, train: ChoiceData, seed: int) -> str:

@@ -38,7 +38,7 @@ def maps(
 ) -> dict[str, PreferenceMap]:
     """Fit the models and compute the panels of the figure, the truth first."""
     found = {TRUTH: preference_map(mlba.probabilities, cells=cells)}
-    for who in [*simple_models(train), *networks(epochs, depths=[3])]:
+    for who in [*simple_models(), *networks(epochs, depths=[3])]:
         log.info("fitting %s", who.label)
         model = who.make().fit(train, seed=seed, device=device, progress=False)
         found[who.label] = preference_map(model, cells=cells)

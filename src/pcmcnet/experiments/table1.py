@@ -217,7 +217,7 @@ def run(
     place = require_folder(folder)
     train = training_part(data, sets, seed)
     test = Fresh.of(mlba.simulate(fresh, seed=seed + 2))
-    contestants = [*simple_models(train), *networks(epochs), *(paper_networks(epochs) if paper_settings else [])]
+    contestants = [*simple_models(), *networks(epochs), *(paper_networks(epochs) if paper_settings else [])]
     rows = measure(contestants, train, test, seeds=seeds, seed=seed, device=device)
     result = Result(
         title=TITLE,
