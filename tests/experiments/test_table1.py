@@ -74,8 +74,7 @@ def test_the_published_divergences_are_met(tmp_path: Path) -> None:
     kl = {row["model"]: row["kl"] for row in found.values["rows"]}
     assert kl["MNL"] == pytest.approx(0.119, abs=0.003)  # as published, to the noise of another test sample
     assert kl["PCMC"] <= 0.022
-    (shallow,) = [row for row in found.values["rows"] if row["model"] == "PCMC-Net 1x16"]
-    assert shallow["kl_best_fit"] <= 0.018  # one layer has poorer optima: one start of three ends at about .027
+    assert kl["PCMC-Net 1x16"] <= 0.018
     assert kl["PCMC-Net 2x16"] <= 0.008
     assert kl["PCMC-Net 3x16"] <= 0.0055
     assert max(found.values["rows"][-1]["kl_by_seed"]) <= 0.008
