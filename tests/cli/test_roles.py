@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pcmcnet.cli.roles import read_schema
+from pcmcnet.cli.roles import keeping, of_command, read_schema
 from pcmcnet.data import Schema
 from pcmcnet.errors import SchemaError
 
@@ -23,3 +23,17 @@ def test_the_options_prevail_over_the_file_and_the_file_fills_the_rest(tmp_path:
 def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
     with pytest.raises(SchemaError, match="say which column holds the id of the choice set: --choice-set COLUMN, or"):
         read_schema(None, features="price")
+
+
+def test_a_command_that_needs_the_choices_says_so() -> None:
+    arguments = dict.fromkeys(["schema", "chosen", "alternative", "individual", "features", "categorical"])
+    arguments |= dict.fromkeys(["available", "weight", "conflict", "missing"])
+    with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN"):
+        of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
+    found = of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
+    assert found == Schema(choice_set="trip", chosen="took")
+
+
+def test_columns_for_grouping_are_kept_once() -> None:
+    schema = Schema(choice_set="trip", individual=("income",), keep=("town",))
+    assert keeping(schema, "person", None, "income", "town", "person").keep == ("town", "person")

@@ -54,7 +54,7 @@ def compare(
     """
     from pcmcnet.cli.model_specs import read_models
     from pcmcnet.data import ChoiceData
-    from pcmcnet.errors import ConfigError, SchemaError
+    from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import compare as measure
     from pcmcnet.models.neural import resolve_device
     from pcmcnet.plots import comparison_chart, draw_comparison, write_comparison_page
@@ -68,21 +68,7 @@ def compare(
         require_number("--split", split, low=0, high=1, open_low=True, open_high=True)
     require_number("--valid", valid, low=0, high=1, open_high=True)
     resolve_device(device)
-    found = roles.read_schema(
-        schema,
-        choice_set=choice_set,
-        chosen=chosen,
-        alternative=alternative,
-        individual=individual,
-        features=features,
-        categorical=categorical,
-        available=available,
-        weight=weight,
-        conflict=conflict,
-        missing=missing,
-    )
-    if found.chosen is None:
-        raise SchemaError("comparing needs the choices: --chosen COLUMN.")
+    found = roles.of_command(locals(), "comparing")
     found = roles.keeping(found, by, *(getattr(model.config, "cluster", None) for model in contestants.values()))
     data = ChoiceData.from_schema(table, found)
     typer.echo(f"read {data!r}", err=True)

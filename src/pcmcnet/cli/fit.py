@@ -50,7 +50,7 @@ def fit(
     `pcmcnet fit trips.parquet --schema roles.toml --valid 0.1 --set hidden=128,128 --set epochs=50 -o model`
     """
     from pcmcnet.data import ChoiceData
-    from pcmcnet.errors import ConfigError, SchemaError
+    from pcmcnet.errors import ConfigError
     from pcmcnet.models import model_class
     from pcmcnet.models.artifact import require_free
     from pcmcnet.models.options import parse_option
@@ -60,21 +60,7 @@ def fit(
     began = time.perf_counter()
     kind = model_class(model)
     estimator = kind(**dict(parse_option(kind.config_class, word) for word in set_ or []))
-    found = roles.read_schema(
-        schema,
-        choice_set=choice_set,
-        chosen=chosen,
-        alternative=alternative,
-        individual=individual,
-        features=features,
-        categorical=categorical,
-        available=available,
-        weight=weight,
-        conflict=conflict,
-        missing=missing,
-    )
-    if found.chosen is None:
-        raise SchemaError("fitting needs the choices: --chosen COLUMN.")
+    found = roles.of_command(locals(), "fitting")
     require_number("--valid", valid, low=0, high=1, open_high=True)
     if (valid or resume) and not kind.stops_early:
         raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ Conflict = Annotated[
 Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing values.", rich_help_panel=_PANEL)]
 
 _LISTS = ("individual", "features", "categorical")
+_ROLES = ("choice_set", "chosen", "alternative", *_LISTS, "available", "weight", "conflict", "missing")
 
 
 def read_schema(file: Path | None, **roles: str | None) -> Schema:
@@ -45,6 +47,14 @@ def read_schema(file: Path | None, **roles: str | None) -> Schema:
     if "choice_set" not in entries:
         raise SchemaError("say which column holds the id of the choice set: --choice-set COLUMN, or --schema FILE.")
     return Schema.from_dict(entries)
+
+
+def of_command(arguments: Mapping[str, Any], purpose: str) -> Schema:
+    """Take the roles out of the arguments of a command that needs the choices."""
+    found = read_schema(arguments["schema"], **{role: arguments[role] for role in _ROLES})
+    if found.chosen is None:
+        raise SchemaError(f"{purpose} needs the choices: --chosen COLUMN.")
+    return found
 
 
 def keeping(schema: Schema, *columns: str | None) -> Schema:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,28 +59,12 @@ def tune(
     --search activation=relu,tanh --set epochs=50 --trials 40 -o study`
     """
     from pcmcnet.data import ChoiceData
-    from pcmcnet.errors import SchemaError
     from pcmcnet.plots import draw_search, search_chart
     from pcmcnet.tuning import tune as find
 
     estimator, searched = _read_search(model, space, search or [], set_ or [])
-    found = roles.read_schema(
-        schema,
-        choice_set=choice_set,
-        chosen=chosen,
-        alternative=alternative,
-        individual=individual,
-        features=features,
-        categorical=categorical,
-        available=available,
-        weight=weight,
-        conflict=conflict,
-        missing=missing,
-    )
-    if found.chosen is None:
-        raise SchemaError("tuning needs the choices: --chosen COLUMN.")
-    if by is not None and by not in (*found.individual, *found.keep):
-        found = replace(found, keep=(*found.keep, by))
+    found = roles.of_command(locals(), "tuning")
+    found = roles.keeping(found, by, getattr(estimator.config, "cluster", None))
     data = ChoiceData.from_schema(table, found)
     typer.echo(f"read {data!r}", err=True)
     try:
