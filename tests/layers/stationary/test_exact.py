@@ -13,8 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pcmcnet.layers.stationary import eliminate, pull_back, stationary_distribution, substitute
+from pcmcnet.layers.stationary import stationary_distribution
+from pcmcnet.layers.stationary.elimination import eliminate, pull_back, substitute
 
+each_solver = pytest.mark.usefixtures("solver")
 SIZES = [2, 3, 5, 8, 16, 33, 64]
 SIGMAS = [1.0, 5.0, 10.0]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}  # DESIGN.md: relative, of every component
@@ -73,11 +75,12 @@ def exact_elasticities(q: list[list[Decimal]]) -> Tensor:  # (n, n, n)
 
 
 def test_the_reference_solves_a_birth_death_chain() -> None:
-    """As in test_stationary: rates 1, 2 and 3, 1 give p = (2, 1, 3) / 6."""
+    """As in test_law: rates 1, 2 and 3, 1 give p = (2, 1, 3) / 6."""
     law = exact_law(exact_rates(torch.tensor([[7.0, 1, 0], [2, 7, 3], [0, 1, 7]])))
     assert [float(6 * x) for x in law] == [2, 1, 3]
 
 
+@each_solver
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize("n", SIZES)
@@ -106,6 +109,7 @@ def test_the_passes_alone_are_as_accurate_in_either_precision(n: int, sigma: flo
     assert worst_relative_error(p, exact) <= TOLERANCE[dtype]
 
 
+@each_solver
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("sigma", [*SIGMAS, 15.0])
@@ -120,6 +124,7 @@ def test_every_component_is_right_to_rounding_over_many_chains(sigma: float, dty
             assert worst_relative_error(p, exact) <= TOLERANCE[dtype]
 
 
+@each_solver
 def test_a_probability_too_small_for_float32_is_right_to_its_smallest_number() -> None:
     """0 -> 1 -> 2 -> 3 with rate 2^-50 a step and 1 back: p_k is about 2^-50k, and float32 ends at 2^-149.
 
@@ -145,6 +150,7 @@ def elasticities(rates: Tensor) -> Tensor:  # (n, n) -> (n, n, n)
     return grad.double() * rates.double()
 
 
+@each_solver
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
 @pytest.mark.parametrize("sigma", [1.0, 10.0, 20.0])
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
@@ -156,6 +162,7 @@ def test_every_elasticity_is_right_to_rounding(n: int, sigma: float, dtype: torc
     torch.testing.assert_close(elasticities(rates), expected, rtol=0, atol=error)
 
 
+@each_solver
 def test_fast_changes_within_two_groups_that_seldom_mix_keep_their_gradient() -> None:
     """{0, 1} and {2, 3}: rates of about 1 inside, e^-40 (the floor of the rates) between.
 
@@ -185,6 +192,7 @@ def test_the_gradient_pass_alone_is_accurate_in_float32(n: int) -> None:
     torch.testing.assert_close(ours.double(), exact_elasticities(exact_rates(rates)), rtol=0, atol=1e-6)
 
 
+@each_solver
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_gradients_stay_finite_for_large_sets_of_extreme_rates(dtype: torch.dtype) -> None:
     """By Euler the elasticities of one component sum to 0; none is above 1 in size."""

@@ -4,35 +4,19 @@ Alternatives are the states of a continuous-time Markov chain; ``rates[..., i, j
 for j. The choice probabilities p solve p @ G = 0 and sum(p) = 1, where G is ``rates`` with each diagonal
 entry set to minus its row sum (Ragain & Ugander, 2016).
 
-The law is found by the elimination of Grassmann, Taksar & Heyman (1985), which never subtracts: state
-k = n-1, ..., 1 is taken out of the chain in turn, its visits replaced by direct transitions between the
-states left,
-
-    s_k = sum_{j<k} q_kj,    q_ij += q_ik q_kj / s_k    (i, j < k),
-
-then put back, k = 1, ..., n-1, with the mass that balances what flows in and out,
-p_k = sum_{i<k} p_i q_ik / s_k. Sums, products and quotients of non-negative numbers keep every component's
-relative accuracy, where an LU solve loses small probabilities to cancellation and may return negative ones.
-
-The gradient comes from the equation, with no graph through the elimination: for g = dL/dp, c = g . p and any
-z with G z = g - c 1,
-
-    dL/dq_ij = -p_i (z_j - z_i).
-
-But where states change fast within groups and seldom between them, the z of a group agree in all their digits
-and the differences are noise. So z is never formed: the same matrix is grown from the factors of the
-elimination, one state at a time, and the elasticities q_ij dL/dq_ij come out to rounding error for any rates.
+Here the chains are checked and their states put in order, so that the elimination (see ``elimination``) meets no
+division by 0: a state that all others reach comes first, padding last.
 Shapes: rates (..., n, n), mask (..., n) -> p (..., n).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from pcmcnet.errors import ChainError, PcmcNetError
+from pcmcnet.errors import ChainError
+from pcmcnet.layers.stationary.operators import stationary
+from pcmcnet.layers.stationary.scale import result_type, working_type
 
 
 def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -77,14 +61,14 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     if not rates.numel():
         if n == 0:
             raise ChainError("rates: a choice set needs at least one alternative, got n = 0.")
-        return rates.sum(-1).to(_result_type(rates.dtype))
+        return rates.sum(-1).to(result_type(rates.dtype))
     flat, real = rates.reshape(-1, n, n), mask.reshape(-1, n).bool()
     order = _root_first(flat.detach(), real, batch)
     if order is not None:
         rows = order.unsqueeze(-1).expand(-1, n, n)
         flat = flat.gather(1, rows).gather(2, rows.mT)
         real = real.gather(1, order)
-    p = solve_chain(flat, real)
+    p = solve_chain(flat.to(working_type(flat.device)), real).to(result_type(rates.dtype))
     if order is not None:
         p = p.gather(1, order.argsort(1))
     if not bool(torch.isfinite(p).all()):
@@ -94,8 +78,11 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
 
 
 def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
-    """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them."""
-    p: Tensor = _Stationary.apply(rates, mask)  # type: ignore[no-untyped-call]
+    """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them.
+
+    One operator, ``pcmcnet::stationary``, to ``torch.compile`` and ``torch.export``.
+    """
+    p: Tensor = stationary(rates, mask)[0]
     return p
 
 
@@ -127,7 +114,10 @@ def _recurrent(rates: Tensor, pairs: Tensor, mask: Tensor, batch: torch.Size) ->
     n = rates.shape[-1]
     reach = ((rates > 0) & pairs | torch.eye(n, dtype=torch.bool, device=rates.device)).float()
     for _ in range(max(n - 1, 1).bit_length()):  # paths of 1, 2, 4, ... steps
-        reach = (reach @ reach > 0).float()
+        longer = (reach @ reach > 0).float()
+        if torch.equal(longer, reach):
+            break
+        reach = longer
     reached_by_all = ((reach > 0) | ~mask.unsqueeze(2)).all(1)  # (B, n); no real state reaches padding
     lost = ~reached_by_all.any(1)
     if lost.any():
@@ -148,86 +138,3 @@ def _name(flat: int, batch: torch.Size) -> str:
         index.append(flat % size)
         flat //= size
     return f"choice set {index[0] if len(index) == 1 else tuple(reversed(index))}"
-
-
-def _result_type(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of the probabilities for rates of a type."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-class _Stationary(torch.autograd.Function):
-    """GTH forward, its adjoint backward. Inside, the batch is the last axis: a step is one long vector."""
-
-    @staticmethod
-    def forward(ctx: Any, rates: Tensor, mask: Tensor) -> Tensor:
-        work = torch.float32 if rates.device.type == "mps" else torch.float64
-        real = mask.unsqueeze(2) & mask.unsqueeze(1)  # (B, n, n)
-        real.diagonal(dim1=1, dim2=2).fill_(False)
-        q = rates.masked_fill(~real, 0).permute(1, 2, 0).to(work).contiguous()  # (n, n, B)
-        scale = q.amax((0, 1))
-        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-        q /= scale
-        present = mask.t()  # (n, B)
-        exits = eliminate(q, present)
-        p = substitute(q, exits, present)
-        ctx.save_for_backward(q, exits, p, scale, present)
-        ctx.dtype = rates.dtype
-        return p.t().to(_result_type(rates.dtype)).contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would let a Hessian be 0
-            raise PcmcNetError(
-                "the stationary distribution has a first derivative only: leave create_graph=False and take "
-                "second derivatives as finite differences of the gradient."
-            )
-        q, exits, p, scale, present = ctx.saved_tensors
-        flow = pull_back(q, exits, p, grad.t().to(p.dtype), present) / scale  # (n, n, B)
-        return flow.permute(2, 0, 1).to(ctx.dtype), None
-
-
-def eliminate(q: Tensor, present: Tensor) -> Tensor:  # (n, n, B), (n, B) -> (n, B)
-    """Take states out one by one, in place; returns the rates s_k of leaving k for the states below it.
-
-    Afterwards the row q[k, :k] holds the probabilities of where k leaves for, and the column q[:k, k] the
-    rates of entering k, both in the chain in which the states above k are already out.
-    """
-    n = len(q)
-    exits = torch.ones_like(q[0])
-    for k in range(n - 1, 0, -1):
-        exits[k] = torch.where(present[k], q[k, :k].sum(0), 1)  # padding: any positive number will do
-        q[k, :k] /= exits[k]
-        q[:k, :k].addcmul_(q[:k, k].unsqueeze(1), q[k, :k].unsqueeze(0))
-    return exits
-
-
-def substitute(q: Tensor, exits: Tensor, present: Tensor) -> Tensor:  # -> (n, B)
-    """Put the states back; the law is normalised at every step, so that nothing overflows."""
-    p = torch.zeros_like(exits)
-    p[0] = present[0].to(p.dtype)
-    for k in range(1, len(q)):
-        odds = (p[:k] * q[:k, k]).sum(0) / exits[k]  # mass of k against that of the states below it
-        p[k] = odds / (1 + odds)
-        p[:k] /= 1 + odds
-    return p
-
-
-def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor) -> Tensor:  # -> (n, n, B)
-    """Turn dL/dp into dL/dq by undoing ``substitute``, then ``eliminate``, with their factors.
-
-    An entry above the state just put back keeps its gradient, as elimination only adds to it, so no earlier
-    value of q is needed. Whatever ``grad`` holds at padding, even NaN, counts for nothing.
-    """
-    n = len(q)
-    grad = torch.where(present, grad, 0)
-    b = torch.where(present, grad - (grad * p).sum(0), 0)
-    for k in range(n - 1, 0, -1):
-        b[k] /= exits[k]
-        b[:k].addcmul_(q[:k, k], b[k])
-    flow = torch.zeros_like(q)
-    for k in range(1, n):
-        below, enter, leave = flow[:k, :k], q[:k, k], q[k, :k]
-        flow[:k, k] = (below * leave).sum(1) + p[:k] * b[k]
-        gain = (below * enter.unsqueeze(1)).sum(0)
-        flow[k, :k] = (gain - (gain * leave).sum(0)) / exits[k] - p[k] * b[k]
-    return flow

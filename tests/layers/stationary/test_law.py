@@ -1,4 +1,4 @@
-"""Values by hand, laws for every chain, gradients, padding, zeros and guards; accuracy is in test_stationary_exact."""
+"""Values by hand, laws for every chain, gradients, padding, zeros and guards; accuracy is in test_exact."""
 
 import itertools
 import math
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from pcmcnet.errors import ChainError, PcmcNetError
 from pcmcnet.layers.stationary import solve_chain, stationary_distribution
+
+pytestmark = pytest.mark.usefixtures("solver")  # every test, once with each
 
 Edge = tuple[int, int]
 SEEDS = st.integers(0, 2**32 - 1)

@@ -1,0 +1,80 @@
+"""The solvers as operators of torch, so that ``torch.compile`` and ``torch.export`` take each for one step.
+
+    pcmcnet::stationary(rates, mask) -> (p, factors, exits, law, scale)
+    pcmcnet::stationary_backward(grad, mask, factors, exits, law, scale) -> gradient in the rates
+
+The compiler needs the shapes of the results and nothing of what is inside. They are registered through a
+``torch.library.Library``: calls cost less than those of ``torch.library.custom_op``, the first one above all, which
+would load the compiler also where nothing is compiled.
+Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``solvers``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import Library, register_autograd, register_fake
+
+from pcmcnet.errors import PcmcNetError
+from pcmcnet.layers.stationary.scale import result_type, working_type
+from pcmcnet.layers.stationary.solvers import is_fused, solver_for
+
+Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def _solve(rates: Tensor, mask: Tensor) -> Results:
+    return solver_for(rates).forward(rates, mask)
+
+
+def _solve_shapes(rates: Tensor, mask: Tensor) -> Results:
+    B, n = mask.shape
+    work = result_type(rates.dtype) if is_fused(rates) else working_type(rates.device)
+    p = rates.new_empty(B, n, dtype=result_type(rates.dtype))
+    factors, exits, law, scale = (rates.new_empty(size, dtype=work) for size in (B * n * n, B * n, B * n, B))
+    return p, factors, exits, law, scale
+
+
+def _pull_back(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
+    return solver_for(grad).backward(grad, mask, factors, exits, law, scale)
+
+
+def _pull_back_shapes(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
+    return grad.new_empty(*grad.shape, grad.shape[1])
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Results) -> None:
+    rates, mask = inputs
+    ctx.dtype = rates.dtype
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # or the factors would be given gradients of zeros
+    ctx.save_for_backward(mask, *output[1:])
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
+    if grad is None:
+        return None, None
+    if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would let a Hessian be 0
+        raise PcmcNetError(
+            "the stationary distribution has a first derivative only: leave create_graph=False and take "
+            "second derivatives as finite differences of the gradient."
+        )
+    return stationary_backward(grad, *ctx.saved_tensors).to(ctx.dtype), None
+
+
+# What is registered lives as long as this object.
+_LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
+for _schema in (
+    "stationary(Tensor rates, Tensor mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "stationary_backward(Tensor grad, Tensor mask, Tensor factors, Tensor exits, Tensor law, Tensor scale) -> Tensor",
+):
+    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
+for _name, _kernel in (("stationary", _solve), ("stationary_backward", _pull_back)):
+    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+register_fake("pcmcnet::stationary", _solve_shapes, lib=_LIBRARY)
+register_fake("pcmcnet::stationary_backward", _pull_back_shapes, lib=_LIBRARY)
+register_autograd("pcmcnet::stationary", _differentiate, setup_context=_save, lib=_LIBRARY)
+
+stationary = torch.ops.pcmcnet.stationary.default
+stationary_backward = torch.ops.pcmcnet.stationary_backward.default

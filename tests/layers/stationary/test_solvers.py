@@ -1,0 +1,55 @@
+"""Which solver is chosen."""
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pcmcnet.layers.stationary import blocked, elimination, solvers
+from pcmcnet.layers.stationary.solvers import FUSED, LARGE, solver_for
+
+
+def sets(n: int, device: str = "cpu") -> Any:
+    """Stand for a batch on a device that need not be there."""
+    return SimpleNamespace(shape=(2, n), device=torch.device(device))
+
+
+@pytest.fixture
+def asked_anew() -> Iterator[None]:
+    """Forget whether there are kernels, before and after."""
+    solvers.has_kernels.cache_clear()
+    yield
+    solvers.has_kernels.cache_clear()
+
+
+@pytest.mark.parametrize(("n", "expected"), [(1, elimination), (LARGE, elimination), (LARGE + 1, blocked)])
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_large_sets_are_solved_in_panels(n: int, expected: ModuleType, device: str) -> None:
+    assert solver_for(sets(n, device)) is expected
+
+
+def test_rates_and_their_gradient_get_one_solver() -> None:
+    assert solver_for(torch.ones(2, 97, 97)) is solver_for(torch.ones(2, 97)) is blocked
+    assert solver_for(torch.ones(97, 3, 3)) is solver_for(torch.ones(97, 3)) is elimination
+
+
+@pytest.mark.parametrize("missing", ["triton", solvers.KERNELS])
+@pytest.mark.usefixtures("asked_anew")
+def test_a_gpu_without_kernels_is_served_like_a_cpu(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "find_spec", lambda name: None if name == missing else object())
+    assert solver_for(sets(3, "cuda")) is elimination
+    assert solver_for(sets(LARGE + 1, "cuda")) is blocked
+
+
+@pytest.mark.usefixtures("asked_anew")
+def test_a_gpu_with_kernels_uses_them_up_to_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = ModuleType(solvers.KERNELS)
+    monkeypatch.setitem(sys.modules, solvers.KERNELS, kernels)
+    monkeypatch.setattr(solvers, "find_spec", lambda name: object())
+    assert solver_for(sets(3, "cuda")) is kernels
+    assert solver_for(sets(FUSED, "cuda")) is kernels
+    assert solver_for(sets(FUSED + 1, "cuda")) is blocked
+    assert solver_for(sets(3, "cpu")) is elimination
