@@ -50,19 +50,19 @@ class PaperNetwork(nn.Module):
         out = []
         for q, (_, x) in zip(rates.split([len(x) ** 2 for _, x in sets]), sets, strict=True):
             n = len(x)
-            off = q.reshape(n, n) * (1 - torch.eye(n))
+            off = q.reshape(n, n) * (1 - torch.eye(n, device=q.device))
             generator = off - torch.diag(off.sum(1))
-            system = torch.cat([generator[:, :-1], torch.ones(n, 1)], 1)
-            right = torch.zeros(n)
+            system = torch.cat([generator[:, :-1], q.new_ones(n, 1)], 1)
+            right = q.new_zeros(n)
             right[-1] = 1
             out.append(torch.linalg.solve(system.T, right).log())
         return out
 
 
-def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int) -> float:
+def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int, device: str = "cpu") -> float:
     """Train some steps at the paper's batch size and report the speed."""
     torch.manual_seed(0)
-    network = PaperNetwork(shape)
+    network = PaperNetwork(shape).to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=0.001)
     frames = to_frames(data)
     order = np.random.default_rng(0).permutation(len(frames))
@@ -70,8 +70,8 @@ def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int) -> float:
     began, done = time.perf_counter(), 0
     for step in range(steps):
         batch = [frames[i] for i in order[step * shape.paper_batch : (step + 1) * shape.paper_batch]]
-        people = [torch.tensor(f[who].iloc[[0]].to_numpy(np.float32)) for f in batch]
-        offers = [torch.tensor(f[what].to_numpy(np.float32)) for f in batch]
+        people = [torch.tensor(f[who].iloc[[0]].to_numpy(np.float32), device=device) for f in batch]
+        offers = [torch.tensor(f[what].to_numpy(np.float32), device=device) for f in batch]
         tensors = list(zip(people, offers, strict=True))
         chosen = [int(f["chosen"].to_numpy().argmax()) for f in batch]
         loss = -torch.stack([p[y] for p, y in zip(network(tensors), chosen, strict=True)]).mean()
@@ -79,4 +79,6 @@ def sets_per_second(shape: Shape, data: ChoiceData, *, steps: int) -> float:
         loss.backward()
         optimiser.step()
         done += len(batch)
+    if device == "cuda":
+        torch.cuda.synchronize()
     return done / (time.perf_counter() - began)

@@ -19,11 +19,12 @@ class Shape:
     hidden: tuple[int, ...]
     dropout: float
     paper_batch: int
+    size: int | None = None  # of every set
 
     def sizes(self, sets: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw set sizes: 3, or as in the itinerary table (mean 33, mean square about 1,340, at most 50)."""
-        if self.name == "mlba":
-            return np.full(sets, 3)
+        """Draw set sizes: all alike, or as in the itinerary table (mean 33, mean square about 1,340, at most 50)."""
+        if self.size is not None:
+            return np.full(sets, self.size)
         return np.where(rng.random(sets) < 0.3, 50, rng.integers(1, 50, sets))
 
     def data(self, sets: int, seed: int = 0) -> ChoiceData:
@@ -47,5 +48,6 @@ class Shape:
         )
 
 
-MLBA = Shape("mlba", individual=0, features=2, hidden=(16, 16, 16), dropout=0.0, paper_batch=1)
+MLBA = Shape("mlba", individual=0, features=2, hidden=(16, 16, 16), dropout=0.0, paper_batch=1, size=3)
 AIRLINE = Shape("airline", individual=60, features=39, hidden=(512, 512), dropout=0.5, paper_batch=16)
+WIDE = Shape("wide", individual=60, features=39, hidden=(512, 512), dropout=0.5, paper_batch=1, size=2_000)

@@ -14,10 +14,10 @@ from pcmcnet import stationary_distribution
 def by_lu(rates: Tensor) -> Tensor:
     """The paper's solve, batched: the last column of the generator replaced by ones."""
     n = rates.shape[-1]
-    off = rates * (1 - torch.eye(n, dtype=rates.dtype))
+    off = rates * (1 - torch.eye(n, dtype=rates.dtype, device=rates.device))
     system = (off - torch.diag_embed(off.sum(-1))).clone()
     system[..., -1] = 1
-    right = torch.zeros(n, dtype=rates.dtype)
+    right = rates.new_zeros(n)
     right[-1] = 1
     return torch.linalg.solve(system.mT, right.expand(rates.shape[:-1]))
 

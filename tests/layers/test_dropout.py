@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pcmcnet.layers.dropout import Dropout
+from pcmcnet.layers.dropout import Dropout, random_mask
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
@@ -17,11 +17,12 @@ def test_a_share_of_entries_is_dropped_and_the_others_are_scaled(p: float, shape
     torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / (1 - p)))
 
 
-def test_neighbours_that_share_a_random_number_are_independent() -> None:
-    """Entries 4k and 4k + m come from one number: their correlation is that of chance, 1 / sqrt(n)."""
+@pytest.mark.parametrize(("p", "share"), [(0.5, 8), (0.3, 4)])
+def test_neighbours_that_share_a_random_number_are_independent(p: float, share: int) -> None:
+    """Entries share * k and share * k + m come from one number: their correlation is that of chance, 1 / sqrt(n)."""
     torch.manual_seed(1)
-    groups = Dropout(0.5)(torch.ones(400_000)).view(-1, 4).double()
-    correlation = torch.corrcoef(groups.T) - torch.eye(4, dtype=torch.float64)
+    groups = Dropout(p)(torch.ones(400_000)).view(-1, share).double()
+    correlation = torch.corrcoef(groups.T) - torch.eye(share, dtype=torch.float64)
     assert correlation.abs().max() < 4 / len(groups) ** 0.5
 
 
@@ -46,3 +47,13 @@ def test_the_mask_follows_the_seed() -> None:
 
     assert torch.equal(draw(3), draw(3))
     assert not torch.equal(draw(3), draw(4))
+
+
+def test_a_mask_drawn_from_a_generator_leaves_the_global_one_alone() -> None:
+    before = torch.get_rng_state()
+    masks = [random_mask((3, 7), 0.5, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(masks[0], masks[1])
+    assert not torch.equal(masks[0], masks[2])
+    assert masks[0].dtype == torch.int8
+    assert set(masks[0].unique().tolist()) == {0, 1}

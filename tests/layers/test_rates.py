@@ -1,7 +1,9 @@
 """The rate network, the three rate forms, what one neuron can and cannot say, and starts that are not dead."""
 
+import copy
 import itertools
 import math
+import pickle
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
+from pcmcnet.layers.pairs import SMALL
 from pcmcnet.layers.rates import FLOOR, Activation, PairwiseRates, RateForm, rates_of_scores
 from pcmcnet.layers.stationary import stationary_distribution
 
@@ -116,6 +119,41 @@ def test_dropout_acts_in_training_only() -> None:
         assert not torch.equal(net.scores(nobody(x), x), net.scores(nobody(x), x))
     net.eval()
     assert torch.equal(net.scores(nobody(x), x), net.scores(nobody(x), x))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_large_batch_has_the_rates_and_gradients_of_its_sets_one_by_one(dropout: float) -> None:
+    """The batch goes in pieces of real alternatives, a set alone by the plain formula; no dropout outside training."""
+    net = network(2, 3, 32, 32, dropout=dropout, initialisation="paper").eval()
+    individual, x, weight = normal(8, 2), normal(8, 20, 3, seed=1), normal(8, 20, 20, seed=2)
+    sizes = [20, 20, 7, 7, 7, 3, 2, 1]
+    mask = torch.arange(20) < torch.tensor(sizes).unsqueeze(1)
+    assert mask.numel() * 20 * 32 > SMALL
+    pairs = mask.unsqueeze(1) & mask.unsqueeze(2) & ~torch.eye(20, dtype=torch.bool)
+    rates = net(individual, x, mask)
+    ours = torch.autograd.grad((rates * weight * pairs).sum(), list(net.parameters()))
+    total = torch.zeros((), dtype=torch.float64)
+    for k, n in enumerate(sizes):
+        alone = net(individual[k : k + 1], x[k : k + 1, :n], mask[k : k + 1, :n])
+        total = total + (alone * weight[k, :n, :n] * pairs[k, :n, :n]).sum()
+        torch.testing.assert_close(rates[k, :n, :n] * pairs[k, :n, :n], alone[0] * pairs[k, :n, :n], rtol=1e-11, atol=0)
+    for a, b in zip(ours, torch.autograd.grad(total, list(net.parameters())), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-11)
+
+
+def test_a_network_can_be_copied_and_pickled() -> None:
+    net, x = network(0, 2, 8, initialisation="paper"), normal(1, 3, 2)
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(other.scores(nobody(x), x), net.scores(nobody(x), x))
+
+
+def test_bfloat16_products_round_the_scores_a_little() -> None:
+    net = network(0, 2, 16, 16, dtype=torch.float32, precision="bfloat16", initialisation="paper")
+    fine = network(0, 2, 16, 16, dtype=torch.float32, precision="float32", initialisation="paper")
+    x = normal(4, 5, 2, dtype=torch.float32)
+    ours, theirs = net.scores(nobody(x), x), fine.scores(nobody(x), x)
+    assert ours.dtype == torch.float32
+    assert 0 < (ours - theirs).abs().max() < 0.05 * theirs.abs().max()  # some roundings of 2^-9
 
 
 # -- scores to rates ----------------------------------------------------------------------------------------------
@@ -423,6 +461,7 @@ def test_the_papers_start_has_weights_of_variance_two_over_fan_in() -> None:
         ({"activation": "leakyrelu"}, r"unknown activation 'leakyrelu'\. Did you mean 'leaky_relu'\?"),
         ({"activation": "zzz"}, r"unknown activation 'zzz'\. Known: gelu, leaky_relu, relu, sigmoid, silu, tanh\."),
         ({"initialisation": "papper"}, r"unknown initialisation 'papper'\. Did you mean 'paper'\?"),
+        ({"precision": "half"}, r"unknown precision 'half'"),
         ({"rate": "relu"}, r"rate='relu' needs epsilon > 0"),
         ({"rate": "relu", "epsilon": 0}, r"rate='relu' needs epsilon > 0.*the paper's is 0\.5"),
         *(({"rate": r, "epsilon": -0.1}, r"epsilon must be .* at least 0, got -0\.1") for r in get_args(RateForm)),

@@ -17,6 +17,7 @@ from torch import Tensor
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ConfigError
 
+_PADDED, _FULL = 1.05, 0.25  # pairs with padding over those without, from this share of the budget on
 _SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large for little padding, small for chance
 
 
@@ -63,7 +64,11 @@ class EncodedSets:
     def batch(self, sets: Ints) -> Batch:
         """Gather some sets; their largest size is known on the host, so nothing waits for the device."""
         index = torch.from_numpy(np.ascontiguousarray(sets)).to(self.starts.device)
-        place = torch.arange(int(self.sizes[sets].max()), device=index.device)  # (J,)
+        return self.gather(index, int(self.sizes[sets].max()))
+
+    def gather(self, index: Tensor, places: int) -> Batch:
+        """Gather sets by positions (B,) on the device, padded to so many places, at least their largest size."""
+        place = torch.arange(places, device=index.device)  # (J,)
         mask = place < self.counts[index].unsqueeze(1)  # (B, J)
         flat = self.starts[index].unsqueeze(1) + place.where(mask, place.new_zeros(()))  # padding repeats the first
         return Batch(
@@ -108,15 +113,20 @@ def plan_batches(
 
 
 def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int) -> list[Ints]:
-    """Cut sets sorted by size into batches; the last of a batch is its largest and sets its padding."""
+    """Cut sets sorted by size into batches; the last of a batch is its largest and sets its padding.
+
+    A batch that a fraction of the budget already fills ends where padding would make up too much of it.
+    """
     pieces: list[Ints] = []
     begin = 0
     while begin < len(sets):
         most = max(pair_budget // max(int(sizes[sets[begin]]), 1) ** 2, 1)  # of the smallest: no more can fit
         end = min(begin + min(batch_size, most), len(sets))
-        pairs = np.arange(1, end - begin + 1) * sizes[sets[begin:end]] ** 2
-        fits = int(np.searchsorted(pairs, pair_budget, side="right"))
-        end = begin + max(fits, 1)
+        pairs = sizes[sets[begin:end]] ** 2
+        padded = np.arange(1, end - begin + 1) * pairs
+        wasteful = (padded > _PADDED * np.cumsum(pairs)) & (padded > pair_budget * _FULL)
+        over = np.flatnonzero((padded > pair_budget) | wasteful)
+        end = begin + max(int(over[0]), 1) if over.size else end
         pieces.append(sets[begin:end])
         begin = end
     return pieces

@@ -15,8 +15,7 @@ every chain irreducible. Shapes: individual (B, D0), alternatives (B, J, D), mas
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -25,21 +24,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.layers.activations import ACTIVATIONS, Activation
 from pcmcnet.layers.dropout import Dropout
+from pcmcnet.layers.gpu import has_triton
+from pcmcnet.layers.pairs import PairOptions, pair_scores
+from pcmcnet.layers.precision import Precision, compute_dtype
 
-Activation = Literal["relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu"]
 RateForm = Literal["relu", "softplus", "exp"]
 Initialisation = Literal["safe", "paper"]
 
 FLOOR = math.exp(-40)  # of the largest rate in the set; keeps probabilities and gradients within float32
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": partial(nn.ReLU, inplace=True),  # of a sum or product that nothing else reads
-    "leaky_relu": partial(nn.LeakyReLU, inplace=True),
-    "sigmoid": nn.Sigmoid,
-    "tanh": nn.Tanh,
-    "silu": nn.SiLU,
-    "gelu": nn.GELU,
-}
 
 
 class PairwiseRates(nn.Module):
@@ -59,6 +53,8 @@ class PairwiseRates(nn.Module):
         "safe": the output layer starts at a constant, positive score, so the model starts uniform and every
         rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start
         with most rates dead; see :meth:`revive`.
+    precision
+        Number type of the products over pairs; see :mod:`pcmcnet.layers.precision`.
     """
 
     def __init__(
@@ -72,21 +68,24 @@ class PairwiseRates(nn.Module):
         rate: RateForm = "exp",
         epsilon: float = 0.0,
         initialisation: Initialisation = "safe",
+        precision: Precision = "auto",
     ) -> None:
         super().__init__()
         require_rate(rate, epsilon)
-        if activation not in _ACTIVATIONS:
-            raise ConfigError(f"unknown activation {activation!r}." + did_you_mean(activation, _ACTIVATIONS))
+        if activation not in ACTIVATIONS:
+            raise ConfigError(f"unknown activation {activation!r}." + did_you_mean(activation, ACTIVATIONS))
         if initialisation not in get_args(Initialisation):
             known = did_you_mean(initialisation, get_args(Initialisation))
             raise ConfigError(f"unknown initialisation {initialisation!r}." + known)
+        if precision not in get_args(Precision):
+            raise ConfigError(f"unknown precision {precision!r}." + did_you_mean(precision, get_args(Precision)))
         widths = (*hidden, 1)
-        self.rate, self.epsilon = rate, epsilon
+        self.rate, self.epsilon, self.precision, self.hidden = rate, epsilon, precision, tuple(hidden)
         self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None
         self.leave = nn.Linear(d_alternative, widths[0], bias=False)
         self.enter = nn.Linear(d_alternative, widths[0])
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        self.activation = _ACTIVATIONS[activation]()
+        self.activation = activation
         self.dropout = Dropout(dropout)
         self._initialise(initialisation, fan_in=d_individual + 2 * d_alternative)
 
@@ -112,18 +111,23 @@ class PairwiseRates(nn.Module):
 
     def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
-        scores = self.scores(individual, alternatives)
+        scores = self.scores(individual, alternatives, mask)
         return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
 
-    def scores(self, individual: Tensor, alternatives: Tensor) -> Tensor:
-        """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J)."""
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
         leave, enter = self.leave(alternatives), self.enter(alternatives)  # (B, J, H)
         if self.who is not None:
             leave = leave + self.who(individual).unsqueeze(1)
-        h: Tensor = leave.unsqueeze(2) + enter.unsqueeze(1)  # (B, J, J, H): row i is left, column j entered
-        for layer in self.layers:
-            h = layer(self.dropout(self.activation(h)))
-        return h.squeeze(-1)
+        layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+        half = compute_dtype(self.precision, leave.device, self.hidden) == torch.bfloat16
+        dtype = torch.bfloat16 if half else leave.dtype
+        if leave.device.type == "cuda" and leave.dtype == torch.float32 and len(layers) > 1 and has_triton():
+            from pcmcnet.layers.gpu import pairs as gpu
+
+            return gpu.fused_scores(leave, enter, layers, gpu.FusedOptions(self.activation, self.dropout.active, dtype))
+        options = PairOptions(activation=ACTIVATIONS[self.activation], dropout=self.dropout.active, dtype=dtype)
+        return pair_scores(leave, enter, layers, options, mask)
 
     @torch.no_grad()
     def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
@@ -136,7 +140,7 @@ class PairwiseRates(nn.Module):
         """
         if self.rate != "relu":
             return False
-        scores = self.scores(individual, alternatives)[_pairs(mask)]
+        scores = self.scores(individual, alternatives, mask)[_pairs(mask)]
         if not scores.numel() or bool(scores.median() > 0):
             return False
         self.output.bias.add_(1 - scores.median())
@@ -149,8 +153,11 @@ def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: fl
     pairs = _pairs(mask)
     if rate == "exp":
         top = _largest(scores, pairs)
-        top = top.clamp(min=math.log(epsilon) if epsilon > 0 else None, max=torch.finfo(scores.dtype).max)
-        q = (scores - top).clamp(max=0).exp() + (epsilon * torch.exp(-top) if epsilon > 0 else 0)
+        if epsilon > 0:
+            top = top.clamp(min=math.log(epsilon))
+        q = (scores - top).clamp(max=0).exp()
+        if epsilon > 0:
+            q = q + epsilon * torch.exp(-top)
     else:
         if rate == "softplus" and epsilon == 0:  # from -40 down it is exp to the last digit: do not underflow
             scores = scores - (_largest(scores, pairs) + 40).clamp(max=0)
@@ -177,6 +184,6 @@ def _pairs(mask: Tensor) -> Tensor:  # (B, J) -> (B, J, J)
 
 
 def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)
-    """Return the largest value over the pairs of each set, a constant to the gradient; 1 where there is no pair."""
+    """Return the largest value over the pairs of each set, finite and a constant to the gradient; 1 without a pair."""
     top = values.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
-    return top.where(top > -math.inf, torch.ones_like(top))
+    return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=1.0)  # a NaN stays one

@@ -50,7 +50,7 @@ class TrainConfig:
     patience: int = 5
     min_delta: float = 0.01
     refit: bool = False
-    pair_budget: int = 200_000
+    pair_budget: int = 1_000_000
 
     def __post_init__(self) -> None:
         require_number("epochs", self.epochs, whole=True, low=1)

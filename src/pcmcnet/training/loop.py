@@ -18,13 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, EncodedSets
+from pcmcnet.data.batches import Batch, EncodedSets, plan_batches
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.checkpoint import Checkpoint, RunState
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.progress import Report, watch
+from pcmcnet.training.step import Steps, steps_for
 from pcmcnet.training.stopping import EarlyStopping
 from pcmcnet.training.threads import threads_for
 
@@ -72,20 +73,21 @@ def train(
     TrainingError
         When the loss stops being finite, or no gradient reaches the weights any more.
     """
-    optimiser = _optimiser(module, config, sets=len(data))
+    steps = steps_for(module, data, config)
     state = checkpoint.read() if checkpoint else None
     if state is None:
         state = RunState(stopping=EarlyStopping(config.patience, config.min_delta) if valid is not None else None)
     else:
-        _restore(state, module, optimiser)
+        module.load_state_dict(state.module)
+        steps.restore(state.optimiser)
         log.info("resuming after epoch %d", state.epoch)
     pairs = min(config.sets_per_batch(len(data)) * float((data.sizes**2).mean()), config.pair_budget)
     with watch(config.epochs, show=progress) as report, threads_for(pairs * _size(module)):
         while not state.finished:
-            entry = _epoch(module, optimiser, data, config, seed=seed, epoch=state.epoch + 1, cooling=state.cooling)
+            entry = _epoch(steps, config, seed=seed, epoch=state.epoch + 1, cooling=state.cooling)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
             _require_sound(entry)
-            _advance(state, entry, module, optimiser, config)
+            _advance(state, entry, steps, config)
             if checkpoint:
                 checkpoint.write(state)
             report(entry)
@@ -96,46 +98,28 @@ def train(
     return Outcome(state.history, state.stopping.best_epoch if state.stopping else state.epoch)
 
 
-def _epoch(
-    module: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    data: EncodedSets,
-    config: TrainConfig,
-    *,
-    seed: int,
-    epoch: int,
-    cooling: int | None,
-) -> dict[str, Any]:
+def _epoch(steps: Steps, config: TrainConfig, *, seed: int, epoch: int, cooling: int | None) -> dict[str, Any]:
     """Go once through the training part; returns the entry for the history."""
     began = time.perf_counter()
-    device = data.starts.device
-    limit = config.clip or math.inf
+    device, sizes = steps.total.device, steps.data.sizes
     rng = np.random.default_rng([seed, epoch])
-    batch_size = config.sets_per_batch(len(data))
-    steps = math.ceil(len(data) / batch_size)  # a few more where the budget of pairs cuts batches
-    total = torch.zeros(3, dtype=torch.float64, device=device)  # weighted loss, weight, norms of gradients
-    module.train()
+    batch_size = config.sets_per_batch(len(sizes))
+    expected = math.ceil(len(sizes) / batch_size)  # a few more where the budget of pairs cuts batches
+
+    def rate(step: int) -> float:
+        done = min(epoch - 1 + step / expected, float(epoch))
+        return config.lr_at(done / config.epochs) if cooling is None else config.lr_cooling(done, since=cooling)
+
+    steps.module.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         _seed(int(rng.integers(2**63)), device)
-        plan = data.batches(batch_size=batch_size, pair_budget=config.pair_budget, rng=rng)
-        for step, (_, batch) in enumerate(plan):
-            done = min(epoch - 1 + step / steps, float(epoch))
-            lr = config.lr_at(done / config.epochs) if cooling is None else config.lr_cooling(done, since=cooling)
-            for group in optimiser.param_groups:
-                group["lr"] = lr
-            loss = (batch.weight * choice_nll(module(batch), batch.chosen)).sum()
-            weight = batch.weight.sum()
-            optimiser.zero_grad(set_to_none=True)
-            (loss / weight).backward()  # type: ignore[no-untyped-call]
-            norm = nn.utils.clip_grad_norm_(module.parameters(), limit)
-            optimiser.step()
-            total += torch.stack([loss.detach(), weight, norm]).double()
-    loss_sum, weight_sum, norm_sum = total.tolist()
+        plan = plan_batches(sizes, batch_size=batch_size, pair_budget=config.pair_budget, rng=rng)
+        total = steps.run(plan, map(rate, range(len(plan))))
     return {
         "epoch": epoch,
-        "train_loss": loss_sum / weight_sum,
-        "lr": lr,
-        "gradient_norm": norm_sum / (step + 1),
+        "train_loss": total.loss / total.weight,
+        "lr": rate(len(plan) - 1),
+        "gradient_norm": total.norm / len(plan),
         "seconds": time.perf_counter() - began,
     }
 
@@ -163,14 +147,12 @@ def _require_sound(entry: dict[str, Any]) -> None:
         )
 
 
-def _advance(
-    state: RunState, entry: dict[str, Any], module: nn.Module, optimiser: torch.optim.Optimizer, config: TrainConfig
-) -> None:
+def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: TrainConfig) -> None:
     """Take an epoch into the state of the run."""
     state.epoch = entry["epoch"]
     state.history.append(entry)
-    state.module = module.state_dict()
-    state.optimiser = optimiser.state_dict()["state"]
+    state.module = steps.module.state_dict()
+    state.optimiser = steps.optimiser.state_dict()["state"]
     if state.stopping is not None and state.stopping.update(state.epoch, entry["valid_loss"]):
         state.best = {k: v.clone() for k, v in state.module.items()}
     if state.cooling is None and state.stopping is not None and state.stopping.stop:
@@ -178,20 +160,6 @@ def _advance(
     cool = 0 if config.schedule == "constant" else config.patience
     cooled = state.cooling is not None and state.epoch >= state.cooling + cool
     state.finished = cooled or state.epoch >= config.epochs
-
-
-def _restore(state: RunState, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
-    module.load_state_dict(state.module)
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state.optimiser, "param_groups": groups})
-
-
-def _optimiser(module: nn.Module, config: TrainConfig, *, sets: int) -> torch.optim.Optimizer:
-    """Adam; the decay is decoupled, so without it this is the paper's optimiser."""
-    parameters = list(module.parameters())
-    fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
-    decay = config.decay(parameters=_size(module), sets=sets)
-    return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=decay, fused=fused)
 
 
 def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float:

@@ -1,7 +1,6 @@
 """Which solver is chosen."""
 
 import sys
-from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -17,14 +16,6 @@ def sets(n: int, device: str = "cpu") -> Any:
     return SimpleNamespace(shape=(2, n), device=torch.device(device))
 
 
-@pytest.fixture
-def asked_anew() -> Iterator[None]:
-    """Forget whether there are kernels, before and after."""
-    solvers.has_kernels.cache_clear()
-    yield
-    solvers.has_kernels.cache_clear()
-
-
 @pytest.mark.parametrize(("n", "expected"), [(1, elimination), (LARGE, elimination), (LARGE + 1, blocked)])
 @pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_large_sets_are_solved_in_panels(n: int, expected: ModuleType, device: str) -> None:
@@ -36,19 +27,16 @@ def test_rates_and_their_gradient_get_one_solver() -> None:
     assert solver_for(torch.ones(97, 3, 3)) is solver_for(torch.ones(97, 3)) is elimination
 
 
-@pytest.mark.parametrize("missing", ["triton", solvers.KERNELS])
-@pytest.mark.usefixtures("asked_anew")
-def test_a_gpu_without_kernels_is_served_like_a_cpu(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solvers, "find_spec", lambda name: None if name == missing else object())
+def test_a_gpu_without_triton_is_served_like_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "has_triton", lambda: False)
     assert solver_for(sets(3, "cuda")) is elimination
     assert solver_for(sets(LARGE + 1, "cuda")) is blocked
 
 
-@pytest.mark.usefixtures("asked_anew")
-def test_a_gpu_with_kernels_uses_them_up_to_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_with_triton_uses_the_kernel_up_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = ModuleType(solvers.KERNELS)
     monkeypatch.setitem(sys.modules, solvers.KERNELS, kernels)
-    monkeypatch.setattr(solvers, "find_spec", lambda name: object())
+    monkeypatch.setattr(solvers, "has_triton", lambda: True)
     assert solver_for(sets(3, "cuda")) is kernels
     assert solver_for(sets(FUSED, "cuda")) is kernels
     assert solver_for(sets(FUSED + 1, "cuda")) is blocked

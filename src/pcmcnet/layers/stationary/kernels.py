@@ -10,7 +10,6 @@ Shapes: rates (B, n, n), mask (B, n) -> law (B, n); factors (B, n, n) as ``elimi
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor

@@ -6,13 +6,12 @@ on n alone, so that the backward pass, which sees the gradient (B, n) instead of
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Protocol, cast
 
 from torch import Tensor
 
+from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.stationary import blocked, elimination
 
 LARGE = 96  # from here on, products of panels save more time than their bookkeeping takes (measured for 1 to 64 sets)
@@ -41,10 +40,4 @@ def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)
 
 def is_fused(sets: Tensor) -> bool:  # (B, n, ...)
     """Tell whether the fused kernel solves sets of this size on this device."""
-    return sets.device.type == "cuda" and has_kernels() and sets.shape[1] <= FUSED
-
-
-@cache
-def has_kernels() -> bool:
-    """Tell whether the fused kernel can be loaded; it needs triton."""
-    return find_spec("triton") is not None and find_spec(KERNELS) is not None
+    return sets.device.type == "cuda" and has_triton() and sets.shape[1] <= FUSED

@@ -1,0 +1,72 @@
+"""What happens to a hidden unit of a pair: activation, its derivative, dropout.
+
+A unit u of a pair is dropped where a + b c_u, in 32 bits, is below a limit. a and b are scrambled from seed and pair,
+c_u from u. That takes one multiplication, so masks are not stored but found again wherever they are needed.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scramble(x):
+    """Make 32 bits that look random of 32 that need not."""
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x ^= x >> 15
+    x *= 0x846CA68B
+    x ^= x >> 16
+    return x
+
+
+@triton.jit
+def drop(h, seed, pair, unit, limit):
+    """Set entries of (R, C) to 0, at random by seed, pair (R,) and unit (C,); weights have the scale of the others."""
+    a = scramble(pair.to(tl.uint32) ^ seed.to(tl.uint32))
+    b = scramble(a + 0x9E3779B9) | 1
+    c = scramble(unit.to(tl.uint32) + 0x85EBCA6B)
+    kept = a[:, None] + b[:, None] * c[None, :] >= limit.to(tl.uint32)
+    return tl.where(kept, h, 0.0)
+
+
+@triton.jit
+def act(z, ACT: tl.constexpr):
+    """Activate, in the type of z where that is exact enough."""
+    if ACT == "relu":
+        h = tl.maximum(z, 0.0)
+    elif ACT == "leaky_relu":
+        h = tl.maximum(z, 0.01 * z)
+    elif ACT == "sigmoid":
+        h = tl.sigmoid(z.to(tl.float32))
+    elif ACT == "tanh":
+        h = 2.0 * tl.sigmoid(2.0 * z.to(tl.float32)) - 1.0
+    elif ACT == "silu":
+        h = z * tl.sigmoid(z.to(tl.float32))
+    else:
+        h = 0.5 * z * (1.0 + tl.erf(z.to(tl.float32) * 0.7071067811865476))
+    return h
+
+
+@triton.jit
+def slope(z, ACT: tl.constexpr):
+    """Differentiate the activation at z, in float32."""
+    if ACT == "relu":
+        d = tl.where(z > 0, 1.0, 0.0)
+    elif ACT == "leaky_relu":
+        d = tl.where(z > 0, 1.0, 0.01)
+    elif ACT == "sigmoid":
+        s = tl.sigmoid(z)
+        d = s * (1.0 - s)
+    elif ACT == "tanh":
+        t = 2.0 * tl.sigmoid(2.0 * z) - 1.0
+        d = 1.0 - t * t
+    elif ACT == "silu":
+        s = tl.sigmoid(z)
+        d = s * (1.0 + z * (1.0 - s))
+    else:
+        d = 0.5 * (1.0 + tl.erf(z * 0.7071067811865476)) + z * 0.3989422804014327 * tl.exp(-0.5 * z * z)
+    return d

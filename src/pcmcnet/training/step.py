@@ -1,0 +1,152 @@
+"""The steps of an epoch: gather a batch, differentiate its loss, move the weights.
+
+On a CUDA device a step of a small batch is over sooner than its hundred kernels can be launched one by one. So the
+steps of a module that allows it (``capturable``) are recorded as a CUDA graph, once for each shape of batch, and from
+then on replayed by a single launch. Where sets are so large that too many shapes would occur, batches are padded to
+some more places.
+Nothing is read back from the device before the end of the epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.data.batches import Batch, EncodedSets
+from pcmcnet.data.columns import Ints
+from pcmcnet.layers.likelihood import choice_nll
+from pcmcnet.training.config import TrainConfig
+
+GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
+LARGE = 1 << 18  # pairs of a batch whose kernels take longer than to launch them
+
+
+class Totals(NamedTuple):
+    """Sums over the steps of an epoch."""
+
+    loss: float  # weighted
+    weight: float
+    norm: float  # of the gradients, before clipping
+
+
+class Steps:
+    """Runs the steps of one epoch after another."""
+
+    def __init__(self, module: nn.Module, data: EncodedSets, config: TrainConfig) -> None:
+        self.module, self.data, self.limit = module, data, config.clip or math.inf
+        self.parameters = list(module.parameters())
+        self.total = torch.zeros(3, dtype=torch.float64, device=data.starts.device)
+        self.optimiser = self._optimiser(config)
+
+    def _optimiser(self, config: TrainConfig) -> torch.optim.Optimizer:
+        """Adam; the decay is decoupled, so without it this is the paper's optimiser."""
+        fused = all(p.device.type in ("cpu", "cuda") for p in self.parameters)
+        decay = config.decay(parameters=sum(p.numel() for p in self.parameters), sets=len(self.data))
+        return torch.optim.AdamW(self.parameters, lr=config.lr, weight_decay=decay, fused=fused)
+
+    def restore(self, state: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """Go on from the optimiser's state of an earlier run."""
+        groups = [dict(group) for group in self.optimiser.param_groups]
+        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
+        for group, before in zip(self.optimiser.param_groups, groups, strict=True):
+            group["lr"] = before["lr"]  # the very object: a recorded graph reads it
+
+    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
+        """Take a step for each batch of the plan, with its learning rate."""
+        self.total.zero_()
+        for sets, lr in zip(plan, rates, strict=True):
+            for group in self.optimiser.param_groups:
+                group["lr"] = lr
+            self.step(self.data.batch(sets))
+        return Totals(*self.total.tolist())
+
+    def step(self, batch: Batch) -> None:
+        """Move the weights by the gradient of a batch."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        loss = (batch.weight * choice_nll(self.module(batch), batch.chosen)).sum()
+        weight = batch.weight.sum()
+        (loss / weight).backward()  # type: ignore[no-untyped-call]
+        norm = clip_gradients(self.parameters, self.limit)
+        self.optimiser.step()
+        self.total += torch.stack([loss.detach(), weight, norm]).double()
+
+
+class RecordedSteps(Steps):
+    """The same, recorded as CUDA graphs."""
+
+    def __init__(self, module: nn.Module, data: EncodedSets, config: TrainConfig) -> None:
+        super().__init__(module, data, config)
+        self.stream = torch.cuda.Stream(data.starts.device)  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle()
+        self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.met: set[tuple[int, int]] = set()
+
+    def _optimiser(self, config: TrainConfig) -> torch.optim.Optimizer:
+        optimiser = super()._optimiser(config)
+        self.lr = torch.tensor(config.lr, device=self.data.starts.device)
+        for group in optimiser.param_groups:
+            group.update(lr=self.lr, capturable=True)
+        return optimiser
+
+    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
+        """Take a step for each batch of the plan, with its learning rate."""
+        device = self.data.starts.device
+        largest = int(self.data.sizes.max())
+        stride = -(-largest // GRAPHS)
+        places = [min(-(-int(self.data.sizes[sets].max()) // stride) * stride, largest) for sets in plan]
+        order = torch.split(torch.from_numpy(np.concatenate(plan)).to(device), [len(sets) for sets in plan])
+        schedule = torch.tensor(list(rates), device=device)
+        self.total.zero_()
+        self.stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(self.stream):
+            for index, width, lr in zip(order, places, schedule, strict=True):
+                self.lr.copy_(lr)
+                self.replay(index, width)
+        torch.cuda.current_stream(device).wait_stream(self.stream)
+        return Totals(*self.total.tolist())
+
+    def replay(self, index: Tensor, places: int) -> None:
+        """Take a step: as it is at the first batch of a shape, recorded at the second, replayed from then on."""
+        shape = (len(index), places)
+        if shape not in self.graphs:
+            if shape not in self.met or len(self.graphs) == GRAPHS or len(index) * places**2 > LARGE:
+                self.met.add(shape)
+                self.step(self.data.gather(index, places))
+                return
+            self.graphs[shape] = self.record(index, places)
+        graph, given = self.graphs[shape]
+        given.copy_(index)
+        graph.replay()
+
+    def record(self, index: Tensor, places: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """Record a step for batches of a shape; returns the graph and where it expects the positions of the sets."""
+        graph, given = torch.cuda.CUDAGraph(), index.clone()
+        for parameter in self.parameters:
+            parameter.grad = None  # the graph makes its own
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+            self.step(self.data.gather(given, places))
+        return graph, given
+
+
+def steps_for(module: nn.Module, data: EncodedSets, config: TrainConfig) -> Steps:
+    """Return the fastest steps that the module and its device allow."""
+    recorded = data.starts.device.type == "cuda" and getattr(module, "capturable", False)
+    return RecordedSteps(module, data, config) if recorded else Steps(module, data, config)
+
+
+def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
+    """Bring the gradients down to a norm of ``limit``, in place; returns the norm they had.
+
+    As ``torch.nn.utils.clip_grad_norm_``, whose sorting by devices takes longer than a small network's products.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm: Tensor = torch.cat([g.flatten() for g in gradients]).norm()
+    if limit < math.inf:
+        torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm
