@@ -36,12 +36,12 @@ def by_hand(rows: list[dict[str, Any]]) -> list[float]:
 
     def dominates(i: dict[str, Any], j: dict[str, Any]) -> float:
         dx, dy, dz = gaps(i, j)
-        near = math.exp(-((dx**2 + dy**2) / 0.35**2 + dz**2 / 16) / 2)
-        return logistic(dx / 0.08) * logistic(dy / 0.08) * near
+        near = math.exp(-((dx**2 + dy**2) / 0.7**2 + dz**2 / 36) / 2)
+        return logistic(dx / 0.25) * logistic(dy / 0.25) * near
 
     def alike(i: dict[str, Any], j: dict[str, Any]) -> float:
         dx, dy, dz = gaps(i, j)
-        return math.exp(-((dx**2 + dy**2) / 0.15**2 + dz**2 / 4) / 2)
+        return math.exp(-((dx**2 + dy**2) / 0.35**2 + dz**2 / 16) / 2)
 
     def utility(c: Segment, k: int) -> float:
         i, others = rows[k], rows[:k] + rows[k + 1 :]

@@ -7,8 +7,8 @@ device that holds the data: a batch costs a few gathers and no transfer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,8 +53,19 @@ class EncodedSets:
 
     def to(self, device: torch.device) -> EncodedSets:
         """Copy the tensors to a device."""
-        tensors = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sizes"}
-        return replace(self, **{name: t.to(device) for name, t in tensors.items()})
+        return replace(self, **{name: tensor.to(device) for name, tensor in self._tensors().items()})
+
+    def pinned(self) -> EncodedSets:
+        """Copy the tensors to memory of the host that a device can read by itself."""
+        return replace(self, **{name: tensor.pin_memory() for name, tensor in self._tensors().items()})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(tensor.nbytes for tensor in self._tensors().values())
+
+    def _tensors(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sizes"}
 
     def varies_within_sets(self) -> bool:
         """Tell whether any feature tells two alternatives of a set apart."""
@@ -80,13 +91,6 @@ class EncodedSets:
             chosen=self.chosen[index],
             weight=self.weight[index],
         )
-
-    def batches(
-        self, *, batch_size: int, pair_budget: int, rng: np.random.Generator | None = None
-    ) -> Iterator[tuple[Ints, Batch]]:
-        """Go through all sets once, shuffled when ``rng`` is given; yields positions and tensors."""
-        for sets in plan_batches(self.sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng):
-            yield sets, self.batch(sets)
 
 
 def plan_batches(

@@ -17,8 +17,8 @@ with the coefficients of ``SEGMENTS``, hour_i of outbound departure, and for air
 3 frac(0.618034 k) - 1.5. With dx, dy and dz what j exceeds i by in log price, log duration and hour, the two
 relations between alternatives are
 
-    D_ij = logistic(dx / 0.08) logistic(dy / 0.08) exp(-((dx^2 + dy^2) / 0.35^2 + dz^2 / 4^2) / 2),
-    N_ij = exp(-((dx^2 + dy^2) / 0.15^2 + dz^2 / 2^2) / 2).
+    D_ij = logistic(dx / 0.25) logistic(dy / 0.25) exp(-((dx^2 + dy^2) / 0.7^2 + dz^2 / 6^2) / 2),
+    N_ij = exp(-((dx^2 + dy^2) / 0.35^2 + dz^2 / 4^2) / 2).
 
 D_ij is close to 1 where i is both cheaper and shorter than a j in its vicinity: such a j draws choices to i
 (attraction) and is itself passed over. N_ij is 1 for a copy and 0 for anything unlike: near duplicates take from each
@@ -90,8 +90,8 @@ SEGMENTS = {
 }
 """Who chooses how."""
 
-CLEAR, VICINITY, VICINITY_HOURS = 0.08, 0.35, 4.0
-NEAR, NEAR_HOURS = 0.15, 2.0
+CLEAR, VICINITY, VICINITY_HOURS = 0.25, 0.7, 6.0
+NEAR, NEAR_HOURS = 0.35, 4.0
 CHUNK = 1 << 17  # pairs in one temporary array, small enough for the cache
 
 

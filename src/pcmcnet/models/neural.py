@@ -26,6 +26,7 @@ from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
 from pcmcnet.training.config import require_word
+from pcmcnet.training.feed import device_of, place
 
 Tails = Literal["bend", "keep"]
 
@@ -113,9 +114,9 @@ class NeuralModel(ChoiceModel):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(settings.seed)  # of the CPU alone
             network = self._build(encoder).to(device)
-        data = encoder.encode(part).to(device)
+        data = place(encoder.encode(part), device)
         self._prepare(network, data)
-        valid = None if held_out is None else encoder.encode(held_out).to(device)
+        valid = None if held_out is None else place(encoder.encode(held_out), device)
         outcome = train(
             network,
             data,
@@ -136,8 +137,7 @@ class NeuralModel(ChoiceModel):
         return sum(p.numel() for p in self.network_.parameters())
 
     def _log_proba(self, data: ChoiceData) -> Floats:
-        device = next(self.network_.parameters()).device
-        encoded = self.encoder_.encode(data).to(device)
+        encoded = place(self.encoder_.encode(data), device_of(self.network_))
         out = np.empty(len(data.rows))
         for sets, batch, log_p in predict(self.network_, encoded, pair_budget=self.config.pair_budget):
             sizes = data.sizes[sets]

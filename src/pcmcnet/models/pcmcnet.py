@@ -28,6 +28,7 @@ from pcmcnet.layers.rates import Initialisation, RateForm, require_rate
 from pcmcnet.models.diagram import draw_network
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
 from pcmcnet.training.config import require_number, require_word
+from pcmcnet.training.feed import batches_on, device_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,7 +196,8 @@ class PCMCNet(NeuralModel):
                 "no feature differs between the alternatives of any choice set: there is nothing to learn."
             )
         plan = plan_batches(data.sizes, batch_size=1024, pair_budget=self.config.pair_budget)
-        batch = data.batch(plan[-1])  # the largest sets: a set of one has no pair
+        largest = plan[-1:]  # a set of one has no pair
+        (batch,) = batches_on(device_of(network), data, largest)
         network.eval()  # dropout would make the check a matter of chance
         if network.rates.revive(*network.represent(batch), batch.mask):
             log.info("most rates had no gradient at the start; the output bias was raised")

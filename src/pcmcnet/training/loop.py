@@ -24,6 +24,7 @@ from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.checkpoint import Checkpoint, RunState
 from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.feed import batches_on, device_of
 from pcmcnet.training.progress import Report, watch
 from pcmcnet.training.step import Steps, steps_for
 from pcmcnet.training.stopping import EarlyStopping
@@ -164,7 +165,7 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
 
 def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float:
     """Weighted mean negative log-likelihood of the choices, without dropout."""
-    total = torch.zeros(2, dtype=torch.float64, device=data.starts.device)
+    total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
     for _, batch, log_p in predict(module, data, pair_budget=config.pair_budget):
         nll = batch.weight * choice_nll(log_p, batch.chosen)
         total += torch.stack([nll.sum(), batch.weight.sum()]).double()
@@ -176,7 +177,8 @@ def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float
 def predict(module: nn.Module, data: EncodedSets, *, pair_budget: int) -> Iterator[tuple[Ints, Batch, Tensor]]:
     """Go through all sets without gradients; yields positions, batch and log-probabilities (B, J)."""
     module.eval()
-    for sets, batch in data.batches(batch_size=max(len(data), 1), pair_budget=pair_budget):
+    plan = plan_batches(data.sizes, batch_size=max(len(data), 1), pair_budget=pair_budget)
+    for sets, batch in zip(plan, batches_on(device_of(module), data, plan), strict=True):
         with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
             log_p = module(batch)
         yield sets, batch, log_p

@@ -21,6 +21,7 @@ from pcmcnet.data.batches import Batch, EncodedSets
 from pcmcnet.data.columns import Ints
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.feed import batches_on, device_of
 
 GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
 LARGE = 1 << 18  # pairs of a batch whose kernels take longer than to launch them
@@ -40,7 +41,8 @@ class Steps:
     def __init__(self, module: nn.Module, data: EncodedSets, config: TrainConfig) -> None:
         self.module, self.data, self.limit = module, data, config.clip or math.inf
         self.parameters = list(module.parameters())
-        self.total = torch.zeros(3, dtype=torch.float64, device=data.starts.device)
+        self.device = device_of(module)
+        self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.optimiser = self._optimiser(config)
 
     def _optimiser(self, config: TrainConfig) -> torch.optim.Optimizer:
@@ -59,10 +61,10 @@ class Steps:
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
         """Take a step for each batch of the plan, with its learning rate."""
         self.total.zero_()
-        for sets, lr in zip(plan, rates, strict=True):
+        for batch, lr in zip(batches_on(self.device, self.data, plan), rates, strict=True):
             for group in self.optimiser.param_groups:
                 group["lr"] = lr
-            self.step(self.data.batch(sets))
+            self.step(batch)
         return Totals(*self.total.tolist())
 
     def step(self, batch: Batch) -> None:
@@ -82,33 +84,32 @@ class RecordedSteps(Steps):
 
     def __init__(self, module: nn.Module, data: EncodedSets, config: TrainConfig) -> None:
         super().__init__(module, data, config)
-        self.stream = torch.cuda.Stream(data.starts.device)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.met: set[tuple[int, int]] = set()
 
     def _optimiser(self, config: TrainConfig) -> torch.optim.Optimizer:
         optimiser = super()._optimiser(config)
-        self.lr = torch.tensor(config.lr, device=self.data.starts.device)
+        self.lr = torch.tensor(config.lr, device=self.device)
         for group in optimiser.param_groups:
             group.update(lr=self.lr, capturable=True)
         return optimiser
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
         """Take a step for each batch of the plan, with its learning rate."""
-        device = self.data.starts.device
         largest = int(self.data.sizes.max())
         stride = -(-largest // GRAPHS)
         places = [min(-(-int(self.data.sizes[sets].max()) // stride) * stride, largest) for sets in plan]
-        order = torch.split(torch.from_numpy(np.concatenate(plan)).to(device), [len(sets) for sets in plan])
-        schedule = torch.tensor(list(rates), device=device)
+        order = torch.split(torch.from_numpy(np.concatenate(plan)).to(self.device), [len(sets) for sets in plan])
+        schedule = torch.tensor(list(rates), device=self.device)
         self.total.zero_()
-        self.stream.wait_stream(torch.cuda.current_stream(device))
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
             for index, width, lr in zip(order, places, schedule, strict=True):
                 self.lr.copy_(lr)
                 self.replay(index, width)
-        torch.cuda.current_stream(device).wait_stream(self.stream)
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return Totals(*self.total.tolist())
 
     def replay(self, index: Tensor, places: int) -> None:

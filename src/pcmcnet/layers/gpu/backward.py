@@ -90,7 +90,7 @@ def unbend(
     tl.store(db + tl.program_id(0) * H + u, tl.sum(sum_b, 0), mask=u < H)
 
 
-@triton.jit(do_not_specialize=["row0", "rows", "set0", "limit"])
+@triton.jit(do_not_specialize=["row0", "rows", "set0", "limit", "J"])
 def gather(
     left,
     right,

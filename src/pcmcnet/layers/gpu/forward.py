@@ -18,7 +18,7 @@ import triton.language as tl
 from pcmcnet.layers.gpu.units import act, drop
 
 
-@triton.jit(do_not_specialize=["row0", "rows", "limit"])
+@triton.jit(do_not_specialize=["row0", "rows", "limit", "J"])
 def spread(
     left,
     right,

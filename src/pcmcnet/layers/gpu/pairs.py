@@ -191,7 +191,7 @@ class _Network:
         """Build the first hidden layer of some rows."""
         h = self.leave.new_empty(len(rows) * self.places, self.width, dtype=self.options.dtype)
         block = triton.next_power_of_2(self.width)
-        entered = min(max(4096 // block, 1), triton.next_power_of_2(self.places))
+        entered = max(4096 // block, 1)
         grid = (triton.cdiv(len(rows), 8), triton.cdiv(self.places, entered))
         where = (rows.start, len(rows), self.places, self.width, self.limit)
         shape = {"C": block, "TI": 8, "TJ": entered, "num_warps": 4}
@@ -243,7 +243,7 @@ class _Network:
     def gather(self, rows: range, d: Tensor, sums: Gradients) -> None:
         """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
         block = min(triton.next_power_of_2(self.width), 64)
-        entered = min(triton.next_power_of_2(self.places), 8)
+        entered = 8
         first = rows.start // self.places
         grid = (
             triton.cdiv(self.width, block),

@@ -53,7 +53,7 @@ def finish_product(
         tl.store(out + (tile % across) * pairs + p, f, mask=p < pairs)
 
 
-@triton.jit(do_not_specialize=["pairs"])
+@triton.jit(do_not_specialize=["pairs", "J"])
 def score(
     left,
     right,

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pcmcnet.layers.stationary.scale import copied, result_type
 
+WIDTHS = (8, 32, 64, 128)  # of the matrix; few, as the kernels are compiled for each
 FEW = 128  # sets that leave processors idle: a set gets more threads
 
 
@@ -39,7 +40,7 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Te
 
 def _shape(q: Tensor, n: int) -> dict[str, int]:
     """Size the matrix, and give a thread 128 of its numbers, or fewer where there are few sets."""
-    width = max(triton.next_power_of_2(n), 4)
+    width = next(width for width in WIDTHS if n <= width)
     share = 128 * 4 // q.element_size() if len(q) > FEW else 16
     return {"N": width, "num_warps": min(max(width * width // (32 * share), 1), 16)}
 
@@ -61,7 +62,7 @@ def _eliminate(q, factors, exits, n, top, bottom, N: tl.constexpr):
     return q
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _solve(rates, real, factors, exits, law, scale, n, N: tl.constexpr):
     b = tl.program_id(0).to(tl.int64)
     i, r, c = tl.arange(0, N), tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
@@ -109,7 +110,7 @@ def _grow(f, factors, exits, p, g, n, bottom, top, N: tl.constexpr):
     return f
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _pull_back(grad, real, factors, exits, law, scale, flow, n, N: tl.constexpr):
     b = tl.program_id(0).to(tl.int64)
     i, r, c = tl.arange(0, N), tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]

@@ -1,0 +1,57 @@
+"""How batches get to the device: from tensors that are there, or, where these do not fit, over the bus as needed.
+
+In the second case the tensors stay in page-locked memory of the host. Each batch is put together there, and copied on a
+stream of its own while the device works on the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+
+import torch
+from torch import nn
+
+from pcmcnet.data.batches import Batch, EncodedSets
+from pcmcnet.data.columns import Ints
+
+SHARE = 0.5  # of the device's free memory that choice sets may take
+
+
+def place(data: EncodedSets, device: torch.device) -> EncodedSets:
+    """Move encoded sets to the device if they fit beside what else it needs, and else to page-locked memory."""
+    if device.type != "cuda":
+        return data.to(device)
+    free, _ = torch.cuda.mem_get_info(device)
+    return data.to(device) if data.nbytes <= SHARE * free else data.pinned()
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module's weights are."""
+    return next(module.parameters()).device
+
+
+def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) -> Iterator[Batch]:
+    """Yield the batches of a plan on the device."""
+    if data.starts.device.type == device.type:
+        yield from map(data.batch, plan)
+        return
+    stream, here = torch.cuda.Stream(device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
+    previous: Batch | None = None
+    for batch in map(data.batch, plan):
+        with torch.cuda.stream(stream):
+            following = _copied(batch, device, here)
+        if previous is not None:
+            yield previous
+        here.wait_stream(stream)
+        previous = following
+    if previous is not None:
+        yield previous
+
+
+def _copied(batch: Batch, device: torch.device, reader: torch.cuda.Stream) -> Batch:
+    """Copy a batch without waiting for it; its memory is kept until the reader's stream is done with it."""
+    tensors = {f.name: getattr(batch, f.name).pin_memory().to(device, non_blocking=True) for f in fields(batch)}
+    for tensor in tensors.values():
+        tensor.record_stream(reader)
+    return replace(batch, **tensors)

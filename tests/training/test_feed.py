@@ -1,0 +1,46 @@
+"""Batches come from the device, or over the bus where they do not fit; what is learnt is the same."""
+
+from collections.abc import Callable
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+
+import pcmcnet as pn
+from pcmcnet.data.batches import EncodedSets, plan_batches
+from pcmcnet.datasets import airline
+from pcmcnet.training import feed
+from pcmcnet.training.feed import batches_on, place
+
+MakeSets = Callable[..., EncodedSets]
+
+
+def test_sets_stay_on_the_cpu_and_count_their_bytes(make_sets: MakeSets) -> None:
+    sets = make_sets(20)
+    placed = place(sets, torch.device("cpu"))
+    assert placed.starts.device.type == "cpu"
+    held = [getattr(sets, f.name) for f in fields(sets) if f.name != "sizes"]
+    assert sets.nbytes == sum(t.numel() * t.element_size() for t in held) > 0
+
+
+def test_batches_of_a_plan_come_in_its_order(make_sets: MakeSets) -> None:
+    sets = make_sets(20)
+    plan = plan_batches(sets.sizes, batch_size=6, pair_budget=10_000, rng=np.random.default_rng(0))
+    batches = list(batches_on(torch.device("cpu"), sets, plan))
+    assert [len(batch.mask) for batch in batches] == [len(index) for index in plan]
+    for index, batch in zip(plan, batches, strict=True):
+        assert torch.equal(batch.chosen, sets.chosen[torch.from_numpy(index)])
+
+
+@pytest.mark.gpu
+def test_sets_too_many_for_the_device_are_streamed_with_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pn.ChoiceData.from_long(airline.simulate(300, seed=0), **airline.ROLES)
+    found = []
+    for share in (0.5, 0.0):
+        monkeypatch.setattr(feed, "SHARE", share)
+        model = pn.PCMCNet(hidden=(32, 32), batch_size=16, epochs=3, precision="float32")
+        model.fit(data, seed=0, device="cuda", progress=False)
+        found.append((model.history[-1]["train_loss"], model.predict_proba(data)))
+    assert found[0][0] == pytest.approx(found[1][0], abs=5e-3)  # sums in another order, over 57 steps
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=0.02)
