@@ -1,0 +1,90 @@
+"""Sets that were never observed have the alternatives, individuals and values that were asked for."""
+
+import numpy as np
+import pytest
+
+from pcmcnet import MNL, ChoiceData
+from pcmcnet.errors import InputError
+from pcmcnet.insight.what_if import compose, with_values
+
+TABLE = {
+    "trip": ["b", "b", "a", "a", "a"],
+    "took": [1, 0, 0, 0, 1],
+    "price": [3.0, 5.0, 2.0, 8.0, 1.0],
+    "mode": ["bus", "car", "bus", "car", "bike"],
+    "income": [10.0, 10.0, 20.0, 20.0, 20.0],
+    "weight": [2.0, 2.0, 1.0, 1.0, 1.0],
+}
+
+
+@pytest.fixture
+def data() -> ChoiceData:
+    roles = {"features": ["price", "mode"], "individual": ["income"], "weight": "weight"}
+    return ChoiceData.from_long(TABLE, choice_set="trip", chosen="took", **roles)
+
+
+def test_alternatives_of_several_sets_come_together(data: ChoiceData) -> None:
+    made = compose(data, [[4, 0, 0], [1]], [1, 0])
+    assert made.sizes.tolist() == [3, 1]
+    assert made.features["price"].values.tolist() == [1.0, 3.0, 3.0, 5.0]
+    assert made.features["mode"].plain().tolist() == ["bike", "bus", "bus", "car"]
+    assert made.individual["income"].values.tolist() == [20.0, 10.0]
+    assert made.weights.tolist() == [1.0, 2.0]
+    assert made.chosen is None
+    assert made.to_rows(np.arange(4.0)).tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_the_sets_as_they_are_have_the_same_probabilities(data: ChoiceData) -> None:
+    model = MNL(formula="price").fit(data)
+    same = compose(data, [np.arange(2), np.arange(2, 5)], [0, 1])
+    np.testing.assert_array_equal(model.predict_proba(same), model.predict_proba(data))
+
+
+def test_unavailable_rows_are_left_behind() -> None:
+    table = {**TABLE, "there": [1, 1, 1, 0, 1]}
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"], available="there")
+    made = compose(data, [[0, 1], [2, 3]], [0, 1])
+    assert made.n_rows == 4
+    assert made.features["price"].values.tolist() == [3.0, 5.0, 2.0, 1.0]
+
+
+def test_values_of_features_and_of_individuals_change_alone(data: ChoiceData) -> None:
+    dearer = with_values(data, "price", np.arange(5.0))
+    assert dearer.features["price"].values.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert dearer.features["mode"] is data.features["mode"]
+    assert dearer.chosen is data.chosen
+    richer = with_values(data, "income", [1.0, 2.0])
+    assert richer.individual["income"].values.tolist() == [1.0, 2.0]
+    moved = with_values(data, "mode", ["car", "tram", "bus", "bus", "bike"])
+    assert moved.features["mode"].plain().tolist() == ["car", "tram", "bus", "bus", "bike"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "individuals", "message"),
+    [
+        ([[0], []], [0, 0], "at least one alternative"),
+        ([[0, 5]], [0], "from 0 to 4, got 0 to 5"),
+        ([[-1]], [0], "places"),
+        ([[0]], [2], "individuals: expected numbers from 0 to 1"),
+        ([[0]], [0, 1], "an individual for each of 1 sets, got 2"),
+    ],
+)
+def test_places_that_are_not_there_are_refused(
+    data: ChoiceData, sets: list[list[int]], individuals: list[int], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        compose(data, sets, individuals)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("prise", [1.0] * 5, "no column 'prise'"),
+        ("price", [1.0] * 4, "expected 5 values"),
+        ("price", [1.0, np.nan, 1.0, 1.0, 1.0], "finite"),
+        ("income", [1.0] * 5, "expected 2 values"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(data: ChoiceData, column: str, values: list[float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        with_values(data, column, values)
