@@ -17,7 +17,7 @@ with the coefficients of ``SEGMENTS``, hour_i of outbound departure, and for air
 3 frac(0.618034 k) - 1.5. With dx, dy and dz what j exceeds i by in log price, log duration and hour, the two
 relations between alternatives are
 
-    D_ij = logistic(dx / 0.25) logistic(dy / 0.25) exp(-((dx^2 + dy^2) / 0.7^2 + dz^2 / 6^2) / 2),
+    D_ij = logistic(dx / 0.12) logistic(dy / 0.12) exp(-((dx^2 + dy^2) / 0.7^2 + dz^2 / 6^2) / 2),
     N_ij = exp(-((dx^2 + dy^2) / 0.35^2 + dz^2 / 4^2) / 2).
 
 D_ij is close to 1 where i is both cheaper and shorter than a j in its vicinity: such a j draws choices to i
@@ -71,8 +71,8 @@ SEGMENTS = {
         time=1.5,
         hour=8.0,
         quality=0.9,
-        attraction=0.6,
-        dominance=1.6,
+        attraction=1.0,
+        dominance=1.2,
         similarity=0.3,
     ),
     "leisure": Segment(
@@ -83,14 +83,14 @@ SEGMENTS = {
         time=0.6,
         hour=12.0,
         quality=0.4,
-        attraction=0.6,
-        dominance=1.6,
+        attraction=1.0,
+        dominance=1.2,
         similarity=0.3,
     ),
 }
 """Who chooses how."""
 
-CLEAR, VICINITY, VICINITY_HOURS = 0.25, 0.7, 6.0
+CLEAR, VICINITY, VICINITY_HOURS = 0.12, 0.7, 6.0
 NEAR, NEAR_HOURS = 0.35, 4.0
 CHUNK = 1 << 17  # pairs in one temporary array, small enough for the cache
 

@@ -24,7 +24,7 @@ from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of
 
 GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
-LARGE = 1 << 18  # pairs of a batch whose kernels take longer than to launch them
+LARGE = 1 << 22  # pairs of a batch whose kernels take longer than to launch them
 
 
 class Totals(NamedTuple):

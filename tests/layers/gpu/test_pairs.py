@@ -66,7 +66,8 @@ def test_values_and_gradients_are_those_of_the_formula(
 def test_bfloat16_is_within_its_rounding_of_float32(fused: Fused, hidden: tuple[int, ...]) -> None:
     given = problem(8, 33, hidden)
     exact, rounded = (gradients(fused(*given, dtype=t), *given) for t in (torch.float32, torch.bfloat16))
-    assert relative(rounded, exact) < 0.02  # bfloat16 has 8 bits: 0.004, through three layers
+    assert relative(rounded, exact) < 0.1  # 8 bits move one unit in some hundred across its kink, to the other slope
+    assert relative(rounded[:1], exact[:1]) < 0.01  # the scores themselves
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
