@@ -223,7 +223,7 @@ def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
     assert "holds an unfinished run: go on with it (resume=True, or --resume)" in again.message
     assert again.status == 2
     other = cli(*words, "--resume", "--seed", 1)
-    assert re.search(r"belongs to another run: .*seed.* differ", other.message)
+    assert re.search(r"belongs to another run; what differs: .*seed", other.message)
 
     assert cli(*words, "--resume")[0] == 0
     assert weights(folder) == weights(whole)

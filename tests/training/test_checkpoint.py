@@ -103,10 +103,10 @@ def test_a_byte_changed_anywhere_is_noticed(checkpoint: Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"seed": 1}, "seed"),
-        ({"options": {"lr": 0.2, "hidden": (4, 4)}}, "options.lr"),
-        ({"options": {"lr": 0.1, "hidden": (4, 4, 4)}, "model": "other"}, "model, options.hidden"),
-        ({"table": "another entry"}, "table"),
+        ({"seed": 1}, r"seed \(0 there, 1 here\)"),
+        ({"options": {"lr": 0.2, "hidden": (4, 4)}}, r"options\.lr \(0\.1 there, 0\.2 here\)"),
+        ({"options": {"lr": 0.1, "hidden": (4, 4, 4)}, "model": "other"}, r"model \(.*\), options\.hidden \(.*\)"),
+        ({"table": "another entry"}, r"table \(null there, \"another entry\" here\)"),
     ],
 )
 def test_the_checkpoint_of_another_run_is_refused_and_told_apart(
@@ -114,7 +114,7 @@ def test_the_checkpoint_of_another_run_is_refused_and_told_apart(
 ) -> None:
     checkpoint.write(a_state())
     other = replace(checkpoint, identity=IDENTITY | change)
-    with pytest.raises(ArtifactError, match=rf"belongs to another run: {named} differ\. Resume with the same table"):
+    with pytest.raises(ArtifactError, match=rf"belongs to another run; what differs: {named}\. Resume with the same table"):
         other.read()
 
 

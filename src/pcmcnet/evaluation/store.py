@@ -21,12 +21,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from pcmcnet.data.files import write_bytes
+from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
 from pcmcnet.evaluation.cells import Cell, Floats
 
 log = logging.getLogger("pcmcnet")
-
-_SHORT = 40  # a value longer than this, such as a hash, says nothing to a person
 
 
 @dataclass(frozen=True)
@@ -98,19 +97,11 @@ class CellStore:
         except (OSError, ValueError, TypeError) as error:
             raise ArtifactError(f"{path} is damaged ({error}): choose another folder, or remove this one.") from error
         ours = json.loads(json.dumps(self.plan))
-        changed = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-        if changed:
-            found = ", ".join(_difference(name, theirs.get(name), ours.get(name)) for name in changed)
+        if theirs != ours:
             raise ArtifactError(
-                f"{self.folder} holds another comparison; what differs: {found}. "
+                f"{self.folder} holds another comparison; what differs: {', '.join(differences(theirs, ours))}. "
                 f"Repeat it with the same table and options, or choose another folder."
             )
-
-
-def _difference(name: str, theirs: Any, ours: Any) -> str:
-    """Name what differs, with both values where a person can tell them apart."""
-    values = [json.dumps(value) for value in (theirs, ours)]
-    return name if max(map(len, values)) > _SHORT else f"{name} ({values[0]} there, {values[1]} here)"
 
 
 def _digest(metrics: Mapping[str, Floats], text: str) -> str:

@@ -19,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pcmcnet.data.files import write_bytes
+from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
 from pcmcnet.training.stopping import EarlyStopping
 
@@ -110,26 +111,29 @@ class Checkpoint:
         return tensors, text
 
     def _require_same_run(self, found: Mapping[str, Any]) -> None:
-        theirs, ours = _flat(found), _flat(json.loads(json.dumps(self.identity)))
-        changed = sorted(k for k in {*theirs, *ours} if theirs.get(k) != ours.get(k))
-        if changed:
+        ours = json.loads(json.dumps(self.identity))
+        if found != ours:
             raise ArtifactError(
-                f"checkpoint {self.path} belongs to another run: {', '.join(changed)} differ. "
+                f"checkpoint {self.path} belongs to another run; what differs: {', '.join(differences(found, ours))}. "
                 f"Resume with the same table, options and seed, or choose another folder."
             )
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return the files that an unfinished run has left in its folder."""
-    return [folder / name for name in (CHECKPOINT, REFIT) if (folder / name).exists()]
+    """Return the files that an unfinished run, or those of the members of one, have left in its folder."""
+    places = [place / name for place in (folder, *member_folders(folder)) for name in (CHECKPOINT, REFIT)]
+    return [place for place in places if place.exists()]
 
 
-def _flat(entries: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Name nested entries by their path, as in options.lr."""
-    flat: dict[str, Any] = {}
-    for key, value in entries.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+def member_folder(folder: Path, number: int) -> Path:
+    """Return the folder for the run of one of several models that are trained as one, numbered from 1."""
+    return folder / f"member-{number}"
+
+
+def member_folders(folder: Path) -> list[Path]:
+    """Return such folders that are there."""
+    found = folder.glob("member-*") if folder.is_dir() else []
+    return [place for place in found if place.is_dir() and place.name.removeprefix("member-").isdecimal()]
 
 
 def _digest(tensors: Tensors, text: str) -> str:

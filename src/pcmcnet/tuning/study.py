@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
 from pcmcnet.evaluation.cells import Failure
 from pcmcnet.training.progress import Report
@@ -40,7 +41,6 @@ _STATES: dict[TrialState, State] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-_SHORT = 60  # a value longer than this says nothing to a person
 
 
 Objective = Callable[[dict[str, Any], Report], Measured]
@@ -69,7 +69,7 @@ def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, s
             study.set_user_attr(_IDENTITY, ours)
         elif theirs != ours:
             raise ArtifactError(
-                f"{folder} holds another search; what differs: {', '.join(_differences(theirs, ours))}. "
+                f"{folder} holds another search; what differs: {', '.join(differences(theirs, ours))}. "
                 f"Repeat it with the same table and options, or choose another folder."
             )
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -173,17 +173,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         optuna.logging.set_verbosity(before)
-
-
-def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Name what differs, with both values where a person can tell them apart."""
-    found: list[str] = []
-    for name in {**ours, **theirs}:
-        there, here = theirs.get(name), ours.get(name)
-        if isinstance(there, Mapping) and isinstance(here, Mapping) and name in ("options", "space"):
-            found += _differences(there, here, f"{name}.")
-        elif there != here:
-            values = [json.dumps(value) for value in (there, here)]
-            both = "" if max(map(len, values)) > _SHORT else f" ({values[0]} there, {values[1]} here)"
-            found.append(f"{prefix}{name}{both}")
-    return found
