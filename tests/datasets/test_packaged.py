@@ -177,7 +177,11 @@ def test_a_package_without_the_file_says_so(lay_out: LayOut) -> None:
         packaged.load("itinerary")
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"a,b\n1\n"), gzip.compress(b"a\n1\n" * 99)[:-20]])
+@pytest.mark.parametrize(
+    "content",
+    [b"not gzip", gzip.compress(b"a,b\n1\n"), gzip.compress(b"a\n1\n" * 99)[:-20]],
+    ids=["not compressed", "ragged", "cut off"],
+)
 def test_a_damaged_file_says_so(lay_out: LayOut, content: bytes) -> None:
     file = lay_out("itinerary", content)
     found = rf"expected a CSV file at {re.escape(str(file))}, could not read it \(.+\)"
