@@ -1,15 +1,25 @@
-"""Run every benchmark: ``python -m benchmarks``, or ``make bench``."""
+"""Measure on one CPU thread, beside the published way of computing.
+
+    python -m benchmarks [--json FILE] [SECTION ...]
+
+``make bench`` runs all sections.
+"""
 
 from __future__ import annotations
 
-import os
-import platform
+from benchmarks import accuracy, loading, logit, prediction, stationary, training, wide
+from benchmarks.harness import RUNS, Section, run
 
-import torch
+SECTIONS: dict[str, Section] = {
+    "training": training.main,
+    "reach": training.reach,
+    "accuracy": accuracy.main,
+    "prediction": prediction.main,
+    "stationary": stationary.main,
+    "wide": wide.main,
+    "loading": loading.main,
+    "logit": logit.main,
+}
 
-from benchmarks import accuracy, loading, logit, pairs, stationary, training
-
-print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}\n")
-for benchmark in (loading, logit, training, pairs, accuracy, stationary):
-    benchmark.main()
-    print()
+if __name__ == "__main__":
+    run("benchmarks", SECTIONS, description=__doc__ or "", json_file=RUNS / "bench-cpu.json", device="cpu")

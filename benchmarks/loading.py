@@ -23,9 +23,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from benchmarks.harness import Row, Table
+
 SETS, LARGEST, MEAN = 33_951, 50, 33
 RUNS = 3
 SAMPLE = 1_000  # sets whose frames are turned into tensors; the time for all is in proportion
+STEPS = {
+    "grouping": "seconds to group, once parsed",
+    "seconds": "... to parse and group",
+    "coded": "... with coded columns",
+    "tensors": "... as tensors, once",
+    "growth": "growth of the peak while reading, MB",
+}
 CATEGORIES = ["OD", "office", "airline"]
 INDIVIDUAL = ["OD", "office", "weekday", "stay_saturday", "continental", "domestic", "days_to_departure"]
 FEATURES = ["airline", "price", "stay", "duration", "connections", "airlines", "departure", "arrival"]
@@ -119,7 +128,7 @@ def data_frames(path: Path) -> dict[str, float]:
 
 
 class Clock:
-    """Seconds and growth of the memory peak, in bytes, since it was made.
+    """Seconds and growth of the memory peak, in MB, since it was made.
 
     The peak is read from /proc, as what getrusage reports of a process includes the one that started it.
     """
@@ -128,7 +137,7 @@ class Clock:
         self.peak, self.begin = self._peak(), time.perf_counter()
 
     def __call__(self) -> dict[str, float]:
-        return {"seconds": time.perf_counter() - self.begin, "growth": self._peak() - self.peak}
+        return {"seconds": time.perf_counter() - self.begin, "growth": (self._peak() - self.peak) / 1e6}
 
     def _peak(self) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -144,34 +153,28 @@ def in_own_process(reader: Callable[[Path], dict[str, float]], *paths: Path) -> 
     return result
 
 
-def main() -> None:
+def main() -> list[Row]:
     """Print seconds, their ratio, and memory beside the bytes of the columns."""
     runs: dict[str, list[dict[str, Any]]] = {"frames": [], "ours": []}
     with tempfile.TemporaryDirectory() as folder:
         small, path = Path(folder) / "small.csv", Path(folder) / "airline.csv"
         write_table(small, 50)
         rows = write_table(path, SETS)
-        print(f"loading {SETS:,} choice sets, {rows:,} rows, {path.stat().st_size / 1e6:.0f} MB of CSV")
+        title = f"loading {SETS:,} choice sets, {rows:,} rows, {path.stat().st_size / 1e6:.0f} MB of CSV"
         for _ in range(RUNS):
             runs["frames"].append(in_own_process(data_frames, small, path))
             runs["ours"].append(in_own_process(choice_sets, small, path))
     for run in (*runs["frames"], *runs["ours"]):
         if (run["sets"], run["rows"]) != (SETS, rows):
             raise RuntimeError(f"expected {SETS} sets of {rows} rows, read {run}")
-    print(f"{'':<36} {'one frame per set':>18} {'pcmcnet':>8} {'ratio':>6}")
-    steps = {
-        "grouping": "seconds to group, once parsed",
-        "seconds": "... to parse and group",
-        "coded": "... with coded columns",
-        "tensors": "... as tensors, once",
-    }
-    for key, name in steps.items():
+    columns = {"step": "", "one frame per set": ".2f", "pcmcnet": ".2f", "ratio": ".2f"}
+    table = Table(title, columns, first=36)
+    for key, label in STEPS.items():
         frames, ours = (min(run[key] for run in runs[way]) for way in ("frames", "ours"))
-        print(f"{name:<36} {frames:>18.2f} {ours:>8.2f} {ours / frames:>6.2f}")
-    frames, ours = (min(run["growth"] for run in runs[way]) / 1e6 for way in ("frames", "ours"))
-    print(f"{'growth of the peak while reading, MB':<36} {frames:>18.0f} {ours:>8.0f} {ours / frames:>6.2f}")
+        table.add({"step": label, "one frame per set": frames, "pcmcnet": ours, "ratio": ours / frames})
     kept = runs["ours"][0]["kept"] / 1e6
     print(f"(the columns that stay take {kept:.0f} MB; as 64-bit numbers they would take {rows * 18 * 8 / 1e6:.0f} MB)")
+    return table.rows
 
 
 if __name__ == "__main__":

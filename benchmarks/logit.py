@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from benchmarks.harness import Row, Table
 from benchmarks.logit_ways import WAYS
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import DatasetError
@@ -36,6 +37,16 @@ SETS, SMALLEST, LARGEST, WIDTH = 133_333, 5, 10, 10
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR")}
 AGREE = 1e-3  # how far log-likelihoods may be apart; each package has its own rule for when to stop
 NEAR = 0.05  # how far estimates may be apart in standard errors, and these in proportion, for the same reason
+
+COLUMNS = {
+    "package": "",
+    "prepare": ".2f",
+    "fit": ".2f",
+    "total": ".2f",
+    "ratio": ".2f",
+    "first call": ".2f",
+    "import": ".1f",
+}
 
 
 def itinerary() -> dict[str, Any]:
@@ -108,37 +119,38 @@ def check(rounds: dict[str, list[dict[str, Any]]]) -> float:
     return apart
 
 
-def compare(title: str, task: dict[str, Any], cache: str) -> None:
+def compare(title: str, task: dict[str, Any], cache: str) -> list[Row]:
     """Print the best seconds of each way and the ratio of totals."""
-    print(title)
     cold = not any(Path(cache).iterdir())
     rounds = measure(task, cache)
     apart = check(rounds)
-    print(f"{'':<16} {'prepare':>8} {'fit':>8} {'total':>8} {'ratio':>6} {'first call':>11} {'import':>7}")
+    table = Table(title, COLUMNS)
     best = {way: min((fit for r in results for fit in r["fits"][1:]), key=_total) for way, results in rounds.items()}
     for way, results in rounds.items():
-        first, imported = min(_total(r["fits"][0]) for r in results), min(r["import"] for r in results)
-        total, ratio = best[way]["total"], best["pcmcnet"]["total"] / best[way]["total"]
-        print(f"{way + ' ' + results[0]['version']:<16} {best[way]['prepare']:>8.2f} {best[way]['fit']:>8.2f}", end=" ")
-        print(f"{total:>8.2f} {ratio:>6.2f} {first:>11.2f} {imported:>7.1f}")
+        row = {"package": f"{way} {results[0]['version']}", **{k: best[way][k] for k in ("prepare", "fit", "total")}}
+        firsts = {"first call": min(_total(r["fits"][0]) for r in results), "import": min(r["import"] for r in results)}
+        table.add({**row, "ratio": best["pcmcnet"]["total"] / best[way]["total"], **firsts})
     if cold and "larch" in rounds:
         start = rounds["larch"][0]
         print(f"(larch with nothing compiled: import {start['import']:.1f}, first call {_total(start['fits'][0]):.1f})")
     if len(rounds) > 1:
         print(f"(log-likelihoods agree: {best['pcmcnet']['log_likelihood']:.3f}, at most {apart:.0e} apart)")
+    return [{"problem": title.strip(), **row} for row in table.rows]
 
 
-def main() -> None:
+def main() -> list[Row]:
     """Compare on both problems."""
     print("conditional logit, seconds from a file to estimates with standard errors, one CPU thread")
+    found: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
         try:
-            compare("\nitinerary table, 615 sets, 20,144 rows, 3 coefficients", itinerary(), cache)
+            found += compare("\nitinerary table, 615 sets, 20,144 rows, 3 coefficients", itinerary(), cache)
         except DatasetError as error:
             print(f"(skipped: the itinerary table. {error})")
         task = simulated(Path(folder) / "choices.parquet")
         rows = pa.parquet.read_metadata(task["file"]).num_rows
-        compare(f"\n{SETS:,} simulated sets, {rows:,} rows, {WIDTH} coefficients", task, cache)
+        found += compare(f"\n{SETS:,} simulated sets, {rows:,} rows, {WIDTH} coefficients", task, cache)
+    return found
 
 
 def _total(fit: dict[str, Any]) -> float:

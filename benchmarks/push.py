@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pcmcnet import ChoiceData, PCMCNet, evaluate
-from pcmcnet.datasets import mlba
+from benchmarks.accuracy import held_out, training_table
+from pcmcnet import PCMCNet, evaluate
 
-ROLES = {"choice_set": "choice_set", "chosen": "chosen", "alternative": "alternative", "features": ["attr1", "attr2"]}
 TRIED: list[dict[str, Any]] = [
     {},
     {"activation": "gelu"},
@@ -37,9 +36,7 @@ TRIED: list[dict[str, Any]] = [
 def main(seeds: int = 2) -> None:
     """Fit each line from several seeds; print seconds and the divergence on fresh sets."""
     torch.set_num_threads(1)
-    train = ChoiceData.from_long(mlba.simulate(20_000, seed=1), **ROLES)
-    fresh = mlba.simulate(10_000, seed=2)
-    test, truth = ChoiceData.from_long(fresh, **ROLES), fresh["true_prob"].to_numpy()
+    train, (test, truth) = training_table(), held_out()
     print(f"PCMC-Net 3x16 on 20,000 simulated choice sets, {seeds} seeds, one CPU thread (the paper's KL: .009)")
     print(f"{'options':<60} {'seconds':>8} {'KL, mean':>9} {'worst':>7}")
     for options in TRIED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +28,8 @@ class Shape:
             return np.full(sets, self.size)
         return np.where(rng.random(sets) < 0.3, 50, rng.integers(1, 50, sets))
 
-    def data(self, sets: int, seed: int = 0) -> ChoiceData:
-        """Make a table of that shape with choices drawn from a logit, so that there is something to learn."""
+    def table(self, sets: int, seed: int = 0) -> dict[str, np.ndarray]:
+        """Make columns of that shape with choices drawn from a logit, so that there is something to learn."""
         rng = np.random.default_rng(seed)
         sizes = self.sizes(sets, rng)
         owner = np.repeat(np.arange(sets), sizes)
@@ -37,15 +38,19 @@ class Shape:
         utility = x @ rng.standard_normal(self.features) + rng.gumbel(size=len(owner))
         chosen = np.zeros(len(owner), np.int8)
         chosen[np.lexsort((-utility, owner))[np.concatenate([[0], np.cumsum(sizes)[:-1]])]] = 1
-        columns = {f"x{k}": x[:, k] for k in range(self.features)}
-        people = {f"who{k}": who[owner, k] for k in range(self.individual)}
-        return ChoiceData.from_long(
-            {"set": owner, "chosen": chosen, **columns, **people},
-            choice_set="set",
-            chosen="chosen",
-            individual=list(people),
-            features=list(columns),
-        )
+        columns = {name: x[:, k] for k, name in enumerate(self.roles["features"])}
+        people = {name: who[owner, k] for k, name in enumerate(self.roles["individual"])}
+        return {"set": owner, "chosen": chosen, **columns, **people}
+
+    @property
+    def roles(self) -> dict[str, Any]:
+        """What the columns of ``table`` are."""
+        features, individual = [f"x{k}" for k in range(self.features)], [f"who{k}" for k in range(self.individual)]
+        return {"choice_set": "set", "chosen": "chosen", "individual": individual, "features": features}
+
+    def data(self, sets: int, seed: int = 0) -> ChoiceData:
+        """Read a table of that shape."""
+        return ChoiceData.from_long(self.table(sets, seed), **self.roles)
 
 
 MLBA = Shape("mlba", individual=0, features=2, hidden=(16, 16, 16), dropout=0.0, paper_batch=1, size=3)

@@ -1,14 +1,27 @@
-"""The stationary layer alone: elimination (ours) beside LU, forward and backward, with the accuracy of both."""
+"""The stationary layer alone: elimination (ours) beside LU, forward and backward, with the accuracy of both.
+
+On a CUDA device ours is also timed as part of a recorded graph, as in training, and the ratio is to that.
+"""
 
 from __future__ import annotations
-
-import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from pcmcnet import stationary_distribution
+from benchmarks.harness import Row, Table, best_seconds, recorded, seconds
+from pcmcnet.layers import solve_chain
+
+COLUMNS = {
+    "sets of n, sigma": "",
+    "ours, ms": ".3f",
+    "replayed, ms": ".3f",
+    "LU, ms": ".3f",
+    "LU / ours": ".2f",
+    "our error": ".1e",
+    "LU error": ".1e",
+}
+CASES = ((256, 3, 1.0), (16, 33, 1.0), (512, 33, 1.0), (512, 8, 10.0), (64, 50, 5.0))
+REPLAYS = 10
 
 
 def by_lu(rates: Tensor) -> Tensor:
@@ -22,36 +35,40 @@ def by_lu(rates: Tensor) -> Tensor:
     return torch.linalg.solve(system.mT, right.expand(rates.shape[:-1]))
 
 
-def milliseconds(solve: Callable[[Tensor], Tensor], rates: Tensor) -> float:
-    """Best of some forward and backward passes."""
-    best = float("inf")
-    for _ in range(7):
-        leaf = rates.clone().requires_grad_()
-        began = time.perf_counter()
-        solve(leaf)[..., 0].log().sum().backward()
-        best = min(best, time.perf_counter() - began)
-    return best * 1e3
-
-
-def worst_error(solve: Callable[[Tensor], Tensor], rates: Tensor) -> float:
-    """Largest relative error of a component, against the float64 law of the same rates."""
-    exact = stationary_distribution(rates.double())
-    return float(((solve(rates).double() - exact).abs() / exact).max())
-
-
-def main() -> None:
-    """Print time and accuracy at the shapes of both experiments."""
-    torch.set_num_threads(1)
+def measure(sets: int, n: int, sigma: float, *, device: str = "cpu", rounds: int = 7) -> Row:
+    """Time both on log-normal rates; errors are the largest of a component against the float64 law of these rates."""
     generator = torch.Generator().manual_seed(0)
-    print("stationary layer, float32, forward and backward, one CPU thread; rates log-normal")
-    print(f"{'sets':>5} {'n':>4} {'sigma':>6} {'LU ms':>8} {'GTH ms':>8} {'ratio':>6} {'LU err':>9} {'GTH err':>10}")
-    for sets, n, sigma in ((256, 3, 1.0), (16, 33, 1.0), (512, 33, 1.0), (512, 8, 10.0), (64, 50, 5.0)):
-        rates = (torch.randn(sets, n, n, generator=generator, dtype=torch.float64) * sigma).exp().float()
-        lu, gth = milliseconds(by_lu, rates), milliseconds(stationary_distribution, rates)
-        time_columns = f"{lu:>8.2f} {gth:>8.2f} {lu / gth:>6.2f}"
-        lost, kept = worst_error(by_lu, rates), worst_error(stationary_distribution, rates)
-        print(f"{sets:>5} {n:>4} {sigma:>6} {time_columns} {lost:>9.1e} {kept:>10.1e}")
+    rates = (torch.randn(sets, n, n, generator=generator, dtype=torch.float64) * sigma).exp().float()
+    exact = solve_chain(rates.double(), torch.ones(sets, n, dtype=torch.bool))
+    rates, mask = rates.to(device).requires_grad_(), torch.ones(sets, n, dtype=torch.bool, device=device)
+    by = torch.randn(sets, n, generator=generator).to(device)
+
+    def ours() -> None:
+        torch.autograd.grad(solve_chain(rates, mask), rates, by)
+
+    def lu() -> None:
+        torch.autograd.grad(by_lu(rates), rates, by)
+
+    times = {name: value * 1e3 for name, value in best_seconds({"ours": ours, "lu": lu}, rounds, device).items()}
+    replayed = None
+    if device == "cuda":
+        replay = recorded(ours, REPLAYS)
+        replayed = min(seconds(replay, device) for _ in range(rounds)) / REPLAYS * 1e3
+    with torch.no_grad():
+        laws = {"our error": solve_chain(rates, mask), "LU error": by_lu(rates)}
+    errors = {name: float(((law.double().cpu() - exact) / exact).abs().max()) for name, law in laws.items()}
+    row = {"sets of n, sigma": f"{sets:,} of {n:,}, {sigma:g}", "ours, ms": times["ours"], "replayed, ms": replayed}
+    return {**row, "LU, ms": times["lu"], "LU / ours": times["lu"] / (replayed or times["ours"]), **errors}
+
+
+def main() -> list[Row]:
+    """Print time and accuracy at the shapes of both experiments, and for rates of many orders of magnitude."""
+    table = Table("stationary layer, float32, forward and backward, one CPU thread; rates log-normal", COLUMNS)
+    for case in CASES:
+        table.add(measure(*case))
+    return table.rows
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     main()

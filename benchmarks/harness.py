@@ -1,0 +1,147 @@
+"""What all benchmarks share: taking turns, tables, and the record of a run.
+
+A section is a function that measures, prints one table and returns its rows. A run of some sections is written as JSON:
+machine, versions, date, command, and all figures by section.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Row = dict[str, Any]
+Section = Callable[[], list[Row]]
+RUNS = Path("runs")  # ignored by git
+PACKAGES = ("pcmcnet", "torch", "triton", "numpy")
+
+
+class Table:
+    """A table that is printed row by row as it is measured, and kept for the record.
+
+    ``columns`` are headers with the format of their numbers; a value that is not there is printed as a dash. The first
+    column is as wide as ``first``.
+    """
+
+    def __init__(self, title: str, columns: Mapping[str, str], *, first: int = 18) -> None:
+        self.columns, self.rows = dict(columns), list[Row]()
+        self.widths = [first, *(max(len(name), 9) for name in list(columns)[1:])]
+        print(title)
+        self._print(list(columns))
+
+    def add(self, row: Row) -> None:
+        """Print a row and keep it, with whatever else is in it."""
+        self.rows.append(row)
+        self._print([f"{row[k]:{form}}" if row.get(k) is not None else "-" for k, form in self.columns.items()])
+
+    def _print(self, words: list[str]) -> None:
+        cells = zip(words, self.widths, strict=True)
+        print(
+            "  ".join(f"{word:<{w}}" if at == 0 else f"{word:>{w}}" for at, (word, w) in enumerate(cells)), flush=True
+        )
+
+
+def seconds(run: Callable[[], Any], device: str = "cpu") -> float:
+    """Time of one call, to the end of what it started on the device."""
+    _wait(device)
+    began = time.perf_counter()
+    run()
+    _wait(device)
+    return time.perf_counter() - began
+
+
+def in_turn(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Let ways that measure themselves take turns: machines are noisy, and what they do they do to all."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            found[name].append(way())
+    return found
+
+
+def best_seconds(ways: Mapping[str, Callable[[], Any]], rounds: int, device: str = "cpu") -> dict[str, float]:
+    """Shortest time of each way, the ways taking turns; the first round warms up."""
+    timed = {name: lambda way=way: seconds(way, device) for name, way in ways.items()}
+    return {name: min(times[1:]) for name, times in in_turn(timed, rounds + 1).items()}
+
+
+def recorded(run: Callable[[], Any], times: int = 1) -> Callable[[], None]:
+    """Record some calls as a CUDA graph: a replay is free of the time that Python takes to launch them."""
+    run()  # compiles and allocates
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            run()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def surroundings(command: str) -> dict[str, Any]:
+    """Name the machine, the versions and the command of a run."""
+    return {
+        "machine": machine(),
+        "versions": {"python": platform.python_version(), **{name: v for name in PACKAGES if (v := _version(name))}},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+    }
+
+
+def machine() -> str:
+    """Name processor, cores and GPU."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    parts = [names[0] if names else platform.processor() or platform.machine(), f"{os.cpu_count()} cores"]
+    if torch.cuda.is_available():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
+
+
+def run(module: str, sections: Mapping[str, Section], *, description: str, json_file: Path, device: str) -> None:
+    """Run the sections that the command line names, all by default, and write the record after each."""
+    parser = argparse.ArgumentParser(
+        f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(sections)}; all by default")
+    parser.add_argument("--json", type=Path, default=json_file, help="where the figures go (default: %(default)s)")
+    given = parser.parse_args()
+    unknown = [name for name in given.sections if name not in sections]
+    if unknown:
+        parser.error(f"unknown section {unknown[0]!r}: expected some of {', '.join(sections)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit(f"python -m {module} needs a CUDA device, and torch {torch.__version__} finds none.")
+    if device == "cpu":
+        torch.set_num_threads(1)
+    record = surroundings(" ".join(["python -m", module, *sys.argv[1:]]))
+    print(f"{record['machine']}; {', '.join(f'{k} {v}' for k, v in record['versions'].items())}\n{record['command']}\n")
+    record["figures"] = {}
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    for name in given.sections or sections:
+        began = time.perf_counter()
+        record["figures"][name] = sections[name]()
+        given.json.write_text(json.dumps(record, indent=2))
+        print(f"({name}: {time.perf_counter() - began:.0f} s)\n", flush=True)
+    print(f"figures in {given.json}")
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
