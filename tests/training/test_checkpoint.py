@@ -114,7 +114,9 @@ def test_the_checkpoint_of_another_run_is_refused_and_told_apart(
 ) -> None:
     checkpoint.write(a_state())
     other = replace(checkpoint, identity=IDENTITY | change)
-    with pytest.raises(ArtifactError, match=rf"belongs to another run; what differs: {named}\. Resume with the same table"):
+    with pytest.raises(
+        ArtifactError, match=rf"belongs to another run; what differs: {named}\. Resume with the same table"
+    ):
         other.read()
 
 
