@@ -12,7 +12,7 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all check format docs bench clean
+.PHONY: help demo test test-all check format docs browser bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,11 +44,11 @@ demo: $(VENV)/.run ## fit on data made on the spot, compare with the published T
 	@echo "==> running the demonstration (examples/demo.py)"
 	@$(BIN)/python examples/demo.py --output runs/demo
 
-test: check docs ## everything a change must pass: check, docs and the quick tests
+test: check docs browser ## everything a change must pass: check, docs and the quick tests
 	@echo "==> running the quick tests and the examples in the documentation"
-	@$(PYTEST) -m "not slow and not gpu"
+	@OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile -m "not slow and not gpu"
 
-test-all: check docs ## the same with the slow tests, and those for a GPU where there is one
+test-all: check docs browser ## the same with the slow tests, and those for a GPU where there is one
 	@echo "==> running all tests"
 	@$(PYTEST)
 
@@ -68,6 +68,19 @@ docs: $(VENV)/.dev ## build the documentation into site/; a broken link is an er
 	@echo "==> mkdocs build --strict"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "    site/index.html"
+
+# The tests of the page run in a real browser; where none can be installed they are skipped, with this command's name.
+browser: ## install Debian's Chromium for the tests of the page, where there is no browser yet
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	if [ -n "$$PCMCNET_CHROMIUM" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then as=; elif sudo -n true 2>/dev/null; then as="sudo -n"; else as=no; fi; \
+	if [ "$$as" = no ] || ! command -v apt-get >/dev/null; then \
+		echo "==> no Chromium here and no way to install it: the tests of the page will be skipped"; \
+		echo "    (install it, or name the program in PCMCNET_CHROMIUM)"; exit 0; fi; \
+	echo "==> installing Debian's Chromium for the tests of the page (apt-get install chromium)"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	{ $$as apt-get update -qq && $$as apt-get install -y -qq --no-install-recommends chromium; } >/dev/null || \
+		echo "    that did not work: the tests of the page will be skipped"
 
 bench: $(VENV)/.dev ## measure against the published way of computing
 	@echo "==> running the benchmarks"

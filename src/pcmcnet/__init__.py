@@ -3,12 +3,15 @@
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.evaluation import Comparison, Report, compare, evaluate
+from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
     MNL,
     MODELS,
     PCMC,
     BradleyTerry,
+    Calibrated,
+    Ensemble,
     LatentClassMNL,
     LinearPCMC,
     NestedMNL,
@@ -27,8 +30,11 @@ __all__ = [
     "MODELS",
     "PCMC",
     "BradleyTerry",
+    "Calibrated",
     "ChoiceData",
     "Comparison",
+    "Ensemble",
+    "Explanation",
     "LatentClassMNL",
     "LinearPCMC",
     "NestedMNL",
@@ -44,6 +50,7 @@ __all__ = [
     "Uniform",
     "compare",
     "evaluate",
+    "explain",
     "load",
     "stationary_distribution",
     "tune",

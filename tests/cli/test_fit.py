@@ -10,9 +10,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from pcmcnet.data import Schema
+from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError
-from pcmcnet.models import load
+from pcmcnet.models import PCMCNet, load
 from pcmcnet.training.checkpoint import CHECKPOINT
 
 Run = Callable[..., Any]
@@ -48,6 +48,26 @@ def test_the_result_as_json_is_all_that_standard_output_gets(
     history = load(tmp_path / "model").history
     assert (result["train_loss"], result["valid_loss"]) == (history[-1]["train_loss"], history[-1]["valid_loss"])
     assert re.findall(r"^epoch (\d)/3: train \d\.\d+, valid \d\.\d+, \d+\.\d s$", err, re.MULTILINE) == ["1", "2", "3"]
+
+
+def test_members_make_an_ensemble_that_can_be_resumed(
+    cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+) -> None:
+    words = ["fit", table, *roles, *quick, "--members", 2, "--seed", 3]
+    status, out, _ = cli(*words, "-o", tmp_path / "model", "--json")
+    assert status == 0
+    model = load(tmp_path / "model")
+    assert (model.name, model.config.n, model.training_["seed"]) == ("ensemble", 2, 3)
+    assert json.loads(out)["choice_sets"] == 24
+    place = tmp_path / "stopped" / "member-1"
+    PCMCNet(**model.config.options).fit(
+        ChoiceData.from_schema(table, model.schema), seed=model.training_["seeds"][0], run_folder=place, progress=False
+    )
+    assert "holds an unfinished run" in cli(*words, "-o", tmp_path / "stopped").message
+    assert cli(*words, "-o", tmp_path / "stopped", "--resume")[0] == 0
+    for name in ("member-1-weights.safetensors", "member-2-weights.safetensors"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
+    assert cli("evaluate", tmp_path / "stopped", table)[0] == 0
 
 
 def test_roles_may_come_from_a_file(

@@ -7,9 +7,11 @@ import typer
 from pcmcnet.cli.compare import compare
 from pcmcnet.cli.datasets import datasets
 from pcmcnet.cli.evaluate import evaluate
+from pcmcnet.cli.explain import explain
 from pcmcnet.cli.fit import fit
 from pcmcnet.cli.predict import predict
 from pcmcnet.cli.reproduce import reproduce
+from pcmcnet.cli.serve import serve
 from pcmcnet.cli.simulate import simulate
 from pcmcnet.cli.tune import tune
 
@@ -20,9 +22,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, predict, evaluate, compare, tune, simulate, datasets):
+for command in (fit, predict, evaluate, compare, tune, explain, simulate, datasets):
     app.command()(command)
 app.add_typer(reproduce)
+app.command()(serve)
 
 
 @app.callback(invoke_without_command=True)

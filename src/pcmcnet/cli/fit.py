@@ -32,6 +32,9 @@ def fit(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Option of the model, as name=value; repeatable.")
     ] = None,
+    members: Annotated[
+        int, typer.Option(min=1, help="Fit that many models from different seeds, and save them as one ensemble.")
+    ] = 1,
     valid: Annotated[float, typer.Option(help="Share of the sets held out to stop early; 0 for none.")] = 0.0,
     by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
@@ -51,7 +54,7 @@ def fit(
     """
     from pcmcnet.data import ChoiceData
     from pcmcnet.errors import ConfigError
-    from pcmcnet.models import model_class
+    from pcmcnet.models import Ensemble, model_class
     from pcmcnet.models.artifact import require_free
     from pcmcnet.models.options import parse_option
     from pcmcnet.training.checkpoint import checkpoints
@@ -59,12 +62,13 @@ def fit(
 
     began = time.perf_counter()
     kind = model_class(model)
-    estimator = kind(**dict(parse_option(kind.config_class, word) for word in set_ or []))
+    one = kind(**dict(parse_option(kind.config_class, word) for word in set_ or []))
+    estimator = one if members == 1 else Ensemble(one, members)
     found = roles.of_command(locals(), "fitting")
     require_number("--valid", valid, low=0, high=1, open_high=True)
     if (valid or resume) and not kind.stops_early:
         raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")
-    found = roles.keeping(found, by, getattr(estimator.config, "cluster", None))
+    found = roles.keeping(found, by, getattr(one.config, "cluster", None))
     require_free(output)
     data = ChoiceData.from_schema(table, found)
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)

@@ -24,35 +24,35 @@ class Spec:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def read_models(words: str, settings: Sequence[str]) -> dict[str, ChoiceModel]:
-    """Build the models that the words name, by label; nothing is fitted."""
+def read_models(words: str, settings: Sequence[str], *, option: str = "--models") -> dict[str, ChoiceModel]:
+    """Build the models that the words of an option name, by label; nothing is fitted."""
     specs: dict[str, Spec] = {}
     for word in words.split(","):
         if word.strip():
-            spec = _spec(word.strip())
+            spec = _spec(word.strip(), option)
             if spec.label in specs:
-                raise ConfigError(f"--models names {spec.label!r} twice: give one of them a label, as in Other={word}.")
+                raise ConfigError(f"{option} names {spec.label!r} twice: give one of them a label, as in Other={word}.")
             specs[spec.label] = spec
     if not specs:
-        raise ConfigError("--models names no model: give some, as in uniform,mnl,pcmcnet.")
+        raise ConfigError(f"{option} names no model: give some, as in uniform,mnl,pcmcnet.")
     for setting in settings:
         _set(specs, setting)
     return {label: _build(spec) for label, spec in specs.items()}
 
 
-def _spec(word: str) -> Spec:
+def _spec(word: str, option: str) -> Spec:
     label, equals, model = word.partition("=")
     if not equals:
         label, model = word, word
     if not label.strip():
-        raise ConfigError(f"--models, {word!r}: expected a label before the sign =.")
+        raise ConfigError(f"{option}, {word!r}: expected a label before the sign =.")
     name, colon, value = model.strip().partition(":")
     kind = model_class(name)
     if not colon:
         return Spec(label.strip(), kind)
     needed = _needed(kind)
     if len(needed) != 1:
-        raise ConfigError(f"--models, {word!r}: {name} takes no value after a colon; use --set {name}.option=value.")
+        raise ConfigError(f"{option}, {word!r}: {name} takes no value after a colon; use --set {name}.option=value.")
     return Spec(label.strip(), kind, dict([parse_option(kind.config_class, f"{needed[0]}={value}")]))
 
 

@@ -44,6 +44,13 @@ class NumericCode:
         """Bend, if so, and bring to mean 0 and standard deviation 1 in training."""
         return (_bent(values, self.bend) - self.mean) / self.scale
 
+    def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the derivative of :meth:`standardise`; 0 for missing values and for a constant column."""
+        if self.scale == 0:
+            return np.zeros_like(values)
+        bent = 1 / np.hypot(values, self.bend) if self.bend > 0 else np.ones_like(values)
+        return np.where(np.isnan(values), 0.0, bent / self.scale)
+
 
 @dataclass(frozen=True, slots=True)
 class CategoryCode:

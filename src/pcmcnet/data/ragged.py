@@ -38,6 +38,32 @@ def spread(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
     return np.repeat(values, np.diff(offsets), axis=0)
 
 
+def stretches(starts: Ints, lengths: Ints) -> Ints:
+    """Return the places start, start + 1, ... of several stretches, one stretch after the other.
+
+    Examples
+    --------
+    >>> stretches(np.array([10, 4]), np.array([2, 3]))
+    array([10, 11,  4,  5,  6])
+    """
+    ends = np.cumsum(lengths)
+    places: Ints = np.arange(int(lengths.sum())) + np.repeat(starts - (ends - lengths), lengths)
+    return places
+
+
+def ordered_pairs(offsets: Ints) -> tuple[Ints, Ints]:
+    """Return the alternatives i and j of all ordered pairs (i, j) of each set, j running first: 2 x (sum n^2,).
+
+    Examples
+    --------
+    >>> ordered_pairs(np.array([0, 2, 3]))
+    (array([0, 0, 1, 1, 2]), array([0, 1, 0, 1, 2]))
+    """
+    sizes = np.diff(offsets)
+    rows = spread(sizes, offsets)  # pairs that begin with each alternative
+    return np.repeat(np.arange(len(rows)), rows), stretches(spread(offsets[:-1], offsets), rows)
+
+
 def log_sum_exp_by_set(values: Floats, offsets: Ints) -> Floats:
     """Return log sum exp of each set without overflow: (N,) -> (S,)."""
     top = max_by_set(values, offsets)

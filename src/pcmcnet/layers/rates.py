@@ -116,9 +116,17 @@ class PairwiseRates(nn.Module):
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
-        leave, enter = self.leave(alternatives), self.enter(alternatives)  # (B, J, H)
+        return self.scores_of_halves(*self.halves(individual, alternatives), mask)
+
+    def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
+        """Split the first layer into what is left, with the individual's part, and what is entered: 2 x (B, J, H)."""
+        leave, enter = self.leave(alternatives), self.enter(alternatives)
         if self.who is not None:
             leave = leave + self.who(individual).unsqueeze(1)
+        return leave, enter
+
+    def scores_of_halves(self, leave: Tensor, enter: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Evaluate the rest of f on the pairwise sums of the halves: 2 x (B, J, H) -> (B, J, J)."""
         layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
         half = compute_dtype(self.precision, leave.device, self.hidden) == torch.bfloat16
         dtype = torch.bfloat16 if half else leave.dtype

@@ -4,6 +4,9 @@ from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.artifact import load
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.bradley_terry import BradleyTerry
+from pcmcnet.models.calibrated import Calibrated
+from pcmcnet.models.chains import ChainModel
+from pcmcnet.models.ensemble import Ensemble
 from pcmcnet.models.latent_class_mnl import LatentClassMNL
 from pcmcnet.models.linear_pcmc import LinearPCMC
 from pcmcnet.models.mnl import MNL
@@ -34,6 +37,9 @@ MODELS: dict[str, type[ChoiceModel]] = {
     )
 }
 
+# What may be in a saved folder: a wrapper has the name and the options of another model among its own.
+KINDS: dict[str, type[ChoiceModel]] = {**MODELS, Calibrated.name: Calibrated, Ensemble.name: Ensemble}
+
 
 def model_class(name: str) -> type[ChoiceModel]:
     """Return the class registered under a name."""
@@ -43,11 +49,15 @@ def model_class(name: str) -> type[ChoiceModel]:
 
 
 __all__ = [
+    "KINDS",
     "MNL",
     "MODELS",
     "PCMC",
     "BradleyTerry",
+    "Calibrated",
+    "ChainModel",
     "ChoiceModel",
+    "Ensemble",
     "LatentClassMNL",
     "LinearPCMC",
     "NestedMNL",

@@ -8,6 +8,7 @@
     design.json, estimates.json, estimates.safetensors          logit models; classes.json for latent classes
     items.json, weights.safetensors                             models of items
     inputs.json, forest.skops                                   random forest
+    member-1-weights.safetensors, ...                           the models inside a wrapper, each with all its files
     README.md             a card in plain words
 
 ``model.json`` is written last: a folder without it is not a model yet.
@@ -19,6 +20,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -30,24 +32,19 @@ from pcmcnet.data import Schema
 from pcmcnet.data.files import json_bytes, write_bytes
 from pcmcnet.errors import ArtifactError, did_you_mean
 from pcmcnet.models.base import ChoiceModel, as_path
-from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
+from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints, member_folders
 
 FORMAT = 1
 MANIFEST = "model.json"
 _FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", "README.md", MANIFEST)
+_MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper
 
 
 def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     """Write a fitted model; refuses a folder that holds anything but its own finished run."""
-    schema = model.schema
+    _ = model.schema
     require_free(folder)
-    files = {
-        "config.json": json_bytes(asdict(model.config)),
-        "schema.json": json_bytes(schema.to_dict()),
-        "history.json": json_bytes(model.history),
-        **model._files(),
-        "README.md": _card(model, folder.name).encode(),
-    }
+    files = {**state_files(model), "README.md": _card(model, folder.name).encode()}
     manifest = {
         "format": FORMAT,
         "model": model.name,
@@ -60,6 +57,28 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     return folder
 
 
+def state_files(model: ChoiceModel) -> dict[str, bytes]:
+    """Return all that a fitted model is made of, but its name and how it was trained; see :func:`restored`."""
+    return {
+        "config.json": json_bytes(asdict(model.config)),
+        "schema.json": json_bytes(model.schema.to_dict()),
+        "history.json": json_bytes(model.history),
+        **model._files(),
+    }
+
+
+def restored(name: str, training: dict[str, Any], files: Mapping[str, bytes]) -> ChoiceModel:
+    """Build a fitted model of the kind with that name; KeyError, TypeError or ValueError where files are amiss."""
+    from pcmcnet.models import KINDS
+
+    model = KINDS[name](**json.loads(files["config.json"]))
+    model.history = json.loads(files["history.json"])
+    model.training_ = training
+    model._restore(files)
+    model._schema = Schema.from_dict(json.loads(files["schema.json"]))
+    return model
+
+
 def require_free(folder: Path) -> None:
     """Refuse to save where something else is; a folder with a checkpoint and no model yet is a run's own."""
     above = next((parent for parent in folder.absolute().parents if parent.exists()), None)
@@ -69,14 +88,17 @@ def require_free(folder: Path) -> None:
         return
     if (folder / MANIFEST).exists():
         raise ArtifactError(f"{folder} holds a finished model already: choose another folder, or remove it first.")
-    own = {CHECKPOINT, REFIT, *_FILES}  # a save that was killed may have left some of its files
-    if not folder.is_dir() or not checkpoints(folder) or any(not _is_own(p.name, own) for p in folder.iterdir()):
+    if not folder.is_dir() or not checkpoints(folder) or not all(map(_is_own, folder.iterdir())):
         raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
 
 
-def _is_own(name: str, own: set[str]) -> bool:
-    """Tell a file of the run, or one that was being written beside its place."""
-    return name in own or (name.startswith(".") and name.lstrip(".").partition(".")[2] in own)
+def _is_own(path: Path) -> bool:
+    """Tell a file of the run, or one that was being written beside its place; or the folder of a member's run."""
+    if path.is_dir():
+        return path in member_folders(path.parent) and all(map(_is_own, path.iterdir()))
+    own = {CHECKPOINT, REFIT, *_FILES}  # a save that was killed may have left some of its files
+    name = path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
+    return name in own or bool(_MEMBER.fullmatch(name))
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -85,7 +107,9 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
         if folder.exists():
             _fill(folder, files)
             for left in folder.iterdir():  # only what the run itself has left: see require_free
-                if left.name not in files:
+                if left.is_dir():
+                    shutil.rmtree(left)
+                elif left.name not in files:
                     left.unlink()
             return
         beside = folder.with_name(f".{os.getpid()}.{folder.name}")
@@ -119,21 +143,16 @@ def load(folder: str | Path) -> ChoiceModel:
     ArtifactError
         When the folder is no model, is damaged or altered, or was written by a newer version.
     """
-    from pcmcnet.models import MODELS
+    from pcmcnet.models import KINDS
 
     path = as_path(folder)
     manifest = _manifest(path)
-    if manifest["model"] not in MODELS:
-        known = did_you_mean(str(manifest["model"]), MODELS)
+    if manifest["model"] not in KINDS:
+        known = did_you_mean(str(manifest["model"]), KINDS)
         raise ArtifactError(f"{path}: unknown kind of model {manifest['model']!r}.{known}")
     files = {name: _checked(path, name, digest) for name, digest in manifest["files"].items()}
     try:
-        kind = MODELS[manifest["model"]]
-        model = kind(**json.loads(files["config.json"]))
-        model.history = json.loads(files["history.json"])
-        model.training_ = manifest["training"]
-        model._restore(files)
-        model._schema = Schema.from_dict(json.loads(files["schema.json"]))
+        model = restored(manifest["model"], manifest["training"], files)
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, ArtifactError):
             raise

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.describe import describe
 from pcmcnet.errors import InputError, NotFittedError
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
@@ -87,6 +88,14 @@ class ChoiceModel(ABC):
     def _scores(self, data: ChoiceData) -> Floats:
         """(N,) values that rank the alternatives of a set, the best first."""
         return self._log_proba(data)
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
+        """Derivatives of log-probabilities in a numeric column, or None where the model has no formula for them.
+
+        For a feature d log p_i / d x_j of all ordered pairs of a set, as ``ragged.ordered_pairs`` lists them; for a
+        column of the individual (N,) d log p_i / d x.
+        """
+        return None
 
     @abstractmethod
     def _files(self) -> dict[str, bytes]:
@@ -170,7 +179,7 @@ class ChoiceModel(ABC):
         try:
             self._fit(train, valid, settings)
             common = {"choice_sets": len(train), "alternatives": len(train.rows), "seed": seed}
-            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_}
+            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_, "table": describe(train)}
         except BaseException:  # a fit that failed leaves the model as it was
             self.__dict__.clear()
             self.__dict__.update(before)

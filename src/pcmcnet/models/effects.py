@@ -139,17 +139,59 @@ def _parts(design: Design, data: ChoiceData, column: str) -> Iterator[Part]:
 
 def _slope(design: Design, data: ChoiceData, column: str, rows: Bools) -> tuple[Bools, Floats]:  # (K,), (N, k)
     """Return the columns of the design that a change of the feature in some rows moves, and d design / d log x."""
-    feature = data.features[column]
-    assert isinstance(feature, Numeric)
-    exact = feature.values.astype(np.float64)
-
-    def at(step: float) -> Floats:
-        moved = Numeric(np.where(rows, exact * (1 + step), exact))  # in float64: float32 would drown the step
-        return design.matrix(replace(data, features={**data.features, column: moved}))
-
-    slope = (at(_STEP) - at(-_STEP)) / (2 * _STEP)
+    step = np.where(rows, _STEP * _exact(data, column), 0.0)
+    slope = (_moved(design, data, column, step) - _moved(design, data, column, -step)) / (2 * _STEP)
     moved: Bools = np.any(slope, axis=0)
     return moved, slope[:, moved]
+
+
+def _exact(data: ChoiceData, column: str) -> Floats:
+    values = {**data.individual, **data.features}[column]
+    assert isinstance(values, Numeric)
+    return values.values.astype(np.float64)
+
+
+def _moved(design: Design, data: ChoiceData, column: str, by: Floats) -> Floats:  # (N,) or (S,) -> (N, K)
+    """Return the design matrix with a column moved, in float64: float32 would drown the steps."""
+    there = Numeric(_exact(data, column) + by)  # type: ignore[arg-type]
+    if column in data.features:
+        return design.matrix(replace(data, features={**data.features, column: there}))
+    return design.matrix(replace(data, individual={**data.individual, column: there}))
+
+
+def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
+    """Return d log P(i) / d x_j over the ordered pairs of each set; for an individual's column (N,) d log P(i) / dx."""
+    design, b, offsets = model.design_, model.estimates_.values, data.offsets
+    feature = column in data.features
+    out = np.zeros(int((data.sizes**2 if feature else data.sizes).sum()))
+    if column not in design.codes or not len(data):
+        return out
+    p, x = np.exp(log_softmax_by_set(design.matrix(data) @ b, offsets)), _exact(data, column)
+    step = _STEP * step_sizes(x)  # (N,), or (S,)
+
+    def change(moving: Floats) -> Floats:
+        """Return what such a step changes in the log-probabilities."""
+        u = (_moved(design, data, column, moving) - _moved(design, data, column, -moving)) @ b / 2
+        found: Floats = u - spread(sum_by_set(p * u, offsets), offsets)
+        return found
+
+    if not feature:
+        slopes: Floats = change(step) / spread(step, offsets)
+        return slopes
+    place = np.arange(len(p)) - np.repeat(offsets[:-1], data.sizes)
+    first = np.cumsum(spread(data.sizes, offsets)) - spread(data.sizes, offsets)  # of the pairs of an alternative
+    for k in range(int(data.sizes.max())):
+        there, moving = spread(data.sizes > k, offsets), np.where(place == k, step, 0.0)
+        unit = spread(sum_by_set(moving, offsets), offsets)  # the step taken in each set
+        out[(first + k)[there]] = change(moving)[there] / unit[there]
+    return out
+
+
+def step_sizes(values: Floats) -> Floats:
+    """Return what a relative step is relative to: |x|, and the mean of it where x is 0 or missing."""
+    size = np.abs(np.nan_to_num(values))
+    sizes: Floats = np.where(size > 0, size, float(size.mean()) or 1.0)
+    return sizes
 
 
 def _require_numeric(design: Design, data: ChoiceData, column: str) -> None:

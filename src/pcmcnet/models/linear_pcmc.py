@@ -15,7 +15,7 @@ Shapes: items (B, J), x (B, J, 1 + d), weights (n, 1 + d) -> log-rates (B, J, J)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,10 +28,13 @@ from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
 from pcmcnet.data import ChoiceData, Encoder
+from pcmcnet.data.columns import Ints
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.models.base import FitSettings, Floats
+from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.items.minimise import lbfgs
 from pcmcnet.models.items.rates import chain_log_p
 from pcmcnet.models.items.universe import Universe, informative, padded
@@ -65,7 +68,7 @@ class LinearPCMCConfig:
         require_number("tolerance", self.tolerance, low=0, open_low=True)
 
 
-class LinearPCMC(ChoiceModel):
+class LinearPCMC(ChainModel):
     """Pairwise choice Markov chain whose rates of leaving an item are log-linear in the features of the one entered.
 
     Options are those of :class:`LinearPCMCConfig`.
@@ -123,6 +126,15 @@ class LinearPCMC(ChoiceModel):
             real = torch.from_numpy(mask)
             out[flat[mask]] = linear_log_p(weights, items[flat], x[flat], real)[real].numpy()
         return out
+
+    @torch.no_grad()
+    def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
+        weights = torch.from_numpy(self.weights_)
+        items, x = _inputs(data, self.universe_, self.encoder_)
+        for flat, mask in padded(data.offsets):
+            scores = weights[items[flat]] @ x[flat].mT
+            rates = rates_of_scores(scores, torch.from_numpy(mask), rate="exp", epsilon=0.0)
+            yield data.set_of_alternative[flat[:, 0]], rates
 
     @property
     def num_parameters(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.models.base import FitSettings, Floats
-from pcmcnet.models.effects import Elasticities, elasticities
+from pcmcnet.models.effects import Elasticities, elasticities, logit_slopes
 from pcmcnet.models.estimation import Errors, LogitSets, infer
 from pcmcnet.models.estimation.identification import require_identified
 from pcmcnet.models.logit import LogitConfig, LogitModel
@@ -69,6 +69,9 @@ class MNL(LogitModel):
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats:
+        return logit_slopes(self, data, column)
 
     def utilities(self, data: ChoiceData, coefficients: Floats | None = None) -> Floats:  # -> (N,)
         """Return the utility of each alternative, set after set; at other coefficients, if given."""

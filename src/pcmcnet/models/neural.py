@@ -16,12 +16,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import nn
+from torch import Tensor, nn
 
-from pcmcnet.data import ChoiceData, EncodedSets, Encoder
+from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
 from pcmcnet.data.files import json_bytes
+from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
@@ -140,11 +142,16 @@ class NeuralModel(ChoiceModel):
         encoded = place(self.encoder_.encode(data), device_of(self.network_))
         out = np.empty(len(data.rows))
         for sets, batch, log_p in predict(self.network_, encoded, pair_budget=self.config.pair_budget):
-            sizes = data.sizes[sets]
-            ends = np.cumsum(sizes)
-            flat = np.arange(ends[-1]) + np.repeat(data.offsets[sets] - (ends - sizes), sizes)
+            flat = stretches(data.offsets[sets], data.sizes[sets])
             out[flat] = log_p[batch.mask].double().cpu().numpy()
         return out
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats:
+        return network_slopes(self, data, column)
+
+    def _jacobian(self, batch: Batch, at: Input) -> Tensor:
+        """Differentiate log-probabilities in an input of alternatives, (B, J, J), or of the individual, (B, J)."""
+        return jacobian_by_output(self.network_, batch, at)
 
     def summary(self) -> Summary:
         """List the network's parts with their numbers of parameters, and how training went."""

@@ -15,7 +15,7 @@ with s = 0, the mean, for items in no training set; so a set of any items of the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -24,17 +24,21 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
+from torch import Tensor
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Ints
 from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.bradley_terry import newton
+from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.rates import SLSQP_ITEMS, chain_log_p, search
 from pcmcnet.models.items.strengths import item_facts
-from pcmcnet.models.items.universe import DistinctSets, Universe, informative
+from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number, require_word
 from pcmcnet.training.threads import threads_for
@@ -103,7 +107,7 @@ def _labels(value: Any) -> tuple[str, ...]:
     return labels
 
 
-class PCMC(ChoiceModel):
+class PCMC(ChainModel):
     """Pairwise choice Markov chain with a rate for every ordered pair of items.
 
     Options are those of :class:`PCMCConfig`.
@@ -172,6 +176,19 @@ class PCMC(ChoiceModel):
     def _log_proba(self, data: ChoiceData) -> Floats:
         sets = DistinctSets.of(data, self.universe_.index(data))
         return sets.to_alternatives(self._item_log_p(sets))
+
+    @torch.no_grad()
+    def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
+        """Copies of an item share the rates into it, and leave for each other as fast as anything in the set."""
+        index = self.universe_.index(data)
+        items, copies = torch.from_numpy(index), torch.from_numpy(DistinctSets.of(data, index).copies).double()
+        log_rates = torch.from_numpy(self.log_rates_)
+        for flat, mask in padded(data.offsets):
+            left, entered = items[flat].unsqueeze(2), items[flat].unsqueeze(1)  # (B, J, 1), (B, 1, J)
+            scores = log_rates[left, entered] - copies[flat].log().unsqueeze(1)
+            scores = scores.masked_fill(left == entered, -torch.inf)
+            rates = rates_of_scores(scores, torch.from_numpy(mask), rate="exp", epsilon=0.0)
+            yield data.set_of_alternative[flat[:, 0]], rates.masked_fill(left == entered, 1.0)
 
     @property
     def rates_(self) -> Floats:

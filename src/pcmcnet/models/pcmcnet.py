@@ -9,7 +9,7 @@ share its probability (uniform expansion).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -17,18 +17,22 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data import Batch, EncodedSets, Encoder
+from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
 from pcmcnet.data.batches import plan_batches
+from pcmcnet.data.columns import Ints
 from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers import PairwiseRates, Representation, log_probabilities, solve_chain
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.precision import Precision
 from pcmcnet.layers.rates import Initialisation, RateForm, require_rate
+from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.diagram import draw_network
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
+from pcmcnet.models.slopes import Input, jacobian_by_pairs
+from pcmcnet.training import predict
 from pcmcnet.training.config import require_number, require_word
-from pcmcnet.training.feed import batches_on, device_of
+from pcmcnet.training.feed import batches_on, device_of, place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +113,20 @@ class PCMCNetwork(nn.Module):
         return log_probabilities(solve_chain(rates, batch.mask), batch.mask)
 
 
-class PCMCNet(NeuralModel):
+class RatesAlone(nn.Module):
+    """Batch -> rates (B, J, J) of a network, without the law."""
+
+    def __init__(self, network: PCMCNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the rates."""
+        rates: Tensor = self.network.rates(*self.network.represent(batch), batch.mask)
+        return rates
+
+
+class PCMCNet(NeuralModel, ChainModel):
     """Pairwise choice Markov chain with rates from a neural network.
 
     Options are those of :class:`PCMCNetConfig`; an unknown one is refused.
@@ -183,10 +200,20 @@ class PCMCNet(NeuralModel):
                 raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
         return text
 
+    def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
+        assert isinstance(self.network_, PCMCNetwork)
+        encoded = place(self.encoder_.encode(data), device_of(self.network_))
+        for sets, _, rates in predict(RatesAlone(self.network_), encoded, pair_budget=self.config.pair_budget):
+            yield sets, rates
+
     def _build(self, encoder: Encoder) -> PCMCNetwork:
         if not encoder.schema.features:
             raise InputError("PCMC-Net tells alternatives apart by their features: declare at least one in features.")
         return PCMCNetwork(encoder, self.config)
+
+    def _jacobian(self, batch: Batch, at: Input) -> Tensor:
+        assert isinstance(self.network_, PCMCNetwork)
+        return jacobian_by_pairs(self.network_, batch, at)
 
     @torch.no_grad()
     def _prepare(self, network: nn.Module, data: EncodedSets) -> None:

@@ -38,15 +38,15 @@ img { max-width: 100%; height: auto; background: #fff; }
 """
 
 
-def page(title: str, body: str, *, style: str = "") -> str:
-    """Return a page with its heading and style; ``style`` is added to that of all pages."""
+def page(title: str, body: str, *, style: str = "", head: str = "") -> str:
+    """Return a page with its heading and style; ``style`` is added to that of all pages, ``head`` to its head."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{_STYLE}{style}</style>
+{head}<style>{_STYLE}{style}</style>
 </head>
 <body>
 <h1>{escape(title)}</h1>

@@ -1,0 +1,59 @@
+"""``pcmcnet explain``: what a saved model makes of a table, as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pcmcnet.cli.output import Json, show
+
+
+def explain(
+    model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
+    table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, best with choices.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")],
+    sets: Annotated[int, typer.Option(min=1, help="Choice sets to draw for the costly parts.")] = 150,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
+    skip: Annotated[
+        list[str] | None, typer.Option(help="Leave out a part, such as elasticities; repeatable.", show_default=False)
+    ] = None,
+    baseline: Annotated[
+        str, typer.Option(help="Models to cross-validate on TABLE beside, separated by commas; none for no others.")
+    ] = "uniform,mnl",
+    json_: Json = False,
+) -> None:
+    """Write a report on MODEL and TABLE: fit, calibration, importance, elasticities, context effects, examples.
+
+    The folder gets report.html, a page that needs nothing else, report.md with its tables, and explanation.json with
+    all numbers. Where TABLE has no choices, the parts that need them are left out.
+
+    The parts are table, model, fit, calibration, importance, elasticities, context, axioms and examples.
+
+    Example: `pcmcnet explain model test-trips.csv -o report --skip axioms --baseline uniform,mnl,rf`
+    """
+    from pcmcnet.cli.model_specs import read_models
+    from pcmcnet.insight.explanation import explain as find_out
+    from pcmcnet.models import load
+    from pcmcnet.plots.explanation import write
+    from pcmcnet.plots.explanation.files import require_folder
+    from pcmcnet.plots.explanation.page import plotly_script
+
+    plotly_script()  # is it there? Better to know before the work than after
+    others = {} if baseline == "none" else read_models(baseline, [], option="--baseline")
+    estimator = load(model)
+    require_folder(output)
+    title = f"{type(estimator).__name__} on {table.name}"
+    found = find_out(estimator, table, seed, sets=sets, skip=skip or [], baselines=others, title=title)
+    files = [str(path) for path in write(found, output)]
+    summary = found.summary()
+    lines = [f"{name}: {_spoken(value)}" for name, value in summary["found"].items()]
+    lines += [f"left out: {name} ({why})" for name, why in summary["left_out"].items()]
+    show("\n".join([title, "", *lines, "", f"written: {', '.join(files)}"]), {**summary, "files": files}, as_json=json_)
+
+
+def _spoken(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:.4f}" if isinstance(value, float) else "-" if value is None else str(value)

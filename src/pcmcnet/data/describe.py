@@ -1,0 +1,99 @@
+"""What a table looks like, in a few plain values: the range of each column, and one choice set to show.
+
+The description travels with a fitted model, so that a form can be filled in and a map can be drawn without the table.
+Sets of weight 0 take no part. Plain values only, the same for the same table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.columns import Categorical, Column, Numeric
+
+MOST_CATEGORIES = 100  # names that are listed, the most frequent ones
+_SHOWN = 50  # alternatives of a set that is shown, where there is one so small
+_ROWS = 1_000_000  # that quartiles are taken from, evenly spaced
+
+
+def describe(data: ChoiceData) -> dict[str, Any]:
+    """Describe each model input and the labels, and show one set.
+
+    Returns
+    -------
+    dict
+        ``columns``: by name, for numbers ``min``, ``max`` and ``quartiles`` (None where there is no number at all), for
+        categories ``categories`` (the most frequent ones, sorted), ``most`` (the most frequent) and ``distinct`` (how
+        many there are); ``example``: the ``individual`` and the ``alternatives`` of a set of median size, and which of
+        them was ``chosen``.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1], "took": [0, 1], "price": [3.0, 4.5], "mode": ["bus", "car"]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["price"])
+    >>> about = describe(data)
+    >>> about["columns"]["price"]
+    {'min': 3.0, 'max': 4.5, 'quartiles': [3.375, 3.75, 4.125]}
+    >>> about["example"]
+    {'individual': {}, 'alternatives': [{'mode': 'bus', 'price': 3.0}, {'mode': 'car', 'price': 4.5}], 'chosen': 1}
+    """
+    counted = data if data.weights.all() else data.subset(data.weights > 0)
+    columns = {**_of_alternatives(counted), **counted.individual}
+    return {
+        "columns": {name: _column(column) for name, column in columns.items()},
+        "example": _example(counted) if len(counted) else None,
+    }
+
+
+def _of_alternatives(data: ChoiceData) -> dict[str, Column]:
+    """Return features and labels, the labels first as in a table."""
+    label = data.schema.alternative
+    labels = {} if data.labels is None or label is None or label in data.individual else {label: data.labels}
+    return {**labels, **data.features}
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return _numbers(column) if isinstance(column, Numeric) else _categories(column)
+
+
+def _numbers(column: Numeric) -> dict[str, Any]:
+    values = column.values[~np.isnan(column.values)]
+    if not values.size:
+        return {"min": None, "max": None, "quartiles": None}
+    some = values[:: -(-len(values) // _ROWS)].astype(np.float64)
+    quartiles = np.quantile(some, [0.25, 0.5, 0.75]).astype(np.float32)
+    return {"min": _plain(values.min()), "max": _plain(values.max()), "quartiles": [_plain(q) for q in quartiles]}
+
+
+def _categories(column: Categorical) -> dict[str, Any]:
+    counts = np.bincount(column.codes, minlength=len(column.categories))
+    present = [(-int(counts[k]), column.categories[k]) for k in np.flatnonzero(counts)]
+    listed = [name for _, name in sorted(present)[:MOST_CATEGORIES]]
+    return {"categories": sorted(listed), "most": listed[0] if listed else None, "distinct": len(present)}
+
+
+def _example(data: ChoiceData) -> dict[str, Any]:
+    """Show the first set whose size is nearest to the median, or to what can be shown."""
+    size = min(int(np.median(data.sizes)), _SHOWN)
+    at = int(np.argmin(np.abs(data.sizes - size)))
+    one = data.subset([at])
+    individual = {name: _values(column)[0] for name, column in one.individual.items()}
+    columns = {name: _values(column) for name, column in _of_alternatives(one).items()}
+    alternatives = [{name: values[i] for name, values in columns.items()} for i in range(int(one.sizes[0]))]
+    chosen = None if one.chosen is None else int(one.chosen[0])
+    return {"individual": individual, "alternatives": alternatives, "chosen": chosen}
+
+
+def _values(column: Column) -> list[Any]:
+    if isinstance(column, Numeric):
+        return [None if np.isnan(value) else _plain(value) for value in column.values]
+    plain: NDArray[Any] = column.plain()
+    return [str(name) for name in plain]
+
+
+def _plain(value: np.floating[Any]) -> float:
+    """Write a number with the digits that tell it from its neighbours: 0.1, not 0.10000000149."""
+    return float(str(value))

@@ -1,0 +1,203 @@
+"""Do things that are given 30 % happen 3 times in 10? Predicted probabilities against observed frequencies.
+
+All alternatives of all sets, with the weight of their set, are cut by their probability into bins of equal weight;
+alternatives of equal probability stay together. In each bin b, of weight share w_b,
+
+    predicted_b = mean probability,    observed_b = share of alternatives that were chosen,
+    expected calibration error = sum_b w_b |observed_b - predicted_b|.
+
+The alternatives of a set depend on each other, so the intervals resample whole sets. The second curve looks at the
+most probable alternative of each set alone: how often is it chosen, by how sure the model is. Sets of one alternative
+have no choice to predict and are left out. A perfect model also has an error above 0, by chance, that falls with the
+number of sets per bin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Ints
+from pcmcnet.data.ragged import max_by_set
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation import metrics
+from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
+from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.calibrated import Calibrated, find_temperature
+from pcmcnet.training.config import require_number
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """Predicted against observed, in B bins from the least to the most probable."""
+
+    predicted: Floats  # (B,) mean probability
+    observed: Floats  # (B,) share chosen
+    low: Floats  # (B,) ends of the interval of the observed share; it where no resamples were asked for
+    high: Floats
+    share: Floats  # (B,) of the weight; sums to 1
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: the mean distance of predicted and observed."""
+        return float(self.share @ np.abs(self.observed - self.predicted))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and lists, for JSON."""
+        names = ("predicted", "observed", "low", "high", "share")
+        return {"error": self.error, **{name: getattr(self, name).tolist() for name in names}}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibration:
+    """How far probabilities can be taken at their word.
+
+    Attributes
+    ----------
+    alternatives
+        The curve of all alternatives.
+    first
+        The curve of the most probable alternative of each set.
+    n_sets
+        Number of sets with two alternatives or more and a weight above 0.
+    level
+        Of the intervals.
+    """
+
+    alternatives: Curve
+    first: Curve
+    n_sets: int
+    level: float = LEVEL
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, lists and dicts, for JSON."""
+        curves = {"alternatives": self.alternatives.to_dict(), "first": self.first.to_dict()}
+        return {"n_sets": self.n_sets, "level": self.level, **curves}
+
+
+def calibration(
+    model: Predictor, data: Any, bins: int = 10, seed: int = 0, *, resamples: int = 1000, level: float = LEVEL
+) -> Calibration:
+    """Compare predicted probabilities with observed frequencies.
+
+    Parameters
+    ----------
+    model
+        Anything with ``predict_log_proba(data)``.
+    data
+        Choice sets with choices, better not those that the model was fitted to; or a table, read by its schema.
+    bins
+        Number of bins, at most; equal probabilities are not cut apart.
+    seed, resamples, level
+        Of the bootstrap over choice sets; no resamples, no intervals.
+
+    Examples
+    --------
+    >>> class Fair:
+    ...     def predict_log_proba(self, data):
+    ...         return np.full(data.n_rows, -np.log(2))
+    >>> table = {"toss": np.repeat(np.arange(4), 2), "up": [1, 0, 1, 0, 0, 1, 1, 0]}
+    >>> data = ChoiceData.from_long(table, choice_set="toss", chosen="up")
+    >>> found = calibration(Fair(), data)
+    >>> found.alternatives.predicted, found.alternatives.observed, found.first.error
+    (array([0.5]), array([0.5]), 0.0)
+    """
+    require_number("bins", bins, whole=True, low=1)
+    require_number("resamples", resamples, whole=True, low=0)
+    require_number("level", level, low=0, high=1, open_low=True, open_high=True)
+    if gives_of(model) == "ranking":
+        raise InputError(f"{type(model).__name__} gives a ranking, and there is nothing to calibrate in one.")
+    sets = require_data(model, data)
+    sets.require_chosen("a calibration")
+    require_sets(sets)
+    sets = sets.subset((sets.weights > 0) & (sets.sizes > 1))
+    if not len(sets):
+        raise InputError("every choice set has a single alternative: there is nothing to calibrate.")
+    log_p = predicted_log_p(model, sets)
+    chosen = sets.require_chosen("a calibration")
+    hit = np.zeros(len(log_p))
+    hit[sets.offsets[:-1] + chosen] = 1.0
+    best = np.exp(max_by_set(log_p, sets.offsets))
+    right = metrics.top(log_p, sets.offsets, chosen, 1)  # ties count by their chance
+    draw = _Draw(np.random.default_rng(seed), resamples, level)
+    return Calibration(
+        alternatives=_curve(np.exp(log_p), hit, sets.set_of_alternative, sets.weights, bins, draw),
+        first=_curve(best, right, np.arange(len(sets)), sets.weights, bins, draw),
+        n_sets=len(sets),
+        level=level,
+    )
+
+
+def calibrate(model: ChoiceModel, data: Any) -> Calibrated:
+    """Return the fitted model at the temperature that suits the choices best.
+
+    Parameters
+    ----------
+    model
+        A fitted model; it is kept inside and not changed.
+    data
+        Choice sets that the model was not fitted to, or a table of them, read by its schema.
+
+    Returns
+    -------
+    Calibrated
+        Its ``temperature_`` holds T and the mean NLL of these choices before and after.
+    """
+    if not isinstance(model, ChoiceModel):
+        raise InputError(f"model: expected a fitted model, got {type(model).__name__}.")
+    sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema)
+    _ = model.schema
+    if model.gives == "ranking":
+        raise InputError(f"{type(model).__name__} gives a ranking, and there is nothing to calibrate in one.")
+    return Calibrated(model, find_temperature(model, sets))
+
+
+class _Draw(NamedTuple):
+    """How intervals are drawn."""
+
+    rng: np.random.Generator
+    resamples: int
+    level: float
+
+
+def _curve(p: Floats, y: Floats, owner: Ints, weights: Floats, bins: int, draw: _Draw) -> Curve:
+    """Bin M cases with probabilities p and outcomes y, of the sets that ``owner`` names, with the sets' weights."""
+    w = weights[owner]
+    place = equal_bins(p, w, bins)
+    n = int(place.max()) + 1
+    mass, said, happened = (np.bincount(place, w * v, n).astype(np.float64) for v in (np.ones(len(p)), p, y))
+    predicted, observed = said / mass, happened / mass
+    low, high = observed, observed
+    if draw.resamples:
+        cell = owner * n + place  # set by bin
+        counts, hits = (np.bincount(cell, v, len(weights) * n).reshape(-1, n) for v in (np.ones(len(p)), y))
+        means = resampled_means(np.hstack([counts, hits]), weights, rng=draw.rng, resamples=draw.resamples)
+        there = means[:, :n] > 0  # a resample may miss a bin
+        shares = np.where(there, means[:, n:] / np.where(there, means[:, :n], 1.0), observed)
+        low, high = percentiles(shares, weights, level=draw.level).T.clip(0, 1)
+    return Curve(predicted=predicted, observed=observed, low=low, high=high, share=mass / mass.sum())
+
+
+def equal_bins(values: Floats, weights: Floats, bins: int) -> Ints:
+    """Number the bins, of about equal weight, that values fall into; equal values share one, and none is empty.
+
+    Examples
+    --------
+    >>> equal_bins(np.array([0.1, 0.9, 0.2, 0.9]), np.ones(4), 2)
+    array([0, 1, 0, 1])
+    """
+    distinct, place = np.unique(values, return_inverse=True)
+    mass = np.bincount(place, weights, len(distinct))
+    middle = (np.cumsum(mass) - mass / 2) / mass.sum()
+    of_distinct = np.minimum((middle * bins).astype(np.int64), bins - 1)
+    number: Ints = np.unique(of_distinct, return_inverse=True)[1][place]
+    return number

@@ -1,0 +1,140 @@
+"""The chain behind the probabilities of one choice set: rates, law, flows, and what goes round in circles.
+
+The chain moves from alternative i to j at the rate q_ij, and in the long run it is found at i for the share p_i of the
+time. So the moves from i to j make up a flow, and each alternative is left as often as it is entered:
+
+    f_ij = p_i q_ij,        sum_j f_ij = sum_j f_ji.
+
+The two flows of a pair need not be equal. What remains, f_ij - f_ji, is the net flow, and all net flows together are
+circles. They vanish in a reversible chain: one with q_ij = u_j s_ij for a symmetric s, whose law is proportional to u
+in every choice set, as in a logit. ``circulation`` is the share of all moves that are part of circles, 0 to 1.
+
+Time has no scale, so that the time to settle is counted in moves: the mean number of moves within the relaxation time,
+in which the slowest of the chain's departures from its law shrinks to 1/e.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import InputError
+from pcmcnet.layers import stationary_distribution
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.chains import ChainModel
+
+Floats = NDArray[np.float64]
+
+_BLURRED = 1e-13  # of the largest rate: eigenvalues below it are lost in rounding
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chain:
+    """The chain of one choice set of n alternatives.
+
+    Attributes
+    ----------
+    labels
+        The alternatives: their labels, or "row 7" by their rows in a table without labels.
+    rates
+        (n, n) rates of leaving i for j; the largest is 1, the diagonal 0.
+    probabilities
+        (n,) the stationary law of the rates.
+    choice_set
+        The id of the set.
+    """
+
+    labels: tuple[str, ...]
+    rates: Floats
+    probabilities: Floats
+    choice_set: Any = None
+
+    @property
+    def flows(self) -> Floats:
+        """(n, n) moves from i to j in the long run, per unit of time."""
+        return self.probabilities[:, None] * self.rates
+
+    @property
+    def net_flows(self) -> Floats:
+        """(n, n) moves from i to j beyond those from j to i, per unit of time; 0 but for rounding if reversible."""
+        return self.flows - self.flows.T
+
+    @property
+    def circulation(self) -> float:
+        """Share of all moves that belong to circles: 0 for a reversible chain, 1 where all go one way round."""
+        total = float(self.flows.sum())
+        return float(np.abs(self.net_flows).sum()) / 2 / total if total else 0.0
+
+    @property
+    def moves_to_settle(self) -> float:
+        """Moves in the relaxation time: 0 without a second alternative, inf beyond what rounding lets one see."""
+        n = len(self.rates)
+        if n < 2:
+            return 0.0
+        generator = self.rates - np.diag(self.rates.sum(axis=1))
+        gap = float(np.sort(-np.linalg.eigvals(generator).real)[1])  # the first is 0, of the law itself
+        return float(self.flows.sum()) / gap if gap > _BLURRED * n else np.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and dicts that survive JSON; an infinite time is None."""
+        moves = self.moves_to_settle
+        return {
+            "choice_set": str(self.choice_set),
+            "labels": list(self.labels),
+            "probabilities": self.probabilities.tolist(),
+            "rates": self.rates.tolist(),
+            "flows": self.flows.tolist(),
+            "net_flows": self.net_flows.tolist(),
+            "circulation": self.circulation,
+            "moves_to_settle": moves if np.isfinite(moves) else None,
+        }
+
+
+def chain(model: ChoiceModel, data: Any, choice_set: Any) -> Chain:
+    """Return the chain of one choice set.
+
+    Parameters
+    ----------
+    model
+        A fitted model with rates: PCMC-Net, PCMC or linear PCMC.
+    data
+        Choice sets, or a table that is read by the model's own schema.
+    choice_set
+        The id of the set, as in the table.
+
+    Raises
+    ------
+    InputError
+        When the model has no rates, or the set is not there.
+
+    Examples
+    --------
+    >>> from pcmcnet.models import PCMC
+    >>> table = {"game": [0, 0, 1, 1, 2, 2, 2], "wins": [1, 0, 0, 1, 1, 0, 0], "hand": list("abababc")}
+    >>> data = ChoiceData.from_long(table, choice_set="game", chosen="wins", alternative="hand")
+    >>> chain(PCMC(restarts=1).fit(data), data, 1).labels
+    ('a', 'b')
+    """
+    if not isinstance(model, ChainModel):
+        remedy = " Ask its members, by over()." if model.name == "ensemble" else ""
+        raise InputError(
+            f"{type(model).__name__} has no rates: a chain is that of PCMCNet, PCMC or LinearPCMC.{remedy}"
+        )
+    sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
+    found = np.flatnonzero(sets.set_ids == choice_set)
+    if not found.size:  # ids may have been read as text
+        found = np.flatnonzero(sets.set_ids.astype(str) == str(choice_set))
+    if found.size != 1:
+        some = ", ".join(map(str, sets.set_ids[:3]))
+        raise InputError(f"no choice set {choice_set!r} among {len(sets)}; the first are {some}.")
+    one = sets.subset(found)
+    (rates,) = model.rates(one)
+    rows = sets.rows[sets.offsets[found[0]] : sets.offsets[found[0] + 1]]
+    labels = [f"row {row}" for row in rows] if one.labels is None else [str(label) for label in one.labels.plain()]
+    law = stationary_distribution(torch.from_numpy(rates)).numpy()
+    return Chain(labels=tuple(labels), rates=rates, probabilities=law, choice_set=one.set_ids[0])

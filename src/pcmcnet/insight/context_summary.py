@@ -1,0 +1,79 @@
+"""Where context matters most in a table, and a map of the strongest case.
+
+The case is that of ``context_search``: an alternative c whose presence changes the preference between two others, i and
+j, more than any other does in the sets looked at. The map lets c move in the two most important numeric features, with
+all others of the set present, and shows the share of i against j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import PcmcNetError
+from pcmcnet.evaluation.predictions import Predictor
+from pcmcnet.insight.axioms import TOLERANCE
+from pcmcnet.insight.context_search import Search, search
+from pcmcnet.insight.example_sets import plain_values
+from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
+
+CELLS = 24
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ContextSummary:
+    """The strongest cases, and the map of the first."""
+
+    search: Search
+    alternatives: Mapping[str, tuple[Any, ...]]  # features of i, j and the one removed, in the strongest case
+    features: tuple[str, str] | None = None  # of the map, along x and y
+    map: PreferenceMap | None = None
+
+    @property
+    def strongest(self) -> float:
+        """The largest |change of a log-ratio|."""
+        return max((abs(case.by_adding) for case in self.search.cases), default=0.0)
+
+    @property
+    def none(self) -> bool:
+        """Whether all changes are rounding."""
+        return self.strongest <= TOLERANCE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that survive JSON."""
+        found: dict[str, Any] = {"search": self.search.to_dict(), "strongest": self.strongest, "map": None}
+        if self.map is not None and self.features is not None:
+            x, y, preference, a, b, c, without = self.map
+            found["map"] = {
+                "features": list(self.features),
+                "x": x.tolist(),
+                "y": y.tolist(),
+                "preference": preference.tolist(),
+                "i": list(a),
+                "j": list(b),
+                "third": None if c is None else list(c),
+                "without": without,
+            }
+        return found
+
+
+def context_summary(
+    model: Predictor, data: ChoiceData, features: Sequence[str], *, limit: int = 2000, seed: int = 0
+) -> ContextSummary:
+    """Search for context effects, and map the strongest in the first two numeric features that admit it."""
+    found = search(model, data, limit=limit, seed=seed)
+    removed, i, j = found.cases[0].places
+    named = plain_values(data.features, np.array([i, j, removed]))
+    summary = ContextSummary(search=found, alternatives={name: tuple(values) for name, values in named.items()})
+    if summary.none or len(features) < 2:
+        return summary
+    pair = (features[0], features[1])
+    try:
+        drawn = preference_map_in_set(model, data, i, j, removed, pair, others=True, cells=CELLS)
+    except PcmcNetError:  # such as a feature that is missing there: the cases stand without a map
+        return summary
+    return ContextSummary(search=found, alternatives=summary.alternatives, features=pair, map=drawn)

@@ -1,0 +1,286 @@
+"""Elasticities of choice probabilities, own and cross, for any model.
+
+Within a set, for the value x_j of one column and every alternative i,
+
+    elasticity   d log p_i / d log x_j     per cent by which p_i changes when x_j rises by one per cent
+    semi         d log p_i / d x_j         for values that may be 0 or below
+    marginal     d p_i / d x_j             in probability per unit
+
+Over sets they are averaged by sample enumeration, an alternative counting as much as it is chosen:
+
+    aggregate own elasticity = sum_S w_S p_i E_ii / sum_S w_S p_i
+
+with the weights w of the sets; marginal effects are averaged with w alone. A column of the individual moves all
+alternatives of a set together, so it has one response per alternative, and these sum to 0 when weighted by p.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Ints
+from pcmcnet.data.ragged import ordered_pairs, spread
+from pcmcnet.errors import InputError, did_you_mean
+from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
+from pcmcnet.evaluation.tables import markdown_table, text_table
+from pcmcnet.insight.segments import Segments, numeric_values, segments, weighted_mean_by
+from pcmcnet.insight.slopes import Method, slopes
+from pcmcnet.training.config import require_word
+
+Floats = NDArray[np.float64]
+Kind = Literal["elasticity", "semi", "marginal"]
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticityRow:
+    """The alternatives of one segment."""
+
+    segment: str
+    alternatives: int
+    share: float  # of the choices, as predicted
+    own: float  # response of the alternative whose value changes
+    other: float | None  # that of its rivals; None for a column of the individual
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticityTable:
+    """Average responses by segment of the alternative whose value changes. Prints as a table."""
+
+    column: str
+    kind: Kind
+    rows: tuple[ElasticityRow, ...]
+
+    def __getitem__(self, segment: str) -> ElasticityRow:
+        for row in self.rows:
+            if row.segment == segment:
+                return row
+        raise InputError(f"no segment {segment!r}." + did_you_mean(segment, [row.segment for row in self.rows]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that survive JSON."""
+        return {"column": self.column, "kind": self.kind, "rows": [asdict(row) for row in self.rows]}
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown."""
+        return markdown_table(self._cells())
+
+    def __str__(self) -> str:
+        return text_table(self._cells())
+
+    def _cells(self) -> list[list[str]]:
+        cross = any(row.other is not None for row in self.rows)
+        heads = [f"{self.kind}, {self.column}", "alternatives", "share", "own", *(["other"] if cross else [])]
+        rows = [
+            [r.segment, f"{r.alternatives:,}", f"{r.share:.4f}", f"{r.own:.4f}"]
+            + ([] if r.other is None else [f"{r.other:.4f}"])
+            for r in self.rows
+        ]
+        return [heads, *rows]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossTable:
+    """Average responses of the alternatives of one group when those of another change. Prints as a table."""
+
+    column: str
+    kind: Kind
+    names: tuple[str, ...]
+    values: Floats  # (G, G): row whose response it is, column who changes; 0 where the two never meet
+
+    def __getitem__(self, pair: tuple[str, str]) -> float:
+        """Return the response of the first when the second changes."""
+        of, when = (self._position(name) for name in pair)
+        return float(self.values[of, when])
+
+    def _position(self, name: str) -> int:
+        if name not in self.names:
+            raise InputError(f"no group {name!r}." + did_you_mean(name, self.names))
+        return self.names.index(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that survive JSON."""
+        return {"column": self.column, "kind": self.kind, "names": list(self.names), "values": self.values.tolist()}
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown."""
+        return markdown_table(self._cells())
+
+    def __str__(self) -> str:
+        return text_table(self._cells())
+
+    def _cells(self) -> list[list[str]]:
+        heads = [f"{self.kind} of, when {self.column} of", *self.names]
+        return [heads, *([n, *(f"{v:.4f}" for v in row)] for n, row in zip(self.names, self.values, strict=True))]
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """Responses of every probability to every value of one column; prints as the table of their averages."""
+
+    column: str
+    kind: Kind
+    data: ChoiceData
+    p: Floats  # (N,) probabilities
+    values: Floats  # (sum n^2,) over the ordered pairs (i, j) of each set, or (N,) for a column of the individual
+    individual: bool  # whether the column is one of the individual
+    known: NDArray[np.bool_]  # (N,) whether the alternative, or its individual, has a value to change
+
+    @cached_property
+    def _pairs(self) -> tuple[Ints, Ints]:
+        return ordered_pairs(self.data.offsets)
+
+    @property
+    def own(self) -> Floats:
+        """(N,) response of each alternative to its own value, or to that of the individual."""
+        if self.individual:
+            return self.values
+        i, j = self._pairs
+        diagonal: Floats = self.values[i == j]
+        return diagonal
+
+    def matrix(self, position: int) -> Floats:
+        """Return the responses of one set: (n, n), row i to the value of column j; (n,) for the individual's column."""
+        sizes = self.data.sizes
+        at = range(len(sizes))[position]
+        lengths = sizes if self.individual else sizes**2
+        begin = int(lengths[:at].sum())
+        found = self.values[begin : begin + int(lengths[at])]
+        return found if self.individual else found.reshape(sizes[at], sizes[at])
+
+    @property
+    def _mass(self) -> Floats:
+        """(N,) what each alternative counts in an average."""
+        weight: Floats = spread(self.data.weights, self.data.offsets)
+        return weight if self.kind == "marginal" else weight * self.p
+
+    def table(self, by: str | ArrayLike | None = None) -> ElasticityTable:
+        """Average over sets, by segment of the alternative whose value changes.
+
+        Parameters
+        ----------
+        by
+            A feature, the column of labels, an individual or kept column, or a value for each set or alternative;
+            numbers of many values are cut at their quartiles. None puts all in one segment.
+
+        Raises
+        ------
+        InputError
+            When there is no such column, or averages over whole sets are asked for a column of the individual: they
+            are 0.
+        """
+        groups = segments(self.data, by)
+        if self.individual and groups.of_sets:
+            remedy = f"by={self.data.schema.alternative!r}" if self.data.labels is not None else "by=<a feature>"
+            raise InputError(
+                f"{self.column!r} belongs to the individual: what one alternative gains another loses, and the average "
+                f"over a set is 0. Average by segments of alternatives: {remedy}."
+            )
+        counted = self._mass * self.known
+        own = weighted_mean_by(self.own, counted, groups.codes, len(groups.names))
+        other = [None] * len(own) if self.individual else self._other(groups).tolist()
+        weights = spread(self.data.weights, self.data.offsets)
+        share = np.bincount(groups.codes, weights * self.p, len(groups.names)) / self.data.weights.sum()
+        count = np.bincount(groups.codes, minlength=len(groups.names))
+        figures = zip(groups.names, count.tolist(), share.tolist(), own.tolist(), other, strict=True)
+        return ElasticityTable(self.column, self.kind, tuple(ElasticityRow(*row) for row in figures))
+
+    def _other(self, groups: Segments) -> Floats:
+        i, j = self._pairs
+        mass = np.where((i != j) & self.known[j], self._mass[i], 0.0)
+        return weighted_mean_by(self.values, mass, groups.codes[j], len(groups.names))
+
+    def between(self, by: str | ArrayLike | None = None) -> CrossTable:
+        """Average over sets, for groups of alternatives against each other: by label if no column is named.
+
+        Where several alternatives of a set are in one group, their values change together. A set counts where both
+        groups are present.
+        """
+        if self.individual:
+            raise InputError(f"{self.column!r} belongs to the individual, not to an alternative: use table.")
+        if by is None and self.data.labels is None:
+            raise InputError("alternatives have no labels: name a feature that groups them, between(by=...).")
+        groups = segments(self.data, self.data.schema.alternative if by is None else by)
+        G, codes, mass = len(groups.names), groups.codes, self._mass
+        i, j = self._pairs
+        total = np.bincount(codes[i] * G + codes[j], mass[i] * self.values, G * G).reshape(G, G)
+        cells = self.data.set_of_alternative * G + codes
+        S = len(self.data)
+        of = np.bincount(cells, mass, S * G).reshape(S, G)
+        when = np.bincount(cells, self.known, S * G).reshape(S, G) > 0
+        weight = of.T @ when
+        return CrossTable(self.column, self.kind, groups.names, total / np.where(weight > 0, weight, 1.0))
+
+    def __str__(self) -> str:
+        return str(self.table(self.data.schema.alternative if self.individual else None))
+
+
+def elasticity(
+    model: Predictor,
+    data: Any,
+    column: str,
+    *,
+    kind: Kind = "elasticity",
+    method: Method = "auto",
+    step: float | None = None,
+) -> Responses:
+    """Differentiate all choice probabilities in one numeric feature, or in a numeric column of the individual.
+
+    Parameters
+    ----------
+    model
+        Any fitted model; also an object with the method ``predict_log_proba``.
+    data
+        Choice data, or a table that the model's schema reads. The result holds a number for each ordered pair of
+        alternatives of each set: take a part of a very large table.
+    column
+        What changes.
+    kind
+        "elasticity", "semi" or "marginal": see the module.
+    method, step
+        How derivatives are found: see :func:`pcmcnet.insight.slopes.slopes`.
+
+    Returns
+    -------
+    Responses
+
+    Raises
+    ------
+    InputError
+        When the column is not numeric, there is none, no set has a weight, or elasticities are asked for values
+        below 0.
+    ConfigError
+        When an option is unknown or out of its range.
+
+    Examples
+    --------
+    >>> from pcmcnet.models import MNL
+    >>> table = {"trip": [1, 1, 2, 2, 3, 3, 4, 4], "took": [1, 0, 0, 1, 1, 0, 0, 1], "cost": [2, 4, 5, 3, 4, 3, 5, 2]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+    >>> found = elasticity(MNL().fit(data), data, "cost")
+    >>> found.matrix(0).round(3)
+    array([[-0.251,  0.502],
+           [ 1.603, -3.207]])
+    >>> print(found.table())
+    elasticity, cost  alternatives   share      own   other
+    all                          8  1.0000  -0.7985  0.7985
+    """
+    require_word("kind", kind, get_args(Kind))
+    data = require_data(model, data)
+    require_sets(data)
+    x, individual = numeric_values(data, column)
+    if kind == "elasticity" and (x < 0).any():
+        raise InputError(
+            f"column {column!r} has {int((x < 0).sum())} values below 0, of which one per cent more is less: ask for "
+            f"kind='semi' or kind='marginal'."
+        )
+    slope, p = slopes(model, data, column, method=method, step=step), np.exp(predicted_log_p(model, data))
+    i, j = (np.arange(len(p)), data.set_of_alternative) if individual else ordered_pairs(data.offsets)
+    known = ~np.isnan(spread(x, data.offsets) if individual else x)
+    scale = {"elasticity": np.nan_to_num(x)[j], "semi": 1.0, "marginal": p[i]}[kind]
+    return Responses(column, kind, data, p, slope * scale, individual, known)

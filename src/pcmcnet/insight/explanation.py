@@ -1,0 +1,280 @@
+"""A fitted model and a table -> all that can be said of the two, part by part.
+
+Each part is computed by a module of its own, and is None where it was skipped or cannot be had: ``left_out`` says why.
+Costly parts ask about a sample of the choice sets, so that the work is bounded however long the table is.
+
+    part           needs choices  asks about
+    table          no             nothing
+    model          no             nothing
+    fit            yes            all sets; up to 5,000 for baselines
+    calibration    yes            all sets
+    importance     yes            the sample, each column shuffled 5 times
+    elasticities   no             the sample, two copies of each set per alternative where there are no derivatives
+    context        no             10 sets for each of the sample
+    axioms         no             the sample, 25 sets for each
+    examples       no             up to 5,000 sets, and three without each of their alternatives
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.table import read_table
+from pcmcnet.errors import ConfigError, InputError, PcmcNetError, did_you_mean
+from pcmcnet.evaluation.compare import surroundings
+from pcmcnet.evaluation.predictions import require_sets
+from pcmcnet.evaluation.watch import watch
+from pcmcnet.insight.axioms import Audit, audit
+from pcmcnet.insight.calibration import Calibration, calibration
+from pcmcnet.insight.context_summary import ContextSummary, context_summary
+from pcmcnet.insight.example_sets import ExampleSet, example_sets
+from pcmcnet.insight.fit_quality import FitQuality, fit_quality
+from pcmcnet.insight.importance import Importance, importance
+from pcmcnet.insight.numeric_effects import NumericEffects, numeric_effects, numeric_features
+from pcmcnet.insight.questions import require_sampling
+from pcmcnet.insight.table_summary import TableSummary, summarise
+from pcmcnet.models import MNL, Uniform
+from pcmcnet.models.artifact import package_version
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.summary import Summary
+
+PARTS = ("table", "model", "fit", "calibration", "importance", "elasticities", "context", "axioms", "examples")
+NEED_CHOICES = ("fit", "calibration", "importance")
+SETS = 150
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSummary:
+    """What a fitted model tells of itself."""
+
+    kind: str  # name of the class
+    options: Mapping[str, Any]
+    parameters: int
+    training: Mapping[str, Any]  # plain facts of the fit
+    caveats: tuple[str, ...]
+    summary: Summary
+    histories: Mapping[str, list[dict[str, Any]]]  # by epoch, of each network; empty for models that have no epochs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that survive JSON."""
+        return {**asdict(self), "caveats": list(self.caveats)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """All that was found of a model on a table; see the module for the parts."""
+
+    title: str
+    table: TableSummary | None = None
+    model: ModelSummary | None = None
+    fit: FitQuality | None = None
+    calibration: Calibration | None = None
+    importance: Importance | None = None
+    elasticities: NumericEffects | None = None
+    context: ContextSummary | None = None
+    axioms: Audit | None = None
+    examples: tuple[ExampleSet, ...] | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)  # part -> why
+    facts: Mapping[str, Any] = field(default_factory=dict)  # seed, sample, versions, machine, seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that survive JSON; an infinite number is None."""
+        parts = {name: getattr(self, name) for name in PARTS}
+        found = {
+            name: [each.to_dict() for each in part] if isinstance(part, tuple) else part.to_dict()
+            for name, part in parts.items()
+            if part is not None
+        }
+        plain: dict[str, Any] = _plain(
+            {"title": self.title, **found, "left_out": dict(self.left_out), "facts": dict(self.facts)}
+        )
+        return plain
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers to see first, and what was left out, as plain values that survive JSON."""
+        found: dict[str, Any] = {}
+        if self.table is not None:
+            found |= {"choice_sets": self.table.choice_sets, "alternatives": self.table.alternatives}
+        if self.model is not None:
+            found |= {"model": self.model.kind, "parameters": self.model.parameters}
+        if self.fit is not None:
+            report = self.fit.report
+            found |= {"in_sample": self.fit.in_sample, "nll": report.nll}
+            found |= {f"top_{n}": value for n, value in report.top.items()}
+        if self.calibration is not None:
+            found["calibration_error"] = self.calibration.alternatives.error
+        if self.importance is not None:
+            found["most_important"] = self.importance.rows[0].name
+        if self.context is not None:
+            found["strongest_context_effect"] = self.context.strongest
+        if self.axioms is not None:
+            found["axioms_obeyed"] = list(self.axioms.obeyed)
+        plain: dict[str, Any] = _plain({"title": self.title, "found": found, "left_out": dict(self.left_out)})
+        return plain
+
+
+def explain(
+    model: ChoiceModel,
+    data: Any,
+    seed: int = 0,
+    *,
+    sets: int = SETS,
+    skip: Collection[str] = (),
+    baselines: Mapping[str, ChoiceModel] | None = None,
+    title: str | None = None,
+    progress: bool = True,
+) -> Explanation:
+    """Find out what a fitted model makes of a table.
+
+    Parameters
+    ----------
+    model
+        A fitted model of any kind.
+    data
+        Choice data, or a table that the model's schema reads, with or without the column of choices.
+    seed
+        Where all draws come from.
+    sets
+        Choice sets to draw for the costly parts.
+    skip
+        Parts to leave out, of :data:`PARTS`.
+    baselines
+        Label -> model to cross-validate on the table beside; the uniform model and a multinomial logit if None.
+    title
+        What it is about; the model's class by default.
+    progress
+        Show a bar on a terminal, or log a line per part elsewhere.
+
+    Returns
+    -------
+    Explanation
+        Written to a folder by :func:`pcmcnet.plots.explanation.write`.
+
+    Raises
+    ------
+    InputError
+        When the table cannot be read, or no set has a weight. A part that cannot be had is left out, and named.
+    ConfigError
+        When a number is out of its range, or there is no such part to skip.
+    """
+    began = time.perf_counter()
+    require_sampling(sets=sets, seed=seed)
+    for name in skip:
+        if name not in PARTS:
+            raise ConfigError(f"no part {name!r} to skip." + did_you_mean(name, PARTS))
+    data = _read(model, data)
+    require_sets(data)
+    work = _Work(model, data, seed, sets, {"uniform": Uniform(), "mnl": MNL()} if baselines is None else baselines)
+    left_out = {name: "skipped, as asked for" for name in PARTS if name in skip}
+    if data.chosen is None:
+        left_out |= {name: "needs the choices, and the table has none" for name in NEED_CHOICES if name not in skip}
+    with watch(len(PARTS) - len(left_out), show=progress) as report:
+        for name in PARTS:
+            if name in left_out:
+                continue
+            report.begin(name)
+            since = time.perf_counter()
+            try:
+                work.found[name] = work.parts[name]()
+            except PcmcNetError as error:
+                left_out[name] = str(error)
+            what = f"left out: {left_out[name]}" if name in left_out else f"{time.perf_counter() - since:.1f} s"
+            report.end(name, what)
+    return Explanation(
+        title=title or type(model).__name__,
+        **work.found,
+        left_out={name: left_out[name] for name in PARTS if name in left_out},
+        facts=_facts(work, time.perf_counter() - began),
+    )
+
+
+class _Work:
+    """The parts to be computed, and those that are: later ones ask for the most important features."""
+
+    def __init__(
+        self, model: ChoiceModel, data: ChoiceData, seed: int, sets: int, baselines: Mapping[str, ChoiceModel]
+    ) -> None:
+        self.model, self.data, self.seed = model, data, seed
+        counted = np.random.default_rng(seed).permutation(np.flatnonzero(data.weights > 0))
+        self.sample = data.subset(np.sort(counted[:sets]))
+        self.found: dict[str, Any] = {}
+        limits = {"context": 10 * sets, "axioms": 25 * sets}
+        self.parts: dict[str, Callable[[], Any]] = {
+            "table": lambda: summarise(data),
+            "model": lambda: summarise_model(model),
+            "fit": lambda: fit_quality(model, data, baselines, seed=seed),
+            "calibration": lambda: calibration(model, data, seed=seed),
+            "importance": lambda: importance(model, self.sample, seed=seed),
+            "elasticities": lambda: numeric_effects(model, self.sample, self.features(), seed=seed),
+            "context": lambda: context_summary(
+                model, data, self.features() or numeric_features(data), limit=limits["context"], seed=seed
+            ),
+            "axioms": lambda: audit(model, data, sets, seed, limit=limits["axioms"]),
+            "examples": lambda: example_sets(model, data, seed=seed),
+        }
+
+    def features(self) -> list[str] | None:
+        """Return the numeric features, the most important first, where that is known."""
+        varying = numeric_features(self.sample)
+        if "importance" in self.found:
+            return [row.name for row in self.found["importance"].rows if row.name in varying]
+        if "elasticities" in self.found:
+            return [table.column for table in self.found["elasticities"].tables]
+        return None
+
+
+def summarise_model(model: ChoiceModel) -> ModelSummary:
+    """Gather what a fitted model tells of itself."""
+    inside = {"": model, **{f"member {k}": member for k, member in enumerate(getattr(model, "members_", []), start=1)}}
+    return ModelSummary(
+        kind=type(model).__name__,
+        options=asdict(model.config),
+        parameters=model.num_parameters,
+        training={name: value for name, value in model.training_.items() if not isinstance(value, Mapping)},
+        caveats=model.caveats,
+        summary=model.summary(),
+        histories={name: list(each.history) for name, each in inside.items() if each.history},
+    )
+
+
+def _read(model: Any, data: Any) -> ChoiceData:
+    """Pass choice data on; read a table by the schema of the model, with choices and weights where it has them."""
+    if not isinstance(model, ChoiceModel):
+        raise InputError(f"model: expected a fitted model such as PCMCNet, got {type(model).__name__}.")
+    schema = model.schema
+    if isinstance(data, ChoiceData):
+        return data
+    rows = read_table(data, text=schema.text_columns)
+    return ChoiceData.from_schema(rows, schema if schema.chosen in rows.column_names else schema.for_prediction())
+
+
+def _facts(work: _Work, seconds: float) -> dict[str, Any]:
+    found = surroundings()
+    return {
+        "table (SHA-256)": work.data.fingerprint(),
+        "seed": work.seed,
+        "sampled choice sets": len(work.sample),
+        "versions": {"pcmcnet": package_version("pcmcnet"), **found["versions"]},
+        "machine": found["machine"],
+        "seconds": round(seconds, 1),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Make what JSON knows of mappings, sequences and numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

@@ -1,0 +1,158 @@
+"""What a table holds: how many choice sets of which sizes, what its columns say, and what the choices look like.
+
+Of a numeric feature, the mean over the alternatives chosen beside the mean over all that were offered shows what
+people go for; both count every set by its weight, and the second every alternative of a set alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.ragged import spread
+
+Floats = NDArray[np.float64]
+Role = Literal["label", "feature", "individual"]
+
+_MOST = 5  # categories that are named
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnSummary:
+    """One column: its range, or its most frequent categories with their shares."""
+
+    name: str
+    role: Role
+    kind: Literal["numeric", "categorical"]
+    missing: int
+    low: float | None = None
+    median: float | None = None
+    high: float | None = None
+    offered: float | None = None  # weighted mean over alternatives, each set counting once
+    chosen: float | None = None  # weighted mean over the alternatives chosen
+    distinct: int | None = None
+    categories: tuple[tuple[str, float], ...] = ()  # the most frequent ones, with their shares of the values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelShare:
+    """How often a label is on offer, and how often it is chosen, as shares of the weight of all sets."""
+
+    label: str
+    offered: float
+    chosen: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableSummary:
+    """A table in a few numbers."""
+
+    choice_sets: int
+    alternatives: int
+    unweighted: bool  # whether all sets count alike
+    has_choices: bool
+    sizes: NDArray[np.int64]  # (K,) numbers of alternatives that occur, in ascending order
+    counts: NDArray[np.int64]  # (K,) sets of that size
+    columns: tuple[ColumnSummary, ...]
+    labels: tuple[LabelShare, ...]  # the most chosen ones; empty without labels or choices
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that survive JSON."""
+        names = ("choice_sets", "alternatives", "unweighted", "has_choices")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "sizes": self.sizes.tolist(),
+            "counts": self.counts.tolist(),
+            "columns": [asdict(column) for column in self.columns],
+            "labels": [asdict(label) for label in self.labels],
+        }
+
+
+def summarise(data: ChoiceData) -> TableSummary:
+    """Sum up a table.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "price": [3.0, 4.0, 9.0, 1.0]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"])
+    >>> (price,) = summarise(data).columns
+    >>> price.low, price.high, price.offered, price.chosen
+    (1.0, 9.0, 4.25, 2.0)
+    """
+    sizes, counts = np.unique(data.sizes, return_counts=True)
+    columns = [_column(data, name, column, "feature") for name, column in data.features.items()]
+    columns += [_column(data, name, column, "individual") for name, column in data.individual.items()]
+    label = data.schema.alternative
+    if data.labels is not None and label is not None and label not in data.features:
+        columns.insert(0, _column(data, label, data.labels, "label"))
+    return TableSummary(
+        choice_sets=len(data),
+        alternatives=len(data.rows),
+        unweighted=bool((data.weights == data.weights[:1]).all()),
+        has_choices=data.chosen is not None,
+        sizes=sizes,
+        counts=counts,
+        columns=tuple(columns),
+        labels=_labels(data),
+    )
+
+
+def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSummary:
+    if isinstance(column, Categorical):
+        counts = np.bincount(column.codes, minlength=len(column.categories))
+        order = np.argsort(-counts, kind="stable")[:_MOST]
+        most = tuple((column.categories[k], float(counts[k] / counts.sum())) for k in order if counts[k])
+        return ColumnSummary(
+            name=name, role=role, kind="categorical", missing=0, distinct=int((counts > 0).sum()), categories=most
+        )
+    assert isinstance(column, Numeric)
+    values: Floats = column.values.astype(np.float64)
+    there = ~np.isnan(values)
+    if not there.any():
+        return ColumnSummary(name=name, role=role, kind="numeric", missing=len(values))
+    low, median, high = np.quantile(values[there], [0, 0.5, 1]).tolist()
+    offered, chosen = _means(data, values) if role == "feature" else (None, None)
+    return ColumnSummary(
+        name=name,
+        role=role,
+        kind="numeric",
+        missing=int((~there).sum()),
+        low=low,
+        median=median,
+        high=high,
+        offered=offered,
+        chosen=chosen,
+    )
+
+
+def _means(data: ChoiceData, values: Floats) -> tuple[float | None, float | None]:
+    """Average a feature over what is offered, and over what is chosen; missing values take no part."""
+    share = spread(data.weights / data.sizes, data.offsets)
+    offered = _mean(values, share)
+    if data.chosen is None:
+        return offered, None
+    picked = data.offsets[:-1] + data.chosen
+    return offered, _mean(values[picked], data.weights)
+
+
+def _mean(values: Floats, weights: Floats) -> float | None:
+    counted = np.where(np.isnan(values), 0.0, weights)
+    return float(np.nan_to_num(values) @ counted / counted.sum()) if counted.any() else None
+
+
+def _labels(data: ChoiceData) -> tuple[LabelShare, ...]:
+    """Return the most chosen labels."""
+    if data.labels is None or data.chosen is None or not data.weights.any():
+        return ()
+    n, total = len(data.labels.categories), data.weights.sum()
+    codes = data.labels.codes
+    offered = np.bincount(codes, spread(data.weights, data.offsets), n) / total
+    chosen = np.bincount(codes[data.offsets[:-1] + data.chosen], data.weights, n) / total
+    order = [k for k in np.argsort(-chosen, kind="stable")[: 2 * _MOST] if offered[k] > 0]
+    names = data.labels.categories
+    return tuple(LabelShare(label=names[k], offered=float(offered[k]), chosen=float(chosen[k])) for k in order)

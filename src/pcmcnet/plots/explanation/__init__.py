@@ -1,0 +1,5 @@
+"""What was found of a model on a table -> one page with figures to explore, and the same in Markdown and JSON."""
+
+from pcmcnet.plots.explanation.files import write
+
+__all__ = ["write"]

@@ -1,0 +1,164 @@
+"""Sections on what a model does: which columns it goes by, how it responds, context, axioms, and single choice sets."""
+
+from __future__ import annotations
+
+from pcmcnet.evaluation.tables import Cells
+from pcmcnet.insight.axioms import Audit
+from pcmcnet.insight.context_summary import ContextSummary
+from pcmcnet.insight.example_sets import ExampleSet
+from pcmcnet.insight.importance import Importance
+from pcmcnet.insight.numeric_effects import NumericEffects
+from pcmcnet.plots.explanation.blocks import Block, Facts, Heading, Section, Table, note, number, words
+from pcmcnet.plots.explanation.figures import demand_figure, importance_figure
+from pcmcnet.plots.explanation.set_figures import (
+    SHOWN,
+    attribution_figure,
+    chain_figure,
+    map_figure,
+    probabilities_figure,
+    shown,
+)
+
+_KINDS = {
+    "typical": "A typical choice",
+    "surprising": "A surprising choice",
+    "uncertain": "An uncertain choice",
+    "large": "A large choice set",
+}
+
+
+def importance_section(part: Importance, *, in_sample: bool) -> Section:
+    """Permutation importance of the columns."""
+    how = (
+        f"Each column is shuffled {part.repeats} times: a feature among the alternatives of its set, a column of the "
+        f"individual among sets. What is lost by that is what the model gets from the column, given all others. A "
+        f"column that others can stand in for looks less important than it is."
+    )
+    blocks: list[Block] = [words(how), importance_figure(part)]
+    if in_sample:
+        blocks.append(note("Measured on the training table: columns that the model has memorised look important, too."))
+    return Section(name="importance", title="Which columns it goes by", blocks=tuple(blocks))
+
+
+def elasticities_section(part: NumericEffects) -> Section:
+    """Responses to numeric features, and demand curves of the first."""
+    heads = ["feature", "response", "of the alternative itself", "of its rivals"]
+    rows = [
+        [table.column, _RESPONSES[table.kind], number(table.rows[0].own), number(table.rows[0].other)]
+        for table in part.tables
+    ]
+    text = (
+        f"By how many per cent the probability of an alternative changes when a feature of it, or of one rival, rises "
+        f"by one per cent (elasticity) or by one unit (semi-elasticity, in parts of 1). Averages over {part.sets:,} "
+        f"sets, in which an alternative counts as much as it is predicted to be chosen."
+    )
+    blocks = (words(text), Table(cells=[heads, *rows]), demand_figure(part.curves))
+    return Section(name="elasticities", title="How it responds to numbers", blocks=blocks)
+
+
+_RESPONSES = {"elasticity": "elasticity", "semi": "semi-elasticity", "marginal": "marginal effect"}
+
+
+def context_section(part: ContextSummary) -> Section:
+    """The strongest cases, and a map of the first."""
+    found = part.search
+    looked = f"{found.pairs:,} pairs of alternatives in {found.removals:,} sets with one alternative removed"
+    if part.none:
+        text = (
+            f"None. Removing an alternative never changes the preference between two others: of {looked}, the largest "
+            f"change of a log-ratio is {part.strongest:.1g}, which is rounding. So it is in every logit."
+        )
+        return Section(name="context", title="Context effects", blocks=(words(text),))
+    first = found.cases[0]
+    text = (
+        f"Does an alternative change the preference between two others? In a logit it never does. Of {looked}, the "
+        f"log-ratio log P(i) / P(j) changes by {found.mean:.3g} on average. The strongest: in choice set "
+        f"{first.choice_set}, the share of {first.i} against {first.j} is {first.share_with:.1%} where "
+        f"{first.removed} is on offer and {first.share_without:.1%} where it is not."
+    )
+    heads = ["choice set", "third", "i", "j", "share of i with the third", "without it", "log-ratio by adding it"]
+    rows = [
+        [str(c.choice_set), c.removed, c.i, c.j, f"{c.share_with:.1%}", f"{c.share_without:.1%}", f"{c.by_adding:+.3f}"]
+        for c in found.cases
+    ]
+    named = ["", f"i: {first.i}", f"j: {first.j}", f"third: {first.removed}"]
+    features = [[name, *map(number, values)] for name, values in part.alternatives.items()]
+    blocks: list[Block] = [words(text), Table(cells=[heads, *rows])]
+    if features:
+        blocks += [Heading(text="The strongest case"), Table(cells=[named, *features])]
+    if part.map is not None and part.features is not None:
+        blocks.append(map_figure(part.map, part.features, (first.i, first.j, first.removed)))
+    return Section(name="context", title="Context effects", blocks=tuple(blocks))
+
+
+def axioms_section(part: Audit) -> Section:
+    """Which axioms of choice hold."""
+    held = ", ".join(part.obeyed) or "none"
+    text = (
+        f"Obeyed in all cases looked at: {held}. A violation is no fault: people violate these axioms, and a model "
+        f"that has learnt it from them does so too."
+    )
+    heads = ["axiom", "verdict", "cases", "violated", "mean", "largest", "in"]
+    rows = [
+        [f.axiom, f.verdict, f"{f.cases:,}", f"{f.share:.1%}", f"{f.mean:.2g}", f"{f.largest:.2g}", f.unit]
+        for f in part.findings
+    ]
+    worst = [[f.axiom, f"choice set {f.choice_set}: {f.example}"] for f in part.findings if f.example is not None]
+    blocks: list[Block] = [words(text), Table(cells=[heads, *rows])]
+    if worst:
+        blocks.append(Facts(pairs={f"worst case, {axiom}": example for axiom, example in worst}))
+    relative = part["copies"].more["of_a_logit"]
+    facts = (
+        f"{part.sets:,} choice sets drawn, {part.questions:,} asked about; sizes up to {part.tolerance:g} are rounding."
+        f" A second copy of an alternative costs the others {relative:.2f} of what it costs them in a logit."
+    )
+    blocks += [note(text) for text in (facts, *part.notes)]
+    return Section(name="axioms", title="Axioms of choice", blocks=tuple(blocks))
+
+
+def examples_section(part: tuple[ExampleSet, ...]) -> Section:
+    """Single choice sets."""
+    blocks = [block for example in part for block in _example(example)]
+    return Section(name="examples", title="Choice sets to look at", blocks=tuple(blocks))
+
+
+def _example(example: ExampleSet) -> list[Block]:
+    blocks: list[Block] = [Heading(text=f"{_KINDS[example.kind]}: set {example.choice_set}"), words(_story(example))]
+    if example.individual:
+        values = ", ".join(f"{name} {number(value)}" for name, value in example.individual.items())
+        blocks.append(note(f"The individual: {values}."))
+    strong = frozenset(k for k, place in enumerate(shown(example)) if place == example.chosen)
+    blocks.append(Table(cells=_alternatives(example), strong=strong))
+    if len(example.p) > SHOWN:
+        blocks.append(note(f"{SHOWN} of {len(example.p)} alternatives; all of them are in explanation.json."))
+    blocks.append(probabilities_figure(example))
+    if example.attribution is not None:
+        blocks.append(attribution_figure(example.attribution))
+    if example.chain is not None:
+        blocks.append(chain_figure(example.chain))
+    return blocks
+
+
+def _story(example: ExampleSet) -> str:
+    n, best = len(example.p), int(example.p.argmax())
+    text = f"{n} alternatives. The most probable is {example.names[best]} with {example.p[best]:.1%}"
+    if example.chosen is None:
+        return f"{text}; the choice is not known."
+    if example.chosen == best:
+        return f"{text}, and it was chosen."
+    place = 1 + int((example.p > example.p[example.chosen]).sum())
+    return (
+        f"{text}; chosen was {example.names[example.chosen]}, number {place} in the order of probability, "
+        f"with {example.p[example.chosen]:.1%}."
+    )
+
+
+def _alternatives(example: ExampleSet) -> Cells:
+    """The alternatives that are shown, the most probable first."""
+    heads = ["alternative", "probability", *example.columns]
+    names = [name + (" (chosen)" if k == example.chosen else "") for k, name in enumerate(example.names)]
+    rows = [
+        [names[k], f"{example.p[k]:.4f}", *(number(values[k]) for values in example.columns.values())]
+        for k in shown(example)
+    ]
+    return [heads, *rows]

@@ -1,0 +1,111 @@
+"""What a report is made of: sections of words, facts, tables and figures, before anybody draws or prints them.
+
+A figure is a plain mapping with ``data`` and ``layout`` as plotly reads them, and never comes without its numbers: a
+page shows them below it, a Markdown file instead of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pcmcnet.evaluation.tables import Cells
+
+Tone = Literal["plain", "note", "warning"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """A paragraph: plain, in small letters, or one that must not be missed."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """A heading within a section."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Names and what is to be said of them."""
+
+    pairs: Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiles:
+    """The numbers to see first: name, value, and a word beside it."""
+
+    tiles: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows of text, the heads first; behind a line to click where ``folded`` gives its words."""
+
+    cells: Cells
+    strong: frozenset[int] = frozenset()
+    folded: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A plotly figure, what is to be seen in it, and its numbers."""
+
+    traces: tuple[Mapping[str, Any], ...]
+    caption: str
+    numbers: Cells
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    height: int = 360  # in pixels
+    narrow: bool = False  # whether half the width of a wide page is enough
+    square: bool = False  # whether it is to be no higher than a narrow screen is wide
+
+
+Block = Words | Heading | Facts | Tiles | Table | Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the report; ``name`` is its address within the page."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
+def words(text: str) -> Words:
+    """A plain paragraph."""
+    return Words(text=text)
+
+
+def note(text: str) -> Words:
+    """A paragraph in small letters."""
+    return Words(text=text, tone="note")
+
+
+def warning(text: str) -> Words:
+    """A paragraph that must not be missed."""
+    return Words(text=text, tone="warning")
+
+
+def number(value: Any) -> str:
+    """Write a value for people: four digits that matter, words as they are, a dash for none.
+
+    Examples
+    --------
+    >>> number(0.123456), number(20144), number(1500.25), number(None), number("A7")
+    ('0.1235', '20,144', '1,500', '-', 'A7')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool | str):
+        return str(value)
+    whole = float(value).is_integer() and abs(value) < 1e15
+    if whole or 1e4 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:,.4g}"

@@ -1,0 +1,282 @@
+"""Parts of an explanation -> figures of lines and bars: how it learnt, how good it is, what it goes by.
+
+Every function returns traces and a layout as plain mappings, and the numbers drawn as a table. Colours are those of
+Okabe and Ito in tones that can be told apart on white and on black; text and grid are coloured by the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pcmcnet.insight.calibration import Calibration, Curve
+from pcmcnet.insight.demand import DemandCurve
+from pcmcnet.insight.importance import Importance
+from pcmcnet.insight.table_summary import TableSummary
+from pcmcnet.plots.explanation.blocks import Figure, number
+from pcmcnet.plots.learning_curve import learning_curve
+
+BLUE, ORANGE, GREEN, PINK, SKY, GREY = "#3a87c2", "#e07b39", "#2a9d7c", "#c573a5", "#79b8de", "#8b9099"
+COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
+LOSSES = {"nll": "NLL", "misses": "misses"}  # in words
+
+
+def sizes_figure(table: TableSummary) -> Figure:
+    """Draw how many choice sets have how many alternatives."""
+    trace = {
+        "type": "bar",
+        "x": table.sizes.tolist(),
+        "y": table.counts.tolist(),
+        "marker": {"color": BLUE},
+        "hovertemplate": "%{y:,} sets of %{x}<extra></extra>",
+    }
+    rows = zip(table.sizes.tolist(), table.counts.tolist(), strict=True)
+    return Figure(
+        traces=(trace,),
+        layout={"xaxis": axis("alternatives in the set"), "yaxis": axis("choice sets"), "bargap": 0.15},
+        caption="How many alternatives people had.",
+        numbers=[["alternatives", "choice sets"], *([f"{n:,}", f"{count:,}"] for n, count in rows)],
+        height=260,
+    )
+
+
+def learning_figure(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Draw the losses by epoch, of one network or of the members of an ensemble."""
+    traces: list[dict[str, Any]] = []
+    cells = [["epoch", "of", "training loss", "validation loss", "learning rate"]]
+    for k, (name, history) in enumerate(histories.items()):
+        curve, behind = learning_curve(history), f" ({name})" if name else ""
+        colour = COLOURS[k % len(COLOURS)]
+        other = ORANGE if len(histories) == 1 else colour
+        traces.append(line(curve.epoch, curve.train_loss, f"training{behind}", colour))
+        if len(curve.valid_epoch):
+            valid = line(curve.valid_epoch, curve.valid_loss, f"validation{behind}", other)
+            traces.append({**valid, "line": {"color": other, "dash": "dash"}})
+        cells += [
+            [str(entry["epoch"]), name, *(number(entry[key]) for key in ("train_loss", "valid_loss", "lr"))]
+            for entry in history
+        ]
+    if set(histories) == {""}:
+        cells = [[row[0], *row[2:]] for row in cells]
+    return Figure(
+        traces=tuple(traces),
+        layout={"xaxis": axis("epoch"), "yaxis": axis("loss per choice set"), "showlegend": len(traces) > 1},
+        caption="Loss by epoch of the training.",
+        numbers=cells,
+        height=300,
+    )
+
+
+def calibration_figures(found: Calibration) -> tuple[Figure, Figure]:
+    """Draw predicted against observed, for all alternatives and for the most probable ones."""
+    level = f"{found.level:.0%} intervals"
+    return (
+        _calibration_figure(found.alternatives, BLUE, f"All alternatives. Bars: {level}."),
+        _calibration_figure(found.first, ORANGE, f"The most probable alternative of each set. Bars: {level}."),
+    )
+
+
+def _calibration_figure(curve: Curve, colour: str, caption: str) -> Figure:
+    low, high = _ends(curve)
+    end = min(1.0, 1.06 * float(max(curve.predicted.max(), high.max())))
+    diagonal = {
+        **line([0, end], [0, end], "as predicted", GREY),
+        "mode": "lines",
+        "line": {"color": GREY, "dash": "dot", "width": 1.5},
+        "hoverinfo": "skip",
+    }
+    share = {"range": [-0.03 * end, end], "tickformat": ".0%"}
+    rows = [
+        [f"{p:.4f}", f"{o:.4f}", f"{lowest:.4f} to {highest:.4f}", f"{w:.3f}"]
+        for p, o, lowest, highest, w in zip(curve.predicted, curve.observed, low, high, curve.share, strict=True)
+    ]
+    return Figure(
+        traces=(diagonal, _curve(curve, "observed", colour)),
+        layout={
+            "xaxis": {**axis("predicted probability"), **share},
+            "yaxis": {**axis("share chosen"), **share},
+            "showlegend": False,
+        },
+        caption=f"{caption} On the dotted line what is predicted is what happens.",
+        numbers=[["predicted", "observed", "interval", "weight"], *rows],
+        height=340,
+        narrow=True,
+    )
+
+
+def _ends(curve: Curve) -> tuple[Any, Any]:
+    """Ends of the intervals within 0 and 1; one set alone has infinite ones."""
+    return np.clip(curve.low, 0, 1), np.clip(curve.high, 0, 1)
+
+
+def _curve(curve: Curve, name: str, colour: str) -> dict[str, Any]:
+    low, high = _ends(curve)
+    reach = {
+        "type": "data",
+        "symmetric": False,
+        "array": np.maximum(high - curve.observed, 0).tolist(),
+        "arrayminus": np.maximum(curve.observed - low, 0).tolist(),
+        "thickness": 1,
+        "width": 2,
+    }
+    return {
+        **line(curve.predicted, curve.observed, name, colour),
+        "error_y": {**reach, "color": colour},
+        "hovertemplate": "predicted %{x:.1%}, chosen %{y:.1%}<extra></extra>",
+    }
+
+
+class Dot(NamedTuple):
+    """A model's value of a metric."""
+
+    label: str
+    value: float
+    ends: tuple[float, float]  # of its interval
+    own: bool  # whether it is the model that the report is about
+    in_sample: bool
+
+
+def fit_figure(dots: Sequence[Dot], metric: str) -> Figure:
+    """Draw a metric of several models with intervals."""
+    order = dots[::-1]
+    values = np.array([dot.value for dot in order])
+    ends = np.array([dot.ends for dot in order])
+    ends = np.where(np.isfinite(ends), ends, values[:, None])
+    colours = [BLUE if dot.own else GREY for dot in order]
+    trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": values.tolist(),
+        "y": [safe(dot.label) for dot in order],
+        "marker": {
+            "size": 11,
+            "color": colours,
+            "symbol": ["circle-open" if dot.in_sample else "circle" for dot in order],
+            "line": {"width": 2, "color": colours},
+        },
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": (ends[:, 1] - values).tolist(),
+            "arrayminus": (values - ends[:, 0]).tolist(),
+            "color": GREY,
+            "thickness": 1.5,
+            "width": 4,
+        },
+        "hovertemplate": f"%{{y}}: {metric} %{{x:.4f}}<extra></extra>",
+    }
+    cells = [[dot.label, *(f"{value:.4f}" for value in (dot.value, *dot.ends))] for dot in dots]
+    return Figure(
+        traces=(trace,),
+        layout={"xaxis": axis(metric), "yaxis": {**names_axis(), "range": [-0.6, len(dots) - 0.4]}},
+        caption=f"{metric} with intervals{'; hollow: in-sample' if any(dot.in_sample for dot in dots) else ''}.",
+        numbers=[["", metric, "low", "high"], *cells],
+        height=110 + 34 * len(dots),
+    )
+
+
+def importance_figure(found: Importance) -> Figure:
+    """Draw the increase of the loss by each column, the most important on top."""
+    rows = found.rows[::-1]
+    ends = np.array([[row.low, row.high] for row in rows])
+    values = np.array([row.value for row in rows])
+    ends = np.where(np.isfinite(ends), ends, values[:, None])
+    what = LOSSES[found.loss]
+    reach = {
+        "type": "data",
+        "symmetric": False,
+        "array": np.maximum(ends[:, 1] - values, 0).tolist(),
+        "arrayminus": np.maximum(values - ends[:, 0], 0).tolist(),
+        "color": GREY,
+        "thickness": 1.5,
+        "width": 3,
+    }
+    trace = {
+        **bars([row.name for row in rows], values.tolist(), BLUE),
+        "error_x": reach,
+        "hovertemplate": f"%{{y}}: {what} %{{x:+.4f}}<extra></extra>",
+    }
+    cells = [[r.name, f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in found.rows]
+    return Figure(
+        traces=(trace,),
+        layout={"xaxis": axis(f"increase of {what}"), "yaxis": names_axis()},
+        caption="How much worse choices are predicted when a column is shuffled. Lines: 95 % intervals.",
+        numbers=[["shuffled", f"increase of {what}", "spread", "95 % interval"], *cells],
+        height=120 + 24 * len(rows),
+    )
+
+
+def demand_figure(curves: Mapping[str, DemandCurve]) -> Figure:
+    """Draw shares as one feature is scaled, or set to values."""
+    first = next(iter(curves.values()))
+    how = f"{first.column}, times" if first.scaled else first.column
+    traces = [
+        {
+            **line(curve.points, curve.shares[0], name, COLOURS[k % len(COLOURS)]),
+            "hovertemplate": f"{'times ' if first.scaled else ''}%{{x:.4g}}: share %{{y:.1%}}<extra></extra>",
+        }
+        for k, (name, curve) in enumerate(curves.items())
+    ]
+    points = zip(first.points, *(curve.shares[0] for curve in curves.values()), strict=True)
+    return Figure(
+        traces=tuple(traces),
+        layout={
+            "xaxis": axis(how),
+            "yaxis": {**axis("predicted share"), "tickformat": ".0%", "rangemode": "tozero"},
+            "showlegend": True,
+        },
+        caption=f"Predicted share of the alternatives named as {first.column} changes for them alone.",
+        numbers=[
+            [how, *curves],
+            *([f"{at:.4g}", *(f"{share:.4f}" for share in shares)] for at, *shares in points),
+            ["as it is", *(f"{curve.now[0]:.4f}" for curve in curves.values())],
+        ],
+    )
+
+
+def safe(name: str) -> str:
+    """Keep a name of the table from being taken for markup, or for a placeholder of a hover text.
+
+    Examples
+    --------
+    >>> safe("<b>R&D</b>")
+    '&lt;b>R&amp;D&lt;/b>'
+    """
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace("%{", "% {")
+
+
+def axis(title: str) -> dict[str, Any]:
+    """An axis with its title, which makes room for its labels."""
+    return {"title": {"text": safe(title)}, "automargin": True}
+
+
+def names_axis() -> dict[str, Any]:
+    """A vertical axis of names, each of them shown, taken as they are."""
+    return {"automargin": True, "type": "category", "dtick": 1, "ticksuffix": " "}
+
+
+def bars(names: Sequence[str], values: Sequence[float], colour: Any) -> dict[str, Any]:
+    """Horizontal bars."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": [safe(name) for name in names],
+        "x": list(values),
+        "marker": {"color": colour},
+        "showlegend": False,
+    }
+
+
+def line(x: Any, y: Any, name: str, colour: str) -> dict[str, Any]:
+    """A line with dots."""
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": np.asarray(x).tolist(),
+        "y": np.asarray(y, dtype=np.float64).tolist(),
+        "name": safe(name),
+        "line": {"color": colour},
+        "marker": {"color": colour, "size": 6},
+    }

@@ -1,0 +1,61 @@
+"""An explanation -> report.html, report.md and explanation.json in one folder, each written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from pcmcnet.data.files import write_bytes
+from pcmcnet.errors import InputError
+from pcmcnet.insight.explanation import Explanation
+from pcmcnet.plots.explanation.markdown import explanation_markdown
+from pcmcnet.plots.explanation.page import explanation_page
+from pcmcnet.plots.explanation.sections import sections_of
+
+NAMES = ("report.html", "report.md", "explanation.json")
+
+
+def write(explanation: Explanation, folder: str | os.PathLike[str]) -> list[Path]:
+    """Write the report of an explanation.
+
+    Parameters
+    ----------
+    explanation
+        What :func:`pcmcnet.explain` returned.
+    folder
+        Where the files go; it is made where it is not there.
+
+    Returns
+    -------
+    list of Path
+        The page, the same words and tables in Markdown, and all numbers as JSON.
+
+    Raises
+    ------
+    InputError
+        When the folder cannot be one.
+    ConfigError
+        When plotly is not installed.
+    """
+    place = require_folder(folder)
+    sections = sections_of(explanation)
+    contents = (
+        explanation_page(sections, title=explanation.title),
+        explanation_markdown(sections, title=explanation.title),
+        json.dumps(explanation.to_dict(), ensure_ascii=False, allow_nan=False) + "\n",
+    )
+    written = [place / name for name in NAMES]
+    for path, text in zip(written, contents, strict=True):
+        write_bytes(path, text.encode())
+    return written
+
+
+def require_folder(folder: str | os.PathLike[str]) -> Path:
+    """Make the folder of a report, or say why it cannot be one, before any work is done for it."""
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{place} cannot be a folder: {error.strerror or error}. Choose another one.") from error
+    return place

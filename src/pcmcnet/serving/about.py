@@ -1,0 +1,78 @@
+"""What a client should know of the served models: their columns with ranges, an example, the limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pcmcnet.data.files import json_bytes
+from pcmcnet.models.artifact import package_version
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.serving.columns import Input, inputs_of
+from pcmcnet.serving.settings import ServeSettings
+from pcmcnet.serving.worker import HasRates
+
+_NUMBER = ("min", "max", "quartiles")
+_CATEGORY = ("categories", "distinct")
+
+
+def about(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[str, Any]:
+    """Describe what is served, as plain values."""
+    main, baseline = models["main"], models.get("baseline")
+    return {
+        "version": package_version("pcmcnet"),
+        **_model(main),
+        "columns": [_column(main, column) for column in inputs_of(main.schema).values()],
+        "limits": {
+            "sets": settings.max_sets,
+            "alternatives": settings.max_alternatives,
+            "pairs": settings.max_pairs,
+            "points": settings.max_points,
+            "body": settings.max_body,
+        },
+        "has_baseline": baseline is not None,
+        "baseline": None if baseline is None else _model(baseline),
+    }
+
+
+def _model(model: ChoiceModel) -> dict[str, Any]:
+    return {
+        "model": model.name,
+        "class": type(model).__name__,
+        "options": json.loads(json_bytes(asdict(model.config))),
+        "gives": model.gives,
+        "caveats": list(model.caveats),
+        "has_rates": isinstance(model, HasRates),
+        "trained_on": {key: model.training_.get(key) for key in ("choice_sets", "alternatives")},
+    }
+
+
+def _column(model: ChoiceModel, column: Input) -> dict[str, Any]:
+    """Describe a column; what the training table is not known to have is None."""
+    found = column_facts(model, column.name)
+    facts: dict[str, Any] = dict.fromkeys((*_NUMBER, *_CATEGORY, "typical"))
+    facts |= {key: found[key] for key in (*_NUMBER, *_CATEGORY) if key in found}
+    facts["typical"] = found["quartiles"][1] if found.get("quartiles") else found.get("most")
+    if column.kind == "flag":
+        facts["typical"] = True
+    missing = model.schema.missing == "indicator" and column.role in ("individual", "feature")
+    optional = column.role == "available"
+    return {**asdict(column), "required": not optional, "may_be_null": missing, **facts}
+
+
+def column_facts(model: ChoiceModel, name: str) -> dict[str, Any]:
+    """Return what is known of a column of the training table; nothing for a model saved by an earlier version."""
+    facts = model.training_.get("table", {}).get("columns", {}).get(name)
+    return facts if isinstance(facts, dict) else {}
+
+
+def example(model: ChoiceModel) -> dict[str, Any] | None:
+    """Return a choice set of the training table as a request would give it, and the place of the chosen one."""
+    found = model.training_.get("table", {}).get("example")
+    if not isinstance(found, dict):
+        return None
+    label = model.schema.alternative
+    labels = None if label is None else [alternative.get(label) for alternative in found["alternatives"]]
+    return {**found, "labels": labels}

@@ -1,0 +1,213 @@
+"""What requests and answers look like, as JSON Schema: the columns of the served model are part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.serving.columns import Input, inputs_of
+from pcmcnet.serving.grid import POINTS
+from pcmcnet.serving.settings import ServeSettings
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class Answer(BaseModel):
+    """An answer with these entries and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Error(Answer):
+    """What was expected, what was found, where, and what to do."""
+
+    error: str
+
+
+class SetProbabilities(Answer):
+    """Probabilities of a set's alternatives, in the order of the request."""
+
+    probabilities: list[float]
+
+
+class Probabilities(Answer):
+    """One entry for each set, in the order of the request."""
+
+    sets: list[SetProbabilities]
+
+
+class Rates(Answer):
+    """``rates[i][j]`` is the rate of leaving alternative i for j; the probabilities are its stationary law."""
+
+    rates: list[list[float]]
+    probabilities: list[float]
+
+
+class Map(Answer):
+    """``share[k][l]`` is the share of a against b where the moving alternative has ``y[k]`` and ``x[l]``."""
+
+    x: list[float]
+    y: list[float]
+    share: list[list[float | None]]
+
+
+class Column(Answer):
+    """A column of a request, and what the training table had in it; null where that is not known."""
+
+    name: str
+    role: str = Field(description="individual, feature, alternative (the label) or available")
+    kind: str = Field(description="number, category or flag")
+    required: bool
+    may_be_null: bool
+    typical: float | bool | str | None
+    min: float | None
+    max: float | None
+    quartiles: list[float] | None
+    categories: list[str] | None = Field(description="the most frequent ones, sorted")
+    distinct: int | None = Field(description="how many categories there are")
+
+
+class TrainedOn(Answer):
+    """The size of the training table."""
+
+    choice_sets: int | None
+    alternatives: int | None
+
+
+class Limits(Answer):
+    """Limits of a request."""
+
+    sets: int
+    alternatives: int
+    pairs: int
+    points: int
+    body: int
+
+
+class ServedModel(Answer):
+    """A model that is served."""
+
+    model: str
+    class_: str = Field(alias="class")
+    options: dict[str, Any]
+    gives: str
+    caveats: list[str]
+    has_rates: bool
+    trained_on: TrainedOn
+
+
+class About(ServedModel):
+    """The main model, what requests to it look like, and whether there is a baseline."""
+
+    version: str
+    columns: list[Column]
+    limits: Limits
+    has_baseline: bool
+    baseline: ServedModel | None
+
+
+class Example(Answer):
+    """A choice set as requests give it, the labels of its alternatives, and the place of the chosen one."""
+
+    individual: dict[str, float | bool | str | None]
+    alternatives: list[dict[str, float | bool | str | None]]
+    labels: list[str] | None
+    chosen: int | None
+
+
+class Health(Answer):
+    """The server answers."""
+
+    status: str
+
+
+class RequestSchemas:
+    """The JSON Schemas of the request bodies of some served models."""
+
+    def __init__(self, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> None:
+        schema = models["main"].schema
+        inputs = inputs_of(schema).values()
+        gaps = schema.missing == "indicator"
+        self.settings = settings
+        self.model = {"enum": list(models), "default": "main"}
+        self.set = _object(
+            {
+                "individual": _columns([c for c in inputs if c.of_individual], gaps=gaps),
+                "alternatives": {
+                    "type": "array",
+                    "items": _columns([c for c in inputs if not c.of_individual], gaps=gaps),
+                    "minItems": 1,
+                    "maxItems": settings.max_alternatives,
+                },
+            },
+            required=["alternatives", *(["individual"] if schema.individual else [])],
+        )
+        self.moving = [c.name for c in inputs if c.role == "feature" and c.kind == "number"]
+
+    def probabilities(self) -> dict[str, Any]:
+        """Return the schema of a question about several sets."""
+        sets = {"type": "array", "items": self.set, "minItems": 1, "maxItems": self.settings.max_sets}
+        return _object({"sets": sets, "model": self.model}, required=["sets"])
+
+    def rates(self) -> dict[str, Any]:
+        """Return the schema of a question about the rates of one set."""
+        return _object({"set": self.set, "model": self.model}, required=["set"])
+
+    def map(self) -> dict[str, Any]:
+        """Return the schema of a question for a map."""
+        column = {"enum": self.moving} if self.moving else {"type": "string"}
+        place = {"type": "integer", "minimum": 0, "maximum": self.settings.max_alternatives - 1}
+        range_ = {"type": "array", "items": _number(gaps=False), "minItems": 2, "maxItems": 2}
+        most = self.settings.max_points
+        points = {"type": "integer", "minimum": 2, "maximum": most, "default": min(POINTS, most)}
+        entries = {
+            "set": self.set,
+            "x": column,
+            "y": column,
+            "place": place,
+            "between": {"type": "array", "items": place, "minItems": 2, "maxItems": 2, "uniqueItems": True},
+            "points": points,
+            "x_range": range_,
+            "y_range": range_,
+            "model": self.model,
+        }
+        return _object(entries, required=["set", "x", "y", "place", "between"])
+
+
+def request_body(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an operation that describes its body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _object(properties: Mapping[str, Any], *, required: Iterable[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _columns(columns: Iterable[Input], *, gaps: bool) -> dict[str, Any]:
+    columns = list(columns)
+    required = [c.name for c in columns if c.role != "available"]
+    return _object({c.name: _column(c, gaps=gaps and c.role != "alternative") for c in columns}, required=required)
+
+
+def _column(column: Input, *, gaps: bool) -> dict[str, Any]:
+    match column.kind:
+        case "number":
+            return _number(gaps=gaps)
+        case "category":
+            return {"type": ["string", "number", "boolean", *(["null"] if gaps else [])]}
+        case "flag":
+            return {"enum": [True, False, 0, 1]}
+
+
+def _number(*, gaps: bool) -> dict[str, Any]:
+    kind = ["number", "null"] if gaps else "number"
+    return {"type": kind, "minimum": -_LARGEST, "maximum": _LARGEST}

@@ -1,0 +1,49 @@
+// The probability of an alternative as bars: the model's, the baseline's, and a mark where it stood before.
+
+import { make } from "./dom.js";
+import { percent, points } from "./format.js";
+
+const ENDS = [0.1, 0.25, 0.5, 1];
+
+/** Where the bars end: a round probability above the greatest, so that fifty alternatives can still be told apart. */
+export function fullWidth(probabilities) {
+  const greatest = Math.max(0, ...probabilities);
+  return ENDS.find((end) => greatest <= end) ?? 1;
+}
+
+export function makeBars(hasBaseline) {
+  const main = makeBar("main");
+  const baseline = hasBaseline ? makeBar("baseline") : null;
+  const element = make("div", { class: "bars" }, main.element, baseline?.element);
+
+  /** Show probabilities, null for unknown; `mark` is the one that changes are counted from. */
+  function show(p, q, mark, full) {
+    main.show(p, mark, full);
+    baseline?.show(q, null, full);
+  }
+
+  return { element, show };
+}
+
+function makeBar(kind) {
+  const fill = make("span", { class: "fill" });
+  const tick = make("span", { class: "tick", hidden: true });
+  const number = make("span", { class: "value" }, "–");
+  const change = make("span", { class: "change" });
+  const track = make("span", { class: "track", "aria-hidden": "true" }, fill, tick);
+  const element = make("div", { class: `bar ${kind}` }, track, number, kind === "main" ? change : null);
+
+  function show(p, mark, full) {
+    const share = (value) => `${(100 * Math.min(1, value / full)).toFixed(2)}%`;
+    number.textContent = p === null ? "–" : percent(p);
+    fill.style.width = p === null ? "0" : share(p);
+    element.dataset.p = p ?? "";
+    tick.hidden = mark === null || p === null || Math.abs(p - mark) < 0.0005;
+    if (!tick.hidden) tick.style.left = share(mark);
+    const by = mark === null || p === null ? "" : points(p - mark);
+    change.textContent = by;
+    change.className = `change ${by.startsWith("+") ? "up" : by ? "down" : ""}`;
+  }
+
+  return { element, show };
+}

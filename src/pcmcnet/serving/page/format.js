@@ -1,0 +1,41 @@
+// Numbers as people read and write them.
+
+export const exact = (value) => Number(value.toPrecision(7)); // models read single precision: more digits say nothing
+
+/** A number as it stands in a cell: no grouping, so that it can be edited. */
+export function plain(value) {
+  return typeof value === "number" ? String(exact(value)) : String(value ?? "");
+}
+
+/** A number to be read: grouped, with no more digits than its size deserves. */
+export function pretty(value) {
+  if (typeof value !== "number") return String(value ?? "");
+  const size = Math.abs(value);
+  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  if (size > 0 && (size < 0.001 || size >= 1e7)) return value.toExponential(1);
+  return value.toLocaleString("en", { maximumFractionDigits: digits });
+}
+
+export function percent(p) {
+  if (p > 0 && p < 0.001) return "<0.1%";
+  if (p < 1 && p > 0.999) return ">99.9%";
+  return `${(100 * p).toFixed(1)}%`;
+}
+
+/** A difference of probabilities in points, with a true minus sign; empty where it would read as nothing. */
+export function points(change) {
+  const text = (100 * Math.abs(change)).toFixed(1);
+  if (text === "0.0") return "";
+  return `${change > 0 ? "+" : "−"}${text}`;
+}
+
+/** Read what a person typed: 1234.5, 1,234.5, 1 234.5 or 12,5. NaN where it is no number. */
+export function parse(text) {
+  let t = text
+    .trim()
+    .replace(/[\s\u00a0\u202f_]/g, "")
+    .replace("−", "-");
+  if (/^[-+]?\d{1,3}(,\d{3})+(\.\d*)?$/.test(t)) t = t.replaceAll(",", "");
+  else if (/^[-+]?\d*,\d+$/.test(t)) t = t.replace(",", ".");
+  return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(t) ? Number(t) : NaN;
+}

@@ -1,0 +1,82 @@
+// Where a number stands in the range seen in training: the scale of sliders and of the map's axes.
+
+import { exact } from "./format.js";
+
+/**
+ * The scale of a numeric column: where a value stands between the least (0) and the greatest (1) seen in training.
+ * Quartiles stand at equal distances, so that a long tail does not squeeze the usual values into a corner; whole
+ * numbers of a short range stand at equal steps. Null where the range is unknown or a single value.
+ */
+export function makeScale(column) {
+  const { min, max } = column;
+  if (column.kind !== "number" || !Number.isFinite(min) || !Number.isFinite(max) || !(min < max)) return null;
+  const known = [min, ...(column.quartiles ?? []), max];
+  const { whole } = column;
+  const steps = whole && max - min <= 50 ? max - min : 200;
+  const places =
+    whole && max - min <= 50
+      ? new Map([
+          [min, [0]],
+          [max, [1]],
+        ])
+      : new Map();
+  if (!places.size) {
+    known.forEach((value, k) => places.set(value, [...(places.get(value) ?? []), k / (known.length - 1)]));
+    places.set(min, [0]);
+    places.set(max, [1]);
+  }
+  const values = [...places.keys()].sort((one, other) => one - other);
+  const at = values.map((value) => places.get(value).reduce((sum, u) => sum + u, 0) / places.get(value).length);
+  const place = (value) => between(values, at, Math.min(max, Math.max(min, value)));
+  const raw = (u) => between(at, values, Math.min(1, Math.max(0, u)));
+  const value = (u) => {
+    const width = Math.max(raw(u + 0.5 / steps) - raw(u - 0.5 / steps), 1e-12);
+    const unit = whole ? Math.max(1, 10 ** Math.floor(Math.log10(width))) : 10 ** Math.floor(Math.log10(width));
+    return Math.min(max, Math.max(min, roundTo(raw(u), unit)));
+  };
+  return { min, max, whole, steps, place, value, raw };
+}
+
+/** Piecewise linear: the value at x of the line through (xs, ys), xs increasing. */
+export function between(xs, ys, x) {
+  let k = 1;
+  while (k < xs.length - 1 && x > xs[k]) k += 1;
+  const share = (x - xs[k - 1]) / (xs[k] - xs[k - 1]);
+  return ys[k - 1] + share * (ys[k] - ys[k - 1]);
+}
+
+/** A straight scale from low to high, for an axis; whole numbers of a short range stay whole. */
+export function makeAxis(low, high, whole) {
+  const steps = whole && high - low <= 50 ? Math.round(high - low) : 200;
+  const unit = whole
+    ? Math.max(1, 10 ** Math.floor(Math.log10((high - low) / 200)))
+    : 10 ** Math.floor(Math.log10((high - low) / 200));
+  const place = (value) => Math.min(1, Math.max(0, (value - low) / (high - low)));
+  const value = (u) => Math.min(high, Math.max(low, roundTo(low + u * (high - low), unit)));
+  const holds = (number) => number >= low && number <= high;
+  return {
+    low,
+    high,
+    steps,
+    place,
+    value,
+    holds,
+    ticks: ticks(low, high).filter((tick) => !whole || Number.isInteger(tick)),
+  };
+}
+
+/** Round numbers between low and high, some four to seven. */
+function ticks(low, high) {
+  const rough = (high - low) / 7;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const unit = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= rough * 0.999);
+  const first = Math.ceil(low / unit - 1e-9);
+  const last = Math.floor(high / unit + 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, k) => exact((first + k) * unit));
+}
+
+/** To a multiple of a power of ten; below 1 by way of its inverse, which is exact. */
+function roundTo(value, unit) {
+  const inverse = Math.round(1 / unit);
+  return exact(unit < 1 ? Math.round(value * inverse) / inverse : Math.round(value / unit) * unit);
+}

@@ -1,0 +1,253 @@
+// What the page shows, as one value: the individual, the alternatives, what the map is about. It lives in the address,
+// so that a link or a reload brings it back, and earlier values of it can be returned to.
+//
+//   individual  {column: value}
+//   rows        [{id, name, values: {column: value}, mark}]   mark: the probability that changes are counted from
+//   map         {a, b, c: row ids, x, y: features, model, among}   null where the page may choose
+//
+// A value is a number, a category, or the text that was typed where a number was expected.
+
+const KEPT = 100; // earlier states
+const REST = 100; // milliseconds between two changes of the address: browsers allow 200 in 10 seconds
+
+export class Store {
+  constructor(schema, example) {
+    this.schema = schema;
+    this.example = example;
+    for (const column of schema.columns) column.whole = isWhole(column, example);
+    this.who = schema.columns.filter((column) => column.role === "individual");
+    this.features = schema.columns.filter((column) => column.role !== "individual"); // labels and availability, too
+    this.label = this.features.find((column) => column.role === "alternative");
+    this.listeners = [];
+    this.past = [];
+    this.lastId = 0;
+    this.value = this.fromExample();
+    this.saved = this.encode();
+    this.resting = 0;
+  }
+
+  // -- change ----------------------------------------------------------------------------------------------------
+
+  /** Call back after every change with what kind it was: "cell", "rows", "map", "mark" or "all". */
+  onChange(listener) {
+    this.listeners.push(listener);
+  }
+
+  /** Change the value in place. Quick changes of one cell (`same`) count as one for undo. */
+  change(kind, edit, same = null) {
+    if (same === null || same !== this.same) this.past = [...this.past.slice(1 - KEPT), this.encode()];
+    this.same = same;
+    edit(this.value);
+    this.tell(kind);
+  }
+
+  tell(kind, detail = undefined) {
+    this.save();
+    for (const listener of this.listeners) listener(kind, detail);
+  }
+
+  undo() {
+    const before = this.past.pop();
+    this.same = null;
+    if (before !== undefined) this.value = this.decode(before);
+    this.tell("all");
+    return before !== undefined;
+  }
+
+  reset() {
+    this.change("all", () => {
+      this.value = this.fromExample();
+    });
+  }
+
+  // -- rows ------------------------------------------------------------------------------------------------------
+
+  row(id) {
+    return this.value.rows.find((row) => row.id === id);
+  }
+
+  /** Put a row after another one: a copy of it, or typical values. Returns its id. */
+  addRow(after, values) {
+    const name = this.freeName();
+    const own = this.label === undefined ? {} : { [this.label.name]: name }; // labels are unique within a set
+    const row = { id: this.nextId(), name, values: { ...values, ...own }, mark: null };
+    this.change("rows", ({ rows }) => rows.splice(after + 1, 0, row));
+    return row.id;
+  }
+
+  removeRow(id) {
+    this.change("rows", (value) => {
+      value.rows = value.rows.filter((row) => row.id !== id);
+      for (const role of ["a", "b", "c"]) if (value.map[role] === id) value.map[role] = null;
+    });
+  }
+
+  setValue(id, column, value) {
+    const edit = () => {
+      const row = this.row(id);
+      row.values[column.name] = value;
+      if (column === this.label) row.name = String(value);
+    };
+    this.change("cell", edit, `${column.name} ${id}`);
+  }
+
+  typicalValues(columns) {
+    return Object.fromEntries(columns.map((column) => [column.name, this.typical(column)]));
+  }
+
+  typical(column) {
+    const inUse = this.value?.rows[0]?.values[column.name];
+    const none = { number: 0, category: "", flag: true }[column.kind];
+    return column.typical ?? inUse ?? column.categories?.[0] ?? none;
+  }
+
+  nextId() {
+    this.lastId += 1;
+    return this.lastId;
+  }
+
+  freeName() {
+    const taken = new Set(this.value.rows.map((row) => row.name));
+    const label = this.label?.categories?.find((name) => !taken.has(name));
+    if (label !== undefined) return label;
+    for (let k = 0; ; k += 1) if (!taken.has(letters(k))) return letters(k);
+  }
+
+  // -- what the server is asked ----------------------------------------------------------------------------------
+
+  /** The choice set as the server takes it. */
+  choiceSet() {
+    return {
+      individual: { ...this.value.individual },
+      alternatives: this.value.rows.map((row) => ({ ...row.values })),
+    };
+  }
+
+  fromExample() {
+    const { individual, alternatives, labels } = this.example ?? this.typicalSet();
+    const rows = alternatives.map((values, k) => {
+      const own = { ...this.typicalValues(this.features.filter((column) => !(column.name in values))), ...values };
+      return { id: this.nextId(), name: String(labels?.[k] ?? letters(k)), values: own, mark: null };
+    });
+    return { individual: { ...individual }, rows, map: this.freshMap() };
+  }
+
+  /** Stands in for the example of a model that was saved without one. */
+  typicalSet() {
+    const names = this.label?.categories ?? [];
+    const alternatives = [0, 1, 2].map((k) => {
+      const own = this.label === undefined ? {} : { [this.label.name]: names[k] ?? letters(k) };
+      return { ...this.typicalValues(this.features), ...own };
+    });
+    return {
+      individual: this.typicalValues(this.who),
+      alternatives,
+      labels: this.label && alternatives.map((values) => values[this.label.name]),
+    };
+  }
+
+  freshMap() {
+    return { a: null, b: null, c: null, x: null, y: null, model: "main", among: "three" };
+  }
+
+  // -- the address -----------------------------------------------------------------------------------------------
+
+  encode() {
+    const { individual, rows, map } = this.value;
+    const place = (id) => rows.findIndex((row) => row.id === id);
+    return JSON.stringify({
+      v: 1,
+      columns: this.schema.columns.map((column) => column.name),
+      individual: this.who.map((column) => individual[column.name]),
+      rows: rows.map((row) => [
+        row.name,
+        row.mark === null ? null : Number(row.mark.toFixed(5)),
+        ...this.features.map((column) => row.values[column.name]),
+      ]),
+      map: [place(map.a), place(map.b), place(map.c), map.x, map.y, map.model, map.among],
+    });
+  }
+
+  /** Raises where the text is of another model, or none of ours. */
+  decode(text) {
+    const read = JSON.parse(text);
+    const names = this.schema.columns.map((column) => column.name);
+    if (read.v !== 1 || JSON.stringify(read.columns) !== JSON.stringify(names)) throw new Error("other columns");
+    if (!Array.isArray(read.rows) || read.rows.length === 0) throw new Error("no alternatives");
+    const known = (value) => (["number", "string", "boolean"].includes(typeof value) || value === null ? value : "");
+    const rows = read.rows.map(([name, mark, ...values]) => ({
+      id: this.nextId(),
+      name: String(name),
+      values: Object.fromEntries(this.features.map((column, k) => [column.name, known(values[k])])),
+      mark: typeof mark === "number" ? mark : null,
+    }));
+    const [a, b, c, x, y, model, among] = read.map;
+    const feature = (name) => (this.features.some((column) => column.name === name) ? name : null);
+    return {
+      individual: Object.fromEntries(this.who.map((column, k) => [column.name, known(read.individual[k])])),
+      rows,
+      map: {
+        ...{ a: rows[a]?.id ?? null, b: rows[b]?.id ?? null, c: rows[c]?.id ?? null },
+        ...{ x: feature(x), y: feature(y) },
+        model: model === "baseline" && this.schema.has_baseline ? model : "main",
+        among: among === "all" ? "all" : "three",
+      },
+    };
+  }
+
+  /** Write the address: at once, so that a reload loses nothing, but not too often. */
+  save() {
+    this.unsaved = this.resting !== 0;
+    if (this.unsaved) return;
+    this.writeAddress();
+    this.resting = setTimeout(() => {
+      this.resting = 0;
+      if (this.unsaved) this.save();
+    }, REST);
+  }
+
+  writeAddress() {
+    this.saved = this.encode();
+    const hash = `#${toBase64(this.saved)}`;
+    if (hash !== location.hash) history.replaceState(null, "", hash);
+  }
+
+  /** Take the state out of the address. Returns whether it was of use: true, false, or null where there was none. */
+  readAddress() {
+    const hash = location.hash.slice(1);
+    if (!hash) return null;
+    try {
+      const text = fromBase64(hash);
+      if (text === this.saved) return true;
+      this.value = this.decode(text);
+      this.saved = text;
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}
+
+/** Whether a column seems to hold whole numbers: its ends, its quartiles and the example say so. */
+function isWhole(column, example) {
+  const shown = [example?.individual ?? {}, ...(example?.alternatives ?? [])].map((values) => values[column.name]);
+  const ends = [column.min, column.max, ...shown.filter((value) => value != null)];
+  return ends.every(Number.isInteger) && (column.quartiles ?? []).every((value) => Number.isInteger(4 * value));
+}
+
+/** 0 is A, 25 is Z, 26 is AA. */
+function letters(k) {
+  const last = String.fromCharCode(65 + (k % 26));
+  return k < 26 ? last : letters(Math.floor(k / 26) - 1) + last;
+}
+
+function toBase64(text) {
+  const bytes = new TextEncoder().encode(text);
+  const characters = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  return btoa(characters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}
+
+function fromBase64(text) {
+  const characters = atob(text.replaceAll("-", "+").replaceAll("_", "/"));
+  return new TextDecoder().decode(Uint8Array.from(characters, (character) => character.charCodeAt(0)));
+}

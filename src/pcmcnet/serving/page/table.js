@@ -1,0 +1,211 @@
+// The alternatives, a row each: name, probability, features, and what can be done with the row.
+
+import { fullWidth, makeBars } from "./bars.js";
+import { breakable, make } from "./dom.js";
+import { makeField } from "./fields.js";
+import { percent, pretty } from "./format.js";
+
+export class Table {
+  constructor(root, store, limit) {
+    this.root = root;
+    this.store = store;
+    this.limit = limit;
+    this.columns = store.features.filter((column) => column !== store.label); // the label stands where the name does
+    this.rows = new Map(); // id -> {element, fields, bars, name}
+    this.open = null; // the row whose fields a narrow screen shows
+    this.full = make("span", {}, "100%");
+    this.body = make("tbody", { role: "rowgroup" });
+    this.root.append(
+      make("caption", { class: "hidden" }, "Alternatives, with the probability that each is chosen"),
+      this.head(),
+      this.body,
+    );
+    this.build();
+  }
+
+  head() {
+    const range = (column) => {
+      if (column.kind === "flag") return "yes or no";
+      if (column.kind !== "number") return column.categories ? `${column.categories.length} categories` : "category";
+      return column.min == null ? "number" : `${pretty(column.min)} – ${pretty(column.max)}`;
+    };
+    return make(
+      "thead",
+      { role: "rowgroup" },
+      make(
+        "tr",
+        { role: "row" },
+        make(
+          "th",
+          { role: "columnheader", scope: "col", class: "name" },
+          breakable(this.store.label?.name ?? "Alternative"),
+        ),
+        make(
+          "th",
+          { role: "columnheader", scope: "col", class: "probability" },
+          "Probability",
+          make("small", { class: "ends", "aria-hidden": "true" }, make("span", {}, "0"), this.full),
+        ),
+        ...this.columns.map((column) =>
+          make(
+            "th",
+            { role: "columnheader", scope: "col", class: column.kind },
+            breakable(column.name),
+            make("small", { title: "Seen in training" }, range(column)),
+          ),
+        ),
+        make(
+          "th",
+          { role: "columnheader", scope: "col", class: "actions" },
+          make("span", { class: "hidden" }, "Actions"),
+        ),
+      ),
+    );
+  }
+
+  // -- rows ------------------------------------------------------------------------------------------------------
+
+  build() {
+    this.rows.clear();
+    const { rows } = this.store.value;
+    if (!rows.some((row) => row.id === this.open)) this.open = rows[0]?.id ?? null;
+    this.body.replaceChildren(...rows.map((row) => this.makeRow(row.id)));
+    this.refresh();
+  }
+
+  makeRow(id) {
+    const title = this.store.label === undefined ? this.makeName(id) : this.makeCell(id, this.store.label, 0);
+    const toggle = make("button", { type: "button", class: "toggle", on: { click: () => this.toggle(id) } }, "Edit");
+    const bars = makeBars(this.store.schema.has_baseline);
+    const fields = this.columns.map((column, k) => this.makeCell(id, column, k + 1));
+    const copy = make("button", { type: "button", class: "copy", on: { click: () => this.copy(id) } }, "Copy");
+    const remove = make("button", { type: "button", class: "delete", on: { click: () => this.remove(id) } }, "Delete");
+    const element = make(
+      "tr",
+      { role: "row", "data-row": id },
+      make("th", { role: "rowheader", scope: "row", class: "name" }, title.element),
+      make("td", { role: "cell", class: "probability" }, bars.element, toggle),
+      ...fields.map((field, k) =>
+        make(
+          "td",
+          { role: "cell", class: `value ${this.columns[k].kind}` },
+          make("span", { class: "narrow caption", "aria-hidden": "true" }, breakable(this.columns[k].name)),
+          field.element,
+        ),
+      ),
+      make("td", { role: "cell", class: "actions" }, copy, remove),
+    );
+    this.rows.set(id, { element, fields, bars, title, name: title.input, toggle, copy, remove });
+    return element;
+  }
+
+  /** The name that a person gives to an alternative; the model does not see it. */
+  makeName(id) {
+    const row = () => this.store.row(id);
+    const input = make("input", {
+      ...{ type: "text", maxlength: 40, autocomplete: "off", spellcheck: "false" },
+      on: {
+        input: () => this.store.change("cell", () => (row().name = input.value), `name ${id}`),
+        keydown: (event) => this.move(event, id, 0),
+      },
+    });
+    const refresh = () => {
+      input.value = row().name;
+      input.setAttribute("aria-label", `Name of alternative ${row().name}`);
+    };
+    refresh();
+    return { element: input, input, refresh };
+  }
+
+  makeCell(id, column, place) {
+    const row = () => this.store.row(id);
+    const field = makeField(column, {
+      label: () => `${column.name} of ${row().name}`,
+      get: () => row().values[column.name],
+      set: (value) => this.store.setValue(id, column, value),
+    });
+    field.input.addEventListener("keydown", (event) => this.move(event, id, place));
+    return field;
+  }
+
+  /** Show the values as they are. */
+  refresh() {
+    const { rows } = this.store.value;
+    for (const { id, name } of rows) {
+      const shown = this.rows.get(id);
+      shown.copy.setAttribute("aria-label", `Copy ${name}`);
+      shown.remove.setAttribute("aria-label", `Delete ${name}`);
+      shown.toggle.setAttribute("aria-label", `Edit ${name}`);
+      shown.remove.disabled = rows.length === 1;
+      shown.copy.disabled = rows.length >= this.limit;
+      shown.element.classList.toggle("open", id === this.open);
+      shown.toggle.setAttribute("aria-expanded", String(id === this.open));
+      for (const field of [shown.title, ...shown.fields])
+        if (!field.element.contains(document.activeElement)) field.refresh();
+    }
+  }
+
+  /** Show answers: probabilities by row id, null while none is known. */
+  showProbabilities(main, baseline) {
+    const values = [...(main?.values() ?? []), ...(baseline?.values() ?? [])];
+    const full = fullWidth(values);
+    this.full.textContent = `${100 * full}%`;
+    for (const { id, mark, name } of this.store.value.rows) {
+      const shown = this.rows.get(id);
+      const p = main?.get(id) ?? null;
+      shown.bars.show(p, baseline?.get(id) ?? null, mark, full);
+      shown.element
+        .querySelector("td.probability")
+        .setAttribute("aria-label", p === null ? "unknown" : `${name}: ${percent(p)}`);
+    }
+  }
+
+  // -- what a person does ----------------------------------------------------------------------------------------
+
+  /** Enter goes down the column, with shift up; the place is the name (0) or a feature (1, 2, ...). */
+  move(event, id, place) {
+    if (event.key !== "Enter" || event.target.tagName === "SELECT") return;
+    event.preventDefault();
+    const order = this.store.value.rows.map((row) => row.id);
+    const next = this.rows.get(order[order.indexOf(id) + (event.shiftKey ? -1 : 1)]);
+    const target = place === 0 ? next?.name : next?.fields[place - 1].input;
+    target?.focus();
+    target?.select?.();
+  }
+
+  toggle(id) {
+    this.open = this.open === id ? null : id;
+    this.refresh();
+  }
+
+  add() {
+    const { rows } = this.store.value;
+    this.go(this.store.addRow(rows.length - 1, this.store.typicalValues(this.store.features)));
+  }
+
+  copy(id) {
+    const { rows } = this.store.value;
+    const at = rows.findIndex((row) => row.id === id);
+    this.go(this.store.addRow(at, rows[at].values));
+  }
+
+  remove(id) {
+    const at = this.store.value.rows.findIndex((row) => row.id === id);
+    this.store.removeRow(id);
+    const { rows } = this.store.value;
+    const near = this.rows.get(rows[Math.min(at, rows.length - 1)].id);
+    (near.remove.disabled ? near.name : near.remove).focus();
+  }
+
+  /** Bring a new row to the person: open, in view, its name selected. */
+  go(id) {
+    this.open = id;
+    this.refresh();
+    const { element, name } = this.rows.get(id);
+    element.scrollIntoView({ block: "nearest" });
+    name.focus({ preventScroll: true });
+    name.select?.();
+    element.classList.add("new");
+    setTimeout(() => element.classList.remove("new"), 1200);
+  }
+}

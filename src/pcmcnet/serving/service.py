@@ -1,0 +1,102 @@
+"""The questions that clients put: what a request holds -> what the models are asked -> the answer as plain values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import did_you_mean
+from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.serving.about import about, example
+from pcmcnet.serving.columns import inputs_of, require_keys, require_within
+from pcmcnet.serving.grid import Grid
+from pcmcnet.serving.refusal import RefusalError, shown, unusable
+from pcmcnet.serving.sets import SetReader
+from pcmcnet.serving.settings import ServeSettings
+from pcmcnet.serving.worker import Admission, HasRates, Job, Worker
+
+_MANY = 20  # choice sets that take milliseconds to read
+
+
+class Service:
+    """The models that are served, and the worker that asks them."""
+
+    def __init__(self, main: ChoiceModel, baseline: ChoiceModel | None, settings: ServeSettings) -> None:
+        self.models: dict[str, ChoiceModel] = {"main": main}
+        if baseline is not None:
+            require_within(baseline, main)
+            self.models["baseline"] = baseline
+        self.settings = settings
+        self.worker = Worker(self.models, settings)
+        self.inputs = inputs_of(main.schema)
+        self.readers = {name: SetReader(model.schema, self.inputs, settings) for name, model in self.models.items()}
+        self.about = about(self.models, settings)
+        self.example = example(main)
+
+    async def probabilities(self, body: Any, admission: Admission) -> dict[str, Any]:
+        """Answer with the probabilities of all sets."""
+        asked = require_keys(body, required=["sets"], optional=["model"], at="the request")
+        name = self._model(asked)
+        data = await self._read(name, asked["sets"])
+        log_p = await self._log_proba(name, data, admission)
+        every = data.to_rows(np.exp(log_p), fill=0.0)
+        ends = np.cumsum([len(entry["alternatives"]) for entry in asked["sets"]])
+        return {"sets": [{"probabilities": part.tolist()} for part in np.split(every, ends[:-1])]}
+
+    async def rates(self, body: Any, admission: Admission) -> dict[str, Any]:
+        """Answer with the rates of one set, and the probabilities they lead to."""
+        asked = require_keys(body, required=["set"], optional=["model"], at="the request")
+        name = self._model(asked)
+        model = self.models[name]
+        if not isinstance(model, HasRates):
+            raise unusable(f"a {type(model).__name__} has no rates: ask for probabilities, or serve a PCMC model.")
+        data = await self._read(name, [asked["set"]])
+        waiting = asyncio.wrap_future(admission.put(Job(name, "rates", data)))
+        found, log_p = await asyncio.gather(waiting, self._log_proba(name, data, admission))
+        n = len(asked["set"]["alternatives"])
+        rates = np.zeros((n, n))
+        rates[np.ix_(data.rows, data.rows)] = found
+        return {"rates": rates.tolist(), "probabilities": data.to_rows(np.exp(log_p), fill=0.0).tolist()}
+
+    async def map(self, body: Any, admission: Admission) -> dict[str, Any]:
+        """Answer with the share of one alternative against another, as some alternative moves over two columns."""
+        asked = require_keys(
+            body,
+            required=["set", "x", "y", "place", "between"],
+            optional=["points", "x_range", "y_range", "model"],
+            at="the request",
+        )
+        name = self._model(asked)
+        grid = Grid.read(asked, await self._read(name, [asked["set"]]), self.models["main"], self.settings)
+        log_p = await self._log_proba(name, await run_in_threadpool(grid.sets), admission)
+        return grid.answer(log_p)
+
+    def shown_example(self) -> dict[str, Any]:
+        """Answer with a set of the training table."""
+        if self.example is None:
+            raise RefusalError(
+                404, "the model was saved by an earlier version, without an example: fit and save it again."
+            )
+        return self.example
+
+    def _model(self, asked: Mapping[str, Any]) -> str:
+        name = asked.get("model", "main")
+        if not isinstance(name, str) or name not in self.models:
+            hint = did_you_mean(name[:100], self.models) if isinstance(name, str) else ""
+            raise unusable(f"model: no model {shown(name)} is served.{hint}")
+        return name
+
+    async def _read(self, name: str, sets: Any) -> ChoiceData:
+        """Read sets, many of them beside the event loop, which other requests need."""
+        read = self.readers[name].read
+        many = isinstance(sets, list) and len(sets) > _MANY
+        return await run_in_threadpool(read, sets) if many else read(sets)
+
+    async def _log_proba(self, name: str, data: ChoiceData, admission: Admission) -> Floats:
+        found: Floats = await asyncio.wrap_future(admission.put(Job(name, "log_proba", data)))
+        return found

@@ -1,0 +1,220 @@
+"""The choice sets of a request -> choice data, every check on the way.
+
+    {"individual": {column: value, ...}, "alternatives": [{column: value, ...}, ...]}
+
+Values are read as a table with such rows would be read: numbers become float32, categories are named by their text. A
+column is looked at as a whole; only where something is wrong with it are the single values, so that the message can say
+which set and which alternative. Sets and alternatives count from 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.distinct import names
+from pcmcnet.data.reader import MISSING_CATEGORY
+from pcmcnet.serving.columns import Input, inputs_of, require_keys, require_known
+from pcmcnet.serving.refusal import RefusalError, shown, unusable
+from pcmcnet.serving.settings import ServeSettings
+
+Where = Callable[[int], str]
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class SetReader:
+    """Reads sets for one model; ``accepted`` names the columns that some served model reads."""
+
+    def __init__(self, schema: Schema, accepted: Mapping[str, Input], settings: ServeSettings) -> None:
+        self.schema = schema.for_prediction()
+        self.full = schema  # to tell a column with another role from one that is not known at all
+        self.accepted = accepted
+        self.settings = settings
+        own = inputs_of(schema)
+        self.individual = [c for c in own.values() if c.of_individual]
+        self.alternative = [c for c in own.values() if not c.of_individual and c.role != "available"]
+
+    def read(self, sets: Any, *, at: str = "sets") -> ChoiceData:
+        """Read a list of sets; raises :class:`RefusalError`."""
+        if not isinstance(sets, list) or not sets:
+            raise unusable(f"{at}: expected a list with at least one choice set, got {shown(sets)}.")
+        if len(sets) > self.settings.max_sets:
+            raise unusable(
+                f"{at}: expected at most {self.settings.max_sets:,} choice sets in a request, got {len(sets):,}: "
+                f"send them in several requests."
+            )
+        people, groups = [], []
+        for k, entry in enumerate(sets):
+            who, alternatives = self._one(entry, f"set {k}")
+            people.append(who)
+            groups.append(alternatives)
+        pairs = sum(len(group) ** 2 for group in groups)
+        if pairs > self.settings.max_pairs:
+            raise unusable(
+                f"{at}: expected at most {self.settings.max_pairs:,} pairs of alternatives in a request, got "
+                f"{pairs:,}: send fewer sets at once, or smaller ones."
+            )
+        return self._data(people, groups)
+
+    def _one(self, entry: Any, at: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Check the form of a set and the names in it."""
+        found = require_keys(entry, required=["alternatives"], optional=["individual"], at=at)
+        who, alternatives = found.get("individual", {}), found["alternatives"]
+        if not isinstance(who, dict):
+            raise unusable(f"{at}, individual: expected an object with a value for each column, got {shown(who)}.")
+        if not isinstance(alternatives, list) or not alternatives:
+            raise unusable(f"{at}, alternatives: expected a list with at least one, got {shown(alternatives)}.")
+        if len(alternatives) > self.settings.max_alternatives:
+            raise unusable(
+                f"{at}: expected at most {self.settings.max_alternatives:,} alternatives, got {len(alternatives):,}: "
+                f"leave some out, or raise --max-alternatives."
+            )
+        require_known(who, self.accepted, self.full, individual=True, at=f"{at}, individual")
+        for i, alternative in enumerate(alternatives):
+            if not isinstance(alternative, dict):
+                raise unusable(
+                    f"{at}, alternative {i}: expected an object with a value for each column, got {shown(alternative)}."
+                )
+            require_known(alternative, self.accepted, self.full, individual=False, at=f"{at}, alternative {i}")
+        return who, alternatives
+
+    def _data(self, people: list[dict[str, Any]], groups: list[list[dict[str, Any]]]) -> ChoiceData:
+        given = [(k, i) for k, group in enumerate(groups) for i in range(len(group))]
+        every = [alternative for group in groups for alternative in group]
+        open_ = self._available(every, given)
+        rows, hidden = np.flatnonzero(open_), np.flatnonzero(~open_)
+        set_of_row = np.array([k for k, _ in given], np.int64)
+        sizes = np.bincount(set_of_row[rows], minlength=len(groups))
+        if not sizes.all():
+            raise unusable(f"set {int(np.argmin(sizes))}: no alternative is available, expected at least one.")
+        kept = [every[row] for row in rows.tolist()]
+        where = _alternative_at(given, rows.tolist())
+        columns = {c.name: self._column(kept, c, where) for c in self.alternative}
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        return ChoiceData(
+            schema=self.schema,
+            offsets=offsets,
+            set_ids=np.arange(len(groups)),
+            chosen=None,
+            weights=np.ones(len(groups)),
+            features={name: columns[name] for name in self.schema.features},
+            labels=self._labels(columns, kept, set_of_row[rows], where),
+            individual={c.name: self._column(people, c, _individual_at) for c in self.individual},
+            keep={},
+            rows=rows,
+            hidden_rows=hidden,
+            hidden_sets=set_of_row[hidden],
+        )
+
+    def _available(self, every: list[dict[str, Any]], given: list[tuple[int, int]]) -> Any:
+        """(M,) whether alternatives are available: so they are unless a request says otherwise."""
+        column = self.schema.available
+        if column is None:
+            return np.ones(len(every), np.bool_)
+        values = [alternative.get(column, True) for alternative in every]
+        for row, value in enumerate(values):
+            if not isinstance(value, int | float) or value not in (0, 1):
+                at = _alternative_at(given, range(len(every)))(row)
+                raise unusable(f"{at}, column {column!r}: expected true or false, or 1 or 0, got {shown(value)}.")
+        return np.array(values, np.bool_)
+
+    def _labels(
+        self, columns: Mapping[str, Column], kept: list[dict[str, Any]], sets: Any, where: Where
+    ) -> Categorical | None:
+        """Labels of the alternatives, unique within a set."""
+        name = self.schema.alternative
+        if name is None or name not in columns:
+            return None
+        labels = columns[name]
+        if isinstance(labels, Numeric):  # a feature too, of numbers
+            labels = _categories([entry[name] for entry in kept], name, where, gaps=False)
+        codes = sets * len(labels.categories) + labels.codes
+        first = np.zeros(len(codes), np.bool_)
+        first[np.unique(codes, return_index=True)[1]] = True
+        if not first.all():
+            at = int(np.argmin(first))
+            label = labels.categories[labels.codes[at]]
+            raise unusable(
+                f"{where(at)}, column {name!r}: the label {shown(label)} stands more than once "
+                f"in this set: labels must be unique within a set."
+            )
+        return labels
+
+    def _column(self, entries: list[dict[str, Any]], column: Input, where: Where) -> Column:
+        """Take one column out of the entries."""
+        try:
+            values = [entry[column.name] for entry in entries]
+        except KeyError:
+            row = next(k for k, entry in enumerate(entries) if column.name not in entry)
+            null = " (null where it is not known)" if self.schema.missing == "indicator" else ""
+            raise unusable(f"{where(row)}: column {column.name!r} is missing: give its {column.kind}{null}.") from None
+        gaps = self.schema.missing == "indicator" and column.role != "alternative"
+        read = _numbers if column.kind == "number" else _categories
+        return read(values, column.name, where, gaps=gaps)
+
+
+def _alternative_at(given: Sequence[tuple[int, int]], rows: Sequence[int]) -> Where:
+    return lambda row: "set {}, alternative {}".format(*given[rows[row]])
+
+
+def _individual_at(row: int) -> str:
+    return f"set {row}, individual"
+
+
+def _numbers(values: list[Any], name: str, where: Where, *, gaps: bool) -> Numeric:
+    """Read finite numbers; ``gaps`` admits null."""
+    kinds = set(map(type, values))
+    try:
+        if kinds <= ({int, float, type(None)} if gaps else {int, float}):
+            numbers = np.array(values, np.float64)  # null becomes NaN
+            if (np.abs(numbers) <= _LARGEST).sum() + values.count(None) == len(values):
+                return Numeric(numbers.astype(np.float32))
+    except OverflowError:  # a whole number beyond 1e308
+        pass
+    raise _first(values, name, where, lambda value: _bad_number(value, gaps))
+
+
+def _bad_number(value: Any, gaps: bool) -> str | None:
+    if value is None:
+        return None if gaps else "expected a number, got null"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"expected a number, got {shown(value)}"
+    return None if abs(value) <= _LARGEST else f"expected a number below 3.4e38, got {shown(value)}"
+
+
+def _categories(values: list[Any], name: str, where: Where, *, gaps: bool) -> Categorical:
+    """Read the names of categories; numbers and truth values have their text for a name."""
+    kinds = set(map(type, values))
+    plain = {str, int, float, bool} | ({type(None)} if gaps else set())
+    if not kinds <= plain or (float in kinds and any(isinstance(v, float) and not math.isfinite(v) for v in values)):
+        raise _first(values, name, where, lambda value: _bad_category(value, gaps))
+    texts = names(pa.array([MISSING_CATEGORY if v is None else str(v) for v in values], pa.string()))
+    place: dict[str, int] = {}
+    codes = [place.setdefault(str(text), len(place)) for text in texts]
+    return Categorical(np.array(codes, np.int32), tuple(place))
+
+
+def _bad_category(value: Any, gaps: bool) -> str | None:
+    if value is None:
+        return None if gaps else "expected a category, got null"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "expected a category, got a number that is not finite"
+    return None if isinstance(value, str | int | float) else f"expected a category, got {shown(value)}"
+
+
+def _first(values: list[Any], name: str, where: Where, problem: Callable[[Any], str | None]) -> RefusalError:
+    """Build the refusal of the first bad value."""
+
+    def found() -> Iterator[str]:
+        for row, value in enumerate(values):
+            what = problem(value)
+            if what is not None:
+                yield f"{where(row)}, column {name!r}: {what}."
+
+    return unusable(next(found()))

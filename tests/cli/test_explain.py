@@ -1,0 +1,83 @@
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pytest
+
+from pcmcnet.insight.explanation import explain
+from pcmcnet.models import load
+
+Run = Callable[..., Any]
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reason="needs plotly: pip install plotly")
+QUICK = ["--sets", "5", "--skip", "elasticities"]
+
+
+def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    result = cli("explain", model, table, "-o", tmp_path / "r", *QUICK, "--seed", 3, "--json")
+    assert result.status == 0, result.err
+    summary = json.loads(result.out)
+    expected = explain(
+        load(model), table, 3, sets=5, skip=["elasticities"], title="PCMCNet on trips.csv", progress=False
+    )
+    assert {name: summary[name] for name in ("title", "found", "left_out")} == expected.summary()
+    assert [Path(file).name for file in summary["files"]] == ["report.html", "report.md", "explanation.json"]
+    written = json.loads((tmp_path / "r" / "explanation.json").read_text("utf-8"))
+    same = json.loads(json.dumps(expected.to_dict()))
+    for part in ("table", "model", "calibration", "importance", "context", "axioms", "examples", "left_out"):
+        assert written[part] == same[part]
+    assert written["fit"]["model"] == same["fit"]["model"]
+
+
+def test_people_get_lines_and_a_log_gets_one_for_each_part(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    result = cli("explain", model, table, "-o", tmp_path / "r", *QUICK, "--baseline", "none")
+    assert result.status == 0
+    assert result.out.startswith("PCMCNet on trips.csv\n\nchoice_sets: 24\n")
+    assert "in_sample: True" in result.out
+    assert "left out: elasticities (skipped, as asked for)" in result.out
+    assert f"written: {tmp_path / 'r' / 'report.html'}" in result.out
+    assert json.loads((tmp_path / "r" / "explanation.json").read_text("utf-8"))["fit"]["baselines"] is None
+
+
+def test_a_table_without_choices_is_explained_without_the_parts_that_need_them(
+    cli: Run, model: Path, table: Path, tmp_path: Path
+) -> None:
+    pyarrow.csv.write_csv(pyarrow.csv.read_csv(table).drop_columns(["took"]), tmp_path / "new.csv")
+    result = cli("explain", model, tmp_path / "new.csv", "-o", tmp_path / "r", *QUICK)
+    assert result.status == 0
+    for part in ("fit", "calibration", "importance"):
+        assert f"left out: {part} (needs the choices, and the table has none)" in result.out
+    page = (tmp_path / "r" / "report.html").read_text("utf-8")
+    assert "no section on calibration" in page
+    assert 'id="examples"' in page
+
+
+# Bad input by name: the words of the command, and the line that it ends in.
+CASES = {
+    "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
+    "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
+    "unknown part": (["{model}", "{table}", "--skip", "axiom"], r"no part 'axiom' to skip. Did you mean 'axioms'\?"),
+    "unknown baseline": (["{model}", "{table}", "--baseline", "mln"], r"mln.*Did you mean 'mnl'\?"),
+    "no baseline": (["{model}", "{table}", "--baseline", ","], r"--baseline names no model"),
+    "no sets": (["{model}", "{table}", "--sets", "0"], r"--sets"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_ends_in_one_line(case: str, cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    words, message = CASES[case]
+    given = [word.format(here=tmp_path, model=model, table=table) for word in words]
+    result = cli("explain", *given, "-o", tmp_path / "r")
+    assert re.search(message, result.message), result.message
+    assert not (tmp_path / "r" / "report.html").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_before_any_work(
+    cli: Run, model: Path, table: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "r").write_text("")
+    assert "cannot be a folder" in cli("explain", model, table, "-o", tmp_path / "r").message

@@ -1,0 +1,85 @@
+"""A description is small, plain and the same for the same table."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data import describe as module
+from pcmcnet.data.describe import MOST_CATEGORIES, describe
+
+
+def table(**more: Any) -> dict[str, Any]:
+    trip = np.repeat([0, 1, 2], [2, 3, 5])
+    took = np.isin(np.arange(10), [1, 2, 9]).astype(int)
+    price = np.array([0.1, 0.2, 3, 4, 5, 6, 7, 8, 9, 10])
+    return {"trip": trip, "took": took, "price": price, "kind": list("aabbbbccab"), **more}
+
+
+ROLES: dict[str, Any] = {"choice_set": "trip", "chosen": "took"}
+
+
+def test_numbers_have_a_range_and_categories_their_names() -> None:
+    found = describe(ChoiceData.from_long(table(), features=["price", "kind"], **ROLES))["columns"]
+    assert found["price"] == {"min": 0.1, "max": 10.0, "quartiles": [3.25, 5.5, 7.75]}
+    assert found["kind"] == {"categories": ["a", "b", "c"], "most": "b", "distinct": 3}
+
+
+def test_the_example_is_the_first_set_of_median_size() -> None:
+    data = ChoiceData.from_long(
+        table(income=np.repeat([1, 2, 3], [2, 3, 5])), features=["price"], individual=["income"], **ROLES
+    )
+    assert describe(data)["example"] == {
+        "individual": {"income": 2.0},
+        "alternatives": [{"price": 3.0}, {"price": 4.0}, {"price": 5.0}],
+        "chosen": 0,
+    }
+
+
+def test_a_large_example_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SHOWN", 2)
+    found = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["example"]
+    assert found["alternatives"] == [{"price": 0.1}, {"price": 0.2}]
+
+
+def test_sets_of_weight_0_take_no_part() -> None:
+    weights = np.repeat([0, 1, 0], [2, 3, 5])
+    found = describe(ChoiceData.from_long(table(w=weights), features=["price"], weight="w", **ROLES))
+    assert (found["columns"]["price"]["min"], found["columns"]["price"]["max"]) == (3.0, 5.0)
+    assert len(found["example"]["alternatives"]) == 3
+
+
+def test_gaps_are_left_out_of_ranges_and_shown_as_none() -> None:
+    price = np.array([1, 2, np.nan, 4, 5, np.nan, 7, 8, 9, 10])
+    empty = np.full(10, np.nan)
+    found = describe(
+        ChoiceData.from_long(table(price=price, empty=empty), features=["price", "empty"], missing="indicator", **ROLES)
+    )
+    assert found["columns"]["price"]["min"] == 1.0
+    assert found["columns"]["empty"] == {"min": None, "max": None, "quartiles": None}
+    assert found["example"]["alternatives"][0] == {"price": None, "empty": None}
+
+
+def test_of_many_categories_the_most_frequent_are_listed() -> None:
+    n = 3 * MOST_CATEGORIES
+    names = [f"{k:03d}" for k in range(n)] + ["299"]
+    took = np.tile([1, 0], (n + 1) // 2 + 1)[: n + 1]
+    took[-1] = 0
+    data = ChoiceData.from_long(
+        {"trip": np.append(np.arange(n) // 2, 0), "took": took, "kind": names}, features=["kind"], **ROLES
+    )
+    found = describe(data)["columns"]["kind"]
+    assert found == {"categories": [*names[: MOST_CATEGORIES - 1], "299"], "most": "299", "distinct": n}
+
+
+def test_a_description_is_json_and_the_same_each_time() -> None:
+    data = ChoiceData.from_long(table(), features=["price", "kind"], **ROLES)
+    assert json.loads(json.dumps(describe(data), allow_nan=False)) == describe(data)
+
+
+def test_quartiles_of_a_long_table_come_from_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ROWS", 5)  # so every second row: 0.1, 3, 5, 7, 9
+    found = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["columns"]["price"]
+    assert found == {"min": 0.1, "max": 10.0, "quartiles": [3.0, 5.0, 7.0]}

@@ -1,0 +1,81 @@
+"""A table of trips in which price drives the choice, for questions about fitted models."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet import MODELS, ChoiceData
+from pcmcnet.models import ChoiceModel
+
+LABELS = np.array(["bike", "bus", "car", "train"])
+
+
+def make_driven_trips(sets: int = 40, *, labels: bool = True, seed: int = 0, **roles: Any) -> ChoiceData:
+    """Sets of 2 to 4, the first of 1; positive prices and times, noise, categories; weights 1 to 3, one of 0."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 5, sets)
+    sizes[0] = 1
+    s = np.repeat(np.arange(sets), sizes)
+    n = len(s)
+    price, time = rng.gamma(2.0, 2.0, n) + 0.5, rng.uniform(10, 60, n)
+    v = -0.8 * price - 0.03 * time + rng.gumbel(size=n)
+    best = np.lexsort((-v, s))[np.cumsum(sizes) - sizes]
+    weight = rng.integers(1, 4, sets)
+    weight[1] = 0
+    table = {
+        "trip": s,
+        "took": np.isin(np.arange(n), best),
+        "mode": LABELS[np.concatenate([rng.permutation(4)[:k] for k in sizes])],
+        "price": price,
+        "time": time,
+        "noise": rng.normal(size=n),
+        "comfort": np.array(["low", "high"])[rng.integers(2, size=n)],
+        "income": rng.uniform(20, 40, sets)[s],
+        "purpose": np.array(["work", "leisure"])[rng.integers(2, size=sets)][s],
+        "weight": weight[s],
+    }
+    given: dict[str, Any] = {
+        "choice_set": "trip",
+        "chosen": "took",
+        "alternative": "mode" if labels else None,
+        "features": ["price", "time", "noise", "comfort"],
+        "individual": ["income", "purpose"],
+        "weight": "weight",
+    }
+    return ChoiceData.from_long(table, **{**given, **roles})
+
+
+@pytest.fixture(scope="session")
+def make_driven() -> Callable[..., ChoiceData]:
+    return make_driven_trips
+
+
+@pytest.fixture(scope="session")
+def driven() -> ChoiceData:
+    return make_driven_trips()
+
+
+# Options that make a registered model quick to fit to these trips, or that it cannot do without.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dpn": {"hidden": 8, "epochs": 2, "batch_size": 8},
+    "lc-mnl": {"classes": 2, "membership": "income", "starts": 1},
+    "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light", "train": "rail"}},
+    "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},
+    "rank-by": {"column": "price"},
+    "rf": {"trees": 10, "min_samples_leaf": 5},
+}
+
+
+@pytest.fixture(scope="session")
+def fitted(driven: ChoiceData) -> Callable[[str], ChoiceModel]:
+    """Return a registered model by name, fitted to the trips once: to ask, never to change."""
+
+    @cache
+    def fit(name: str) -> ChoiceModel:
+        model: ChoiceModel = MODELS[name](**OPTIONS.get(name, {})).fit(driven, progress=False)
+        return model
+
+    return fit

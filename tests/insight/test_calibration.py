@@ -1,0 +1,192 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet import Calibrated, PCMCNet, RankBy
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.insight.calibration import Calibration, calibrate, calibration, equal_bins
+from pcmcnet.models import Uniform
+
+
+class Logit(Uniform):
+    """Utilities -cost, times a factor above 1 for a model that is too sure of itself."""
+
+    sureness = 1.0
+
+    def _log_proba(self, data: ChoiceData) -> Any:
+        return log_softmax_by_set(-self.sureness * data.features["cost"].values.astype(np.float64), data.offsets)
+
+
+def logit_choices(sets: int, seed: int = 0) -> ChoiceData:
+    """Sets of 2 to 4 alternatives chosen by a logit with the utilities -cost."""
+    rng = np.random.default_rng(seed)
+    trip = np.repeat(np.arange(sets), rng.integers(2, 5, sets))
+    cost = rng.normal(0, 1.5, len(trip)).astype(np.float32)
+    utility = -cost + rng.gumbel(size=len(trip))
+    first = np.searchsorted(trip, np.arange(sets))
+    took = np.zeros(len(trip), int)
+    took[np.lexsort((-utility, trip))[first]] = 1
+    table = {"trip": trip, "cost": cost, "took": took}
+    return ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    return logit_choices(2000)
+
+
+def fitted(data: ChoiceData, sureness: float) -> Logit:
+    model: Logit = Logit().fit(data)
+    model.sureness = sureness
+    return model
+
+
+@pytest.fixture(scope="module")
+def honest(data: ChoiceData) -> Calibration:
+    return calibration(fitted(data, 1.0), data, resamples=400)
+
+
+@pytest.fixture(scope="module")
+def boaster(data: ChoiceData) -> Calibration:
+    return calibration(fitted(data, 3.0), data, resamples=400)
+
+
+# -- curves --------------------------------------------------------------------------------------------------------
+
+
+def test_the_curve_of_a_small_table_is_worked_out_by_hand() -> None:
+    """Weights 2 and 1; .2 and .8, the first chosen; .4 and .6, the second chosen. Two bins of weight 3 each.
+
+    Bin 1 holds .2 (chosen, weight 2) and .4 (weight 1): predicted .8/3, observed 2/3. Bin 2: .6 (chosen, 1), .8 (2).
+    Of the first of each set, .6 (weight 1, right) and .8 (weight 2, wrong).
+    """
+
+    class Given:
+        def predict_log_proba(self, data: ChoiceData) -> Any:
+            return np.log([0.2, 0.8, 0.4, 0.6])
+
+    table = {"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "weight": [2, 2, 1, 1]}
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", weight="weight")
+    found = calibration(Given(), data, bins=2, resamples=0)
+    curve = found.alternatives
+    np.testing.assert_allclose(curve.predicted, [0.8 / 3, 2.2 / 3], rtol=1e-12)
+    np.testing.assert_allclose(curve.observed, [2 / 3, 1 / 3], rtol=1e-12)
+    np.testing.assert_allclose(curve.share, [0.5, 0.5], rtol=1e-12)
+    assert curve.error == pytest.approx(0.4, rel=1e-12)
+    np.testing.assert_allclose(found.first.predicted, [0.6, 0.8], rtol=1e-12)
+    assert found.first.observed.tolist() == [1.0, 0.0]
+    assert found.first.error == pytest.approx((0.4 * 1 + 0.8 * 2) / 3, rel=1e-12)
+    assert curve.low.tolist() == curve.high.tolist() == curve.observed.tolist()
+
+
+def test_a_model_that_tells_the_truth_is_calibrated(honest: Calibration) -> None:
+    for curve in (honest.alternatives, honest.first):
+        inside = (curve.low <= curve.predicted) & (curve.predicted <= curve.high)
+        assert inside.sum() >= 8  # of ten intervals at 95 %
+        # 200 sets a bin: a share has a standard deviation of at most 0.035.
+        assert curve.error < 0.04
+
+
+def test_a_model_that_is_too_sure_shows(honest: Calibration, boaster: Calibration) -> None:
+    assert boaster.alternatives.error > 3 * honest.alternatives.error
+    assert boaster.first.error > 0.1
+    assert (boaster.first.observed < boaster.first.predicted)[-5:].all()
+    assert (boaster.first.high < boaster.first.predicted)[-3:].all()
+
+
+def test_bins_have_equal_weight_and_rise(honest: Calibration) -> None:
+    np.testing.assert_allclose(honest.alternatives.share, 0.1, atol=0.001)  # 6,000 alternatives are not cut
+    assert (np.diff(honest.alternatives.predicted) > 0).all()
+    assert honest.n_sets == 2000
+    curve = honest.alternatives
+    assert curve.share @ curve.predicted == pytest.approx(curve.share @ curve.observed, rel=1e-9)  # both 1 a set
+
+
+def test_intervals_shrink_with_the_number_of_sets(data: ChoiceData) -> None:
+    model = fitted(data, 1.0)
+    few, many = (calibration(model, part, 5, resamples=200).alternatives for part in (data.subset(range(200)), data))
+    # A tenth of the sets: about sqrt(10) = 3.2 times the width.
+    assert 2 < np.mean(few.high - few.low) / np.mean(many.high - many.low) < 5
+
+
+def test_equal_values_share_a_bin() -> None:
+    assert equal_bins(np.array([0.5] * 6), np.ones(6), 3).tolist() == [0] * 6
+    assert equal_bins(np.arange(6.0), np.ones(6), 3).tolist() == [0, 0, 1, 1, 2, 2]
+    assert equal_bins(np.arange(3.0), np.array([4.0, 1.0, 1.0]), 2).tolist() == [0, 1, 1]
+
+
+def test_sets_without_a_choice_or_a_weight_take_no_part(data: ChoiceData) -> None:
+    part = data.subset(range(50))
+    table = {"trip": [0, 1, 1], "took": [1, 1, 0], "cost": [1.0, 2.0, 1.0]}
+    alone = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+    model = fitted(data, 1.0)
+    assert calibration(model, alone, resamples=0).n_sets == 1
+    object.__setattr__(muted := part.subset(range(50)), "weights", (np.arange(50) < 30).astype(float))
+    ours = calibration(model, muted, resamples=50)
+    theirs = calibration(model, part.subset(range(30)), resamples=50)
+    assert ours.to_dict() == theirs.to_dict()
+    with pytest.raises(InputError, match="every choice set has a single alternative"):
+        calibration(model, alone.subset([0]))
+
+
+def test_a_calibration_survives_json_and_its_seed_decides(data: ChoiceData) -> None:
+    model = fitted(data, 1.0)
+    found = [calibration(model, data, 4, seed, resamples=100).to_dict() for seed in (0, 0, 1)]
+    assert json.loads(json.dumps(found[0])) == found[0]
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+def test_what_cannot_be_calibrated_is_refused(data: ChoiceData) -> None:
+    ranking = RankBy("cost").fit(data)
+    for ask in (calibration, calibrate):
+        with pytest.raises(InputError, match="RankBy gives a ranking"):
+            ask(ranking, data)  # type: ignore[operator]
+    with pytest.raises(ConfigError, match="bins must be a whole number of at least 1"):
+        calibration(fitted(data, 1.0), data, bins=0)
+    with pytest.raises(InputError, match="expected a fitted model"):
+        calibrate("mnl", data)  # type: ignore[arg-type]
+
+
+# -- temperature ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sureness", [0.5, 1.0, 3.0])
+def test_the_temperature_is_how_much_too_sure_a_model_is(sureness: float, data: ChoiceData) -> None:
+    """Utilities that are k times too large are undone by T = k."""
+    found = calibrate(fitted(data, sureness), data).temperature_
+    assert found.value == pytest.approx(sureness, rel=0.1)  # of 2,000 sets: three standard errors
+    assert found.nll_before is not None
+    assert found.nll_after is not None
+    assert found.nll_after <= found.nll_before
+
+
+def test_calibration_repairs_what_was_too_sure(data: ChoiceData, boaster: Calibration) -> None:
+    part, other = data.split((0.5, 0.5), seed=0)
+    model = fitted(data, 3.0)
+    repaired = calibrate(model, part)
+    assert repaired.temperature_.value > 1
+    assert isinstance(repaired, Calibrated)
+    assert repaired.model_ is model
+    assert repaired.score(other) > model.score(other)
+    assert calibration(repaired, other, resamples=0).first.error < 0.4 * boaster.first.error
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_nll_of_the_calibration_part_never_rises(seed: int) -> None:
+    data = logit_choices(20, seed)
+    model = PCMCNet(hidden=(4,), epochs=1, batch_size=4).fit(data, seed=seed, progress=False)
+    found = calibrate(model, data)
+    assert found.score(data) >= model.score(data)
+
+
+def test_a_table_is_read_by_the_models_schema(data: ChoiceData) -> None:
+    table = {"trip": [0, 0, 1, 1], "took": [1, 0, 0, 1], "cost": [1.0, 2.0, 1.0, 3.0]}
+    model = fitted(data, 1.0)
+    direct = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+    assert calibrate(model, table).temperature_ == calibrate(model, direct).temperature_
+    assert calibration(model, table, resamples=0).to_dict() == calibration(model, direct, resamples=0).to_dict()

@@ -1,0 +1,162 @@
+"""Elasticities: the logit's closed forms and homogeneities, averages by sample enumeration, and every model."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet import MNL, MODELS, ChoiceData, PCMCNet
+from pcmcnet.data.ragged import spread, sum_by_set
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.insight.elasticity import elasticity
+from pcmcnet.insight.what_if import with_values
+from pcmcnet.models import ChoiceModel
+
+
+@pytest.fixture(scope="module")
+def model(driven: ChoiceData) -> MNL:
+    fitted: MNL = MNL(formula="price + time + price:income | 1").fit(driven)
+    return fitted
+
+
+@pytest.mark.parametrize("method", ["auto", "differences"])
+def test_averages_are_those_that_the_logit_itself_gives(model: MNL, driven: ChoiceData, method: Any) -> None:
+    found = elasticity(model, driven, "price", method=method, step=1e-4).between()
+    expected = model.elasticities(driven, "price")
+    assert len(expected.entries) == found.values.size
+    for entry in expected.entries:
+        assert found[entry.of, entry.when] == pytest.approx(entry.value, rel=1e-6, abs=1e-8)
+
+
+def test_without_labels_own_and_other_are_those_of_the_logit(make_driven: Callable[..., ChoiceData]) -> None:
+    data = make_driven(labels=False)
+    model = MNL(formula="price + time").fit(data)
+    (row,) = elasticity(model, data, "price").table().rows
+    expected = model.elasticities(data, "price")
+    assert row.own == pytest.approx(expected["own", "own"].value, rel=1e-8)
+    assert row.other == pytest.approx(expected["other", "own"].value, rel=1e-8)
+    assert row.share == pytest.approx(1)
+
+
+def test_the_matrix_of_a_set_has_the_closed_form(model: MNL, driven: ChoiceData) -> None:
+    """E_ij = b x_j (1{i = j} - p_j): off the diagonal, a column is constant."""
+    found = elasticity(model, driven, "time")
+    s = int(np.argmax(driven.sizes))
+    inside = slice(driven.offsets[s], driven.offsets[s + 1])
+    x = driven.features["time"].values[inside].astype(float)  # type: ignore[union-attr]
+    p = driven.from_rows(model.predict_proba(driven))[inside]
+    expected = model.coefficients["time"] * x * (np.eye(len(x)) - p)
+    np.testing.assert_allclose(found.matrix(s), expected, rtol=1e-7)
+    np.testing.assert_allclose(found.own[inside], np.diag(expected), rtol=1e-7)
+    np.testing.assert_array_equal(found.matrix(s - len(driven)), found.matrix(s))
+
+
+@pytest.mark.parametrize("kind", ["mnl", "pcmcnet"])
+def test_what_one_gains_the_others_lose(kind: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
+    """sum_i p_i d log p_i / d x_j = 0 in every model: probabilities sum to 1."""
+    model = fitted(kind)
+    marginal = elasticity(model, driven, "price", kind="marginal")
+    for s in range(len(driven)):
+        # A network's derivatives are float32.
+        np.testing.assert_allclose(marginal.matrix(s).sum(axis=0), 0, atol=1e-6 if kind == "pcmcnet" else 1e-12)
+    income = elasticity(model, driven, "income", kind="marginal")
+    np.testing.assert_allclose(sum_by_set(income.values, driven.offsets), 0, atol=1e-6)
+
+
+def test_a_logit_of_logs_is_homogeneous_of_degree_0(driven: ChoiceData) -> None:
+    """With v = b log x, all x times a factor change nothing: elasticities of a row sum to 0."""
+    found = elasticity(MNL(formula="log(price) | 0").fit(driven), driven, "price")
+    for s in range(len(driven)):
+        np.testing.assert_allclose(found.matrix(s).sum(axis=1), 0, atol=1e-8)
+
+
+def test_kinds_differ_by_the_value_and_the_probability(model: MNL, driven: ChoiceData) -> None:
+    x, p = driven.features["price"].values.astype(float), driven.from_rows(model.predict_proba(driven))  # type: ignore[union-attr]
+    semi = elasticity(model, driven, "price", kind="semi").own
+    np.testing.assert_allclose(elasticity(model, driven, "price").own, semi * x, rtol=1e-12)
+    np.testing.assert_allclose(elasticity(model, driven, "price", kind="marginal").own, semi * p, rtol=1e-12)
+
+
+def test_segments_are_averaged_with_weights_and_probabilities(model: MNL, driven: ChoiceData) -> None:
+    found = elasticity(model, driven, "price")
+    mass = spread(driven.weights, driven.offsets) * found.p
+    for by, values in (
+        ("comfort", driven.features["comfort"].plain()),
+        ("purpose", np.repeat(driven.individual["purpose"].plain(), driven.sizes)),
+    ):
+        table = found.table(by)
+        for row in table.rows:
+            inside = values == row.segment
+            assert row.own == pytest.approx(np.average(found.own[inside], weights=mass[inside]), rel=1e-12)
+            assert row.share == pytest.approx(mass[inside].sum() / driven.weights.sum(), rel=1e-12)
+            assert row.alternatives == inside.sum()
+        assert sum(row.share for row in table.rows) == pytest.approx(1)
+    marginal = elasticity(model, driven, "price", kind="marginal")
+    plain = np.average(marginal.own, weights=spread(driven.weights, driven.offsets))
+    assert marginal.table().rows[0].own == pytest.approx(plain, rel=1e-12)
+
+
+def test_the_averages_of_an_individuals_column_are_by_alternatives(model: MNL, driven: ChoiceData) -> None:
+    found = elasticity(model, driven, "income")
+    mass = spread(driven.weights, driven.offsets) * found.p
+    assert driven.labels is not None
+    bus = driven.labels.plain() == "bus"
+    table = found.table("mode")
+    assert table["bus"].own == pytest.approx(np.average(found.own[bus], weights=mass[bus]), rel=1e-12)
+    assert table["bus"].other is None
+    assert str(found) == str(table)
+    assert found.matrix(3).shape == (driven.sizes[3],)
+    with pytest.raises(InputError, match=r"average over a set is 0\. Average by segments of alternatives: by='mode'"):
+        found.table()
+    with pytest.raises(InputError, match="not to an alternative"):
+        found.between()
+
+
+def test_a_network_bends_and_standardises_before(make_driven: Callable[..., ChoiceData]) -> None:
+    """The column has a long tail, so its code has a bend; elasticities are still those of the raw column."""
+    data = make_driven(200)
+    data = with_values(data, "price", data.features["price"].values ** 3)  # type: ignore[union-attr]
+    model = PCMCNet(hidden=(8,), activation="tanh", epochs=3).fit(data, progress=False)
+    price = {code.name: code for code in model.encoder_.features.numeric}["price"]
+    assert price.bend > 0
+    found = elasticity(model, data, "price").own
+    expected = elasticity(model, data, "price", method="differences", step=0.003).own
+    # float32 keeps log p to 1e-7, which a step of 0.3 % divides; curvature adds its square.
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_elasticities(name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
+    model = fitted(name)
+    for column, kind in (("price", "elasticity"), ("noise", "semi"), ("income", "marginal")):
+        found = elasticity(model, driven, column, kind=kind)  # type: ignore[arg-type]
+        assert np.isfinite(found.values).all()
+        assert (found.own[:1] == 0).all()  # a set of one
+        json.dumps(found.table("mode").to_dict())
+        assert found.table("mode").to_markdown().startswith(f"| {kind}, {column} |")
+    between = elasticity(model, driven, "price").between()
+    json.dumps(between.to_dict())
+    assert str(between).splitlines()[0].split()[-4:] == ["bike", "bus", "car", "train"]
+    if name in ("mnl", "nested-mnl", "lc-mnl"):
+        assert (np.diag(between.values) < 0).all()
+    if name in ("uniform", "bradley-terry", "thurstone", "pcmc"):
+        assert not between.values.any()
+
+
+def test_bad_questions_are_refused(model: MNL, driven: ChoiceData, make_driven: Callable[..., ChoiceData]) -> None:
+    with pytest.raises(InputError, match=r"'noise' has \d+ values below 0.*kind='semi'"):
+        elasticity(model, driven, "noise")
+    with pytest.raises(ConfigError, match="unknown kind"):
+        elasticity(model, driven, "price", kind="cross")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="weight above 0"):
+        elasticity(model, driven.subset([1]), "price")
+    found = elasticity(model, driven, "price")
+    with pytest.raises(InputError, match=r"no segment 'buss'\. Did you mean 'bus'"):
+        found.table("mode")["buss"]
+    with pytest.raises(InputError, match="no group 'buss'"):
+        found.between()["buss", "car"]
+    plain = make_driven(labels=False)
+    with pytest.raises(InputError, match="alternatives have no labels"):
+        elasticity(MNL(formula="price").fit(plain), plain, "price").between()

@@ -1,0 +1,70 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.insight.questions import id_of, name_of, place_of, require_place, require_sampling, set_of, some_sets
+
+TABLE: dict[str, Any] = {
+    "trip": ["x", "y", "x", "y", "y", "z"],
+    "mode": ["car", "bus", "bus", "car", "bike", "car"],
+    "price": [3.0, 5.0, 2.0, 8.0, 1.0, 4.0],
+    "weight": [1.0, 2.0, 1.0, 2.0, 2.0, 0.0],
+}
+
+
+@pytest.fixture
+def labelled() -> ChoiceData:
+    return ChoiceData.from_long(TABLE, choice_set="trip", alternative="mode", features=["price"], weight="weight")
+
+
+@pytest.fixture
+def plain() -> ChoiceData:
+    return ChoiceData.from_long(TABLE, choice_set="trip", features=["price"])
+
+
+def test_an_alternative_is_found_by_its_label_or_its_row(labelled: ChoiceData, plain: ChoiceData) -> None:
+    """Set x has rows 0 and 2, set y rows 1, 3 and 4: they are places 2, 3 and 4."""
+    assert place_of(labelled, "y", "car") == 3
+    assert place_of(plain, "y", 3) == 3
+    assert place_of(plain, "x", 2) == 1
+    assert (name_of(labelled, 3), name_of(plain, 1), id_of(plain, 3)) == ("car", "row 2", "y")
+    assert set_of(plain, [0, 1, 2, 4, 5]).tolist() == [0, 0, 1, 1, 2]
+
+
+def test_the_id_of_a_set_is_a_plain_value() -> None:
+    data = ChoiceData.from_long({"s": np.array([4, 4]), "x": [1.0, 2.0]}, choice_set="s", features=["x"])
+    assert type(id_of(data, 1)) is int
+
+
+@pytest.mark.parametrize(
+    ("choice_set", "alternative", "message"),
+    [
+        ("w", "car", "choice set 'w': not among the 3 of the table, such as x, y, z"),
+        ("x", "bike", "one alternative with the label 'bike', found 0 among car, bus"),
+    ],
+)
+def test_what_is_not_there_is_named(choice_set: str, alternative: str, message: str, labelled: ChoiceData) -> None:
+    with pytest.raises(InputError, match=message):
+        place_of(labelled, choice_set, alternative)
+
+
+@pytest.mark.parametrize("place", [-1, 6, 1.0, "car", True, None])
+def test_what_is_no_place_is_refused(place: Any, plain: ChoiceData) -> None:
+    with pytest.raises(InputError, match="a: expected the place of an alternative, from 0 to 5"):
+        require_place(plain, place, "a")
+
+
+def test_sets_are_drawn_by_size_and_weight(labelled: ChoiceData) -> None:
+    rng = np.random.default_rng(0)
+    assert sorted(some_sets(labelled, least=1, most=None, rng=rng)) == [0, 1]  # z has weight 0
+    assert some_sets(labelled, least=3, most=5, rng=rng).tolist() == [1]
+    assert len(some_sets(labelled, least=1, most=1, rng=rng)) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("limit", 0), ("sets", 1.5), ("seed", -1)])
+def test_numbers_of_questions_are_checked(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be a whole number"):
+        require_sampling(**{name: value})

@@ -1,0 +1,121 @@
+"""What a removal does to the others agrees with sets that are asked about one by one."""
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.insight.questions import members
+from pcmcnet.insight.removals import ask_removals, sample_removals, share
+
+Floats = NDArray[np.float64]
+SIZES = [3, 2, 5, 4, 1]
+
+
+class Crowded:
+    """P(i) proportional to exp(x_i n), with n the size of the set: a logit whose taste grows with the crowd."""
+
+    calls = 0
+
+    def predict_log_proba(self, data: ChoiceData) -> Floats:
+        self.calls += 1
+        utility = data.features["x"].plain().astype(np.float64) * np.repeat(data.sizes, data.sizes)
+        total = np.log(np.add.reduceat(np.exp(utility), data.offsets[:-1]))
+        return data.to_rows(utility - np.repeat(total, data.sizes))
+
+
+class Sure:
+    """Certain of the largest x of a set."""
+
+    def predict_log_proba(self, data: ChoiceData) -> Floats:
+        x = data.features["x"].plain()
+        best = np.repeat(np.maximum.reduceat(x, data.offsets[:-1]), data.sizes)
+        return data.to_rows(np.where(x == best, 0.0, -np.inf))
+
+
+@pytest.fixture
+def data() -> ChoiceData:
+    x = np.random.default_rng(0).normal(size=sum(SIZES))
+    table: dict[str, Any] = {"set": np.repeat(np.arange(len(SIZES)), SIZES), "x": x}
+    return ChoiceData.from_long(table, choice_set="set", features=["x"])
+
+
+def test_every_alternative_of_every_set_of_three_is_removed_in_one_call(data: ChoiceData) -> None:
+    model = Crowded()
+    cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
+    found = ask_removals(model, data, *cases)
+    assert model.calls == 1
+    assert found.position.tolist() == [0] * 3 + [2] * 5 + [3] * 4
+    assert found.removed.tolist() == [*range(3), *range(5, 10), *range(10, 14)]
+    assert found.questions == 12 + 3
+    assert found.case_sizes.tolist() == [2] * 3 + [4] * 5 + [3] * 4
+
+
+def test_probabilities_with_and_without_are_those_of_the_sets(data: ChoiceData) -> None:
+    """Utilities n x_i, so that log P(i) / P(j) is n (x_i - x_j) with and (n - 1) (x_i - x_j) without the other."""
+    cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
+    found = ask_removals(Crowded(), data, *cases)
+    x = data.features["x"].plain().astype(np.float64)
+    for c, (position, removed) in enumerate(zip(found.position, found.removed, strict=True)):
+        inside = slice(found.offsets[c], found.offsets[c + 1])
+        places, n = found.places[inside], data.sizes[position]
+        assert places.tolist() == [p for p in members(data, position) if p != removed]
+        for log_p, size in ((found.log_with[inside], n), (found.log_without[inside], n - 1)):
+            np.testing.assert_allclose(log_p - log_p[0], size * (x[places] - x[places[0]]), atol=1e-12)
+
+
+def test_the_extreme_pair_and_the_sum_over_pairs_are_those_of_all_pairs(data: ChoiceData) -> None:
+    cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
+    found = ask_removals(Crowded(), data, *cases)
+    ratios = found.log_ratios()
+    assert ratios.cases.tolist() == list(range(12))
+    for c in range(12):
+        entries = range(found.offsets[c], found.offsets[c + 1])
+        changes = {(i, j): abs(found.shift[i] - found.shift[j]) for i, j in combinations(entries, 2)}
+        assert ratios.pairs[c] == len(changes)
+        assert ratios.sums[c] == pytest.approx(sum(changes.values()), rel=1e-12)
+        assert found.shift[ratios.up[c]] - found.shift[ratios.down[c]] == max(changes.values())
+    assert ratios.left_out == 0
+
+
+def test_improbable_alternatives_may_be_left_out(data: ChoiceData) -> None:
+    cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
+    found = ask_removals(Crowded(), data, *cases)
+    ratios = found.log_ratios(least=0.1)
+    kept = np.exp(found.log_with) >= 0.1
+    m = np.add.reduceat(kept.astype(int), found.offsets[:-1])
+    assert ratios.pairs.tolist() == (m * (m - 1) // 2).tolist()
+    assert 0 < ratios.pairs.sum() < found.log_ratios().pairs.sum()
+    assert kept[ratios.up].all()
+    assert kept[ratios.down].all()
+
+
+def test_an_alternative_of_probability_0_has_no_log_ratio(data: ChoiceData) -> None:
+    cases = sample_removals(data, np.arange(len(data)), limit=1000, rng=np.random.default_rng(0))
+    ratios = ask_removals(Sure(), data, *cases).log_ratios()
+    assert ratios.cases.size == 0
+    assert ratios.left_out == 3 * 1 + 5 * 6 + 4 * 3
+
+
+@pytest.mark.parametrize(("limit", "removed"), [(4, 3), (5, 3), (6, 4), (9, 7), (10, 8), (15, 12), (3, 2), (1, 0)])
+def test_a_limit_bounds_the_questions(limit: int, removed: int, data: ChoiceData) -> None:
+    """Sets of 3, 5 and 4 in this order cost 4, 6 and 5 questions; part of a set needs one for itself and one more."""
+    cases = sample_removals(data, np.arange(len(data)), limit=limit, rng=np.random.default_rng(0))
+    found = ask_removals(Crowded(), data, *cases)
+    assert len(found.removed) == removed
+    assert found.questions <= limit
+
+
+def test_no_case_is_no_trouble(data: ChoiceData) -> None:
+    found = ask_removals(Crowded(), data, np.empty(0, np.int64), np.empty(0, np.int64))
+    assert found.log_ratios().cases.size == 0
+    assert found.questions == 0
+
+
+def test_a_share_is_exact_where_probabilities_are_tiny() -> None:
+    assert share(np.float64(-1000.0), np.float64(-1000.0) + np.log(3.0)) == pytest.approx(0.25, rel=1e-12)
+    assert share(np.float64(0.0), np.float64(-np.inf)) == 1
+    assert share(np.float64(-np.inf), np.float64(0.0)) == 0

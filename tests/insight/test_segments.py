@@ -1,0 +1,69 @@
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet import ChoiceData
+from pcmcnet.errors import InputError
+from pcmcnet.insight.segments import numeric_values, segments, set_segments, weighted_mean_by, weighted_quantiles
+
+
+def test_columns_of_every_role_group_alternatives(driven: ChoiceData) -> None:
+    assert segments(driven, "mode").names == ("bike", "bus", "car", "train")
+    assert segments(driven, "comfort").names == ("high", "low")
+    assert not segments(driven, "comfort").of_sets
+    purpose = segments(driven, "purpose")
+    assert purpose.of_sets
+    plain = driven.individual["purpose"].plain()
+    assert [purpose.names[k] for k in purpose.codes] == list(np.repeat(plain, driven.sizes))
+    assert segments(driven, None).names == ("all",)
+
+
+def test_numbers_are_cut_at_quartiles_unless_they_are_few(driven: ChoiceData) -> None:
+    found = segments(driven, "price")
+    assert len(found.names) == 4
+    counts = np.bincount(found.codes)
+    assert counts.max() - counts.min() <= 1
+    x = driven.features["price"].values  # type: ignore[union-attr]
+    ends = [(x[found.codes == k].min(), x[found.codes == k].max()) for k in range(4)]
+    assert all(a[1] < b[0] for a, b in pairwise(ends))
+    assert segments(driven, np.arange(len(driven)) % 3).names == ("0", "1", "2")
+
+
+def test_missing_numbers_are_a_group(make_driven: Callable[..., ChoiceData]) -> None:
+    table = {"s": [1, 1, 2, 2], "x": [1.0, np.nan, 2.0, 1.0]}
+    data = ChoiceData.from_long(table, choice_set="s", features=["x"], missing="indicator")
+    found = segments(data, "x")
+    assert found.names == ("1", "2", "(missing)")
+    assert found.codes.tolist() == [0, 2, 1, 0]
+
+
+def test_values_of_sets_and_of_alternatives_are_told_apart(driven: ChoiceData) -> None:
+    names, codes = set_segments(driven, np.arange(len(driven)) < 3)
+    assert names == ("False", "True")
+    assert codes.tolist() == [1] * 3 + [0] * (len(driven) - 3)
+    with pytest.raises(InputError, match="differs within choice sets"):
+        set_segments(driven, "comfort")
+
+
+def test_averages_and_quantiles_count_weights() -> None:
+    """Group 0: (1 * 2 + 3 * 4) / (1 + 3) = 3.5; group 2 has no weight."""
+    values, weights, codes = np.array([2.0, 4.0, 7.0, 9.0]), np.array([1.0, 3.0, 2.0, 0.0]), np.array([0, 0, 1, 2])
+    assert weighted_mean_by(values, weights, codes, 3).tolist() == [3.5, 7.0, 0.0]
+    assert weighted_quantiles(values, weights, [0.1, 0.5, 1.0]).tolist() == [2.0, 4.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda data: segments(data, "purpse"), "no column 'purpse' in the table. Did you mean 'purpose'"),
+        (lambda data: segments(data, [1, 2]), "expected a value for each of 40 choice sets"),
+        (lambda data: numeric_values(data, "pric"), "no feature and no column of the individual. Did you mean 'price'"),
+        (lambda data: numeric_values(data, "comfort"), "categorical"),
+    ],
+)
+def test_what_is_not_there_is_refused(driven: ChoiceData, ask: Callable[[ChoiceData], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ask(driven)

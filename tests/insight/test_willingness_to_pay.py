@@ -1,0 +1,66 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet import MNL, MODELS, ChoiceData, Uniform
+from pcmcnet.errors import InputError
+from pcmcnet.insight.willingness_to_pay import willingness_to_pay
+from pcmcnet.models import ChoiceModel
+
+
+@pytest.mark.parametrize("method", ["auto", "differences"])
+def test_in_a_logit_it_is_the_ratio_of_coefficients_everywhere(driven: ChoiceData, method: Any) -> None:
+    model = MNL(formula="price + time | 0").fit(driven)
+    found = willingness_to_pay(model, driven, "time", "price", by="purpose", method=method, step=1e-4)
+    expected = model.willingness_to_pay("time", "price").value
+    for row in found.rows:
+        assert (row.low, row.median, row.high) == pytest.approx((expected,) * 3, rel=1e-5)  # float32 steps of time
+        assert row.odd == 0
+    assert found.ratios[found.weights > 0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_interactions_make_a_distribution_over_segments(driven: ChoiceData) -> None:
+    """b_time / (b_price + b_price:income income): the quartiles are those of income, weighted by sets."""
+    model = MNL(formula="price + time + price:income | 0").fit(driven)
+    b = model.coefficients
+    many = driven.subset(driven.sizes > 1)
+    income = many.individual["income"].values.astype(float)  # type: ignore[union-attr]
+    worth = b["time"] / (b["price"] + b["price:income"] * income)
+    order = np.argsort(worth)
+    reached = np.cumsum(many.weights[order]) / many.weights.sum()
+    quartiles = [worth[order][np.searchsorted(reached, q)] for q in (0.25, 0.5, 0.75)]
+    (row,) = willingness_to_pay(model, driven, "time", "price").rows
+    assert [row.low, row.median, row.high] == pytest.approx(quartiles, rel=1e-6)
+    assert row.left_out == pytest.approx(driven.weights[driven.sizes == 1].sum() / driven.weights.sum(), rel=1e-9)
+
+
+def test_prices_that_attract_are_counted(driven: ChoiceData) -> None:
+    model = MNL(formula="time + noise | 0").fit(driven)
+    assert model.coefficients["time"] < 0
+    sign = model.coefficients["noise"] > 0
+    (row,) = willingness_to_pay(model, driven, "time", "noise").rows
+    assert row.odd == float(sign)
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n not in ("uniform", "bradley-terry", "thurstone", "pcmc")])
+def test_every_model_that_knows_prices_has_one(
+    name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]
+) -> None:
+    model = fitted(name)
+    found = willingness_to_pay(model, driven, "time", "price", by="mode")
+    assert np.isfinite(found.ratios).all()
+    assert found.rows
+    json.dumps(found.to_dict())
+    assert found.to_markdown().startswith("| time in price | quartile | median |")
+    assert len(str(found).splitlines()) == 1 + len(found.rows)
+
+
+def test_bad_questions_are_refused(driven: ChoiceData) -> None:
+    model = MNL(formula="price").fit(driven)
+    with pytest.raises(InputError, match="'income' belongs to the individual"):
+        willingness_to_pay(model, driven, "income", "price")
+    with pytest.raises(InputError, match="no probability depends on 'price'"):
+        willingness_to_pay(Uniform().fit(driven), driven, "time", "price")

@@ -1,0 +1,122 @@
+"""Models of a small table of trips, and clients that ask an application in this process."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.models import MNL, PCMCNet
+from pcmcnet.serving.app import create_app
+from pcmcnet.serving.settings import ServeSettings
+
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "alternative": "mode",
+    "individual": ["income", "purpose"],
+    "features": ["price", "minutes", "comfort"],
+    "available": "open",
+}
+MODES = np.array(["bike", "bus", "car", "train", "walk"])
+
+
+class Client:
+    """Asks an application in this process, one request after the other."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.runner = asyncio.Runner()
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.runner.run(self.http.get(path, **options))
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.runner.run(self.http.post(path, **options))
+
+    def close(self) -> None:
+        self.runner.run(self.http.aclose())
+        self.runner.close()
+        self.app.state.service.worker.close()
+
+
+def trips(sets: int = 60, seed: int = 0) -> dict[str, Any]:
+    """Sets of two to five modes; cheap ones are chosen more often, and some modes are closed."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 6, sets)
+    trip = np.repeat(np.arange(sets), sizes)
+    place = np.arange(len(trip)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    price = rng.gamma(2.0, 5.0, len(trip))
+    utility = rng.gumbel(size=len(trip)) - price / 8
+    took = np.isin(np.arange(len(trip)), np.lexsort((-utility, trip))[np.cumsum(sizes) - sizes])
+    return {
+        "trip": trip,
+        "mode": MODES[place],
+        "took": took.astype(int),
+        "price": price,
+        "minutes": rng.integers(5, 90, len(trip)),
+        "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=len(trip))],
+        "income": rng.normal(30, 5, sets)[trip],
+        "purpose": np.array(["work", "leisure"])[rng.integers(2, size=sets)][trip],
+        "open": ((np.arange(len(trip)) % 5 != 4) | took).astype(int),
+    }
+
+
+def requests_of(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """Write the sets of such a table as a client would."""
+    sets = []
+    for trip in np.unique(table["trip"]):
+        rows = np.flatnonzero(table["trip"] == trip)
+        columns = ("mode", "price", "minutes", "comfort", "open")
+        alternatives = [{name: table[name][row].item() for name in columns} for row in rows]
+        individual = {name: table[name][rows[0]].item() for name in ("income", "purpose")}
+        sets.append({"individual": individual, "alternatives": alternatives})
+    return sets
+
+
+@pytest.fixture(scope="session")
+def make_trips() -> Callable[..., dict[str, Any]]:
+    return trips
+
+
+@pytest.fixture(scope="session")
+def as_requests() -> Callable[[dict[str, Any]], list[dict[str, Any]]]:
+    return requests_of
+
+
+@pytest.fixture(scope="session")
+def net() -> PCMCNet:
+    data = ChoiceData.from_long(trips(), **ROLES)
+    model: PCMCNet = PCMCNet(hidden=(8,), epochs=2, batch_size=16).fit(data, progress=False)
+    return model
+
+
+@pytest.fixture(scope="session")
+def logit() -> MNL:
+    model: MNL = MNL(formula="price + minutes").fit(ChoiceData.from_long(trips(), **ROLES), progress=False)
+    return model
+
+
+@pytest.fixture(scope="module")
+def make_client() -> Iterator[Callable[..., Client]]:
+    """Make clients of applications, and close them all in the end."""
+    opened: list[Client] = []
+
+    def make(*models: Any, **settings: Any) -> Client:
+        client = Client(create_app(*models, settings=ServeSettings(**settings)))
+        opened.append(client)
+        return client
+
+    yield make
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def sets() -> list[dict[str, Any]]:
+    """Sets that the models have not seen, to be changed at will."""
+    return requests_of(trips(8, seed=1))

@@ -1,0 +1,293 @@
+"""The contract of the paths, put to an application in this process."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.models import MNL, PCMCNet, RankBy, Uniform
+from pcmcnet.serving import openapi
+
+
+def error(answer: Any, status: int = 422) -> str:
+    assert answer.status_code == status, answer.text
+    assert list(answer.json()) == ["error"]
+    return str(answer.json()["error"])
+
+
+# -- probabilities ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["main", "baseline"])
+def test_probabilities_are_those_of_the_model(
+    name: str, net: PCMCNet, logit: MNL, make_client: Any, make_trips: Any, as_requests: Any
+) -> None:
+    table = make_trips(8, seed=1)
+    answer = make_client(net, logit).post("/v1/probabilities", json={"sets": as_requests(table), "model": name})
+    found = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
+    expected = (net if name == "main" else logit).predict_proba(table)
+    assert (expected[table["open"] == 0] == 0).all()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_what_is_not_available_has_probability_0_whatever_it_is(net: PCMCNet, make_client: Any, sets: Any) -> None:
+    client = make_client(net)
+    (one,) = sets[:1]
+    for alternative in one["alternatives"]:
+        alternative["open"] = True
+    before = client.post("/v1/probabilities", json={"sets": [one]}).json()["sets"][0]["probabilities"]
+    one["alternatives"].insert(1, {"open": False, "price": None})
+    after = client.post("/v1/probabilities", json={"sets": [one]}).json()["sets"][0]["probabilities"]
+    assert after == [before[0], 0.0, *before[1:]]
+    one["alternatives"][:] = one["alternatives"][1:2]
+    assert error(client.post("/v1/probabilities", json={"sets": [one]})) == (
+        "set 0: no alternative is available, expected at least one."
+    )
+
+
+def test_a_category_is_named_as_in_a_table_whatever_its_json_type(make_client: Any) -> None:
+    table = {"s": [0, 0, 1, 1] * 5, "took": [1, 0] * 10, "zone": [1, 2, 2, 1] * 5, "price": [1.0, 2.0, 3.0, 4.0] * 5}
+    data = ChoiceData.from_long(
+        table | {"s": np.repeat(np.arange(10), 2)}, choice_set="s", chosen="took", features=["zone", "price"],
+        categorical=["zone"],
+    )  # fmt: skip
+    client = make_client(PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False))
+
+    def ask(zone: Any) -> Any:
+        alternatives = [{"zone": zone, "price": 1}, {"zone": "2", "price": 1.0}]
+        return client.post("/v1/probabilities", json={"sets": [{"alternatives": alternatives}]}).json()
+
+    assert ask(1) == ask("1") == ask(1.0) == ask("1.0")
+    assert ask(1) != ask("never seen")
+
+
+def test_a_missing_number_is_null_where_the_model_knows_gaps(make_client: Any) -> None:
+    table = {
+        "s": np.repeat(np.arange(10), 2),
+        "took": [1, 0] * 10,
+        "price": [1.0, 2.0, np.nan, 4.0] * 5,
+        "kind": ["a", None, "b", "c"] * 5,
+    }
+    roles: dict[str, Any] = {"choice_set": "s", "features": ["price", "kind"], "missing": "indicator"}
+    model = PCMCNet(hidden=(4,), epochs=1).fit(ChoiceData.from_long(table, chosen="took", **roles), progress=False)
+    alternatives = [{"price": None, "kind": "b"}, {"price": 3, "kind": None}]
+    answer = make_client(model).post("/v1/probabilities", json={"sets": [{"alternatives": alternatives}]})
+    expected = model.predict_proba({"s": [0, 0], "price": [np.nan, 3], "kind": ["b", None]})
+    np.testing.assert_allclose(answer.json()["sets"][0]["probabilities"], expected, rtol=0, atol=1e-12)
+    schema = make_client(model).get("/v1/schema").json()
+    assert [column["may_be_null"] for column in schema["columns"]] == [True, True]
+
+
+# -- rates and maps -----------------------------------------------------------------------------------------------
+
+
+def test_rates_lead_to_the_probabilities(net: PCMCNet, make_client: Any, sets: Any) -> None:
+    one = max(sets, key=lambda entry: len(entry["alternatives"]))
+    answer = make_client(net).post("/v1/rates", json={"set": one}).json()
+    q, p = np.array(answer["rates"]), np.array(answer["probabilities"])
+    shown = np.array([bool(alternative["open"]) for alternative in one["alternatives"]])
+    assert (q[~shown] == 0).all()
+    assert (q[:, ~shown] == 0).all()
+    balance = p @ q - p * q.sum(1)  # what flows in less what flows out
+    np.testing.assert_allclose(balance, 0, atol=1e-6)
+    np.testing.assert_allclose(p.sum(), 1, atol=1e-6)
+
+
+def test_a_model_without_rates_says_so(net: PCMCNet, logit: MNL, make_client: Any, sets: Any) -> None:
+    answer = make_client(net, logit).post("/v1/rates", json={"set": sets[0], "model": "baseline"})
+    assert error(answer) == "a MNL has no rates: ask for probabilities, or serve a PCMC model."
+
+
+def three() -> dict[str, Any]:
+    alternative = {"price": 5.0, "minutes": 30, "comfort": "low"}
+    return {
+        "individual": {"income": 30.0, "purpose": "work"},
+        "alternatives": [
+            {**alternative, "mode": mode, "price": p} for mode, p in (("bus", 5), ("car", 9), ("bike", 2))
+        ],
+    }
+
+
+def test_a_map_is_made_of_the_probabilities_at_its_points(net: PCMCNet, make_client: Any) -> None:
+    client = make_client(net)
+    asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 3}
+    answer = client.post("/v1/map", json=asked).json()
+    facts = {column["name"]: column for column in client.get("/v1/schema").json()["columns"]}
+    assert [answer["x"][0], answer["x"][-1]] == [facts["price"]["min"], facts["price"]["max"]]
+    assert [answer["y"][0], answer["y"][-1]] == [facts["minutes"]["min"], facts["minutes"]["max"]]
+    at = three()
+    at["alternatives"][2] |= {"price": answer["x"][2], "minutes": answer["y"][1]}
+    p = client.post("/v1/probabilities", json={"sets": [at]}).json()["sets"][0]["probabilities"]
+    np.testing.assert_allclose(answer["share"][1][2], p[0] / (p[0] + p[1]), rtol=0, atol=1e-6)
+
+
+def test_under_independence_a_third_alternative_changes_nothing(net: PCMCNet, logit: MNL, make_client: Any) -> None:
+    asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "model": "baseline"}
+    share = np.array(make_client(net, logit).post("/v1/map", json=asked).json()["share"])
+    assert share.shape == (25, 25)
+    np.testing.assert_allclose(share, share[0, 0], rtol=0, atol=1e-9)
+
+
+def test_a_map_has_no_share_where_neither_is_ever_chosen(make_client: Any, make_trips: Any) -> None:
+    data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minutes"])
+    client = make_client(RankBy("price").fit(data))
+    one = {"alternatives": [{"price": p, "minutes": 1} for p in (5, 9, 2)]}
+    asked = {"set": one, "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 2, "x_range": [1, 6]}
+    assert client.post("/v1/map", json=asked).json()["share"] == [[None, 1.0], [None, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": "prise"}, "x: expected a column of the alternatives with numbers, got 'prise'. Did you mean 'price'?"),
+        ({"x": "comfort"}, "x: expected a column of the alternatives with numbers, got 'comfort'."),
+        ({"x": "income"}, "x: expected a column of the alternatives with numbers, got 'income'."),
+        ({"x": 3}, "x: expected a column of the alternatives with numbers, got 3."),
+        ({"y": "price"}, "y: expected another column than x, got 'price' twice."),
+        ({"place": 3}, "place: expected the place of an alternative, from 0 to 2, got 3."),
+        ({"place": True}, "place: expected the place of an alternative, from 0 to 2, got true."),
+        ({"between": [0]}, "between: expected the places of two alternatives, got a list of 1."),
+        ({"between": [0, -1]}, "between, entry 1: expected the place of an alternative, from 0 to 2, got -1."),
+        ({"between": [1, 1]}, "between: expected two different alternatives, got 1 twice."),
+        ({"points": 51}, "points: expected a whole number from 2 to 50 along each axis, got 51."),
+        ({"points": 2.5}, "points: expected a whole number from 2 to 50 along each axis, got 2.5."),
+        ({"x_range": [3, 3]}, "x_range: expected the lowest and the highest value as [low, high], got a list of 2."),
+        ({"y_range": "all"}, "y_range: expected the lowest and the highest value as [low, high], got 'all'."),
+        ({"model": "baseline"}, "model: no model 'baseline' is served. Known: main."),
+        ({"model": []}, "model: no model a list of 0 is served."),
+        ({"colour": 1}, "the request: unknown entry 'colour'."),
+    ],
+)
+def test_a_map_that_cannot_be_drawn_is_refused(
+    change: dict[str, Any], message: str, net: PCMCNet, make_client: Any
+) -> None:
+    asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 2}
+    assert error(make_client(net).post("/v1/map", json=asked | change)).startswith(message)
+
+
+def test_a_map_of_too_many_pairs_is_refused_and_of_an_unavailable_alternative(net: PCMCNet, make_client: Any) -> None:
+    asked = {"set": three(), "x": "price", "y": "minutes", "place": 2, "between": [0, 1], "points": 10}
+    assert error(make_client(net, max_pairs=899).post("/v1/map", json=asked)) == (
+        "points: expected at most 899 pairs of alternatives in a map, got 900: ask for fewer points, or leave out "
+        "alternatives."
+    )
+    asked["set"]["alternatives"][2]["open"] = 0
+    assert (
+        error(make_client(net).post("/v1/map", json=asked)) == "place: alternative 2 is not available: choose another."
+    )
+
+
+# -- facts --------------------------------------------------------------------------------------------------------
+
+
+def test_the_schema_tells_what_is_served(net: PCMCNet, logit: MNL, make_client: Any, make_trips: Any) -> None:
+    table = make_trips()
+    found = make_client(net, logit, max_sets=7).get("/v1/schema").json()
+    openapi.About.model_validate(found)
+    assert (found["model"], found["class"], found["options"]["hidden"]) == ("pcmcnet", "PCMCNet", [8])
+    assert (found["has_rates"], found["has_baseline"]) == (True, True)
+    assert (found["baseline"]["model"], found["baseline"]["has_rates"]) == ("mnl", False)
+    assert found["limits"]["sets"] == 7
+    roles = {column["name"]: (column["role"], column["kind"], column["required"]) for column in found["columns"]}
+    assert roles == {
+        "income": ("individual", "number", True),
+        "purpose": ("individual", "category", True),
+        "mode": ("alternative", "category", True),
+        "price": ("feature", "number", True),
+        "minutes": ("feature", "number", True),
+        "comfort": ("feature", "category", True),
+        "open": ("available", "flag", False),
+    }
+    facts = {column["name"]: column for column in found["columns"]}
+    shown = np.flatnonzero(table["open"])
+    assert facts["price"]["min"] == pytest.approx(table["price"][shown].min(), rel=1e-6)  # kept as float32
+    assert facts["price"]["typical"] == pytest.approx(np.median(table["price"][shown]), rel=1e-6)  # likewise
+    assert facts["comfort"]["categories"] == ["high", "low", "middle"]
+
+
+def test_the_example_can_be_asked_about_as_it_is(net: PCMCNet, make_client: Any) -> None:
+    client = make_client(net)
+    found = client.get("/v1/example").json()
+    openapi.Example.model_validate(found)
+    assert found["labels"] == [alternative["mode"] for alternative in found["alternatives"]]
+    one = {key: found[key] for key in ("individual", "alternatives")}
+    assert client.post("/v1/probabilities", json={"sets": [one]}).status_code == 200
+
+
+def test_a_model_saved_without_a_description_is_served_all_the_same(make_client: Any, make_trips: Any) -> None:
+    data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minutes"])
+    model = Uniform().fit(data)
+    del model.training_["table"]
+    client = make_client(model)
+    assert "without an example" in error(client.get("/v1/example"), 404)
+    assert [column["min"] for column in client.get("/v1/schema").json()["columns"]] == [None, None]
+    one = {"alternatives": [{"price": p, "minutes": 4} for p in (1, 3)]}
+    asked = {"set": one, "x": "price", "y": "minutes", "place": 0, "between": [0, 1], "points": 2}
+    answer = client.post("/v1/map", json=asked).json()
+    assert (answer["x"], answer["y"]) == ([0.0, 4.0], [3.5, 4.5])
+
+
+def test_nothing_is_loaded_from_elsewhere(net: PCMCNet, make_client: Any) -> None:
+    client = make_client(net)
+    assert client.get("/docs").status_code == 404
+    assert client.get("/redoc").status_code == 404
+    assert client.get("/openapi.json").json()["openapi"].startswith("3.")
+    for path in ("/", "/health", "/v1/schema", "/nowhere"):
+        headers = client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'self';")
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_paths_and_methods_that_are_not_there_are_answered_in_json(net: PCMCNet, make_client: Any) -> None:
+    client = make_client(net)
+    assert error(client.get("/v1/nowhere"), 404) == "there is nothing at this path: see /openapi.json."
+    assert error(client.get("/v1/map"), 405) == "this path does not take this method."
+    assert error(client.get("/../pyproject.toml"), 404)
+    assert error(client.get("/%2e%2e/app.py"), 404)
+
+
+def test_openapi_describes_the_columns_of_the_model(net: PCMCNet, make_client: Any) -> None:
+    paths = make_client(net).get("/openapi.json").json()["paths"]
+    body = paths["/v1/rates"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    one = body["properties"]["set"]["properties"]
+    assert one["individual"]["required"] == ["income", "purpose"]
+    assert one["alternatives"]["items"]["required"] == ["mode", "price", "minutes", "comfort"]
+    assert json.dumps(paths).count("token is required") == 0
+
+
+# -- access -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("header", [None, "Bearer", "Bearer wrong", "Basic secret", "secret", "Bearer secret2", "é"])
+def test_without_the_token_there_is_no_answer(header: str | None, net: PCMCNet, make_client: Any) -> None:
+    client = make_client(net, token="secret")
+    headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+    for path in ("/v1/schema", "/v1/example", "/metrics", "/openapi.json", "/nowhere"):
+        answer = client.get(path, headers=headers)
+        assert "a token is required" in error(answer, 401)
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert error(client.post("/v1/probabilities", content=b"{", headers=headers), 401)
+    assert client.get("/health", headers=headers).status_code == 200
+    assert client.get("/", headers=headers).status_code == 200
+
+
+def test_with_the_token_everything_is_answered(net: PCMCNet, make_client: Any, sets: Any) -> None:
+    client = make_client(net, token="secret")
+    for scheme in ("Bearer", "bearer"):
+        headers = {"Authorization": f"{scheme} secret"}
+        assert client.post("/v1/probabilities", json={"sets": sets}, headers=headers).status_code == 200
+    described = client.get("/openapi.json", headers=headers).json()
+    assert described["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert "401" in described["paths"]["/v1/map"]["post"]["responses"]
+
+
+def test_a_site_whose_name_was_made_to_point_here_gets_no_answer(net: PCMCNet, make_client: Any) -> None:
+    client = make_client(net, hosts=("localhost", "127.0.0.1", "[::1]"))
+    for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:8000", "[::1]:8000", "[::1]"):
+        assert client.get("/v1/schema", headers={"Host": host}).status_code == 200
+    for host in ("evil.example", "localhost.evil.example:8000", "", "é", "127.0.0.1:8000:9000"):
+        for path in ("/v1/example", "/", "/health"):
+            answer = client.get(path, headers={"Host": host.encode("latin-1")})
+            assert error(answer, 421) == "host: expected one of localhost, 127.0.0.1, [::1]; or serve with a token."

@@ -1,0 +1,57 @@
+"""Every model of the registry can be served: the answers are its own, and values far from its training do no harm."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.models import MODELS
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "pcmcnet": {"hidden": (4,), "epochs": 1},
+    "dpn": {"hidden": 4, "epochs": 1},
+    "rank-by": {"column": "price"},
+    "rf": {"trees": 5},
+    "lc-mnl": {"classes": 2, "starts": 1},
+    "nested-mnl": {"nests": {"bike": "own", "walk": "own", "bus": "shared", "train": "shared", "car": "own"}},
+}
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "alternative": "mode",
+    "individual": ["income", "purpose"],
+    "features": ["price", "minutes", "comfort"],
+    "available": "open",
+}
+FAR = [
+    *(("price", value) for value in (3.4e38, -3.4e38, 1e-45, 0)),
+    *(("minutes", value) for value in (1e30, -1e38)),
+    *(("comfort", value) for value in ("never seen", "", 3, True)),
+    *(("mode", value) for value in ("never seen", "x" * 10_000)),
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_can_be_served(name: str, make_trips: Any, as_requests: Any, make_client: Any) -> None:
+    data = ChoiceData.from_long(make_trips(100), **ROLES)
+    model = MODELS[name](**OPTIONS.get(name, {})).fit(data, progress=False)
+    client, table = make_client(model), make_trips(4, seed=3)
+    sets = as_requests(table)
+    found = client.post("/v1/probabilities", json={"sets": sets}).json()["sets"]
+    every = np.concatenate([entry["probabilities"] for entry in found])
+    np.testing.assert_allclose(every, model.predict_proba(table), rtol=0, atol=1e-6)
+    for column, value in FAR:
+        one = copy.deepcopy(sets[0])
+        one["alternatives"][0] |= {column: value, "open": True}
+        one["alternatives"][1] |= {"open": True}
+        grid = {"x": "price", "y": "minutes", "place": 0, "between": [0, 1], "points": 2}
+        for path, body in (
+            ("/v1/probabilities", {"sets": [one]}),
+            ("/v1/rates", {"set": one}),
+            ("/v1/map", {"set": one, **grid}),
+        ):
+            answer = client.post(path, json=body)
+            assert answer.status_code in (200, 422), answer.text
+            assert len(answer.text) < 1_000

@@ -1,0 +1,461 @@
+"""The page in a real browser, against a real server. A test fails on any console error and on any foreign request."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import airline
+from pcmcnet.models import MNL, PCMCNet
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="needs playwright: pip install -c constraints.txt playwright"
+)
+uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve: pip install -c constraints.txt -e '.[serve]'")
+from pcmcnet.serving.app import create_app  # noqa: E402  # needs the extra
+from pcmcnet.serving.server import address_of, bind  # noqa: E402
+from pcmcnet.serving.settings import ServeSettings  # noqa: E402
+
+expect = playwright.expect
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="needs Chromium: run `make browser`, or name the program in PCMCNET_CHROMIUM"
+)
+ARGUMENTS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+PATIENCE = 30_000  # milliseconds, for a machine that does much else
+expect.set_options(timeout=PATIENCE)
+
+
+# -- servers ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(*models: Any, token: str | None = None) -> Iterator[str]:
+    """Serve models on a free port; gives the address."""
+    app = create_app(*models, settings=ServeSettings(token=token))
+    with bind("127.0.0.1", 0) as listening:
+        config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            yield address_of(listening) + "/"
+        finally:
+            server.should_exit = True
+            thread.join(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[PCMCNet, MNL]:
+    data = ChoiceData.from_long(airline.simulate(400, seed=0), **airline.ROLES)
+    net = PCMCNet(hidden=(16, 16), epochs=2).fit(data, progress=False)
+    return net, MNL(formula="totalPrice + totalTripDurationMinutes + nFlights").fit(data, progress=False)
+
+
+@pytest.fixture(scope="module")
+def address(models: tuple[PCMCNet, MNL]) -> Iterator[str]:
+    with serving(*models) as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def modes() -> Iterator[str]:
+    """Serve a logit of labelled alternatives, three of four in a set: no individual, no rates, no baseline."""
+    rng = np.random.default_rng(0)
+    labels, took = [rng.permutation(["bike", "bus", "car", "train"])[:3] for _ in range(60)], np.zeros((60, 3), int)
+    took[np.arange(60), rng.integers(0, 3, 60)] = 1
+    table = {
+        "trip": np.repeat(np.arange(60), 3),
+        "mode": np.concatenate(labels),
+        "took": took.ravel(),
+        "price": rng.uniform(1, 9, 180),
+        "minutes": rng.uniform(10, 60, 180),
+    }
+    roles: dict[str, Any] = {"choice_set": "trip", "alternative": "mode", "chosen": "took"}
+    data = ChoiceData.from_long(table, **roles, features=["price", "minutes"])
+    with serving(MNL().fit(data, progress=False)) as where:
+        yield where
+
+
+# -- browser ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as play:
+        chromium = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)  # with a new profile
+        yield chromium
+        chromium.close()
+
+
+class Seen(NamedTuple):
+    """What must not happen on a page, and the statuses that a test asks for."""
+
+    faults: list[str]
+    hosts: set[str]
+    refusals: set[int]
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open pages, each as a new visitor; afterwards nothing may have gone wrong unseen."""
+    seen, contexts = Seen([], set(), set()), []
+
+    def open_(url: str, *, width: int = 1280, height: int = 900, refusals: tuple[int, ...] = (), **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(PATIENCE)
+        contexts.append(context)
+        page = context.new_page()
+        seen.refusals.update(refusals)
+        watch(page, seen)
+        page.goto(url)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert seen.faults == []
+    assert seen.hosts == {"127.0.0.1"}
+
+
+def watch(page: Any, seen: Seen) -> None:
+    """Write down every fault; a question that the page itself broke off is none."""
+
+    def console(message: Any) -> None:
+        status = re.search(r"status of (\d+)", message.text)
+        if message.type in ("error", "warning") and not (status and int(status[1]) in seen.refusals):
+            seen.faults.append(f"console: {message.text}")
+
+    def failed(request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":
+            seen.faults.append(f"request: {request.url} {request.failure}")
+
+    page.on("console", console)
+    page.on("pageerror", lambda error: seen.faults.append(f"exception: {error}"))
+    page.on("requestfailed", failed)
+    page.on("request", lambda request: seen.hosts.add(re.sub(r"^\w+://([^/:]+).*", r"\1", request.url, flags=re.S)))
+
+
+def settled(page: Any) -> Any:
+    """Wait until no question is under way."""
+    expect(page.locator("#table tbody tr").first).to_be_visible()
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    return page
+
+
+def probabilities(page: Any, kind: str = "main") -> list[float]:
+    shown = settled(page).locator(f".bar.{kind}").evaluate_all("bars => bars.map(bar => Number(bar.dataset.p))")
+    return list(shown)
+
+
+def cell(page: Any, column: str, name: str) -> Any:
+    return page.get_by_label(f"{column} of {name}", exact=True)
+
+
+def get(address: str, path: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def link(address: str, *, take: int) -> str:
+    """Return the address of the page with the first few alternatives of the example."""
+    schema, example = get(address, "v1/schema"), get(address, "v1/example")
+    features = [c["name"] for c in schema["columns"] if c["role"] != "individual"]
+    state = {
+        "v": 1,
+        "columns": [c["name"] for c in schema["columns"]],
+        "individual": [example["individual"][c["name"]] for c in schema["columns"] if c["role"] == "individual"],
+        "rows": [["ABCDE"[k], None, *map(example["alternatives"][k].get, features)] for k in range(take)],
+        "map": [-1, -1, -1, None, None, "main", "three"],
+    }
+    return address + "#" + base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
+
+
+def answer(address: str, take: int | None = None, **changes: Any) -> list[float]:
+    """Ask the server itself about the example, or some of it, with other values for its first alternative."""
+    example = get(address, "v1/example")
+    first, *rest = example["alternatives"][:take]
+    sets = [{"individual": example["individual"], "alternatives": [{**first, **changes}, *rest]}]
+    found = get(address, "v1/probabilities", {"sets": sets, "model": "main"})
+    return list(found["sets"][0]["probabilities"])
+
+
+# -- tests --------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_starts_with_the_example_and_bars_follow_an_edit(
+    address: str, visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    page = visit(address)
+    before = probabilities(page)
+    assert before == pytest.approx(answer(address), abs=1e-9)
+    assert sum(before) == pytest.approx(1, abs=1e-6)  # single precision
+    assert sum(probabilities(page, "baseline")) == pytest.approx(1, abs=1e-6)
+    cell(page, "totalPrice", "A").fill("120")
+    after = probabilities(page)
+    assert after == pytest.approx(answer(address, totalPrice=120), abs=1e-9)
+    assert after != before
+    change = page.locator(".bar.main .change").first
+    assert float(change.inner_text().replace("−", "-")) == pytest.approx(100 * (after[0] - before[0]), abs=0.051)
+    page.get_by_role("button", name="Compare from here").click()
+    expect(change).to_have_text("")
+    page.get_by_role("button", name="Sort by probability").click()
+    assert probabilities(page) == pytest.approx(sorted(after, reverse=True), abs=1e-6)  # sums in another order
+    page.screenshot(path=tmp_path / "light.png", full_page=True)
+
+
+def test_copies_share_what_the_original_had(address: str, visit: Callable[..., Any]) -> None:
+    """Uniform expansion: where every alternative is there twice, each has half its probability."""
+    page = visit(link(address, take=2))
+    a, b = probabilities(page)
+    page.get_by_role("button", name="Copy A", exact=True).click()
+    once = probabilities(page)
+    assert once[0] == pytest.approx(once[1], rel=1e-5)  # single precision
+    page.get_by_role("button", name="Copy B", exact=True).click()
+    assert probabilities(page) == pytest.approx([a / 2, a / 2, b / 2, b / 2], rel=1e-5)
+    page.get_by_role("button", name="Delete C", exact=True).click()
+    page.get_by_role("button", name="Delete D", exact=True).click()
+    assert probabilities(page) == pytest.approx([a, b], abs=1e-9)
+    for _ in range(4):
+        page.get_by_role("button", name="Undo").click()
+    assert probabilities(page) == pytest.approx([a, b], abs=1e-9)
+    expect(page.get_by_role("button", name="Undo")).to_be_disabled()
+
+
+def test_an_added_alternative_is_typical_and_the_last_cannot_be_deleted(
+    address: str, visit: Callable[..., Any]
+) -> None:
+    page = visit(link(address, take=1))
+    expect(page.get_by_role("button", name="Delete A", exact=True)).to_be_disabled()
+    expect(page.get_by_text("The map needs three alternatives")).to_be_visible()
+    page.get_by_role("button", name="Add alternative").click()
+    typical = {c["name"]: c["typical"] for c in get(address, "v1/schema")["columns"]}
+    assert float(cell(page, "totalPrice", "B").input_value()) == pytest.approx(typical["totalPrice"], rel=1e-6)
+    assert cell(page, "airlines", "B").input_value() == typical["airlines"]
+    assert sum(probabilities(page)) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable[..., Any]) -> None:
+    page = visit(link(address, take=4))
+    cell(page, "totalPrice", "B").fill("333.5")
+    page.get_by_label("Name of alternative C").fill("Überflug ✈")
+    page.get_by_label("dtd", exact=True).fill("9")
+    page.get_by_label("among").select_option("all")
+    before = probabilities(page)
+    page.wait_for_timeout(300)  # the address is written after a pause
+    url = page.url
+    page.reload()
+    for there in (page, visit(url)):
+        assert probabilities(there) == before
+        assert there.url == url
+        assert cell(there, "totalPrice", "B").input_value() == "333.5"
+        expect(there.get_by_label("Name of alternative Überflug ✈")).to_be_visible()
+        expect(there.get_by_label("among")).to_have_value("all")
+    page.get_by_role("button", name="Reset to example").click()
+    expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["alternatives"]))
+    assert cell(page, "totalPrice", "B").input_value() != "333.5"
+
+
+def test_an_address_of_another_model_is_told_and_the_example_shown(address: str, visit: Callable[..., Any]) -> None:
+    page = visit(address + "#" + base64.urlsafe_b64encode(b'{"v": 1, "columns": ["fare"], "rows": []}').decode())
+    expect(page.get_by_text("made for a model with other columns")).to_be_visible()
+    expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["alternatives"]))
+
+
+def test_the_map_is_drawn_and_its_alternative_moves_by_keys(address: str, visit: Callable[..., Any]) -> None:
+    page = settled(visit(link(address, take=4), height=1800))
+    greys = page.locator("#map canvas").evaluate(
+        "c => [...new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)].length"
+    )
+    assert greys > 20
+    name = page.locator("[data-map=c] option:checked").inner_text()
+    column = page.locator("[data-map=x]").input_value()
+    before, bars = float(cell(page, column, name).input_value()), probabilities(page)
+    page.locator("#map .handle").focus()
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowRight")
+    assert float(cell(page, column, name).input_value()) > before
+    assert probabilities(page) != bars
+    canvas, handle = (page.locator(f"#map {part}").bounding_box() for part in ("canvas", ".handle .knob"))
+    moved = float(cell(page, column, name).input_value())
+    page.mouse.move(handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(canvas["x"] + 1, canvas["y"] + canvas["height"] / 2, steps=3)
+    page.mouse.up()
+    assert float(cell(page, column, name).input_value()) < moved
+    expect(page.locator("#map [data-map=readout]")).to_contain_text(f"With {name} here")
+    baseline = page.locator("#map [data-map=model]")
+    baseline.select_option("baseline")  # a logit: no third alternative changes its shares
+    settled(page)
+    shares = page.locator("#map [data-map=readout] strong").all_inner_texts()
+    assert shares[0] == shares[1]
+
+
+def test_the_three_effects_stand_where_the_paper_has_them(address: str, visit: Callable[..., Any]) -> None:
+    """a = (4, 6), b = (6, 4) on a map from 0 to 10: (3, 5), (3.5, 6.5) and (2, 8)."""
+    page = visit(link(address, take=1))
+    find = "async ([a, b, better]) => (await import('/effects.js')).effectPlaces(a, b, better)"
+    places = page.evaluate(find, [[0.4, 0.6], [0.6, 0.4], [1, 1]])
+    for name, at in {"attraction": (0.3, 0.5), "similarity": (0.35, 0.65), "compromise": (0.2, 0.8)}.items():
+        assert places[name] == pytest.approx(at, abs=1e-12)
+    mirrored = page.evaluate(find, [[0.6, 0.4], [0.4, 0.6], [-1, -1]])
+    assert mirrored["attraction"] == pytest.approx((0.7, 0.5), abs=1e-12)
+    assert page.evaluate(find, [[0.6, 0.6], [0.4, 0.4], [1, 1]]) == {}  # one is better on both
+
+
+def test_flows_are_drawn_and_balance(address: str, visit: Callable[..., Any]) -> None:
+    """In the long run as much flows into an alternative as out of it."""
+    page = settled(visit(link(address, take=4)))
+    expect(page.locator("#flow .disc")).to_have_count(4)
+    arrows = page.locator("#flow .arrow").evaluate_all(
+        "all => all.map(({dataset}) => [dataset.from, dataset.to, dataset.flow].map(Number))"
+    )
+    net = np.zeros(4)
+    for i, j, flow in arrows:
+        net[[int(i), int(j)]] += (-flow, flow)
+    assert len(arrows) == 12
+    np.testing.assert_allclose(net, 0, atol=1e-5)  # single precision
+
+
+def test_what_cannot_be_read_is_said_in_place_and_loses_nothing(address: str, visit: Callable[..., Any]) -> None:
+    page = visit(link(address, take=3), refusals=(422,))
+    before = probabilities(page)
+    price = cell(page, "totalPrice", "B")
+    price.fill("12 hundred")
+    expect(page.locator("#status")).to_contain_text("totalPrice of B: not a number")
+    expect(price).to_have_attribute("aria-invalid", "true")
+    assert probabilities(page) == before
+    page.reload()
+    expect(cell(page, "totalPrice", "B")).to_have_value("12 hundred")
+    cell(page, "totalPrice", "B").fill("1e39")
+    expect(page.locator("#status")).to_contain_text("B, column 'totalPrice': expected a number below 3.4e38")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    cell(page, "totalPrice", "B").fill("1,234.5")
+    assert sum(probabilities(page)) == pytest.approx(1, abs=1e-6)
+    expect(page.locator("#status")).to_have_text("3 alternatives.")
+    cell(page, "totalPrice", "B").fill("99999999")
+    expect(page.locator("#status")).to_contain_text("One value lies outside what the model saw in training")
+
+
+def test_the_last_answer_wins(address: str, visit: Callable[..., Any]) -> None:
+    """The first answer is held back for longer than the following changes take."""
+    page = settled(visit(link(address, take=3)))
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        if len(held) < 2:  # one for each model
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/probabilities", hold)
+    price = cell(page, "totalPrice", "A")
+    price.fill("100")
+    while len(held) < 2:
+        page.wait_for_timeout(20)
+    for text in ("2", "25", "250"):
+        price.fill(text)
+    for route in held:
+        route.continue_()
+    assert probabilities(page) == pytest.approx(answer(address, 3, totalPrice=250), abs=1e-9)
+
+
+def test_everything_is_done_by_keyboard(address: str, visit: Callable[..., Any]) -> None:
+    page = settled(visit(link(address, take=3)))
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to the alternatives")).to_be_focused()
+    url = page.url
+    page.keyboard.press("Enter")
+    assert page.url == url  # which holds the state, and no name of a place
+    for _ in range(3):  # name, category, number
+        page.keyboard.press("Tab")
+    price = cell(page, "totalPrice", "A")
+    expect(price).to_be_focused()
+    before = float(price.input_value())
+    page.keyboard.press("ArrowUp")
+    typed = float(price.input_value())
+    assert typed > before
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("totalPrice of A, slider")).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert float(price.input_value()) > typed
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    expect(cell(page, "totalPrice", "B")).to_be_focused()
+    page.keyboard.type("480")
+    assert cell(page, "totalPrice", "B").input_value() == "480"
+    outline = cell(page, "totalPrice", "B").evaluate("e => getComputedStyle(e).outlineStyle")
+    assert outline == "solid"
+    expect(page.locator("#live")).to_contain_text("Probabilities:")
+    page.get_by_role("button", name="Copy C", exact=True).press("Enter")
+    expect(page.get_by_label("Name of alternative D")).to_be_focused()
+    page.get_by_role("button", name="Delete D", exact=True).press("Enter")
+    expect(page.get_by_role("button", name="Delete C", exact=True)).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_needs_no_sideways_scrolling(
+    scheme: str, address: str, visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    page = settled(visit(link(address, take=4), width=360, height=740, color_scheme=scheme))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    expect(cell(page, "totalPrice", "B")).to_be_hidden()
+    page.get_by_role("button", name="Edit B").click()
+    cell(page, "totalPrice", "B").fill("150")
+    assert sum(probabilities(page)) == pytest.approx(1, abs=1e-6)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    red, green, blue = page.evaluate("getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g)")[:3]
+    assert (max(int(red), int(green), int(blue)) < 64) == (scheme == "dark")
+    page.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
+
+
+def test_a_token_is_asked_for_and_kept_in_the_tab(
+    address: str, models: tuple[PCMCNet, MNL], visit: Callable[..., Any]
+) -> None:
+    with serving(models[1], token="open sesame") as guarded:
+        page = visit(link(address, take=2).replace(address, guarded), refusals=(401,))
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Go on").click()
+        expect(page.get_by_text("did not take this token")).to_be_visible()
+        page.get_by_label("Token").fill("open sesame")
+        page.get_by_role("button", name="Go on").click()
+        before = probabilities(page)
+        page.reload()
+        assert probabilities(page) == before
+        assert "sesame" not in page.url
+        page.close()
+
+
+def test_labels_stay_unique_and_what_a_model_lacks_is_not_shown(modes: str, visit: Callable[..., Any]) -> None:
+    page = visit(modes, refusals=(422,))
+    assert sum(probabilities(page)) == pytest.approx(1, abs=1e-9)
+    for part in (page.locator("#flow"), page.locator("#who"), page.locator("[data-map=model]")):
+        expect(part).to_be_hidden()
+    expect(page.locator(".bar.baseline")).to_have_count(0)
+    page.locator("button.copy").first.click()
+    labels = page.locator("#table select").evaluate_all("all => all.map(one => one.value)")
+    assert sorted(labels) == ["bike", "bus", "car", "train"]
+    shown = probabilities(page)
+    assert min(shown) > 0
+    assert sum(shown) == pytest.approx(1, abs=1e-9)
+    page.locator("button.copy").first.click()  # no label of the training table is left
+    expect(page.locator("#status")).to_contain_text("was not in training")

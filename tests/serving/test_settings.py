@@ -1,0 +1,39 @@
+"""Limits are numbers that make sense; a baseline fits the model it stands beside."""
+
+from typing import Any
+
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ConfigError
+from pcmcnet.models import MNL, PCMCNet, Uniform
+from pcmcnet.serving.app import create_app
+from pcmcnet.serving.settings import ServeSettings
+
+
+@pytest.mark.parametrize("name", ["max_sets", "max_alternatives", "max_pairs", "max_body", "max_points", "queue"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
+def test_a_limit_that_lets_nothing_through_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name):
+        ServeSettings(**{name: value})
+
+
+@pytest.mark.parametrize("token", ["", "  ", "a\nb", "clé", " a"])
+def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
+    with pytest.raises(ConfigError, match="token must"):
+        ServeSettings(token=token)
+
+
+def test_a_baseline_that_needs_more_than_the_model_is_refused(net: PCMCNet, logit: MNL, make_trips: Any) -> None:
+    few = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minute"][:1])
+    small = Uniform().fit(few)
+    create_app(net, small)
+    with pytest.raises(
+        ConfigError, match=r"the baseline was trained with column 'income', .* one request cannot serve"
+    ):
+        create_app(small, logit)
+    other = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["income"])
+    with pytest.raises(
+        ConfigError, match=r"column 'income' is a number \(individual\) to the model and a number \(feat"
+    ):
+        create_app(net, Uniform().fit(other))

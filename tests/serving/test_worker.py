@@ -1,0 +1,201 @@
+"""One thread answers all; what waits is bounded, and one bad question spoils no other."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import InputError
+from pcmcnet.models import PCMCNet
+from pcmcnet.serving.app import create_app
+from pcmcnet.serving.refusal import RefusalError
+from pcmcnet.serving.settings import ServeSettings
+from pcmcnet.serving.worker import Job, Worker
+
+
+class Slow:
+    """A model that waits until it may answer, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.may_go = threading.Event()
+        self.asked: list[int] = []
+        self.begun = threading.Semaphore(0)
+
+    def predict_log_proba(self, data: ChoiceData) -> Any:
+        self.asked.append(len(data))
+        self.begun.release()
+        assert self.may_go.wait(60)
+        if (data.features["price"].values == 13).any():
+            raise InputError("13 is refused.")
+        if (data.features["price"].values == 14).any():
+            raise ZeroDivisionError
+        if (data.features["price"].values == 15).any():
+            return np.full(len(data.rows), np.nan)
+        return -data.features["price"].values.astype(float)
+
+
+def sets_of(*prices: float) -> ChoiceData:
+    table = {"s": np.arange(len(prices)), "price": list(prices)}
+    return ChoiceData.from_long(table, choice_set="s", features=["price"])
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def worker(slow: Slow) -> Iterator[Worker]:
+    worker = Worker({"main": slow, "other": slow}, ServeSettings(queue=8, batch_sets=5, gather=60))  # type: ignore[dict-item]
+    yield worker
+    slow.may_go.set()
+    worker.close()
+
+
+def ask(worker: Worker, *prices: float, model: str = "main") -> Any:
+    with worker.admit() as admission:
+        return admission.put(Job(model, "log_proba", sets_of(*prices)))
+
+
+def test_what_waits_while_the_worker_is_busy_is_answered_together(worker: Worker, slow: Slow) -> None:
+    first = ask(worker, 1)
+    assert slow.begun.acquire(timeout=60)
+    later = [ask(worker, 2, 3), ask(worker, 4), ask(worker, 5, 6), ask(worker, 7), ask(worker, 8, 9, 10, 11, 12, 1)]
+    slow.may_go.set()
+    assert [answer.result(60).tolist() for answer in (first, *later)] == [
+        *([-1], [-2, -3], [-4], [-5, -6], [-7], [-8, -9, -10, -11, -12, -1])
+    ]
+    assert slow.asked == [1, 5, 1, 6], "at most 5 sets at once, and a larger request alone"
+    text = worker.metrics.text()
+    assert "pcmcnet_sets_predicted_total 13" in text
+    assert 'pcmcnet_batch_requests_bucket{le="2"} 3' in text
+
+
+def test_questions_to_different_models_are_not_mixed(worker: Worker, slow: Slow) -> None:
+    ask(worker, 1)
+    assert slow.begun.acquire(timeout=60)
+    later = [ask(worker, 2), ask(worker, 3, model="other"), ask(worker, 4)]
+    slow.may_go.set()
+    assert [answer.result(60).tolist() for answer in later] == [[-2], [-3], [-4]]
+    assert slow.asked == [1, 1, 1, 1]
+
+
+def test_requests_that_are_being_read_are_waited_for(worker: Worker, slow: Slow) -> None:
+    slow.may_go.set()
+    with worker.admit() as one, worker.admit() as two, worker.admit() as three:
+        answers = [one.put(Job("main", "log_proba", sets_of(1))), two.put(Job("main", "log_proba", sets_of(2)))]
+        assert slow.asked == []
+        answers.append(three.put(Job("main", "log_proba", sets_of(3))))
+        assert [answer.result(60).tolist() for answer in answers] == [[-1], [-2], [-3]]
+    assert slow.asked == [3]
+
+
+def test_a_request_that_gives_up_is_waited_for_no_longer(worker: Worker, slow: Slow) -> None:
+    slow.may_go.set()
+    with worker.admit() as one:
+        with worker.admit():
+            answer = one.put(Job("main", "log_proba", sets_of(1)))
+            assert slow.asked == []
+        assert answer.result(60).tolist() == [-1]
+
+
+def test_a_question_that_was_taken_back_is_not_asked(worker: Worker, slow: Slow) -> None:
+    ask(worker, 1)
+    assert slow.begun.acquire(timeout=60)
+    assert ask(worker, 2).cancel()
+    last = ask(worker, 3)
+    slow.may_go.set()
+    assert last.result(60).tolist() == [-3]
+    assert slow.asked == [1, 1]
+
+
+def test_a_bad_question_spoils_no_other(worker: Worker, slow: Slow) -> None:
+    ask(worker, 1)
+    assert slow.begun.acquire(timeout=60)
+    good, refused, broken, nothing = ask(worker, 2), ask(worker, 13), ask(worker, 14), ask(worker, 15)
+    slow.may_go.set()
+    assert good.result(60).tolist() == [-2]
+    with pytest.raises(RefusalError, match="13 is refused"):
+        refused.result(60)
+    with pytest.raises(ZeroDivisionError):
+        broken.result(60)
+    with pytest.raises(RefusalError, match="too far from those it was trained on"):
+        nothing.result(60)
+    assert ask(worker, 3).result(60).tolist() == [-3], "the thread goes on"
+
+
+def test_beyond_the_queue_requests_are_turned_away_and_afterwards_let_in(worker: Worker) -> None:
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(worker.admit())
+        with pytest.raises(RefusalError, match="has 8 requests under way") as refusal, worker.admit():
+            pass
+        assert (refusal.value.status, refusal.value.headers) == (503, {"Retry-After": "1"})
+        assert "pcmcnet_queue_length 8" in worker.metrics.text()
+    with worker.admit():
+        assert worker.under_way == 1
+    assert worker.under_way == 0
+
+
+def test_closing_answers_what_waits_and_lets_nothing_more_in(worker: Worker, slow: Slow) -> None:
+    answers = [ask(worker, 1)]
+    assert slow.begun.acquire(timeout=60)
+    answers.append(ask(worker, 2))
+    closing = threading.Thread(target=worker.close)
+    closing.start()
+    slow.may_go.set()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert [answer.result(0).tolist() for answer in answers] == [[-1], [-2]]
+    with pytest.raises(RefusalError, match="the server is stopping"), worker.admit():
+        pass
+
+
+def test_a_full_server_answers_503_and_stays_healthy(net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_go = threading.Event(), threading.Event()
+    predict = net.predict_log_proba
+
+    def held(data: Any) -> Any:
+        begun.set()
+        assert may_go.wait(60)
+        return predict(data)
+
+    monkeypatch.setattr(net, "predict_log_proba", held, raising=False)
+    app = create_app(net, settings=ServeSettings(queue=3))
+
+    async def run() -> tuple[list[httpx.Response], httpx.Response, httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            under_way = [asyncio.create_task(client.post("/v1/probabilities", json={"sets": sets})) for _ in range(3)]
+            while app.state.service.worker.under_way < 3 or not begun.is_set():
+                await asyncio.sleep(0.001)
+            refused = await client.post("/v1/probabilities", json={"sets": sets})
+            health = await client.get("/health")
+            may_go.set()
+            return list(await asyncio.gather(*under_way)), refused, health
+
+    answered, refused, health = asyncio.run(run())
+    app.state.service.worker.close()
+    assert [answer.status_code for answer in answered] == [200, 200, 200]
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.json() == {"error": "the server has 3 requests under way: try again in a moment."}
+    assert health.status_code == 200
+
+
+def test_a_model_that_breaks_down_is_a_500_with_a_message(
+    net: PCMCNet, sets: Any, make_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(data: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(net, "predict_log_proba", broken, raising=False)
+    answer = make_client(net).post("/v1/probabilities", json={"sets": sets})
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "something went wrong inside the server: its log says what."}
+    assert answer.headers["x-content-type-options"] == "nosniff"
