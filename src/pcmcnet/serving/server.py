@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pcmcnet.errors import ConfigError
@@ -61,10 +62,22 @@ def run(app: Any, listening: socket.socket, *, patience: int = 30, on_start: Cal
         timeout_keep_alive=15,
         timeout_graceful_shutdown=patience,
     )
-    # Categories that were never seen are a client's affair, and would fill the log.
-    logging.getLogger("pcmcnet").setLevel(logging.ERROR)
-    sys.setswitchinterval(_TURN)
     server = uvicorn.Server(config)
-    if on_start is not None:
-        on_start()
-    server.run(sockets=[listening])
+    with _at_service():
+        if on_start is not None:
+            on_start()
+        server.run(sockets=[listening])
+
+
+@contextmanager
+def _at_service() -> Iterator[None]:
+    """Let threads take turns often, and log errors alone: what clients send, unseen categories say, is no news."""
+    log, turn = logging.getLogger("pcmcnet"), sys.getswitchinterval()
+    level = log.level
+    log.setLevel(logging.ERROR)
+    sys.setswitchinterval(_TURN)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        sys.setswitchinterval(turn)
