@@ -260,7 +260,7 @@ def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable
     page.get_by_label("dtd", exact=True).fill("9")
     page.get_by_label("among").select_option("all")
     before = probabilities(page)
-    page.wait_for_timeout(300)  # the address is written after a pause
+    page.wait_for_timeout(2_000)  # the address is written after a pause
     url = page.url
     page.reload()
     for there in (page, visit(url)):
