@@ -34,10 +34,10 @@ def explain(
     Example: `pcmcnet explain model test-trips.csv -o report --skip axioms --baseline uniform,mnl,rf`
     """
     from pcmcnet.cli.model_specs import read_models
+    from pcmcnet.data.files import require_folder
     from pcmcnet.insight.explanation import explain as find_out
     from pcmcnet.models import load
     from pcmcnet.plots.explanation import write
-    from pcmcnet.plots.explanation.files import require_folder
     from pcmcnet.plots.explanation.page import plotly_script
 
     plotly_script()  # is it there? Better to know before the work than after

@@ -60,3 +60,13 @@ def require_table_path(path: Path) -> Path:
     if path.suffix not in (".parquet", ".csv", ".arrow"):
         raise InputError(f"{path}: unknown kind of file. Expected a name that ends in .parquet, .csv or .arrow.")
     return path
+
+
+def require_folder(folder: str | os.PathLike[str]) -> Path:
+    """Make the folder of a result, or say why it cannot be one, before any work is done for it."""
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{place} cannot be a folder: {error.strerror or error}. Choose another one.") from error
+    return place

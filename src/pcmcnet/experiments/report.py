@@ -14,8 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pcmcnet.data.files import write_bytes
-from pcmcnet.errors import InputError
+from pcmcnet.data.files import require_folder, write_bytes
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.tables import Cells, escaped, markdown_table, text_table
 from pcmcnet.models.artifact import package_version
@@ -141,16 +140,6 @@ class Result:
             write_bytes(place / name, text.encode())
         pictures = [name for s in self.sections for p in s.pictures for name in (p.file, *p.others)]
         return [place / name for name in (*contents, *pictures)]
-
-
-def require_folder(folder: str | Path) -> Path:
-    """Make the folder of a result, or say why it cannot be one, before any work is done for it."""
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{place} cannot be a folder: {error.strerror or error}. Choose another one.") from error
-    return place
 
 
 def facts(*, seed: int, seconds: float, **more: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.files import require_folder
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import TrainingError
 from pcmcnet.evaluation import Report, evaluate
@@ -34,7 +35,7 @@ from pcmcnet.experiments.context_effects import (
     source,
     training_part,
 )
-from pcmcnet.experiments.report import Result, Section, facts, require_folder
+from pcmcnet.experiments.report import Result, Section, facts
 from pcmcnet.models import ChoiceModel
 from pcmcnet.training.config import require_number
 

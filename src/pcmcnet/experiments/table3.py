@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.files import require_folder
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.evaluation.cells import Failure, Parts, model_identity
 from pcmcnet.evaluation.tables import Cells
 from pcmcnet.experiments import itineraries, published
 from pcmcnet.experiments.kept_fits import fit_all
-from pcmcnet.experiments.report import Result, Section, facts, require_folder
+from pcmcnet.experiments.report import Result, Section, facts
 from pcmcnet.models import (
     MNL,
     ChoiceModel,

@@ -6,8 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from pcmcnet.data.files import write_bytes
-from pcmcnet.errors import InputError
+from pcmcnet.data.files import require_folder, write_bytes
 from pcmcnet.insight.explanation import Explanation
 from pcmcnet.plots.explanation.markdown import explanation_markdown
 from pcmcnet.plots.explanation.page import explanation_page
@@ -49,13 +48,3 @@ def write(explanation: Explanation, folder: str | os.PathLike[str]) -> list[Path
     for path, text in zip(written, contents, strict=True):
         write_bytes(path, text.encode())
     return written
-
-
-def require_folder(folder: str | os.PathLike[str]) -> Path:
-    """Make the folder of a report, or say why it cannot be one, before any work is done for it."""
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{place} cannot be a folder: {error.strerror or error}. Choose another one.") from error
-    return place
