@@ -5,11 +5,14 @@ carries no information and becomes 0. Columns with a long right tail, such as pr
 asinh(x / bend): near 0 that is a line, further out a logarithm, and it is defined for every number. Categories
 are numbered 1..c in the training vocabulary; 0 is reserved for those never seen. Where the schema admits missing
 numbers, they become the mean (0 once standardised) and each column with gaps gets a 0/1 indicator feature.
+
+All of it is learnt from one part of the table after the other: a table in memory is one part.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Categorical, Columns, Kind, Numeric
+from pcmcnet.data.moments import Moments, median_size
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, SchemaError, did_you_mean
 
@@ -27,7 +31,10 @@ log = logging.getLogger("pcmcnet")
 
 UNSEEN = 0  # the reserved index of every vocabulary
 _SKEWED = 1.5  # skewness from which a tail is long: that of an exponential distribution is 2, of a normal one 0
-_FEW = 10  # distinct values, such as counts, that are left as they are
+
+Parts = Callable[
+    [], Iterable[Columns]
+]  # one side's columns of one part of the table after the other, as often as asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +85,13 @@ class SideEncoder:
         return tuple(len(code.categories) for code in self.categorical)
 
     @classmethod
-    def learn(cls, columns: Columns, *, bend: bool = False) -> SideEncoder:
+    def learn(cls, parts: Parts, *, bend: bool = False) -> SideEncoder:
         """Learn the codes of the columns, in their order."""
-        numeric = [_learn_numeric(n, c, bend=bend) for n, c in columns.items() if isinstance(c, Numeric)]
-        categorical = [_learn_categories(n, c) for n, c in columns.items() if isinstance(c, Categorical)]
+        moments, vocabularies = _look(parts)
+        turns = {name: _bend_of(name, found, parts) for name, found in moments.items()} if bend else {}
+        bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, parts)
+        numeric = [_numeric_code(name, {**moments, **bent}[name], turns.get(name, 0.0)) for name in moments]
+        categorical = [CategoryCode(name, tuple(sorted(words))) for name, words in vocabularies.items()]
         return cls(tuple(numeric), tuple(categorical))
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
@@ -129,8 +139,13 @@ class Encoder:
     @classmethod
     def learn(cls, data: ChoiceData, *, bend: bool = False) -> Encoder:
         """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail."""
-        features = SideEncoder.learn(data.features, bend=bend)
-        return cls(data.schema, features, SideEncoder.learn(data.individual))
+        return cls.learn_from(lambda: (data,), data.schema, bend=bend)
+
+    @classmethod
+    def learn_from(cls, parts: Callable[[], Iterable[ChoiceData]], schema: Schema, *, bend: bool = False) -> Encoder:
+        """Likewise from a table that comes in parts, which are asked for as often as needed."""
+        features = SideEncoder.learn(lambda: (part.features for part in parts()), bend=bend)
+        return cls(schema, features, SideEncoder.learn(lambda: (part.individual for part in parts())))
 
     def encode(self, data: ChoiceData) -> EncodedSets:
         """Turn choice data into tensors; extra columns are ignored, missing ones refused."""
@@ -169,35 +184,45 @@ def _side(entries: dict[str, Any]) -> SideEncoder:
     )
 
 
-def _learn_numeric(name: str, column: Numeric, *, bend: bool) -> NumericCode:
-    values = column.values.astype(np.float64)
-    gaps = np.isnan(values)
-    values = values[~gaps]
-    if not values.size:
-        raise SchemaError(f"column {name!r} has no value at all in the training part: leave it out.")
-    constant = values.min() == values.max()
-    turn = _bend_of(values) if bend and not constant else 0.0
-    values = _bent(values, turn)
-    scale = 0.0 if constant else float(values.std())
-    return NumericCode(name, float(values.mean()), scale, bool(gaps.any()), turn)
+def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, set[str]]]:
+    """Return the moments of the columns of numbers, and the words of the others."""
+    moments: dict[str, Moments] = {}
+    words: dict[str, set[str]] = {}
+    for columns in parts():
+        for name, column in columns.items():
+            if isinstance(column, Numeric):
+                found = Moments.of(column.values.astype(np.float64))
+                moments[name] = moments[name] + found if name in moments else found
+            else:  # the table may name categories that only other parts use
+                words.setdefault(name, set()).update(column.categories[k] for k in np.unique(column.codes))
+    return moments, words
 
 
-def _bend_of(values: NDArray[np.float64]) -> float:
+def _bend_of(name: str, found: Moments, parts: Parts) -> float:
     """Return where a column with a long right tail is to bend, 0 for others and for those of few distinct values."""
-    spread = values.std()
-    skewness = float((((values - values.mean()) / spread) ** 3).mean()) if spread > 0 else 0.0
-    middle = float(np.median(np.abs(values)))
-    few = len(np.unique(values)) <= _FEW
-    return middle / 4 if skewness > _SKEWED and middle > 0 and not few else 0.0
+    if not found.count or found.constant or found.few or found.skewness <= _SKEWED:
+        return 0.0
+    return median_size(lambda: (_find(columns, name, "numeric").values for columns in parts()), found.count) / 4
+
+
+def _bent_moments(turns: Mapping[str, float], parts: Parts) -> dict[str, Moments]:
+    """Return the moments of the columns that are bent, once they are."""
+    found: dict[str, Moments] = {}
+    for columns in parts() if turns else ():
+        for name, turn in turns.items():
+            part = Moments.of(_bent(_find(columns, name, "numeric").values.astype(np.float64), turn))
+            found[name] = found[name] + part if name in found else part
+    return found
+
+
+def _numeric_code(name: str, found: Moments, turn: float) -> NumericCode:
+    if not found.count:
+        raise SchemaError(f"column {name!r} has no value at all in the training part: leave it out.")
+    return NumericCode(name, found.mean, 0.0 if found.constant else found.spread, found.gaps > 0, turn)
 
 
 def _bent(values: NDArray[np.float64], bend: float) -> NDArray[np.float64]:
     return np.arcsinh(values / bend) if bend > 0 else values
-
-
-def _learn_categories(name: str, column: Categorical) -> CategoryCode:
-    present = np.unique(column.codes)  # the table may name categories that only other parts use
-    return CategoryCode(name, tuple(sorted(column.categories[k] for k in present)))
 
 
 def _require_float32(scaled: NDArray[np.float64], name: str) -> None:
