@@ -354,6 +354,15 @@ def test_a_dead_start_is_noticed_behind_a_thousand_sets_of_one(
     assert len(caplog.messages) == 1
 
 
+@pytest.mark.parametrize(("rate", "moves"), [("exp", False), ("softplus", True)])
+def test_the_output_bias_of_exponential_rates_is_a_time_scale_and_stays(
+    rate: str, moves: bool, make_mlba: MakeMlba, quick: dict[str, Any]
+) -> None:
+    model = PCMCNet(**{**quick, "rate": rate, "weight_decay": 0.0}).fit(make_mlba(20), device="cpu", progress=False)
+    assert isinstance(model.network_, PCMCNetwork)
+    assert (float(model.network_.rates.output.bias) != 1.0) == moves
+
+
 def test_features_that_never_differ_within_a_set_are_refused(quick: dict[str, Any]) -> None:
     table = {"s": [0, 0, 1, 1], "x": [1.0, 1.0, 2.0, 2.0], "took": [1, 0, 0, 1]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x"])

@@ -228,3 +228,7 @@ class PCMCNet(NeuralModel, ChainModel):
         network.eval()  # dropout would make the check a matter of chance
         if network.rates.revive(*network.represent(batch), batch.mask):
             log.info("most rates had no gradient at the start; the output bias was raised")
+        if self.config.rate == "exp" and self.config.epsilon == 0:
+            # A shift of all scores is one of the time scale, which the law ignores: the gradient is 0, and Adam would
+            # follow its rounding errors.
+            network.rates.output.bias.requires_grad_(False)

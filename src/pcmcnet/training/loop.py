@@ -25,6 +25,7 @@ from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.checkpoint import Checkpoint, RunState
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of
+from pcmcnet.training.group import Group, current_group
 from pcmcnet.training.progress import Report, watch
 from pcmcnet.training.step import Steps, steps_for
 from pcmcnet.training.stopping import EarlyStopping
@@ -89,7 +90,7 @@ def train(
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
             _require_sound(entry)
             _advance(state, entry, steps, config)
-            if checkpoint:
+            if checkpoint and current_group().leads:
                 checkpoint.write(state)
             report(entry)
             if on_epoch is not None:
@@ -113,7 +114,7 @@ def _epoch(steps: Steps, config: TrainConfig, *, seed: int, epoch: int, cooling:
 
     steps.module.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        _seed(int(rng.integers(2**63)), device)
+        _seed(current_group().seed(int(rng.integers(2**63))), device)
         plan = plan_batches(sizes, batch_size=batch_size, pair_budget=config.pair_budget, rng=rng)
         total = steps.run(plan, map(rate, range(len(plan))))
     return {
@@ -166,18 +167,24 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
 def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float:
     """Weighted mean negative log-likelihood of the choices, without dropout."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
-    for _, batch, log_p in predict(module, data, pair_budget=config.pair_budget):
+    group = current_group()
+    for _, batch, log_p in predict(module, data, pair_budget=config.pair_budget, group=group):
         nll = batch.weight * choice_nll(log_p, batch.chosen)
         total += torch.stack([nll.sum(), batch.weight.sum()]).double()
+    group.add_up(total)
     loss, weight = total.tolist()
     return float(loss / weight)
 
 
 @torch.no_grad()
-def predict(module: nn.Module, data: EncodedSets, *, pair_budget: int) -> Iterator[tuple[Ints, Batch, Tensor]]:
-    """Go through all sets without gradients; yields positions, batch and log-probabilities (B, J)."""
+def predict(
+    module: nn.Module, data: EncodedSets, *, pair_budget: int, group: Group | None = None
+) -> Iterator[tuple[Ints, Batch, Tensor]]:
+    """Go through all sets, or this process's share, without gradients; yields positions, batch and log p (B, J)."""
     module.eval()
     plan = plan_batches(data.sizes, batch_size=max(len(data), 1), pair_budget=pair_budget)
+    if group is not None:
+        plan = [own for sets in plan if len(own := group.share(sets))]
     for sets, batch in zip(plan, batches_on(device_of(module), data, plan), strict=True):
         with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
             log_p = module(batch)

@@ -22,6 +22,7 @@ from pcmcnet.data.columns import Ints
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of
+from pcmcnet.training.group import Group, current_group
 
 GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
 LARGE = 1 << 22  # pairs of a batch whose kernels take longer than to launch them
@@ -77,6 +78,39 @@ class Steps:
         norm = clip_gradients(self.parameters, self.limit)
         self.optimiser.step()
         self.total += torch.stack([loss.detach(), weight, norm]).double()
+
+
+class SharedSteps(Steps):
+    """The same, each step taken by the processes of a group together."""
+
+    def __init__(self, module: nn.Module, data: EncodedSets, config: TrainConfig, group: Group) -> None:
+        super().__init__(module, data, config)
+        self.group = group
+
+    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
+        """Take a step for each batch of the plan, with its learning rate; a batch may be too small for all."""
+        shares = [self.group.share(sets) for sets in plan]
+        own = batches_on(self.device, self.data, [sets for sets in shares if len(sets)])
+        self.total.zero_()
+        for sets, lr in zip(shares, rates, strict=True):
+            for group in self.optimiser.param_groups:
+                group["lr"] = lr
+            self.step_together(next(own) if len(sets) else None)
+        return Totals(*self.total.tolist())
+
+    def step_together(self, batch: Batch | None) -> None:
+        """Move the weights by the gradient of a batch of which this process has a share, or nothing."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        loss = weight = torch.zeros((), device=self.device)
+        if batch is not None:
+            loss = (batch.weight * choice_nll(self.module(batch), batch.chosen)).sum()
+            weight = batch.weight.sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+        loss, weight = self.group.add_gradients(self.parameters, loss.detach(), weight)
+        norm = clip_gradients(self.parameters, self.limit)
+        self.optimiser.step()
+        self.total += torch.stack([loss, weight, norm]).double()
 
 
 class RecordedSteps(Steps):
@@ -136,7 +170,9 @@ class RecordedSteps(Steps):
 
 
 def steps_for(module: nn.Module, data: EncodedSets, config: TrainConfig) -> Steps:
-    """Return the fastest steps that the module and its device allow."""
+    """Return the fastest steps that the module and its device allow, shared where there is a group to share them."""
+    if (group := current_group()).size > 1:
+        return SharedSteps(module, data, config, group)
     recorded = data.starts.device.type == "cuda" and getattr(module, "capturable", False)
     return RecordedSteps(module, data, config) if recorded else Steps(module, data, config)
 

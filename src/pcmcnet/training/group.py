@@ -1,0 +1,80 @@
+"""Several processes that train one module together, each on its share of every batch.
+
+    batch of sets S, process r of n:   S_r = every n-th set of S from the r-th on
+    gradient  =  sum_r  d/dw  sum_{s in S_r} weight_s nll_s   /   sum_r sum_{s in S_r} weight_s
+
+which is the gradient of one process that holds all of S, up to rounding. All processes plan the same batches, take the
+same steps and come to the same weights; the first of them writes the checkpoints. Dropout is drawn by each for itself.
+
+How sums are taken over the processes is given from outside (``torch.distributed`` for instance): the loop only asks
+which group it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pcmcnet.data.columns import Ints
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process among others; the default is one process alone."""
+
+    rank: int = 0
+    size: int = 1
+    add_up: Callable[[Tensor], object] = lambda tensor: None  # replaces a tensor by its sum over all processes
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes what all of them share."""
+        return self.rank == 0
+
+    def share(self, sets: Ints) -> Ints:
+        """Return this process's part of a batch: every n-th set, so that large and small ones are spread evenly."""
+        return sets[self.rank :: self.size]
+
+    def seed(self, drawn: int) -> int:
+        """Return a seed of this process's own; that of the first is the one drawn."""
+        return (drawn + self.rank) % 2**63
+
+    def add_gradients(self, parameters: Iterable[Tensor], loss: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn gradients of the sums of the shares into the gradient of the batch's mean.
+
+        One message for all: gradients, loss and weight. Returns the loss and the weight of the whole batch.
+        """
+        parameters = [p for p in parameters if p.requires_grad]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = torch.cat([*(g.flatten() for g in gradients), torch.stack([loss, weight])])
+        self.add_up(flat)
+        loss, weight = flat[-2], flat[-1]
+        flat = flat / weight
+        begin = 0
+        for parameter in parameters:
+            parameter.grad = flat[begin : begin + parameter.numel()].view_as(parameter)
+            begin += parameter.numel()
+        return loss, weight
+
+
+_group: ContextVar[Group] = ContextVar("group", default=Group())  # noqa: B039 - frozen
+
+
+def current_group() -> Group:
+    """Return the group that training takes place in."""
+    return _group.get()
+
+
+@contextmanager
+def training_in(group: Group) -> Iterator[None]:
+    """Share the training within the block among the processes of a group, which all run the same block."""
+    token = _group.set(group)
+    try:
+        yield
+    finally:
+        _group.reset(token)

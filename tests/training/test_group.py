@@ -1,0 +1,153 @@
+"""Training by several processes: here threads, whose sums meet at a barrier."""
+
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pcmcnet as pn
+from pcmcnet.data import Encoder
+from pcmcnet.data.batches import Batch
+from pcmcnet.datasets import airline
+from pcmcnet.training import Checkpoint, TrainConfig, train
+from pcmcnet.training.group import Group, current_group, training_in
+
+
+class Meeting:
+    """Adds up one tensor of each of n threads, in the order of the threads."""
+
+    def __init__(self, n: int) -> None:
+        self.barrier, self.brought = threading.Barrier(n, timeout=60), dict[int, Tensor]()
+
+    def adder(self, rank: int) -> Callable[[Tensor], None]:
+        def add_up(tensor: Tensor) -> None:
+            self.brought[rank] = tensor.clone()
+            self.barrier.wait()
+            tensor.copy_(torch.stack([self.brought[k] for k in sorted(self.brought)]).sum(0))
+            self.barrier.wait()
+
+        return add_up
+
+
+class Linear(nn.Module):
+    """A logit over two features, whose weights start at (1, -1)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, -1.0]))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return (batch.numeric @ self.weight).masked_fill(~batch.mask, -torch.inf).log_softmax(-1)
+
+
+def together(n: int, fit: Callable[[], Any]) -> list[Any]:
+    """Let n threads run the same fit as a group."""
+    meeting = Meeting(n)
+
+    def run(rank: int) -> Any:
+        with training_in(Group(rank, n, meeting.adder(rank))):
+            return fit()
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(run, range(n)))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_group_comes_to_the_weights_of_one_process(n: int) -> None:
+    """20 steps: 2 epochs of 160 sets in batches of 16, of numbers alone.
+
+    Adam divides by the size of a gradient: weights that have almost none, as of categories that hardly occur, may
+    differ by more.
+    """
+    roles = {"individual": ["dtd"], "features": ["totalPrice", "totalTripDurationMinutes", "nFlights", "outDepTime"]}
+    data = pn.ChoiceData.from_long(
+        airline.simulate(200, seed=0), choice_set="individual", chosen="choice", categorical=[], **roles
+    )
+    part, held_out = data.split((0.8, 0.2), seed=0)
+    model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, batch_size=16)
+    encoder = Encoder.learn(part)
+    sets, valid = encoder.encode(part), encoder.encode(held_out)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        network = model._build(encoder)
+    model._prepare(network, sets)
+
+    def fit() -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+        module = copy.deepcopy(network)
+        outcome = train(module, sets, model.config, valid=valid, seed=3)
+        return module.state_dict(), outcome.history
+
+    expected, history = fit()
+    (weights, entries), *others = together(n, fit)
+    for name, value in weights.items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-5)
+    for same, _ in others:
+        assert all(torch.equal(value, weights[name]) for name, value in same.items())
+    for entry, known in zip(entries, history, strict=True):
+        for what in ("train_loss", "valid_loss", "gradient_norm"):
+            assert entry[what] == pytest.approx(known[what], abs=1e-5)  # as their weights
+
+
+def test_weights_of_sets_count_over_the_whole_batch(make_sets: Callable[..., Any]) -> None:
+    """Shares of very different weights: a mean of their means would be another gradient."""
+    sets = make_sets(8, weight=[100.0, 1.0] * 4)
+    config = TrainConfig(epochs=1, batch_size=8, lr=0.1, schedule="constant", warmup=0.0)
+
+    def step() -> Tensor:
+        module = Linear()
+        train(module, sets, config)
+        return module.weight.detach()
+
+    alone = step()
+    for weight in together(2, step):
+        torch.testing.assert_close(weight, alone, rtol=0, atol=1e-6)
+
+
+def test_a_process_without_a_share_of_a_batch_takes_the_step_too(make_sets: Callable[..., Any]) -> None:
+    sets = make_sets(5)
+    config = TrainConfig(epochs=2, batch_size=2, lr=0.01)
+
+    def steps() -> Tensor:
+        module = Linear()
+        train(module, sets, config)
+        return module.weight.detach()
+
+    alone = steps()
+    for weight in together(3, steps):
+        torch.testing.assert_close(weight, alone, rtol=0, atol=1e-6)
+
+
+def test_the_first_process_alone_writes_checkpoints(make_sets: Callable[..., Any], tmp_path: Path) -> None:
+    sets = make_sets(6)
+
+    def run() -> Path:
+        file = tmp_path / f"{current_group().rank}"
+        train(Linear(), sets, TrainConfig(epochs=1), checkpoint=Checkpoint(file, {}))
+        return file
+
+    first, second = together(2, run)
+    assert first.exists()
+    assert not second.exists()
+
+
+def test_outside_the_block_a_process_is_alone() -> None:
+    with training_in(Group(1, 2)):
+        assert current_group().size == 2
+        assert not current_group().leads
+    assert current_group() == Group()
+    assert current_group().leads
+
+
+def test_shares_make_up_the_batch_and_each_process_has_its_own_dropout() -> None:
+    sets = np.array([5, 3, 8, 1, 9])
+    shares = [Group(rank, 3).share(sets).tolist() for rank in range(3)]
+    assert shares == [[5, 1], [3, 9], [8]]
+    assert len({Group(rank, 3).seed(2**63 - 1) for rank in range(3)}) == 3
+    assert Group().seed(7) == 7
