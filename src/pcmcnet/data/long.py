@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.columns import Categorical, Column, Ints
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
-from pcmcnet.data.reader import Reader
+from pcmcnet.data.reader import Part, Reader
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import SchemaError
@@ -57,13 +57,13 @@ class Sets:
         return SchemaError(f"{noun} {self.first(sets)}{more}: {problem}. {remedy}")
 
 
-def read(table: Any, schema: Schema) -> dict[str, Any]:
-    """Read and check a long table; returns the fields of ``ChoiceData``."""
+def read(table: Any, schema: Schema, part: Part | None = None) -> dict[str, Any]:
+    """Read and check a long table, or ``part`` of a larger one; returns the fields of ``ChoiceData``."""
     arrow = read_table(table, schema.columns, text=schema.text_columns, compact=True)
     if arrow.num_rows == 0:
         raise SchemaError("the table is empty: expected at least one row.")
     set_of_row, ids = _number_sets(arrow[schema.choice_set], name=schema.choice_set)
-    everything = Reader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]))
+    everything = Reader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]), part=part)
     del arrow  # its columns live on in the reader, until they are forgotten
     rows, hidden = _order_rows(everything, schema, set_of_row)
     reader = everything.at(rows)
@@ -193,7 +193,7 @@ def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
             f"expected a weight of at least 0, got {values[negative].min()}; {negative.size} such rows.",
             "Correct them.",
         )
-    if not values.any():
+    if not values.any() and reader.part is None:
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
     varying = _varying(values, sets)
     if varying.size:
@@ -214,10 +214,11 @@ def _categorical(reader: Reader, schema: Schema) -> tuple[str, ...]:
 
 def _features(reader: Reader, schema: Schema) -> dict[str, Column]:
     columns: dict[str, Column] = {}
-    for k, name in enumerate(schema.features):
-        read = reader.categorical if name in (schema.categorical or ()) else reader.numeric
+    categorical = frozenset(schema.categorical or ())  # a table may have thousands of columns
+    for name in schema.features:
+        read = reader.categorical if name in categorical else reader.numeric
         columns[name] = read(name, missing=schema.missing)
-        reader.keep_only(schema.features[k + 1 :])
+        reader.forget(name)
     return columns
 
 
@@ -225,9 +226,9 @@ def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets)
     """One value per set of each column, refusing those that vary unless the first is wanted."""
     columns: dict[str, Column] = {}
     conflicts: list[str] = []
+    numeric = {*schema.individual, *schema.features}.difference(schema.categorical or ())
     for name in names:
-        numeric = name in (*schema.individual, *schema.features) and name not in (schema.categorical or ())
-        exact = reader.exact(name, categorical=not numeric)
+        exact = reader.exact(name, categorical=name not in numeric)
         varying = _varying(exact.values, sets)
         if varying.size and schema.conflict == "error":
             conflicts.append(f"{name!r} varies within {varying.size} choice sets (first: {sets.first(varying)})")

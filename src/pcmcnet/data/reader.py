@@ -6,8 +6,7 @@ are affected. A reader looks at its own rows only: what stands in unavailable on
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pcmcnet.data.closeness import Span, is_close
 from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
 from pcmcnet.data.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers
 from pcmcnet.data.formats import ENCODED_TEXT
@@ -24,10 +24,10 @@ from pcmcnet.errors import SchemaError
 
 MISSING_CATEGORY = "<missing>"
 _DECLARE = "Drop them or declare missing='indicator'."
+AS_OTHERS = "expected a number as in the other rows"
 _FEW = 0.1  # up to this share of text among numbers is taken for mistakes, not for categories
 _MANY = 20  # more distinct numbers than this, written with commas, are prices rather than codes
 _WITH_COMMAS = r"^\s*[-+]?(\d{1,3}(,\d{3})+(\.\d+)?|\d+,\d+|\d{1,3}(\.\d{3})+,\d+)\s*$"  # 1,000.5 or 1,5 or 1.000,5
-_STEPS = 1000  # a spread of fewer float32 steps than this (or than rows) is too coarse
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,18 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of a larger table: their numbers there, and what only the whole table can be judged by."""
+
+    numbers: Ints
+    spans: dict[str, Span] = field(default_factory=dict)  # of the columns of all parts read so far
+
+    def add(self, column: str, span: Span) -> None:
+        """Take in a column of this part."""
+        self.spans[column] = self.spans[column] + span if column in self.spans else span
+
+
+@dataclass(frozen=True, slots=True)
 class Reader:
     """Reads columns of one Arrow table at some of its rows, and says where a bad value stands."""
 
@@ -53,14 +65,15 @@ class Reader:
     in_order: bool  # the rows are all rows of the table, from first to last: nothing needs to be gathered
     name_set: Callable[[int], str]
     dictionaries_are_text: bool
+    part: Part | None = None  # of a larger table
     found: dict[str, Distinct] = field(default_factory=dict)  # distinct values, once they are known
 
     @classmethod
-    def of(cls, table: pa.Table, name_set: Callable[[int], str]) -> Reader:
+    def of(cls, table: pa.Table, name_set: Callable[[int], str], part: Part | None = None) -> Reader:
         """Read all rows; ``name_set(row)`` names a row's choice set."""
         columns = dict(zip(table.column_names, table.columns, strict=True))
         encoded_text = (table.schema.metadata or {}).items() >= ENCODED_TEXT.items()
-        return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text)
+        return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text, part)
 
     def at(self, rows: Ints) -> Reader:
         """Return a reader of the same columns at other rows."""
@@ -72,11 +85,15 @@ class Reader:
         """Number of rows of the table."""
         return len(next(iter(self.columns.values())))
 
-    def keep_only(self, columns: Collection[str]) -> None:
+    def keep_only(self, columns: Set[str]) -> None:
         """Free what is not needed any more, in all readers of the table."""
-        for name in [name for name in self.columns if name not in columns]:
-            del self.columns[name]
-            self.found.pop(name, None)
+        for name in self.columns.keys() - columns:
+            self.forget(name)
+
+    def forget(self, column: str) -> None:
+        """Free one column, in all readers of the table."""
+        del self.columns[column]
+        self.found.pop(column, None)
         pa.default_memory_pool().release_unused()
 
     # -- columns as they are ----------------------------------------------------------------------------
@@ -89,13 +106,8 @@ class Reader:
         if not (pa.types.is_dictionary(kind) or is_text(kind)):
             return bool(pa.types.is_boolean(kind))
         codes, values = self._distinct(column)
-        spoils = ~np.isfinite(numbers(values))
-        if spoils.any() and not spoils.all():
-            counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the gaps' -1
-            if counts[spoils].sum() <= _FEW * counts.sum():
-                self._refuse_text(column, codes, values, spoils, "expected a number as in the other rows")
-        if len(values) > _MANY:
-            self._refuse_commas(column, values, spoils)
+        mistakes = mistaken_text(column, values, np.bincount(codes + 1, minlength=len(values) + 1)[1:])  # without gaps
+        self._refuse_text(column, codes, values, mistakes, AS_OTHERS)
         return True
 
     def exact(self, column: str, *, categorical: bool) -> Exact:
@@ -161,8 +173,8 @@ class Reader:
         narrow = self._narrow(column)
         if narrow is None:
             return self._checked_numbers(self._numbers(column), missing)
-        if _is_close(narrow):
-            _require_steps(self._numbers(column), narrow)
+        if self.part is not None or is_close(narrow):
+            self._judge_steps(self._numbers(column), narrow)
         return Numeric(narrow)
 
     def weight(self, column: str) -> NDArray[np.float32]:
@@ -192,9 +204,17 @@ class Reader:
     def _checked_numbers(self, exact: Exact, missing: Missing) -> Numeric:
         column = self._numeric(exact, missing)
         known = column.values[~np.isnan(column.values)]
-        if _is_close(known):
-            _require_steps(exact, column.values)
+        if self.part is not None or is_close(known):
+            self._judge_steps(exact, column.values)
         return column
+
+    def _judge_steps(self, exact: Exact, narrow: NDArray[np.float32]) -> None:
+        """Refuse numbers that float32 cannot tell apart, or leave it to the end of the larger table."""
+        span = Span.of(exact.values, narrow)
+        if span is not None and self.part is not None:
+            self.part.add(exact.name, span)
+        elif span is not None:
+            span.require_steps(exact.name)
 
     def _numeric(self, exact: Exact, missing: Missing, *, gap_remedy: str = _DECLARE) -> Numeric:
         values = exact.values
@@ -231,7 +251,8 @@ class Reader:
 
     def fail(self, column: str, row: int, problem: str, remedy: str) -> SchemaError:
         """Build the error for a table row."""
-        return SchemaError(f"column {column!r}, row {row} (choice set {self.name_set(row)}): {problem} {remedy}")
+        number = row if self.part is None else self.part.numbers[row]
+        return SchemaError(f"column {column!r}, row {number} (choice set {self.name_set(row)}): {problem} {remedy}")
 
     def _refuse(self, exact: Exact, bad: NDArray[np.bool_], problem: str, remedy: str, got: str | None = None) -> None:
         where = np.flatnonzero(bad)
@@ -256,16 +277,25 @@ class Reader:
                 "Correct them, or list the column in categorical.",
             )
 
-    def _refuse_commas(self, column: str, values: pa.Array, spoils: NDArray[np.bool_]) -> None:
-        """Refuse numbers with thousands or decimal commas, which would be one category each."""
+
+def mistaken_text(column: str, values: pa.Array, counts: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell which texts, of which there are so many each, are mistakes among numbers: few are, and many are categories.
+
+    Numbers with thousands or decimal commas, which would be one category each, are refused at once.
+    """
+    spoils = ~np.isfinite(numbers(values))
+    if spoils.any() and not spoils.all() and counts[spoils].sum() <= _FEW * counts.sum():
+        return spoils
+    commas = np.zeros(0, np.bool_)
+    if len(values) > _MANY:
         commas = pc.match_substring_regex(values.cast(pa.string()), _WITH_COMMAS).to_numpy(zero_copy_only=False)
-        others = spoils & ~commas
-        if commas.any() and others.sum() <= _FEW * len(values):
-            first = values[int(np.argmax(commas))].as_py()
-            raise SchemaError(
-                f"column {column!r}: expected plain numbers, got numbers written with commas such as {first!r}; "
-                f"{len(values)} distinct values. Write them as in 1234.5, or list the column in categorical."
-            )
+    if commas.any() and (spoils & ~commas).sum() <= _FEW * len(values):
+        first = values[int(np.argmax(commas))].as_py()
+        raise SchemaError(
+            f"column {column!r}: expected plain numbers, got numbers written with commas such as {first!r}; "
+            f"{len(values)} distinct values. Write them as in 1234.5, or list the column in categorical."
+        )
+    return np.zeros(len(values), np.bool_)
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -292,39 +322,3 @@ def _narrow(values: pa.ChunkedArray) -> NDArray[np.float32]:
             narrow[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
             at += len(chunk)
     return narrow
-
-
-def _is_close(narrow: NDArray[np.float32]) -> bool:
-    """Tell whether finite numbers lie so close together that the cast may have blurred them; cheap."""
-    if not narrow.size:
-        return False
-    low, high = float(narrow.min()), float(narrow.max())
-    return high - low < (_STEPS + 2) * _step(max(-low, high))
-
-
-def _require_steps(exact: Exact, narrow: NDArray[np.float32]) -> None:
-    """Refuse numbers that float32 makes constant or nearly so, such as Unix seconds.
-
-    Rounding noise is no variation, and what float32 holds exactly is not lost. Few rows need few steps: the
-    two prices of a single set may be close.
-    """
-    values = exact.values[exact.values == exact.values]
-    if not values.size:
-        return
-    low, high = values.min().item(), values.max().item()
-    top = max(-low, high)
-    noise = _STEPS * float(np.spacing(float(top))) if values.dtype.kind == "f" else 0
-    if not noise < high - low < min(_STEPS, len(values)) * _step(top):
-        return
-    with np.errstate(invalid="ignore"):
-        lost = (narrow.astype(exact.values.dtype) != exact.values) & (exact.values == exact.values)
-    if lost.any():
-        raise SchemaError(
-            f"column {exact.name!r}: its values differ by less than 32-bit numbers can tell apart "
-            f"(from {low} to {high}); subtract an offset, for example the smallest value."
-        )
-
-
-def _step(magnitude: float) -> float:
-    """Distance between neighbouring float32 numbers of a magnitude."""
-    return math.ldexp(1.0, max(math.frexp(magnitude)[1] - 24, -149))
