@@ -7,8 +7,9 @@ device that holds the data: a batch costs a few gathers and no transfer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +35,23 @@ class Batch:
     weight: Tensor  # (B,)
 
 
+class Source(Protocol):
+    """Encoded choice sets that come in parts: one, where they are in memory, or one after the other from disk."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parts are put."""
+
+    @property
+    def mean_pairs(self) -> float:
+        """Mean number of ordered pairs of a set."""
+
+    def __len__(self) -> int: ...
+
+    def parts(self, order: Sequence[int] | None = None) -> Iterator[EncodedSets]:
+        """Go through all sets once, in an order that the numbers given decide on, such as seed and epoch."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncodedSets:
     """All choice sets of a table as tensors: flat over alternatives (N, .), or one row per set (S, .)."""
@@ -51,6 +69,20 @@ class EncodedSets:
     def __len__(self) -> int:
         return len(self.sizes)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.starts.device
+
+    @property
+    def mean_pairs(self) -> float:
+        """Mean number of ordered pairs of a set."""
+        return float((self.sizes**2).mean())
+
+    def parts(self, order: Sequence[int] | None = None) -> Iterator[EncodedSets]:
+        """Yield the one part there is: batches are drawn from it in any order."""
+        yield self
+
     def to(self, device: torch.device) -> EncodedSets:
         """Copy the tensors to a device."""
         return replace(self, **{name: tensor.to(device) for name, tensor in self._tensors().items()})
@@ -63,6 +95,35 @@ class EncodedSets:
     def nbytes(self) -> int:
         """Bytes of the tensors."""
         return sum(tensor.nbytes for tensor in self._tensors().values())
+
+    def copy_(self, other: EncodedSets) -> EncodedSets | None:
+        """Put other sets in the place of these, in the same memory; None where they do not fit."""
+        ours, theirs = self._tensors(), other._tensors()
+        if any(len(theirs[name]) > len(tensor) for name, tensor in ours.items()):
+            return None
+        for name, tensor in ours.items():
+            tensor[: len(theirs[name])].copy_(theirs[name])
+        return replace(self, sizes=other.sizes)
+
+    @classmethod
+    def join(cls, pieces: Sequence[EncodedSets], order: Ints) -> EncodedSets:
+        """Put pieces together, their sets in the order given; alternatives stay where they are."""
+        sizes = np.concatenate([piece.sizes for piece in pieces])
+        index = torch.from_numpy(order)
+        ends = np.cumsum([len(piece.numeric) for piece in pieces])
+        starts = [piece.starts + (int(end) - len(piece.numeric)) for piece, end in zip(pieces, ends, strict=True)]
+
+        def all_of(name: str) -> Tensor:
+            return torch.cat([getattr(piece, name) for piece in pieces])
+
+        of_sets = ("counts", "individual_numeric", "individual_categorical", "chosen", "weight")
+        return cls(
+            sizes=sizes[order],
+            starts=torch.cat(starts)[index],
+            numeric=all_of("numeric"),
+            categorical=all_of("categorical"),
+            **{name: all_of(name)[index] for name in of_sets},
+        )
 
     def _tensors(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sizes"}

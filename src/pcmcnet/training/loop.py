@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, EncodedSets, plan_batches
+from pcmcnet.data.batches import Batch, EncodedSets, Source, plan_batches
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
@@ -27,7 +27,7 @@ from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of
 from pcmcnet.training.group import Group, current_group
 from pcmcnet.training.progress import Report, watch
-from pcmcnet.training.step import Steps, steps_for
+from pcmcnet.training.step import Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
 from pcmcnet.training.threads import threads_for
 
@@ -44,10 +44,10 @@ class Outcome:
 
 def train(
     module: nn.Module,
-    data: EncodedSets,
+    data: Source,
     config: TrainConfig,
     *,
-    valid: EncodedSets | None = None,
+    valid: Source | None = None,
     seed: int = 0,
     checkpoint: Checkpoint | None = None,
     progress: bool = False,
@@ -60,7 +60,8 @@ def train(
     module
         On the device of ``data``; maps a batch to log-probabilities.
     data, valid
-        Encoded choice sets; with ``valid``, training stops early and the best weights are restored.
+        Encoded choice sets, in memory or part by part; with ``valid``, training stops early and the best weights are
+        restored.
     config, seed
         Options, and where all randomness comes from.
     checkpoint
@@ -83,7 +84,7 @@ def train(
         module.load_state_dict(state.module)
         steps.restore(state.optimiser)
         log.info("resuming after epoch %d", state.epoch)
-    pairs = min(config.sets_per_batch(len(data)) * float((data.sizes**2).mean()), config.pair_budget)
+    pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
     with watch(config.epochs, show=progress) as report, threads_for(pairs * _size(module)):
         while not state.finished:
             entry = _epoch(steps, config, seed=seed, epoch=state.epoch + 1, cooling=state.cooling)
@@ -103,10 +104,10 @@ def train(
 def _epoch(steps: Steps, config: TrainConfig, *, seed: int, epoch: int, cooling: int | None) -> dict[str, Any]:
     """Go once through the training part; returns the entry for the history."""
     began = time.perf_counter()
-    device, sizes = steps.total.device, steps.data.sizes
+    device, sets = steps.total.device, len(steps.source)
     rng = np.random.default_rng([seed, epoch])
-    batch_size = config.sets_per_batch(len(sizes))
-    expected = math.ceil(len(sizes) / batch_size)  # a few more where the budget of pairs cuts batches
+    batch_size = config.sets_per_batch(sets)
+    expected = math.ceil(sets / batch_size)  # a few more where the budget of pairs cuts batches
 
     def rate(step: int) -> float:
         done = min(epoch - 1 + step / expected, float(epoch))
@@ -115,13 +116,17 @@ def _epoch(steps: Steps, config: TrainConfig, *, seed: int, epoch: int, cooling:
     steps.module.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         _seed(current_group().seed(int(rng.integers(2**63))), device)
-        plan = plan_batches(sizes, batch_size=batch_size, pair_budget=config.pair_budget, rng=rng)
-        total = steps.run(plan, map(rate, range(len(plan))))
+        total, taken = Totals(), 0
+        for part in steps.source.parts((seed, epoch)):
+            steps.turn_to(part)
+            plan = plan_batches(part.sizes, batch_size=batch_size, pair_budget=config.pair_budget, rng=rng)
+            total = total.plus(steps.run(plan, map(rate, range(taken, taken + len(plan)))))
+            taken += len(plan)
     return {
         "epoch": epoch,
         "train_loss": total.loss / total.weight,
-        "lr": rate(len(plan) - 1),
-        "gradient_norm": total.norm / len(plan),
+        "lr": rate(taken - 1),
+        "gradient_norm": total.norm / taken,
         "seconds": time.perf_counter() - began,
     }
 
@@ -164,13 +169,14 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
     state.finished = cooled or state.epoch >= config.epochs
 
 
-def mean_nll(module: nn.Module, data: EncodedSets, config: TrainConfig) -> float:
+def mean_nll(module: nn.Module, data: Source, config: TrainConfig) -> float:
     """Weighted mean negative log-likelihood of the choices, without dropout."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
     group = current_group()
-    for _, batch, log_p in predict(module, data, pair_budget=config.pair_budget, group=group):
-        nll = batch.weight * choice_nll(log_p, batch.chosen)
-        total += torch.stack([nll.sum(), batch.weight.sum()]).double()
+    for part in data.parts():
+        for _, batch, log_p in predict(module, part, pair_budget=config.pair_budget, group=group):
+            nll = batch.weight * choice_nll(log_p, batch.chosen)
+            total += torch.stack([nll.sum(), batch.weight.sum()]).double()
     group.add_up(total)
     loss, weight = total.tolist()
     return float(loss / weight)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, EncodedSets
+from pcmcnet.data.batches import Batch, EncodedSets, Source
 from pcmcnet.data.columns import Ints
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.config import TrainConfig
@@ -31,16 +31,22 @@ LARGE = 1 << 22  # pairs of a batch whose kernels take longer than to launch the
 class Totals(NamedTuple):
     """Sums over the steps of an epoch."""
 
-    loss: float  # weighted
-    weight: float
-    norm: float  # of the gradients, before clipping
+    loss: float = 0.0  # weighted
+    weight: float = 0.0
+    norm: float = 0.0  # of the gradients, before clipping
+
+    def plus(self, other: Totals) -> Totals:
+        """Add the sums over further steps."""
+        return Totals(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class Steps:
     """Runs the steps of one epoch after another."""
 
-    def __init__(self, module: nn.Module, data: EncodedSets, config: TrainConfig) -> None:
-        self.module, self.data, self.limit = module, data, config.clip or math.inf
+    data: EncodedSets  # the part of the source that batches are taken from
+
+    def __init__(self, module: nn.Module, source: Source, config: TrainConfig) -> None:
+        self.module, self.source, self.limit = module, source, config.clip or math.inf
         self.parameters = list(module.parameters())
         self.device = device_of(module)
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
@@ -49,7 +55,7 @@ class Steps:
     def _optimiser(self, config: TrainConfig) -> torch.optim.Optimizer:
         """Adam; the decay is decoupled, so without it this is the paper's optimiser."""
         fused = all(p.device.type in ("cpu", "cuda") for p in self.parameters)
-        decay = config.decay(parameters=sum(p.numel() for p in self.parameters), sets=len(self.data))
+        decay = config.decay(parameters=sum(p.numel() for p in self.parameters), sets=len(self.source))
         return torch.optim.AdamW(self.parameters, lr=config.lr, weight_decay=decay, fused=fused)
 
     def restore(self, state: Mapping[int, Mapping[str, Tensor]]) -> None:
@@ -68,6 +74,10 @@ class Steps:
             self.step(batch)
         return Totals(*self.total.tolist())
 
+    def turn_to(self, part: EncodedSets) -> None:
+        """Take batches from another part of the source."""
+        self.data = part
+
     def step(self, batch: Batch) -> None:
         """Move the weights by the gradient of a batch."""
         for parameter in self.parameters:
@@ -83,8 +93,8 @@ class Steps:
 class SharedSteps(Steps):
     """The same, each step taken by the processes of a group together."""
 
-    def __init__(self, module: nn.Module, data: EncodedSets, config: TrainConfig, group: Group) -> None:
-        super().__init__(module, data, config)
+    def __init__(self, module: nn.Module, source: Source, config: TrainConfig, group: Group) -> None:
+        super().__init__(module, source, config)
         self.group = group
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
@@ -116,8 +126,8 @@ class SharedSteps(Steps):
 class RecordedSteps(Steps):
     """The same, recorded as CUDA graphs."""
 
-    def __init__(self, module: nn.Module, data: EncodedSets, config: TrainConfig) -> None:
-        super().__init__(module, data, config)
+    def __init__(self, module: nn.Module, source: Source, config: TrainConfig) -> None:
+        super().__init__(module, source, config)
         self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
@@ -146,6 +156,14 @@ class RecordedSteps(Steps):
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return Totals(*self.total.tolist())
 
+    def turn_to(self, part: EncodedSets) -> None:
+        """Take batches from another part: in the memory that the graphs read, or, where it is too small, anew."""
+        before = getattr(self, "data", part)
+        held = part if before is part else before.copy_(part)
+        if held is None:
+            self.graphs.clear()
+        self.data = part if held is None else held
+
     def replay(self, index: Tensor, places: int) -> None:
         """Take a step: as it is at the first batch of a shape, recorded at the second, replayed from then on."""
         shape = (len(index), places)
@@ -169,12 +187,12 @@ class RecordedSteps(Steps):
         return graph, given
 
 
-def steps_for(module: nn.Module, data: EncodedSets, config: TrainConfig) -> Steps:
+def steps_for(module: nn.Module, source: Source, config: TrainConfig) -> Steps:
     """Return the fastest steps that the module and its device allow, shared where there is a group to share them."""
     if (group := current_group()).size > 1:
-        return SharedSteps(module, data, config, group)
-    recorded = data.starts.device.type == "cuda" and getattr(module, "capturable", False)
-    return RecordedSteps(module, data, config) if recorded else Steps(module, data, config)
+        return SharedSteps(module, source, config, group)
+    recorded = source.device.type == "cuda" and getattr(module, "capturable", False)
+    return RecordedSteps(module, source, config) if recorded else Steps(module, source, config)
 
 
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
