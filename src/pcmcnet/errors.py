@@ -31,7 +31,7 @@ class ChainError(InputError):
 
 
 class ArtifactError(InputError):
-    """A saved model or checkpoint is missing, damaged, altered or too new."""
+    """A saved model or another result is missing, damaged, altered or too new, or cannot be written."""
 
 
 class DatasetError(InputError):

@@ -1,5 +1,7 @@
 """Files appear whole or not at all."""
 
+import errno
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,7 +9,7 @@ import pytest
 
 from pcmcnet.data.files import replacing, write_bytes, write_table
 from pcmcnet.data.table import read_table
-from pcmcnet.errors import InputError
+from pcmcnet.errors import ArtifactError, InputError
 
 
 def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
@@ -42,3 +44,46 @@ def test_a_name_without_format_is_refused_before_anything_is_written(tmp_path: P
     with pytest.raises(InputError, match=r"t\.xlsx: unknown kind of file. Expected a name that ends in"):
         write_table(pa.table({"a": [1]}), tmp_path / "deep" / "t.xlsx")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "Free some space, or choose another place"),
+        (errno.EFBIG, "Free some space"),
+        (errno.EROFS, "Ask for the right to write there"),
+        (errno.ENOTDIR, "Choose another place"),
+    ],
+)
+def test_what_the_system_refuses_is_told_with_the_place_and_the_remedy(
+    number: int, remedy: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.txt"
+    write_bytes(path, b"old")
+    where = rf"a.txt cannot be written: {os.strerror(number)}. {remedy}"
+    with pytest.raises(ArtifactError, match=where), replacing(path):
+        raise OSError(number, "whatever a library says")
+    assert path.read_bytes() == b"old"
+    with pytest.raises(ArtifactError, match="the checkpoint cannot be written: "), replacing(path, "the checkpoint"):
+        raise OSError(number, "whatever a library says")
+
+
+def test_files_and_their_names_are_on_the_disk_when_they_are_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the content, then the name: a power cut leaves the old file or the new one."""
+    order: list[str] = []
+    real_sync, real_replace = os.fsync, Path.replace
+
+    def sync(descriptor: int) -> None:
+        order.append("folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file")
+        real_sync(descriptor)
+
+    def replace(self: Path, target: Path) -> Path:
+        order.append("name")
+        return real_replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", replace)
+    write_bytes(tmp_path / "a.txt", b"new")
+    assert order == ["file", "name", "folder"]

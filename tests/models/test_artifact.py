@@ -329,7 +329,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(
         (tmp_path / "model" / "checkpoint.safetensors").touch()
     before, left = listing(tmp_path), [writes]
 
-    def write(path: Path, content: bytes) -> None:
+    def write(path: Path, content: bytes, named: object) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

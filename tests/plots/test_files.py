@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from pcmcnet.errors import InputError
+from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.plots.files import save_picture
 
 SRC = Path(__file__).parents[2] / "src"
@@ -46,7 +46,7 @@ def test_a_failing_write_leaves_nothing_behind_and_spares_the_earlier_file(
         raise OSError("No space left on device")
 
     monkeypatch.setattr(Figure, "savefig", half)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ArtifactError, match=r"a.png cannot be written: No space left"):
         save_picture(Figure(), target)
     found = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert found == ({} if earlier is None else {"a.png": earlier})

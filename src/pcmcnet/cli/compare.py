@@ -12,6 +12,7 @@ from pcmcnet.cli.output import Json, show, whole_numbers
 
 
 def compare(
+    context: typer.Context,
     table: Annotated[
         Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
     ],
@@ -54,6 +55,7 @@ def compare(
     """
     from pcmcnet.cli.model_specs import read_models
     from pcmcnet.data import ChoiceData
+    from pcmcnet.data.lock import sole_writer
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import compare as measure
     from pcmcnet.models.neural import resolve_device
@@ -70,6 +72,7 @@ def compare(
     resolve_device(device)
     found = roles.of_command(locals(), "comparing")
     found = roles.keeping(found, by, *(getattr(model.config, "cluster", None) for model in contestants.values()))
+    context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
     typer.echo(f"read {data!r}", err=True)
     try:

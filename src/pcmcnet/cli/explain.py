@@ -11,6 +11,7 @@ from pcmcnet.cli.output import Json, show
 
 
 def explain(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
     table: Annotated[Path, typer.Argument(help="Table with the columns of the training table, best with choices.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.")],
@@ -35,6 +36,7 @@ def explain(
     """
     from pcmcnet.cli.model_specs import read_models
     from pcmcnet.data.files import require_folder
+    from pcmcnet.data.lock import sole_writer
     from pcmcnet.insight.explanation import explain as find_out
     from pcmcnet.models import load
     from pcmcnet.plots.explanation import write
@@ -43,6 +45,7 @@ def explain(
     plotly_script()  # is it there? Better to know before the work than after
     others = {} if baseline == "none" else read_models(baseline, [], option="--baseline")
     estimator = load(model)
+    context.with_resource(sole_writer(output))
     require_folder(output)
     title = f"{type(estimator).__name__} on {table.name}"
     found = find_out(estimator, table, seed, sets=sets, skip=skip or [], baselines=others, title=title)

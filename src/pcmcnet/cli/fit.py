@@ -13,6 +13,7 @@ from pcmcnet.cli.output import Json, show
 
 
 def fit(
+    context: typer.Context,
     table: Annotated[
         Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
     ],
@@ -53,6 +54,7 @@ def fit(
     `pcmcnet fit trips.parquet --schema roles.toml --valid 0.1 --set hidden=128,128 --set epochs=50 -o model`
     """
     from pcmcnet.data import ChoiceData
+    from pcmcnet.data.lock import sole_writer
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import Ensemble, model_class
     from pcmcnet.models.artifact import require_free
@@ -69,6 +71,7 @@ def fit(
     if (valid or resume) and not kind.stops_early:
         raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")
     found = roles.keeping(found, by, getattr(one.config, "cluster", None))
+    context.with_resource(sole_writer(output))
     require_free(output)
     data = ChoiceData.from_schema(table, found)
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)

@@ -11,6 +11,7 @@ from pcmcnet.cli.output import Json, show
 
 
 def predict(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
@@ -26,6 +27,7 @@ def predict(
     import pyarrow as pa
 
     from pcmcnet.data.files import require_table_path, write_table
+    from pcmcnet.data.lock import sole_writer
     from pcmcnet.data.table import read_table
     from pcmcnet.errors import SchemaError
     from pcmcnet.models import load
@@ -34,6 +36,7 @@ def predict(
     if output.exists() and table.exists() and output.samefile(table):
         raise SchemaError(f"{output} is the table itself: choose another file for the result.")
     estimator = load(model)
+    context.with_resource(sole_writer(output))
     rows = read_table(table, text=estimator.schema.text_columns)
     if column in rows.column_names:
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")

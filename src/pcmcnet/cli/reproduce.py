@@ -31,6 +31,7 @@ Table = Annotated[
 
 @reproduce.command("table1")
 def table1(
+    context: typer.Context,
     output: Output,
     data: Table = None,
     sets: Annotated[int, typer.Option(min=1, help="Choice sets to simulate and learn from.")] = 20_000,
@@ -54,6 +55,7 @@ def table1(
     from pcmcnet.models.neural import resolve_device
 
     resolve_device(device)
+    _hold(context, output)
     result = experiment.run(
         output,
         seeds=seeds,
@@ -71,6 +73,7 @@ def table1(
 
 @reproduce.command("figure2")
 def figure2(
+    context: typer.Context,
     output: Output,
     data: Table = None,
     sets: Annotated[int, typer.Option(min=1, help="Choice sets to simulate and learn from.")] = 20_000,
@@ -90,6 +93,7 @@ def figure2(
     from pcmcnet.models.neural import resolve_device
 
     resolve_device(device)
+    _hold(context, output)
     result = experiment.run(
         output, seed=seed, sets=sets, data=data, cells=cells, epochs=epochs, device=device, command=_command()
     )
@@ -98,6 +102,7 @@ def figure2(
 
 @reproduce.command("table3")
 def table3(
+    context: typer.Context,
     output: Output,
     data: Annotated[
         Path | None, typer.Option(help="Folder with the paper's files data_{train,dev,test}_50alternatives-....csv.")
@@ -126,6 +131,7 @@ def table3(
     from pcmcnet.models.neural import resolve_device
 
     resolve_device(device)
+    _hold(context, output)
     result = experiment.run(
         output,
         data=data,
@@ -139,6 +145,13 @@ def table3(
         command=_command(),
     )
     _show(result, output, as_json=json_)
+
+
+def _hold(context: typer.Context, output: Path) -> None:
+    """Be the only one to write the folder until the command ends."""
+    from pcmcnet.data.lock import sole_writer
+
+    context.with_resource(sole_writer(output))
 
 
 def _command() -> str:

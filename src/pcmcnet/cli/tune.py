@@ -12,6 +12,7 @@ from pcmcnet.cli.output import Json, show
 
 
 def tune(
+    context: typer.Context,
     table: Annotated[
         Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
     ],
@@ -59,12 +60,14 @@ def tune(
     --search activation=relu,tanh --set epochs=50 --trials 40 -o study`
     """
     from pcmcnet.data import ChoiceData
+    from pcmcnet.data.lock import sole_writer
     from pcmcnet.plots import draw_search, search_chart
     from pcmcnet.tuning import tune as find
 
     estimator, searched = _read_search(model, space, search or [], set_ or [])
     found = roles.of_command(locals(), "tuning")
     found = roles.keeping(found, by, getattr(estimator.config, "cluster", None))
+    context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
     typer.echo(f"read {data!r}", err=True)
     try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,62 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pcmcnet.errors import InputError
+from pcmcnet.errors import ArtifactError, InputError
+
+_SPACE = "Free some space, or choose another place, and try again; what was there before is as it was."
+_RIGHTS = "Ask for the right to write there, or choose another place."
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _SPACE),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _RIGHTS),
+}
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; it takes the place of ``path`` only if the block succeeds."""
+def replacing(path: str | Path, named: object = None) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to; it takes the place of ``path`` only if the block succeeds.
+
+    ``named`` is what an error calls it, in place of its path.
+
+    Raises
+    ------
+    ArtifactError
+        When there is no space for it, or no right to write there.
+    """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{os.getpid()}.{target.name}")  # keeps the ending, which some writers go by
+    with writing(named or target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield beside
+            to_disk(beside)
+            beside.replace(target)
+            to_disk(target.parent)  # so that the new name outlives a power cut
+        finally:
+            with suppress(OSError):  # what went wrong before is what to hear of
+                beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(place: object) -> Iterator[None]:
+    """Say in one sentence why a file or folder cannot be written, and what to do."""
     try:
-        yield beside
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        beside.replace(target)
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        remedy = _REMEDIES.get(error.errno or 0, "Choose another place.")
+        raise ArtifactError(f"{place} cannot be written: {reason}. {remedy}") from error
+
+
+def to_disk(path: Path) -> None:
+    """Wait until a file or the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot do that for a folder
+            raise
     finally:
-        beside.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
 def json_bytes(value: Any) -> bytes:
@@ -36,9 +77,9 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a whole file atomically."""
-    with replacing(path) as beside:
+def write_bytes(path: str | Path, content: bytes, named: object = None) -> None:
+    """Write a whole file atomically; see :func:`replacing`."""
+    with replacing(path, named) as beside:
         beside.write_bytes(content)
 
 
@@ -47,7 +88,7 @@ def write_table(table: pa.Table, path: str | Path) -> None:
     target = Path(path)
     with replacing(require_table_path(target)) as beside:
         if target.suffix == ".parquet":
-            pyarrow.parquet.write_table(table, beside)
+            pyarrow.parquet.write_table(table, beside, write_page_checksum=True)
         elif target.suffix == ".csv":
             pyarrow.csv.write_csv(table, beside)
         else:

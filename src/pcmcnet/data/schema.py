@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, KeysView, Set
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -83,8 +84,8 @@ class Schema:
             if twin != role:
                 raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
         inputs = [*self.individual, *self.features]
-        for name in inputs:
-            if inputs.count(name) > 1:
+        for name, times in Counter(inputs).items():
+            if times > 1:
                 raise SchemaError(f"column {name!r} is listed twice among individual and features: keep one.")
         for role in ("chosen", "available", "weight"):
             if getattr(self, role) in inputs:
@@ -92,7 +93,8 @@ class Schema:
                     f"column {getattr(self, role)!r} is declared as {role} and also as a model input: "
                     f"take it out of individual and features."
                 )
-        unknown = [c for c in self.categorical or () if c not in inputs]
+        known = frozenset(inputs)
+        unknown = [c for c in self.categorical or () if c not in known]
         if unknown:
             raise SchemaError(
                 f"categorical names {unknown[0]!r}, which is neither in individual nor in features."

@@ -13,6 +13,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Ints
+from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.cells import Cell, Failure, Floats, Fold, fresh, machine, measure, model_identity, plan_folds
 from pcmcnet.evaluation.comparison import Comparison
@@ -111,25 +113,25 @@ def compare(
     groups = data.groups(by)
     plan = plan_folds(groups, folds=folds, split=split, valid=valid, seed=seed)
     common = _identity(data, None if by is None else groups, by, len(plan), split, valid, seed, top)
-    store = None
-    if folder is not None:
-        store = CellStore(as_path(folder), common)
-        store.open()
-    outcomes = _measure_all(models, data, plan, store, top=top, seed=int(seed), device=device, progress=progress)
-    comparison = tally(
-        models,
-        outcomes,
-        data,
-        plan,
-        groups=None if by is None else groups,
-        top=tuple(int(n) for n in top),
-        seed=int(seed),
-        resamples=int(resamples),
-        design={**common, "resamples": int(resamples), "device": device, **surroundings()},
-    )
-    if store is not None:
-        store.write_file("comparison.json", json.dumps(comparison.to_dict(), indent=1, ensure_ascii=False) + "\n")
-        store.write_file("comparison.md", f"# Comparison\n\n{comparison.to_markdown()}\n")
+    store = None if folder is None else CellStore(as_path(folder), common)
+    with nullcontext() if store is None else sole_writer(store.folder):
+        if store is not None:
+            store.open()
+        outcomes = _measure_all(models, data, plan, store, top=top, seed=int(seed), device=device, progress=progress)
+        comparison = tally(
+            models,
+            outcomes,
+            data,
+            plan,
+            groups=None if by is None else groups,
+            top=tuple(int(n) for n in top),
+            seed=int(seed),
+            resamples=int(resamples),
+            design={**common, "resamples": int(resamples), "device": device, **surroundings()},
+        )
+        if store is not None:
+            store.write_file("comparison.json", json.dumps(comparison.to_dict(), indent=1, ensure_ascii=False) + "\n")
+            store.write_file("comparison.md", f"# Comparison\n\n{comparison.to_markdown()}\n")
     return comparison
 
 

@@ -77,10 +77,7 @@ class CellStore:
         return self._write(self.folder / name, text.encode())
 
     def _write(self, path: Path, content: bytes) -> Path:
-        try:
-            write_bytes(path, content)
-        except OSError as error:
-            raise ArtifactError(f"{path} cannot be written: {error.strerror or error}.") from error
+        write_bytes(path, content)
         return path
 
     def _path(self, model: Mapping[str, Any], fold: int) -> Path:

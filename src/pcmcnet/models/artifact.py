@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.data import Schema
-from pcmcnet.data.files import json_bytes, write_bytes
+from pcmcnet.data.files import json_bytes, to_disk, write_bytes, writing
+from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import ArtifactError, did_you_mean
 from pcmcnet.models.base import ChoiceModel, as_path
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints, member_folders
@@ -43,6 +44,11 @@ _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrappe
 def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     """Write a fitted model; refuses a folder that holds anything but its own finished run."""
     _ = model.schema
+    with sole_writer(folder):
+        return _save(model, folder)
+
+
+def _save(model: ChoiceModel, folder: Path) -> Path:
     require_free(folder)
     files = {**state_files(model), "README.md": _card(model, folder.name).encode()}
     manifest = {
@@ -96,14 +102,14 @@ def _is_own(path: Path) -> bool:
     """Tell a file of the run, or one that was being written beside its place; or the folder of a member's run."""
     if path.is_dir():
         return path in member_folders(path.parent) and all(map(_is_own, path.iterdir()))
-    own = {CHECKPOINT, REFIT, *_FILES}  # a save that was killed may have left some of its files
+    own = {CHECKPOINT, REFIT, *_FILES, "lock"}  # what was killed may have left its lock, and some of its files
     name = path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
     return name in own or bool(_MEMBER.fullmatch(name))
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write a new folder beside its place and rename it; into a folder that is there, file by file."""
-    try:
+    with writing(folder):
         if folder.exists():
             _fill(folder, files)
             for left in folder.iterdir():  # only what the run itself has left: see require_free
@@ -116,19 +122,18 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
         try:
             beside.mkdir(parents=True)
             for name, content in files.items():
-                write_bytes(beside / name, content)
+                write_bytes(beside / name, content, named=folder)
             beside.rename(folder)
+            to_disk(folder.parent)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-    except OSError as error:
-        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}.") from error
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write the files in their order, the manifest last; all or none."""
     try:
         for name, content in files.items():
-            write_bytes(folder / name, content)
+            write_bytes(folder / name, content, named=folder)
     except BaseException:
         for name in files:
             (folder / name).unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.describe import describe
+from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import InputError, NotFittedError
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
@@ -177,7 +179,8 @@ class ChoiceModel(ABC):
         before = dict(self.__dict__)
         self.training_, self.history = {}, []
         try:
-            self._fit(train, valid, settings)
+            with nullcontext() if folder is None else sole_writer(folder):
+                self._fit(train, valid, settings)
             common = {"choice_sets": len(train), "alternatives": len(train.rows), "seed": seed}
             self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_, "table": describe(train)}
         except BaseException:  # a fit that failed leaves the model as it was

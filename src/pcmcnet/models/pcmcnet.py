@@ -194,10 +194,7 @@ class PCMCNet(NeuralModel, ChainModel):
         assert isinstance(self.network_, PCMCNetwork)
         text = draw_network(self.encoder_, self.network_, self.config)
         if path is not None:
-            try:
-                write_bytes(Path(path), text.encode())
-            except OSError as error:
-                raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
+            write_bytes(Path(path), text.encode())
         return text
 
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:

@@ -67,10 +67,7 @@ class Checkpoint:
             }
         )
         content = save(tensors, {"state": text, "sha256": _digest(tensors, text)})
-        try:
-            write_bytes(self.path, content)
-        except OSError as error:
-            raise ArtifactError(f"checkpoint {self.path} cannot be written: {error.strerror or error}.") from error
+        write_bytes(self.path, content, named=f"checkpoint {self.path}")
 
     def read(self) -> RunState | None:
         """Return the state to go on from: None unless resuming and a file is there."""

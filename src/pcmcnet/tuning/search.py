@@ -10,9 +10,9 @@ Whatever is to judge the result must be kept out of ``data``: the search has see
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.files import write_bytes
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
+from pcmcnet.data.files import json_bytes, write_bytes
+from pcmcnet.data.lock import sole_writer
+from pcmcnet.errors import ConfigError, InputError, TrainingError
 from pcmcnet.evaluation.cells import fresh, model_identity
 from pcmcnet.evaluation.watch import log, watch
 from pcmcnet.models import model_class
@@ -115,6 +116,21 @@ def tune(
     identity = _identity(base, space, data, valid, by, int(seed))
     home = None if folder is None else as_path(folder)
     objective = Objective(base, parts, int(seed), device)
+    with nullcontext() if home is None else sole_writer(home):
+        return _find(objective, space, identity, home, trials=trials, progress=progress, timeout=timeout)
+
+
+def _find(
+    objective: Objective,
+    space: Space,
+    identity: dict[str, Any],
+    home: Path | None,
+    *,
+    trials: int,
+    progress: bool,
+    timeout: float | None,
+) -> Tuning:
+    """Search, fit the best and write both down."""
     found, shares = _search(objective, space, identity, home, trials=trials, progress=progress, timeout=timeout)
     if not any(trial.state == "complete" for trial in found):
         raise TrainingError(f"all {len(found)} trials failed. The first: {found[0].message}")
@@ -122,8 +138,8 @@ def tune(
     fitted = objective.refit(best, None if home is None else home / MODEL)
     tuning = Tuning(fitted, best.options, float(best.value or 0.0), found, shares, identity)
     if home is not None:
-        _write(home / "tuning.json", json.dumps(tuning.to_dict(), indent=1, ensure_ascii=False) + "\n")
-        _write(home / "tuning.md", f"# Search\n\n{tuning.to_markdown()}\n")
+        write_bytes(home / "tuning.json", json_bytes(tuning.to_dict()))
+        write_bytes(home / "tuning.md", f"# Search\n\n{tuning.to_markdown()}\n".encode())
     return tuning
 
 
@@ -210,10 +226,3 @@ def _identity(base: ChoiceModel, space: Space, data: ChoiceData, valid: Any, by:
         "seed": seed,
         "version": package_version("pcmcnet"),
     }
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_bytes(path, text.encode())
-    except OSError as error:
-        raise ArtifactError(f"{path} cannot be written: {error.strerror or error}.") from error

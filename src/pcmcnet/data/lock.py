@@ -1,0 +1,152 @@
+"""One writer at a time: whoever writes a folder or a file holds a lock on it, and others are told who that is.
+
+    .<name>.lock    beside the folder or file, while it is written: the process, its machine and its command
+
+The system holds the lock (``flock``), not the file: it ends with its process, however that ends, so what a killed
+process leaves is no obstacle. On a system or a file system without such locks, nothing is locked.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from pcmcnet.errors import ArtifactError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger("pcmcnet")
+
+_held: set[tuple[int, int, Path]] = set()  # process, thread and place: a writer may call another for the same place
+
+
+@contextmanager
+def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the right to write a folder or file, and sweep away what killed writers left beside it.
+
+    Raises
+    ------
+    ArtifactError
+        When another process, or another thread, is writing there; the message says which.
+    """
+    place = Path(path).resolve()
+    key = (os.getpid(), threading.get_ident(), place)
+    if fcntl is None or key in _held:
+        yield
+        return
+    made = _make_parents(place)
+    lock = _acquire(place)
+    _held.add(key)
+    try:
+        sweep(place)
+        yield
+    finally:
+        _held.discard(key)
+        if lock is not None:
+            if lock.file != place:
+                lock.file.unlink(missing_ok=True)
+            os.close(lock.descriptor)
+        for folder in made:  # where nothing came of it, nothing is left
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def sweep(place: Path) -> None:
+    """Remove half-written files and folders beside a place, whose writers are dead."""
+    left = re.compile(rf"\.(\d+)\.{re.escape(place.name)}")
+    for path in place.parent.iterdir() if place.parent.is_dir() else ():
+        match = left.fullmatch(path.name)
+        if match and not _lives(int(match[1])):
+            with suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _make_parents(place: Path) -> list[Path]:
+    """Make the folders above a place; returns those that were not there, the deepest first."""
+    missing = [folder for folder in place.parents if not folder.exists()]
+    with suppress(OSError):  # who writes there says better what is wrong
+        place.parent.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+class _Lock(NamedTuple):
+    descriptor: int
+    file: Path
+
+
+def _acquire(place: Path) -> _Lock | None:
+    """Lock a place, or say who has; None where there are no locks, or no right to make one."""
+    while True:
+        lock = _open(place)
+        if lock is None:
+            return None
+        try:
+            fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _holder(lock.descriptor)
+            os.close(lock.descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                log.warning("%s: this file system has no locks; see that no other process writes there", place)
+                return None
+            raise ArtifactError(
+                f"{place} is being written by {holder}: wait until it has ended, or choose another place."
+            ) from error
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.descriptor), lock.file.stat()):
+                _sign(lock)
+                return lock
+        os.close(lock.descriptor)  # the former holder removed the file after it was opened here: again
+
+
+def _open(place: Path) -> _Lock | None:
+    """Open what is to be locked: a file beside the place, or a folder itself where none can be made beside it."""
+    file = place.with_name(f".{place.name}.lock")
+    for path, flags in ((file, os.O_RDWR | os.O_CREAT), (place, os.O_RDONLY)):
+        with suppress(OSError):
+            if path == file or place.is_dir():
+                return _Lock(os.open(path, flags, 0o666), path)
+    return None
+
+
+def _sign(lock: _Lock) -> None:
+    """Write down who holds a lock."""
+    note = {"process": os.getpid(), "machine": socket.gethostname(), "command": " ".join(sys.argv)[:200]}
+    with suppress(OSError):  # a full disk is no reason to have no lock
+        os.ftruncate(lock.descriptor, 0)
+        os.pwrite(lock.descriptor, json.dumps(note).encode(), 0)
+
+
+def _holder(descriptor: int) -> str:
+    """Name the process that holds a lock, as it wrote itself down."""
+    try:
+        note = json.loads(os.pread(descriptor, 4096, 0))
+        if note["process"] == os.getpid():
+            return "another thread of this process"
+        return f"process {note['process']} on {note['machine']} ({note['command']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _lives(process: int) -> bool:
+    """Tell whether a process of this machine lives; one that may not be asked does."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

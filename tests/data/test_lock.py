@@ -1,0 +1,158 @@
+"""A place has one writer at a time; what a dead one left is no obstacle."""
+
+import json
+import multiprocessing as mp
+import os
+import re
+import signal
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from pcmcnet.data import lock
+from pcmcnet.data.lock import sole_writer
+from pcmcnet.errors import ArtifactError
+
+
+def hold(place: Path, ready: Connection) -> None:
+    """Hold a place until killed."""
+    with sole_writer(place):
+        ready.send("held")
+        signal.pause()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> mp.context.ForkProcess:
+    """Another process that holds ``tmp_path / "run"``."""
+    ours, theirs = mp.Pipe()
+    process = mp.get_context("fork").Process(target=hold, args=(tmp_path / "run", theirs))
+    process.start()
+    assert ours.recv() == "held"
+    yield process
+    process.kill()
+    process.join()
+
+
+def test_a_second_writer_is_told_who_the_first_is(other: mp.context.ForkProcess, tmp_path: Path) -> None:
+    who = rf"{re.escape(str(tmp_path / 'run'))} is being written by process {other.pid} on .+ \(.+\): wait until it"
+    with pytest.raises(ArtifactError, match=who), sole_writer(tmp_path / "run"):
+        raise AssertionError("two writers")
+    with sole_writer(tmp_path / "another"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_no_obstacle(other: mp.context.ForkProcess, tmp_path: Path) -> None:
+    other.kill()
+    other.join()
+    assert [path.name for path in tmp_path.iterdir()] == [".run.lock"]
+    with sole_writer(tmp_path / "run"):
+        assert json.loads((tmp_path / ".run.lock").read_bytes())["process"] == os.getpid()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_to_a_folder_is_the_folder(other: mp.context.ForkProcess, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to("run")
+    with pytest.raises(ArtifactError, match=f"process {other.pid}"), sole_writer(tmp_path / "link"):
+        raise AssertionError("two writers")
+
+
+def test_a_writer_may_call_another_for_the_same_place(tmp_path: Path) -> None:
+    with sole_writer(tmp_path / "run"):
+        with sole_writer(tmp_path / "run"):
+            pass
+        assert (tmp_path / ".run.lock").exists()
+
+
+def test_another_thread_is_another_writer(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def write() -> None:
+        try:
+            with sole_writer(tmp_path / "run"):
+                said.append("two writers")
+        except ArtifactError as error:
+            said.append(str(error))
+
+    with sole_writer(tmp_path / "run"):
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+    assert "is being written by another thread of this process" in said[0]
+
+
+def test_folders_that_were_made_for_the_lock_alone_go_with_it(tmp_path: Path) -> None:
+    with sole_writer(tmp_path / "a" / "b" / "run"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with sole_writer(tmp_path / "a" / "b" / "run"):
+        (tmp_path / "a" / "b" / "run").write_text("a result")
+    assert (tmp_path / "a" / "b" / "run").read_text() == "a result"
+
+
+def test_a_folder_in_one_that_may_not_be_written_is_locked_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rights mean nothing to root, so the refusal is made here."""
+    real = os.open
+
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            raise PermissionError
+        return real(path, flags, mode)
+
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(os, "open", refuse)
+    said: list[str] = []
+
+    def write() -> None:
+        try:
+            with sole_writer(tmp_path / "run"):
+                said.append("two writers")
+        except ArtifactError as error:
+            said.append(str(error))
+
+    with sole_writer(tmp_path / "run"):
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+    assert "is being written by another process" in said[0]
+    with sole_writer(tmp_path / "run"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_dead_writers_left_is_swept_away_and_what_lives_stays(tmp_path: Path) -> None:
+    process = mp.get_context("fork").Process(target=int)
+    process.start()
+    process.join()
+    dead, living = process.pid, os.getppid()
+    names = [f".{dead}.out.csv", f".{living}.out.csv", f".{dead}.other.csv", ".x.out.csv", "out.csv"]
+    for name in names:
+        (tmp_path / name).touch()
+    (tmp_path / f".{dead}.model").mkdir()
+    (tmp_path / f".{dead}.model" / "config.json").touch()
+    for place in ("out.csv", "model"):
+        with sole_writer(tmp_path / place):
+            pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+
+
+def test_a_system_without_locks_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "fcntl", None)
+    with sole_writer(tmp_path / "run"):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    with sole_writer(tmp_path / "run"):
+        pass
+    assert "this file system has no locks" in caplog.text
