@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from pcmcnet.evaluation.watch import watch
+from pcmcnet.evaluation.watch import said_once, watch
 
 
 class Terminal(io.StringIO):
@@ -41,3 +41,16 @@ def test_who_wants_nothing_gets_nothing(capsys: pytest.CaptureFixture[str], capl
     with caplog.at_level(logging.INFO, "pcmcnet"):
         two_cells(show=False)
     assert (caplog.messages, *capsys.readouterr()) == ([], "", "")
+
+
+def test_what_is_said_again_of_the_same_column_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("pcmcnet")
+    with caplog.at_level(logging.INFO, "pcmcnet"):
+        with said_once():
+            for name, rows in (("a", 1), ("a", 2), ("b", 3)):
+                log.info("column %r: %d rows", name, rows)
+            log.warning("column %r: %d rows", "a", 4)  # louder than before
+            log.info("done")
+        log.info("column %r: %d rows", "a", 5)
+    lines = ["column 'a': 1 rows", "column 'b': 3 rows", "column 'a': 4 rows", "done", "column 'a': 5 rows"]
+    assert caplog.messages == lines

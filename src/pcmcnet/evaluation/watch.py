@@ -1,4 +1,4 @@
-"""What a person sees of a comparison: a bar on a terminal, a plain line per cell in a log, nothing when not wanted."""
+"""What a person sees of a long work: a bar on a terminal, a plain line per cell in a log, nothing when not wanted."""
 
 from __future__ import annotations
 
@@ -57,3 +57,22 @@ def watch(cells: int, *, show: bool) -> Iterator[Watch]:
         columns = (MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), description)
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             yield _Bar(progress, progress.add_task("", total=cells))
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Let each message of the log pass once for each thing it is about, such as a column, its first argument."""
+    said: set[tuple[int, str, str]] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        subject = record.args[0] if isinstance(record.args, tuple) and record.args else ""
+        key = (record.levelno, str(record.msg), str(subject))
+        new = key not in said
+        said.add(key)
+        return new
+
+    log.addFilter(is_new)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_new)
