@@ -7,7 +7,6 @@ result.json as they are. The page is whole in itself, pictures included: see ``p
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.data.files import require_folder, write_bytes
+from pcmcnet.data.plain import plain
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.tables import Cells, escaped, markdown_table, text_table
 from pcmcnet.models.artifact import package_version
@@ -100,8 +100,10 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON."""
-        plain = {"title": self.title, "command": self.command, "facts": self.facts, "values": self.values}
-        return {name: _plain(value) for name, value in plain.items()}
+        whole: dict[str, Any] = plain(
+            {"title": self.title, "command": self.command, "facts": self.facts, "values": self.values}
+        )
+        return whole
 
     def to_markdown(self) -> str:
         """Return the report in Markdown; pictures are named by their files."""
@@ -160,14 +162,3 @@ def _spoken(facts: Mapping[str, Any]) -> dict[str, str]:
 def _markdown_picture(picture: Picture) -> str:
     others = ", ".join(f"[{name}]({name})" for name in picture.others)
     return f"![{escaped(picture.caption)}]({picture.file})" + (f"\n\nAlso as {others}." if others else "")
-
-
-def _plain(value: Any) -> Any:
-    """Make what JSON knows of mappings, sequences and numbers."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value
