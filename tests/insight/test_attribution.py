@@ -65,7 +65,7 @@ def test_a_rival_that_takes_from_others_alone_pushes_beyond_its_share() -> None:
     np.testing.assert_allclose(found.push, [0, 0], atol=1e-15)
     np.testing.assert_allclose(found.beyond, -np.log([0.75, 0.75]))
     np.testing.assert_allclose(found.change_beyond, [0.5 / 0.75 - 0.5] * 2)
-    assert found.rivals == ("row 1", "row 2")
+    assert found.rivals == ("#2 (x 2)", "#3 (x 3)")
 
 
 def test_of_two_the_other_takes_all_it_has(driven: ChoiceData) -> None:

@@ -102,11 +102,11 @@ def test_a_circle_of_preferences_circulates(games: ChoiceData) -> None:
     assert content["labels"] == ["rock", "paper", "scissors"]
 
 
-def test_alternatives_without_labels_are_named_by_their_rows() -> None:
+def test_alternatives_without_labels_are_named_by_number_and_feature() -> None:
     table = {"trip": [5, 7, 5, 7, 7], "took": [1, 1, 0, 0, 0], "cost": [1.0, 2.0, 3.0, 4.0, 5.0]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
     model = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
-    assert chain(model, data, 7).labels == ("row 1", "row 3", "row 4")
+    assert chain(model, data, 7).labels == ("#1 (cost 2)", "#2 (cost 4)", "#3 (cost 5)")
     without_choices = {name: values for name, values in table.items() if name != "took"}
     np.testing.assert_array_equal(chain(model, without_choices, 7).rates, chain(model, data, 7).rates)
 
@@ -124,5 +124,5 @@ def test_what_has_no_chain_is_refused(games: ChoiceData) -> None:
     with pytest.raises(InputError, match="Ask its members"):
         chain(Ensemble("pcmcnet"), games, 0)
     model = PCMC(restarts=1).fit(games)
-    with pytest.raises(InputError, match="no choice set 99 among 33; the first are 0, 1, 2"):
+    with pytest.raises(InputError, match="choice set 99: not among the 33 of the table, such as 0, 1, 2"):
         chain(model, games, 99)

@@ -83,21 +83,27 @@ def test_a_limit_and_a_seed_draw_sets() -> None:
 
 def test_the_search_prints_as_a_table_and_survives_json(data: ChoiceData) -> None:
     found = search(Decoy(), data, top=1)
-    assert "9 pairs in 7 sets with one alternative removed" in str(found)
+    assert "9 pairs, each alternative with a probability of at least 0.01, in 7 sets with one" in str(found)
     assert "| 11 | d | b | a | -1.792 | -0.693 | -1.099 | 0.143 | 0.333 |" in found.to_markdown()
     back = json.loads(json.dumps(found.to_dict()))
     assert back["cases"][0]["by_adding"] == found.cases[0].by_adding
     assert back["cases"][0]["choice_set"] == 11
 
 
-def test_a_table_is_read_by_the_models_schema_and_rows_are_named(data: ChoiceData) -> None:
+def test_a_table_is_read_by_the_models_schema_and_alternatives_are_named(data: ChoiceData) -> None:
     plain = ChoiceData.from_long(TABLE, choice_set="set", chosen="took", features=["weight", "kind"])
     found = search(Uniform().fit(plain), TABLE)
-    assert {case.removed for case in found.cases} == {f"row {k}" for k in range(7)}
+    expected = {
+        (11, "#1 (target)"),
+        (11, "#2 (real)"),
+        (11, "#3 (decoy)"),
+        *((12, f"#{k} (real)") for k in range(1, 5)),
+    }
+    assert {(case.choice_set, case.removed) for case in found.cases} == expected
 
 
 def test_what_has_no_case_is_refused(data: ChoiceData) -> None:
-    with pytest.raises(InputError, match="a set of three alternatives"):
+    with pytest.raises(InputError, match="no choice set has three alternatives"):
         search(Decoy(), data.subset([]))
     with pytest.raises(InputError, match=r"no case among 2 questions: .* a limit of at least 4|no case"):
         search(Decoy(), data, limit=2, least=0.9)

@@ -98,6 +98,13 @@ def test_segments_are_averaged_with_weights_and_probabilities(model: MNL, driven
     assert marginal.table().rows[0].own == pytest.approx(plain, rel=1e-12)
 
 
+def test_responses_to_an_individuals_column_print_without_labels_too(make_driven: Callable[..., ChoiceData]) -> None:
+    data = make_driven(labels=False)
+    found = elasticity(MNL(formula="price + price:income").fit(data), data, "income", kind="semi")
+    assert str(found).startswith(f"semi, income: {len(data.rows)} alternatives, mean size 0.")
+    assert "table(by=...)" in str(found)
+
+
 def test_the_averages_of_an_individuals_column_are_by_alternatives(model: MNL, driven: ChoiceData) -> None:
     found = elasticity(model, driven, "income")
     mass = spread(driven.weights, driven.offsets) * found.p

@@ -5,7 +5,16 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.questions import id_of, name_of, place_of, require_place, require_sampling, set_of, some_sets
+from pcmcnet.insight.questions import (
+    id_of,
+    name_of,
+    place_of,
+    position_of,
+    require_place,
+    require_sampling,
+    set_of,
+    some_sets,
+)
 
 TABLE: dict[str, Any] = {
     "trip": ["x", "y", "x", "y", "y", "z"],
@@ -30,8 +39,32 @@ def test_an_alternative_is_found_by_its_label_or_its_row(labelled: ChoiceData, p
     assert place_of(labelled, "y", "car") == 3
     assert place_of(plain, "y", 3) == 3
     assert place_of(plain, "x", 2) == 1
-    assert (name_of(labelled, 3), name_of(plain, 1), id_of(plain, 3)) == ("car", "row 2", "y")
+    assert place_of(plain, "y", "#3") == place_of(plain, "y", name_of(plain, 4)) == 4
+    assert (name_of(labelled, 3), name_of(plain, 1), id_of(plain, 3)) == ("car", "#2 (price 2)", "y")
     assert set_of(plain, [0, 1, 2, 4, 5]).tolist() == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("features", "name"),
+    [
+        (["price", "mode"], "#3 (bike)"),  # a category says more than a number
+        (["mode", "price"], "#3 (bike)"),
+        (["gap", "price"], "#3 (price 1)"),  # the first number is missing there
+        (["gap"], "#3"),
+        (["long"], "#3 (a name that goes on and…)"),
+    ],
+)
+def test_without_labels_a_name_is_a_number_and_a_feature(features: list[str], name: str) -> None:
+    table = {**TABLE, "gap": [1.0] * 4 + [np.nan] * 2, "long": ["a name that goes on and on"] * 6}
+    data = ChoiceData.from_long(table, choice_set="trip", features=features, missing="indicator")
+    assert name_of(data, 4) == name
+
+
+def test_a_set_is_found_by_its_id_in_any_form(plain: ChoiceData) -> None:
+    numbered = ChoiceData.from_long({"s": [4, 4, 7], "x": [1.0, 2.0, 3.0]}, choice_set="s", features=["x"])
+    assert position_of(numbered, 7) == position_of(numbered, "7") == position_of(numbered, np.int64(7)) == 1
+    with pytest.raises(InputError, match="choice set 5: not among the 2 of the table, such as 4, 7"):
+        position_of(numbered, np.int64(5))
 
 
 def test_the_id_of_a_set_is_a_plain_value() -> None:
@@ -44,6 +77,7 @@ def test_the_id_of_a_set_is_a_plain_value() -> None:
     [
         ("w", "car", "choice set 'w': not among the 3 of the table, such as x, y, z"),
         ("x", "bike", "one alternative with the label 'bike', found 0 among car, bus"),
+        ("x", "#1", "one alternative with the label '#1', found 0 among car, bus"),
     ],
 )
 def test_what_is_not_there_is_named(choice_set: str, alternative: str, message: str, labelled: ChoiceData) -> None:

@@ -37,6 +37,12 @@ def test_sets_and_sizes_are_counted(found: TableSummary) -> None:
     assert (found.sizes.tolist(), found.counts.tolist()) == ([2, 3], [1, 1])
 
 
+def test_a_table_without_labels_says_what_alternatives_are_called(found: TableSummary) -> None:
+    assert found.unlabelled is None
+    data = ChoiceData.from_long({"trip": [1, 1], "price": [2.0, 4.0]}, choice_set="trip", features=["price"])
+    assert summarise(data).unlabelled == "#1 (price 2)"
+
+
 def test_numbers_have_ranges_and_means_of_what_is_offered_and_chosen(found: TableSummary) -> None:
     """Offered: (1 * 3 + 3 * 4) / 4 = 3.75; chosen: (1 * 2 + 3 * 8) / 4 = 6.5."""
     price = next(column for column in found.columns if column.name == "price")

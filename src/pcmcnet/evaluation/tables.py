@@ -6,7 +6,9 @@ A row shorter than the heads, such as that of a failure, ends in a cell that tak
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 Cells = Sequence[Sequence[str]]
 
@@ -54,3 +56,37 @@ def escaped(text: str) -> str:
     for sign in ("\\", "|", "*", "_", "<", "`"):
         plain = plain.replace(sign, f"\\{sign}")
     return plain
+
+
+def number(value: Any) -> str:
+    """Write a value for people: four digits that matter, words as they are, a dash for none.
+
+    Examples
+    --------
+    >>> number(0.123456), number(20144), number(1500.25), number(None), number("A7")
+    ('0.1235', '20,144', '1,500', '-', 'A7')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool | str):
+        return str(value)
+    whole = float(value).is_integer() and abs(value) < 1e15
+    if whole or 1e4 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:,.4g}"
+
+
+def percent(share: float) -> str:
+    """Write a share in per cent: one decimal, or as many as a small one needs to be told from 0.
+
+    Examples
+    --------
+    >>> percent(0.1414), percent(0.000213), percent(-0.00004), percent(0.0)
+    ('14.1%', '0.02%', '-0.004%', '0.0%')
+    """
+    return f"{share:.{decimals_of_percent(share)}%}"
+
+
+def decimals_of_percent(share: float) -> int:
+    """Return how many decimals a share needs in per cent: one at least, seven at most."""
+    return 1 if share == 0 else min(max(1, math.ceil(-math.log10(abs(share)) - 2)), 7)

@@ -22,7 +22,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
 from pcmcnet.evaluation.tables import markdown_table, text_table
-from pcmcnet.insight.questions import ask, id_of, members, name_of, place_of, set_of
+from pcmcnet.insight.questions import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
 
 Floats = NDArray[np.float64]
 
@@ -83,7 +83,8 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     choice_set
         The id of the set.
     alternative
-        Label of the alternative, or its row in a table without labels; the one chosen if None.
+        Label of the alternative; in a table without labels its row, or its number in the set as in "#2". The one chosen
+        if None.
 
     Returns
     -------
@@ -101,7 +102,7 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
     >>> found = attribution(MNL().fit(data), data, 1)
     >>> found.alternative, found.rivals
-    ('row 0', ('row 1', 'row 2'))
+    ('#1 (cost 2)', ('#2 (cost 4)', '#3 (cost 3)'))
     >>> bool(np.abs(found.beyond).max() < 1e-12)
     True
     """
@@ -111,7 +112,7 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
     inside = members(data, position)
     rivals = inside[inside != i]
     if not rivals.size:
-        raise InputError(f"choice set {choice_set!r} has a single alternative: there is no rival to leave out.")
+        raise InputError(f"choice set {spoken(choice_set)} has a single alternative: there is no rival to leave out.")
     sets = [inside, *(inside[inside != r] for r in rivals)]
     p = np.maximum(np.exp(ask(model, data, sets, np.full(len(sets), position))), LEAST)
     whole, n = p[: len(inside)], len(inside)
@@ -137,7 +138,5 @@ def attribution(model: Predictor, data: Any, choice_set: Any, alternative: Any =
 
 def _chosen(data: ChoiceData, choice_set: Any) -> int:
     """Return the place of the alternative chosen in a set."""
-    found = np.flatnonzero(data.set_ids == choice_set)
-    if found.size != 1:
-        raise InputError(f"choice set {choice_set!r} is not among the {len(data)} of the table.")
-    return int(data.offsets[found[0]] + data.require_chosen("attribution of the choice")[found[0]])
+    position = position_of(data, choice_set)
+    return int(data.offsets[position] + data.require_chosen("attribution of the choice")[position])

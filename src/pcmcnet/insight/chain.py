@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
+from pcmcnet.insight.questions import name_of, position_of
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.chains import ChainModel
@@ -40,7 +41,7 @@ class Chain:
     Attributes
     ----------
     labels
-        The alternatives: their labels, or "row 7" by their rows in a table without labels.
+        The alternatives: their labels, or "#2 (A7/A7)" by number and first category in a table without labels.
     rates
         (n, n) rates of leaving i for j; the largest is 1, the diagonal 0.
     probabilities
@@ -121,20 +122,14 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any) -> Chain:
     ('a', 'b')
     """
     if not isinstance(model, ChainModel):
-        remedy = " Ask its members, by over()." if model.name == "ensemble" else ""
+        remedies = {"ensemble": " Ask its members, by over().", "calibrated": " Ask the model inside it, model_."}
+        remedy = remedies.get(model.name, "")
         raise InputError(
             f"{type(model).__name__} has no rates: a chain is that of PCMCNet, PCMC or LinearPCMC.{remedy}"
         )
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
-    found = np.flatnonzero(sets.set_ids == choice_set)
-    if not found.size:  # ids may have been read as text
-        found = np.flatnonzero(sets.set_ids.astype(str) == str(choice_set))
-    if found.size != 1:
-        some = ", ".join(map(str, sets.set_ids[:3]))
-        raise InputError(f"no choice set {choice_set!r} among {len(sets)}; the first are {some}.")
-    one = sets.subset(found)
+    one = sets.subset([position_of(sets, choice_set)])
     (rates,) = model.rates(one)
-    rows = sets.rows[sets.offsets[found[0]] : sets.offsets[found[0] + 1]]
-    labels = [f"row {row}" for row in rows] if one.labels is None else [str(label) for label in one.labels.plain()]
+    labels = [name_of(one, place) for place in range(len(one.rows))]
     law = stationary_distribution(torch.from_numpy(rates)).numpy()
     return Chain(labels=tuple(labels), rates=rates, probabilities=law, choice_set=one.set_ids[0])

@@ -25,7 +25,7 @@ class Case:
     """A set in which one alternative changes the log-ratio of two others."""
 
     choice_set: Any  # its id
-    removed: str  # alternatives by label, or by table row
+    removed: str  # alternatives by their names, as name_of makes them
     i: str
     j: str
     places: tuple[int, int, int]  # of removed, i and j
@@ -60,10 +60,11 @@ class Search:
     pairs: int  # (set, removed, i, j)
     questions: int  # choice sets that the model was asked about
     mean: float  # of |change of the log-ratio| over all pairs
+    least: float = 0.01  # probability below which alternatives were left out
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
-        facts = {name: getattr(self, name) for name in ("model", "removals", "pairs", "questions", "mean")}
+        facts = {name: getattr(self, name) for name in ("model", "removals", "pairs", "questions", "mean", "least")}
         return {**facts, "cases": [case.to_dict() for case in self.cases]}
 
     def to_markdown(self) -> str:
@@ -75,8 +76,8 @@ class Search:
 
     def _facts(self) -> str:
         return (
-            f"{self.pairs:,} pairs in {self.removals:,} sets with one alternative removed; mean |change of "
-            f"log P(i)/P(j)|: {self.mean:.3g}."
+            f"{self.pairs:,} pairs, each alternative with a probability of at least {self.least:g}, in "
+            f"{self.removals:,} sets with one alternative removed; mean |change of log P(i)/P(j)|: {self.mean:.3g}."
         )
 
     def _cells(self) -> list[list[str]]:
@@ -128,6 +129,8 @@ def search(
     data = require_data(model, data)
     rng = np.random.default_rng(seed)
     drawn = some_sets(data, least=SMALLEST, most=None, rng=rng)
+    if not drawn.size:
+        raise InputError("no choice set has three alternatives and a weight above 0: there is no third to take out.")
     found = ask_removals(model, data, *sample_removals(data, drawn, limit=limit, rng=rng))
     ratios = found.log_ratios(least)
     if not ratios.cases.size:
@@ -144,6 +147,7 @@ def search(
         pairs=int(ratios.pairs.sum()),
         questions=found.questions,
         mean=float(ratios.sums.sum() / ratios.pairs.sum()),
+        least=least,
     )
 
 

@@ -217,6 +217,12 @@ class Responses:
         return CrossTable(self.column, self.kind, groups.names, total / np.where(weight > 0, weight, 1.0))
 
     def __str__(self) -> str:
+        if self.individual and self.data.labels is None:  # there is no table without a choice of segments
+            mean = float(np.average(np.abs(self.own), weights=self._mass)) if self._mass.any() else 0.0
+            return (
+                f"{self.kind}, {self.column}: {len(self.own):,} alternatives, mean size {mean:.4f}; "
+                f"for averages by a feature of theirs, ask for table(by=...)"
+            )
         return str(self.table(self.data.schema.alternative if self.individual else None))
 
 

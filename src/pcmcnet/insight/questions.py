@@ -2,10 +2,14 @@
 
 An alternative is known by its *place*, from 0 to N - 1 in the flat columns of a table. All questions of a kind go to
 the model in one call: places in sets (Q,) -> log-probabilities (sum of sizes,), set after set.
+
+People know it by its label. In a table without labels it is called by its number among those on offer in its set, from
+1 on in the order of the table, and by its first category or else its first number: #2 (A7/A7), #2 (price 34.5).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,13 +17,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
+from pcmcnet.data.columns import Categorical, Ints, Numeric
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p
+from pcmcnet.evaluation.tables import number
 from pcmcnet.insight.what_if import compose
 from pcmcnet.training.config import require_number
 
 Floats = NDArray[np.float64]
+
+_LONGEST = 24  # letters of a category in a name
 
 
 def ask(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> Floats:
@@ -43,8 +50,21 @@ def require_place(data: ChoiceData, place: object, what: str) -> int:
     return place
 
 
+def position_of(data: ChoiceData, choice_set: Any) -> int:
+    """Find the position of a choice set by its id, which may have been read as text."""
+    found = np.flatnonzero(data.set_ids == choice_set)
+    if not found.size:
+        found = np.flatnonzero(data.set_ids.astype(str) == str(choice_set))
+    if found.size != 1:
+        some = ", ".join(map(str, data.set_ids[:3].tolist()))
+        raise InputError(f"choice set {spoken(choice_set)}: not among the {len(data)} of the table, such as {some}.")
+    return int(found[0])
+
+
 def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
-    """Find the place of an alternative by the id of its set and its label, or its row in a table without labels.
+    """Find the place of an alternative by the id of its set and its label.
+
+    In a table without labels it is found by its row in the table, such as 3, or its name in a report, such as "#2".
 
     Examples
     --------
@@ -53,18 +73,18 @@ def place_of(data: ChoiceData, choice_set: Any, alternative: Any) -> int:
     >>> place_of(data, 9, "bus")
     3
     """
-    found = np.flatnonzero(data.set_ids == choice_set)
-    if found.size != 1:
-        some = ", ".join(map(str, data.set_ids[:3].tolist()))
-        raise InputError(f"choice set {choice_set!r}: not among the {len(data)} of the table, such as {some}.")
-    inside = members(data, int(found[0]))
+    inside = members(data, position_of(data, choice_set))
     names = data.rows[inside] if data.labels is None else data.labels.take(inside).plain()
-    there = inside[names == alternative]
+    numbered = re.fullmatch(r"#(\d+)( .*)?", alternative) if isinstance(alternative, str) else None
+    if data.labels is None and numbered is not None:
+        there = inside[np.arange(1, len(inside) + 1) == int(numbered[1])]
+    else:
+        there = inside[names == alternative]
     if there.size != 1:
         noun = "row" if data.labels is None else "label"
         raise InputError(
-            f"choice set {choice_set!r}: expected one alternative with the {noun} {alternative!r}, found {there.size} "
-            f"among {', '.join(map(str, names[:5].tolist()))}{', ...' if len(names) > 5 else ''}."
+            f"choice set {spoken(choice_set)}: expected one alternative with the {noun} {spoken(alternative)}, found "
+            f"{there.size} among {', '.join(map(str, names[:5].tolist()))}{', ...' if len(names) > 5 else ''}."
         )
     return int(there[0])
 
@@ -81,11 +101,30 @@ def set_of(data: ChoiceData, places: ArrayLike) -> Ints:
 
 
 def name_of(data: ChoiceData, place: int) -> str:
-    """Name an alternative by its label, or by its row in a table without labels."""
-    if data.labels is None:
-        return f"row {data.rows[place]}"
-    label: str = data.labels.categories[int(data.labels.codes[place])]
-    return label
+    """Name an alternative by its label; without labels by its number in its set and a feature, as in "#2 (A7/A7)"."""
+    if data.labels is not None:
+        label: str = data.labels.categories[int(data.labels.codes[place])]
+        return label
+    first = f"#{place - int(data.offsets[int(set_of(data, place))]) + 1}"
+    feature = _leading(data, place)
+    return first if feature is None else f"{first} ({feature})"
+
+
+def _leading(data: ChoiceData, place: int) -> str | None:
+    """Return the first category of an alternative, or else its first number with the name of the column."""
+    for column in data.features.values():
+        if isinstance(column, Categorical):
+            word = column.categories[int(column.codes[place])]
+            return word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…"
+    for name, column in data.features.items():
+        if isinstance(column, Numeric) and not np.isnan(column.values[place]):
+            return f"{name} {number(float(column.values[place]))}"
+    return None
+
+
+def spoken(value: Any) -> str:
+    """Write a value as Python does, a number of numpy's as a plain one."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def id_of(data: ChoiceData, place: int) -> Any:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.data.ragged import spread
+from pcmcnet.insight.questions import name_of
 
 Floats = NDArray[np.float64]
 Role = Literal["label", "feature", "individual"]
@@ -60,10 +61,11 @@ class TableSummary:
     counts: NDArray[np.int64]  # (K,) sets of that size
     columns: tuple[ColumnSummary, ...]
     labels: tuple[LabelShare, ...]  # the most chosen ones; empty without labels or choices
+    unlabelled: str | None = None  # what the first alternative is called in reports, where there are no labels
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
-        names = ("choice_sets", "alternatives", "unweighted", "has_choices")
+        names = ("choice_sets", "alternatives", "unweighted", "has_choices", "unlabelled")
         return {
             **{name: getattr(self, name) for name in names},
             "sizes": self.sizes.tolist(),
@@ -99,6 +101,7 @@ def summarise(data: ChoiceData) -> TableSummary:
         counts=counts,
         columns=tuple(columns),
         labels=_labels(data),
+        unlabelled=name_of(data, 0) if data.labels is None and len(data.rows) else None,
     )
 
 

@@ -46,6 +46,17 @@ def test_what_rivals_do_adds_up_to_the_change(example: ExampleSet) -> None:
     np.testing.assert_allclose(beyond["x"], found.change_beyond[order], rtol=0, atol=1e-12)
 
 
+def test_small_changes_have_the_decimals_to_be_seen(example: ExampleSet) -> None:
+    """A choice of 0.02 % that loses 0.004 points to its rivals: no axis of -0 % and +0 %."""
+    found = example.attribution
+    assert found is not None
+    rare = replace(found, p=2e-4, without=2e-4 + 4e-5 * np.arange(1, len(found.rivals) + 1) / len(found.rivals))
+    figure = set_figures.attribution_figure(rare)
+    assert figure.caption.endswith("at 0.02%.")
+    assert figure.layout["xaxis"]["tickformat"] == "+.4~%"
+    assert figure.numbers[1][3] == "-4e-05"
+
+
 def test_a_chain_has_a_node_for_each_alternative_and_arrows_between_them(example: ExampleSet) -> None:
     assert example.chain is not None
     figure = set_figures.chain_figure(example.chain)

@@ -8,7 +8,7 @@ from pcmcnet.insight.context_summary import ContextSummary
 from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.importance import Importance
 from pcmcnet.insight.numeric_effects import NumericEffects
-from pcmcnet.plots.explanation.blocks import Block, Facts, Heading, Section, Table, note, number, words
+from pcmcnet.plots.explanation.blocks import Block, Facts, Heading, Section, Table, note, number, percent, words
 from pcmcnet.plots.explanation.figures import demand_figure, importance_figure
 from pcmcnet.plots.explanation.set_figures import (
     SHOWN,
@@ -62,7 +62,10 @@ _RESPONSES = {"elasticity": "elasticity", "semi": "semi-elasticity", "marginal":
 def context_section(part: ContextSummary) -> Section:
     """The strongest cases, and a map of the first."""
     found = part.search
-    looked = f"{found.pairs:,} pairs of alternatives in {found.removals:,} sets with one alternative removed"
+    looked = (
+        f"{found.pairs:,} pairs of alternatives, each with a probability of at least {found.least:g}, in "
+        f"{found.removals:,} sets with one alternative removed"
+    )
     if part.none:
         text = (
             f"None. Removing an alternative never changes the preference between two others: of {looked}, the largest "
@@ -141,7 +144,7 @@ def _example(example: ExampleSet) -> list[Block]:
 
 def _story(example: ExampleSet) -> str:
     n, best = len(example.p), int(example.p.argmax())
-    text = f"{n} alternatives. The most probable is {example.names[best]} with {example.p[best]:.1%}"
+    text = f"{n} alternatives. The most probable is {example.names[best]} with {percent(example.p[best])}"
     if example.chosen is None:
         return f"{text}; the choice is not known."
     if example.chosen == best:
@@ -149,7 +152,7 @@ def _story(example: ExampleSet) -> str:
     place = 1 + int((example.p > example.p[example.chosen]).sum())
     return (
         f"{text}; chosen was {example.names[example.chosen]}, number {place} in the order of probability, "
-        f"with {example.p[example.chosen]:.1%}."
+        f"with {percent(example.p[example.chosen])}."
     )
 
 

@@ -10,7 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pcmcnet.evaluation.tables import Cells
+from pcmcnet.evaluation.tables import Cells, number, percent
+
+__all__ = [
+    "Block",
+    "Facts",
+    "Figure",
+    "Heading",
+    "Section",
+    "Table",
+    "Tiles",
+    "Tone",
+    "Words",
+    "note",
+    "number",
+    "percent",
+    "warning",
+    "words",
+]
 
 Tone = Literal["plain", "note", "warning"]
 
@@ -91,21 +108,3 @@ def note(text: str) -> Words:
 def warning(text: str) -> Words:
     """A paragraph that must not be missed."""
     return Words(text=text, tone="warning")
-
-
-def number(value: Any) -> str:
-    """Write a value for people: four digits that matter, words as they are, a dash for none.
-
-    Examples
-    --------
-    >>> number(0.123456), number(20144), number(1500.25), number(None), number("A7")
-    ('0.1235', '20,144', '1,500', '-', 'A7')
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, bool | str):
-        return str(value)
-    whole = float(value).is_integer() and abs(value) < 1e15
-    if whole or 1e4 <= abs(value) < 1e15:
-        return f"{value:,.0f}"
-    return f"{value:,.4g}"

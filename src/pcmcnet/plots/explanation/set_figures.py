@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.evaluation.tables import decimals_of_percent
 from pcmcnet.insight.attribution import Attribution
 from pcmcnet.insight.chain import Chain
 from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.preference_map import PreferenceMap
 from pcmcnet.plots.chain import Arrow, ChainChart, chain_chart
-from pcmcnet.plots.explanation.blocks import Figure, number
+from pcmcnet.plots.explanation.blocks import Figure, number, percent
 from pcmcnet.plots.explanation.figures import BLUE, GREY, ORANGE, axis, bars, names_axis, safe
 
 SHOWN = 15  # alternatives of a set that are drawn
@@ -120,25 +121,26 @@ def attribution_figure(found: Attribution) -> Figure:
             **bars(names[::-1], values[::-1].tolist(), colour),
             "name": name,
             "showlegend": True,
-            "hovertemplate": f"%{{y}}, {name}: %{{x:+.2%}}<extra></extra>",
+            "hovertemplate": f"%{{y}}, {name}: %{{x:+.3~p}}<extra></extra>",
         }
         for name, (values, colour) in parts.items()
     ]
     rows = [
-        [found.rivals[k], *(f"{v[k]:.4f}" for v in (found.rival_p, found.without)), *(f"{v[k]:+.4f}" for v in changes)]
+        [found.rivals[k], *(f"{v[k]:.4g}" for v in (found.rival_p, found.without)), *(f"{v[k]:+.3g}" for v in changes)]
         for k in order
     ]
+    decimals = decimals_of_percent(float(np.abs(found.change[order]).max(initial=0.0)))
     rest = len(found.rivals) - len(order)
     left = f" {rest} with smaller changes are not drawn." if rest else ""
     return Figure(
         traces=tuple(traces),
         layout={
-            "xaxis": {**axis("change of the probability"), "tickformat": "+.2~%"},
+            "xaxis": {**axis("change of the probability"), "tickformat": f"+.{decimals + 1}~%"},
             "yaxis": names_axis(),
             "barmode": "relative",
             "showlegend": True,
         },
-        caption=f"What the presence of each rival does to {found.alternative}, at {found.p:.1%}.{left}",
+        caption=f"What the presence of each rival does to {found.alternative}, at {percent(found.p)}.{left}",
         numbers=[["rival", "its probability", "without it", "change", "beyond a logit's"], *rows],
         height=140 + 26 * len(order),
         narrow=True,
