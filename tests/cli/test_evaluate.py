@@ -20,10 +20,26 @@ def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path) -
     estimator = load(model)
     expected = evaluate(estimator, ChoiceData.from_schema(table, estimator.schema), (1, 2), 3)
     result = cli("evaluate", model, table, "--top", "1,2", "--seed", 3)
-    assert (result.status, result.out, result.err) == (0, f"{expected}\n", "")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith(f"{expected}\n\nThis is the table that the model was trained on")
     result = cli("evaluate", model, table, "--top", "1,2", "--seed", 3, "--json")
-    assert json.loads(result.out) == json.loads(json.dumps(expected.to_dict()))
+    assert json.loads(result.out) == {**json.loads(json.dumps(expected.to_dict())), "seen_in_training": "all"}
     assert result.err == ""
+
+
+def test_the_table_of_which_a_share_was_held_out_is_known(cli: Run, table: Path, tmp_path: Path) -> None:
+    roles = ["--choice-set", "trip", "--chosen", "took", "--features", "price"]
+    fitted = cli("fit", table, *roles, "--valid", 0.25, "--set", "epochs=1", "-o", tmp_path / "part")
+    assert fitted.status == 0, fitted.err
+    assert "The model was trained on 18 of these 24 choice sets" in cli("evaluate", tmp_path / "part", table).out
+
+
+def test_a_table_that_was_not_seen_gets_no_note(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    rows = pyarrow.csv.read_csv(table)
+    dearer = pa.array(rows["price"].to_numpy() + 1.0)
+    pyarrow.csv.write_csv(rows.set_column(rows.column_names.index("price"), "price", dearer), tmp_path / "other.csv")
+    assert "trained" not in cli("evaluate", model, tmp_path / "other.csv").out
+    assert json.loads(cli("evaluate", model, tmp_path / "other.csv", "--json").out)["seen_in_training"] == "none known"
 
 
 def test_known_probabilities_add_the_divergence_from_them(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_people_get_lines_and_a_log_gets_one_for_each_part(cli: Run, model: Path
     result = cli("explain", model, table, "-o", tmp_path / "r", *QUICK, "--baseline", "none")
     assert result.status == 0
     assert result.out.startswith("PCMCNet on trips.csv\n\nchoice_sets: 24\n")
-    assert "in_sample: True" in result.out
+    assert "seen_in_training: all" in result.out
     assert "left out: elasticities (skipped, as asked for)" in result.out
     assert f"written: {tmp_path / 'r' / 'report.html'}" in result.out
     assert json.loads((tmp_path / "r" / "explanation.json").read_text("utf-8"))["fit"]["baselines"] is None

@@ -76,7 +76,7 @@ def test_all_of_it_survives_json(name: str, explained: dict[str, Explanation]) -
     assert {*PARTS} == {*entries} & {*PARTS} | {*found.left_out}
     summary = json.loads(json.dumps(found.summary(), allow_nan=False))
     assert summary["found"]["choice_sets"] == 40
-    assert summary["found"]["in_sample"] is True
+    assert summary["found"]["seen_in_training"] == "all"
     assert summary["left_out"] == dict(found.left_out)
 
 

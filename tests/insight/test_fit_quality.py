@@ -1,40 +1,16 @@
-"""Whether a model has seen a table, and baselines that never have."""
-
-from collections.abc import Callable
-from dataclasses import replace
+"""Figures of a model on a table, and of baselines that have never seen it."""
 
 import numpy as np
 import pytest
 
 from pcmcnet import MNL, ChoiceData, Uniform, compare, evaluate
 from pcmcnet.insight import fit_quality as module
-from pcmcnet.insight.fit_quality import fit_quality, seen_by
-
-Make = Callable[..., ChoiceData]
+from pcmcnet.insight.fit_quality import fit_quality
 
 
 @pytest.fixture(scope="module")
 def model(driven: ChoiceData) -> MNL:
     return MNL().fit(driven)  # type: ignore[no-any-return]
-
-
-def test_the_training_table_is_known_by_its_fingerprint(model: MNL, driven: ChoiceData) -> None:
-    assert seen_by(model, driven) == "all"
-
-
-def test_another_table_is_not_known(model: MNL, make_driven: Make) -> None:
-    assert seen_by(model, make_driven(seed=5)) == "none known"
-
-
-def test_a_table_that_holds_the_training_table_overlaps_it(driven: ChoiceData) -> None:
-    """A part was fitted, as with a share held out; the whole table, in another order, holds its sets."""
-    part, _ = driven.split((0.9, 0.1), seed=0)
-    model = MNL().fit(part)
-    whole = driven.subset(np.arange(len(driven))[::-1])
-    assert seen_by(model, driven) == seen_by(model, whole) == "some"
-    price = driven.features["price"]
-    moved = replace(driven, features={**driven.features, "price": replace(price, values=price.values + 1)})  # type: ignore[type-var]
-    assert seen_by(model, moved) == "none known"
 
 
 def test_the_model_is_evaluated_and_the_baselines_are_cross_validated(model: MNL, driven: ChoiceData) -> None:
@@ -45,6 +21,7 @@ def test_the_model_is_evaluated_and_the_baselines_are_cross_validated(model: MNL
     assert found.baselines is not None
     assert [row.values for row in found.baselines.rows] == [row.values for row in expected.rows]
     assert found.in_sample
+    assert found.warning is not None
     assert found.to_dict()["baselines"]["n_sets"] == len(driven)
 
 

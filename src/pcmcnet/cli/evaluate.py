@@ -24,20 +24,25 @@ def evaluate(
     """Print NLL, accuracy and Brier score of MODEL on TABLE, with bootstrap intervals.
 
     A model that gives a ranking alone gets accuracies alone; values of scores that are no probabilities are marked.
+    Where the model was trained on the table, or on a part of it, a note says that the figures flatter it.
 
     Example: `pcmcnet evaluate model test-trips.csv --top 1,3`
     """
     from pcmcnet.data import ChoiceData
     from pcmcnet.data.table import read_table
     from pcmcnet.evaluation import evaluate as assess
+    from pcmcnet.evaluation.seen import in_sample_warning, seen_by
     from pcmcnet.models import load
 
     sizes = whole_numbers("--top", top)
     estimator = load(model)
     rows = read_table(table, text=estimator.schema.text_columns)
     known = None if truth is None else _numbers(rows, truth)
-    report = assess(estimator, ChoiceData.from_schema(rows, estimator.schema), sizes, seed, truth=known)
-    show(str(report), report.to_dict(), as_json=json_)
+    data = ChoiceData.from_schema(rows, estimator.schema)
+    report, seen = assess(estimator, data, sizes, seed, truth=known), seen_by(estimator, data)
+    note = in_sample_warning(estimator, data, seen)
+    text = str(report) if note is None else f"{report}\n\n{note}"
+    show(text, {**report.to_dict(), "seen_in_training": seen}, as_json=json_)
 
 
 def _numbers(rows: pa.Table, column: str) -> NDArray[np.float64]:

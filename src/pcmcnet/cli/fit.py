@@ -56,6 +56,7 @@ def fit(
     from pcmcnet.data import ChoiceData
     from pcmcnet.data.lock import sole_writer
     from pcmcnet.errors import ConfigError
+    from pcmcnet.evaluation.seen import DRAWN_FROM
     from pcmcnet.models import Ensemble, model_class
     from pcmcnet.models.artifact import require_free
     from pcmcnet.models.options import parse_option
@@ -84,6 +85,8 @@ def fit(
         else:
             typer.echo("\ninterrupted before the first epoch was done: there is nothing to resume.", err=True)
         raise typer.Exit(130) from None
+    if held_out is not None:
+        estimator.training_[DRAWN_FROM] = data.fingerprint()
     estimator.save(output)
     result = {"model": str(output), "choice_sets": len(train), "seconds": time.perf_counter() - began}
     if estimator.history:  # of the epoch whose weights were kept

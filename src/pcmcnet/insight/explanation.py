@@ -17,7 +17,6 @@ Costly parts ask about a sample of the choice sets, so that the work is bounded 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
@@ -26,11 +25,12 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.plain import plain
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError, did_you_mean
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.predictions import require_sets
-from pcmcnet.evaluation.watch import watch
+from pcmcnet.evaluation.watch import said_once, watch
 from pcmcnet.insight.axioms import Audit, audit
 from pcmcnet.insight.calibration import Calibration, calibration
 from pcmcnet.insight.context_summary import ContextSummary, context_summary
@@ -92,10 +92,8 @@ class Explanation:
             for name, part in parts.items()
             if part is not None
         }
-        plain: dict[str, Any] = _plain(
-            {"title": self.title, **found, "left_out": dict(self.left_out), "facts": dict(self.facts)}
-        )
-        return plain
+        whole: dict[str, Any] = plain({"title": self.title, **found, "left_out": self.left_out, "facts": self.facts})
+        return whole
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers to see first, and what was left out, as plain values that survive JSON."""
@@ -106,7 +104,7 @@ class Explanation:
             found |= {"model": self.model.kind, "parameters": self.model.parameters}
         if self.fit is not None:
             report = self.fit.report
-            found |= {"in_sample": self.fit.in_sample, "nll": report.nll}
+            found |= {"seen_in_training": self.fit.seen, "nll": report.nll}
             found |= {f"top_{n}": value for n, value in report.top.items()}
         if self.calibration is not None:
             found["calibration_error"] = self.calibration.alternatives.error
@@ -116,8 +114,8 @@ class Explanation:
             found["strongest_context_effect"] = self.context.strongest
         if self.axioms is not None:
             found["axioms_obeyed"] = list(self.axioms.obeyed)
-        plain: dict[str, Any] = _plain({"title": self.title, "found": found, "left_out": dict(self.left_out)})
-        return plain
+        first: dict[str, Any] = plain({"title": self.title, "found": found, "left_out": self.left_out})
+        return first
 
 
 def explain(
@@ -175,7 +173,7 @@ def explain(
     left_out = {name: "skipped, as asked for" for name in PARTS if name in skip}
     if data.chosen is None:
         left_out |= {name: "needs the choices, and the table has none" for name in NEED_CHOICES if name not in skip}
-    with watch(len(PARTS) - len(left_out), show=progress) as report:
+    with watch(len(PARTS) - len(left_out), show=progress) as report, said_once():
         for name in PARTS:
             if name in left_out:
                 continue
@@ -265,16 +263,3 @@ def _facts(work: _Work, seconds: float) -> dict[str, Any]:
         "machine": found["machine"],
         "seconds": round(seconds, 1),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Make what JSON knows of mappings, sequences and numbers."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value

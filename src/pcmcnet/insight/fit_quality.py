@@ -1,29 +1,24 @@
 """How well a fitted model predicts a table, beside baselines that are cross-validated on the same table.
 
 The two are not alike. The model was fitted elsewhere, or on this very table: then its figures are in-sample, and
-flatter it. The baselines are fitted to parts of this table and tested on the rest, so that theirs never are.
-
-Whether the model has seen the table is told by the fingerprint of its training table. A table of which it was fitted to
-a part has another one; but a model keeps one choice set of its training table, and a table that holds this set too
-overlaps it.
+flatter it; see ``evaluation.seen`` for how that is known. The baselines are fitted to parts of this table and tested on
+the rest, so that theirs never are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Column, Numeric
 from pcmcnet.evaluation.compare import compare
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.report import Report, evaluate
+from pcmcnet.evaluation.seen import Seen, in_sample_warning, seen_by
 from pcmcnet.models.base import ChoiceModel
-
-Seen = Literal["all", "some", "none known"]
 
 TOP = (1, 5)
 FOLDS = 5
@@ -36,12 +31,13 @@ class FitQuality:
 
     report: Report
     seen: Seen  # which choice sets of the table the model was trained on
+    warning: str | None = None  # the same in words, where it has seen any
     baselines: Comparison | None = None  # None where none were asked for, or the table is too small for folds
 
     @property
     def in_sample(self) -> bool:
-        """Whether the table is the one that the model was trained on."""
-        return self.seen == "all"
+        """Whether the table is the one that the model was trained on, or its training part was drawn from."""
+        return self.seen in ("all", "most")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
@@ -63,37 +59,5 @@ def fit_quality(
     measured = None
     if baselines and len(counted) >= 2 * FOLDS:
         measured = compare(baselines, part, FOLDS, seed, top=TOP, progress=False)
-    return FitQuality(report=report, seen=seen_by(model, data), baselines=measured)
-
-
-def seen_by(model: ChoiceModel, data: ChoiceData) -> Seen:
-    """Tell which sets of a table a model was trained on, as far as that can be known."""
-    if model.training_.get("fingerprint") == data.fingerprint():
-        return "all"
-    kept = (model.training_.get("table") or {}).get("example")
-    return "some" if kept and _holds(data, kept) else "none known"
-
-
-def _holds(data: ChoiceData, kept: Mapping[str, Any]) -> bool:
-    """Tell whether a table has a set with the same alternatives, individual and choice, in whatever order of sets."""
-    rows = kept["alternatives"]
-    alike = np.flatnonzero(data.sizes == len(rows))
-    if data.chosen is not None:
-        alike = alike[data.chosen[alike] == kept["chosen"]]
-    places = data.offsets[alike][:, None] + np.arange(len(rows))  # (C, n)
-    same = np.ones(len(alike), np.bool_)
-    for name, column in data.features.items():
-        same &= _equal(column, places, [row.get(name) for row in rows]).all(axis=1)
-    for name, column in data.individual.items():
-        same &= _equal(column, alike, [kept["individual"].get(name)])
-    return bool(same.any()) and bool(data.features or data.individual)
-
-
-def _equal(column: Column, places: Any, values: list[Any]) -> Any:
-    """Compare values of a column at places (..., n) with those kept (n,)."""
-    if isinstance(column, Numeric):
-        wanted = np.array([np.nan if value is None else value for value in values], np.float32)
-        found = column.values[places]
-        return (found == wanted) | (np.isnan(found) & np.isnan(wanted))
-    codes = {name: k for k, name in enumerate(column.categories)}
-    return column.codes[places] == np.array([codes.get(str(value), -1) for value in values])
+    seen = seen_by(model, data)
+    return FitQuality(report=report, seen=seen, warning=in_sample_warning(model, data, seen), baselines=measured)

@@ -42,13 +42,22 @@ def test_in_sample_figures_are_called_so(explained: dict[str, Explanation]) -> N
 
 @pytest.mark.parametrize(
     ("seen", "words"),
-    [("some", "in part in-sample"), ("none known", "This is not the table that the model was trained")],
+    [
+        ("most", "mostly in-sample"),
+        ("some", "perhaps in part in-sample"),
+        ("none known", "This is not the table that the model was trained"),
+    ],
 )
 def test_other_tables_are_told_apart(seen: str, words: str, explained: dict[str, Explanation]) -> None:
     found = explained["chain"]
     assert found.fit is not None
-    section = by_name(replace(found, fit=replace(found.fit, seen=seen)))["fit"]  # type: ignore[arg-type]
+    warning = None if seen == "none known" else f"It is {words}."
+    fit = replace(found.fit, seen=seen, warning=warning)  # type: ignore[arg-type]
+    section = by_name(replace(found, fit=fit))["fit"]
     assert words in text_of(section)
+    if warning is not None:
+        table = next(block for block in section.blocks if isinstance(block, Table))
+        assert table.cells[1][-1] == words
     assert "This is the table" not in text_of(section)
 
 

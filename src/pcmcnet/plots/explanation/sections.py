@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any
 
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, Report
+from pcmcnet.evaluation.seen import Seen
 from pcmcnet.insight.calibration import Calibration
 from pcmcnet.insight.explanation import Explanation, ModelSummary
 from pcmcnet.insight.fit_quality import FOLDS, FitQuality
@@ -83,7 +84,7 @@ def glance_section(found: Explanation) -> Section:
 
 
 def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
-    report, where = fit.report, " (in-sample)" if fit.in_sample else ""
+    report, where = fit.report, f" ({_MEASURED[fit.seen]})" if fit.in_sample else ""
     found = []
     if report.nll is not None:
         found.append((f"NLL{where}", number(report.nll), f"uniform: {report.uniform['nll']:.4f}"))
@@ -92,16 +93,8 @@ def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
 
 
 def _seen_words(fit: FitQuality) -> Block:
-    if fit.seen == "all":
-        return warning(
-            "This is the table that the model was trained on: its fingerprint is that of the training table. All "
-            "figures of the model on these choices are in-sample, and better than they would be on new ones."
-        )
-    if fit.seen == "some":
-        return warning(
-            "This table is not the very training table, but holds a choice set that equals one of it in all columns "
-            "and in the choice: the figures may be in part in-sample."
-        )
+    if fit.warning is not None:
+        return warning(fit.warning)
     return note(
         "This is not the table that the model was trained on: the fingerprints differ. The figures of the model are "
         "out of sample as far as the two share no choice sets."
@@ -118,6 +111,12 @@ def table_section(part: TableSummary) -> Section:
     blocks: list[Block] = [words(text)]
     if not part.has_choices:
         blocks.append(note("The table has no choices."))
+    if part.unlabelled is not None:
+        text = (
+            f"Alternatives have no labels here. They are called by their numbers among those on offer in their choice "
+            f"set, in the order of the table, and by a feature: the first of all is {part.unlabelled}."
+        )
+        blocks.append(note(text))
     if len(part.sizes) > 1:
         blocks.append(sizes_figure(part))
     numeric = [column for column in part.columns if column.kind == "numeric"]
@@ -166,6 +165,7 @@ def model_section(part: ModelSummary) -> Section:
 
 _TRAINING = {
     "fingerprint": "training table (SHA-256)",
+    "drawn_from": "drawn from table (SHA-256)",
     "choice_sets": "trained on choice sets",
     "alternatives": "with alternatives",
 }
@@ -184,7 +184,7 @@ def _spoken(value: Any) -> str:
 def fit_section(part: FitQuality) -> Section:
     """The model beside baselines, and what is what."""
     report = part.report
-    own = f"this model, {'in-sample' if part.in_sample else 'as it is'}"
+    own = f"this model, {_MEASURED[part.seen] if part.in_sample else 'as it is'}"
     heads = ["", "NLL", *(f"TOP {n}" for n in report.top), "measured"]
     rows = [[own, *_values(report.nll, report.top, report.intervals, report.gives), _measured(part)]]
     compared = part.baselines
@@ -228,7 +228,15 @@ def _to_draw(part: FitQuality) -> list[Dot]:
 
 
 def _measured(part: FitQuality) -> str:
-    return {"all": "in-sample", "some": "perhaps in part in-sample", "none known": "on the whole table"}[part.seen]
+    return _MEASURED[part.seen]
+
+
+_MEASURED: dict[Seen, str] = {
+    "all": "in-sample",
+    "most": "mostly in-sample",
+    "some": "perhaps in part in-sample",
+    "none known": "on the whole table",
+}
 
 
 def _what_is_what(part: FitQuality, report: Report) -> str:

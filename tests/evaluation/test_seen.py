@@ -1,0 +1,65 @@
+"""Whether a model has seen a table."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pcmcnet import MNL, ChoiceData
+from pcmcnet.evaluation.seen import DRAWN_FROM, in_sample_warning, seen_by
+
+
+def make_trips(seed: int = 0) -> ChoiceData:
+    """40 sets of three, with prices and a column of the individual."""
+    rng = np.random.default_rng(seed)
+    table = {
+        "trip": np.repeat(np.arange(40), 3),
+        "took": np.tile([0, 1, 0], 40),
+        "price": rng.gamma(2.0, 2.0, 120),
+        "comfort": np.array(["low", "high"])[rng.integers(2, size=120)],
+        "income": np.repeat(rng.uniform(20, 40, 40), 3),
+    }
+    return ChoiceData.from_long(
+        table, choice_set="trip", chosen="took", features=["price", "comfort"], individual=["income"]
+    )
+
+
+@pytest.fixture(scope="module")
+def trips() -> ChoiceData:
+    return make_trips()
+
+
+@pytest.fixture(scope="module")
+def model(trips: ChoiceData) -> MNL:
+    return MNL().fit(trips)  # type: ignore[no-any-return]
+
+
+def test_the_training_table_is_known_by_its_fingerprint(model: MNL, trips: ChoiceData) -> None:
+    assert seen_by(model, trips) == "all"
+
+
+def test_another_table_is_not_known(model: MNL) -> None:
+    assert seen_by(model, make_trips(seed=5)) == "none known"
+
+
+def test_a_table_that_holds_the_training_table_overlaps_it(trips: ChoiceData) -> None:
+    """A part was fitted, as with a share held out; the whole table, in another order, holds its sets."""
+    part, _ = trips.split((0.9, 0.1), seed=0)
+    model = MNL().fit(part)
+    whole = trips.subset(np.arange(len(trips))[::-1])
+    assert seen_by(model, trips) == seen_by(model, whole) == "some"
+    price = trips.features["price"]
+    moved = replace(trips, features={**trips.features, "price": replace(price, values=price.values + 1)})  # type: ignore[type-var]
+    assert seen_by(model, moved) == "none known"
+
+
+def test_the_table_that_a_training_part_was_drawn_from_is_known(trips: ChoiceData) -> None:
+    part, _ = trips.split((0.9, 0.1), seed=0)
+    model = MNL().fit(part)
+    model.training_[DRAWN_FROM] = trips.fingerprint()
+    assert seen_by(model, trips) == "most"
+    assert "trained on 36 of these 40 choice sets" in (in_sample_warning(model, trips) or "")
+
+
+def test_there_is_no_warning_of_a_table_that_was_not_seen(model: MNL) -> None:
+    assert in_sample_warning(model, make_trips(seed=5)) is None
