@@ -1,8 +1,9 @@
 """Table -> choice sets -> batches."""
 
-from pcmcnet.data.batches import Batch, EncodedSets
+from pcmcnet.data.batches import Batch, EncodedSets, Source
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.scan import EncodedStream, ScannedData
 from pcmcnet.data.schema import Schema
 
-__all__ = ["Batch", "ChoiceData", "EncodedSets", "Encoder", "Schema"]
+__all__ = ["Batch", "ChoiceData", "EncodedSets", "EncodedStream", "Encoder", "ScannedData", "Schema", "Source"]

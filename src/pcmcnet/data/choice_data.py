@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +23,9 @@ from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Conflict, Missing, Schema
 from pcmcnet.data.splits import fold_parts, generator, number_groups, split_parts
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
+
+if TYPE_CHECKING:
+    from pcmcnet.data.scan import ScannedData
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -197,6 +201,29 @@ class ChoiceData:
             missing=missing,
         )
         return cls.from_schema(table_, schema)
+
+    @classmethod
+    def scan(
+        cls, table: str | Path, *, cache: str | Path | None = None, memory: str | int = "1 GiB", **roles: Any
+    ) -> ScannedData:
+        """Scan a long table that may be larger than memory, and return its choice sets as they lie on disk.
+
+        The table is checked as by :meth:`from_long` and converted once: a second scan of the same files is instant.
+
+        Parameters
+        ----------
+        table
+            A folder of parquet, or a file: .parquet, .arrow, .csv, .csv.gz. Rows of a set may lie in different files.
+        cache
+            Folder for the converted table; by default beside the table, with the ending .pcmcnet.
+        memory
+            What the choice sets may take in memory at any time, now and in training.
+        roles
+            The roles of the columns, as for :meth:`from_long`.
+        """
+        from pcmcnet.data.scan import ScannedData  # which builds on this module
+
+        return ScannedData.of(table, Schema.from_dict(roles), cache=cache, memory=memory)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -9,6 +9,7 @@ declared as text keep what is written: 007 stays apart from 7.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,8 +38,8 @@ def read_path(
     path: Path, columns: Sequence[str] | None, *, text: Collection[str] = (), compact: bool = False
 ) -> pa.Table:
     """Read a file or folder; see ``table.read_table`` for ``text`` and ``compact``."""
-    with _one_sentence(path):
-        source = _open(path)
+    with one_sentence(path):
+        source = open_source(path)
         wanted = source.names if columns is None else list(columns)
         require_columns(wanted, source.names, where=str(path))
         table = source.read(wanted, text, compact)
@@ -48,16 +49,17 @@ def read_path(
 
 def column_names(path: str | Path) -> list[str]:
     """Return the names of a file's columns without reading its rows."""
-    with _one_sentence(Path(path)):
-        return _open(Path(path)).names
+    with one_sentence(Path(path)):
+        return open_source(Path(path)).names
 
 
 def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str = "the table") -> None:
     """Refuse a column that is absent, or there more than once."""
+    found = Counter(present)
     for name in wanted:
-        if name not in present:
+        if name not in found:
             raise SchemaError(f"{where} has no column {name!r}." + did_you_mean(name, present))
-        if (times := list(present).count(name)) > 1:
+        if (times := found[name]) > 1:
             raise SchemaError(f"{where} has {times} columns named {name!r}: rename all but one.")
 
 
@@ -67,37 +69,40 @@ def one_line(error: Exception) -> str:
 
 
 @contextmanager
-def _one_sentence(path: Path) -> Iterator[None]:
+def one_sentence(path: Path) -> Iterator[None]:
     """Turn what a reader throws at a broken file into one sentence."""
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        if _ending(path).startswith(".csv") and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
+        if ending(path).startswith(".csv") and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
             raise SchemaError(f"{path}: the file is not UTF-8 text. Save it as UTF-8.") from error
         raise SchemaError(
-            f"{path}: cannot be read as {_ending(path)} ({one_line(error)}). "
+            f"{path}: cannot be read as {ending(path)} ({one_line(error)}). "
             f"The file may be truncated or of another kind: write it again."
         ) from error
 
 
-def _open(path: Path) -> Source:
+def open_source(path: Path) -> Source:
+    """Open a file or folder by its ending."""
     if not path.exists():
         raise SchemaError(f"{path}: no such file or folder.")
-    return _SOURCES[_ending(path)](path)
+    return _SOURCES[ending(path)](path)
 
 
-def _ending(path: Path) -> str:
+def ending(path: Path) -> str:
     """Name the format by the file's ending."""
     if path.is_dir():
         return "folder"
-    for ending in _SOURCES:
-        if path.name.lower().endswith(ending):
-            return ending
-    endings = ", ".join(ending for ending in _SOURCES if ending.startswith("."))
+    for end in _SOURCES:
+        if path.name.lower().endswith(end):
+            return end
+    endings = ", ".join(end for end in _SOURCES if end.startswith("."))
     raise SchemaError(f"{path}: unknown kind of file. Expected {endings} or a folder of .parquet files.")
 
 
-class _Csv:
+class Csv:
+    """Text with commas, zipped or not."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
@@ -108,15 +113,16 @@ class _Csv:
     def _look(self, block_size: int) -> None:
         """Read the names of the columns and the first rows."""
         options = pyarrow.csv.ReadOptions(block_size=block_size)
-        with pyarrow.csv.open_csv(self._stream(), read_options=options) as reader:
+        with pyarrow.csv.open_csv(self.stream(), read_options=options) as reader:
             self.schema = reader.schema
             self.first: Any = next(iter(reader), None)
         self.names = list(self.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+        """Read some columns, in the order asked for."""
         string = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
         declared = {name: string for name in columns if name in text}
-        guessed = {name: self._guess(name, string, compact) for name in columns}
+        guessed = {name: self.guess(name, string, compact) for name in columns}
         try:
             table = self._read(columns, guessed | declared, compact)
         except pa.ArrowInvalid:
@@ -126,7 +132,8 @@ class _Csv:
                 raise pa.ArrowInvalid(f"invalid UTF8 data in column {name!r}")
         return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
 
-    def _guess(self, name: str, string: pa.DataType, compact: bool) -> pa.DataType:
+    def guess(self, name: str, string: pa.DataType, compact: bool) -> pa.DataType:
+        """Guess a column's type from the first rows."""
         kind = self.schema.field(name).type
         if pa.types.is_string(kind):
             return string
@@ -143,48 +150,55 @@ class _Csv:
             auto_dict_encode=compact,
             auto_dict_max_cardinality=2**31 - 1,
         )
-        return pyarrow.csv.read_csv(self._stream(), convert_options=options)
+        return pyarrow.csv.read_csv(self.stream(), convert_options=options)
 
-    def _stream(self) -> Any:
+    def stream(self) -> Any:
+        """Open the file for reading from its beginning."""
         zipped = self.path.name.lower().endswith(".gz")
         return pa.input_stream(str(self.path), compression="gzip" if zipped else None)
 
 
-class _Parquet:
+class Parquet:
+    """One Parquet file."""
+
     def __init__(self, path: Path) -> None:
         self.file = pyarrow.parquet.ParquetFile(path)
         self.names = list(self.file.schema_arrow.names)
 
     def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+        """Read some columns, in the order asked for."""
         return self.file.read(columns=columns).select(columns)
 
 
-class _Arrow:
+class Arrow:
+    """One Arrow file."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
         with pa.OSFile(str(path)) as file:
-            self.names = list(self._reader(file).schema.names)
+            self.names = list(self.reader(file).schema.names)
 
     def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+        """Read some columns, in the order asked for."""
         fields = [self.names.index(name) for name in columns]
         with pa.OSFile(str(self.path)) as file:
-            return self._reader(file, included_fields=sorted(fields)).read_all().select(columns)
+            return self.reader(file, included_fields=sorted(fields)).read_all().select(columns)
 
-    def _reader(self, file: Any, **options: Any) -> Any:
+    def reader(self, file: Any, **options: Any) -> Any:
         """Open what pyarrow calls a file, or what it calls a stream: both are written with this ending."""
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file, options=pa.ipc.IpcReadOptions(**options))
 
 
-class _Folder:
+class Folder:
     """Parquet files at any depth, in the order of their paths; folders named column=value count as columns."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow.dataset  # loads pandas where it is installed: for folders only
         import pyarrow.fs
 
-        files = sorted(str(file) for file in path.rglob("*.parquet") if not _is_hidden(file.relative_to(path)))
+        files = sorted(str(file) for file in path.rglob("*.parquet") if not is_hidden(file.relative_to(path)))
         if not files:
             raise SchemaError(f"{path}: the folder holds no .parquet file.")
         options = pyarrow.dataset.FileSystemFactoryOptions(
@@ -197,22 +211,27 @@ class _Folder:
         self.names = list(self.dataset.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
-        inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
-        in_files = [column for column in columns if any(column in names for names in inside.values())]
-        for path, names in inside.items():  # a column that one file lacks would be read as gaps
-            require_columns(in_files, names, where=path)
+        """Read some columns, in the order asked for."""
+        self.require(columns)
         return self.dataset.to_table(columns=columns)
 
+    def require(self, columns: Sequence[str]) -> None:
+        """Refuse a column that some of the files have and others lack: it would be read as gaps."""
+        inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
+        in_files = [column for column in columns if any(column in names for names in inside.values())]
+        for path, names in inside.items():
+            require_columns(in_files, names, where=path)
 
-def _is_hidden(file: Path) -> bool:
+
+def is_hidden(file: Path) -> bool:
     """Tell what other programs keep beside a table, by their convention."""
     return any(part.startswith((".", "_")) for part in file.parts)
 
 
 _SOURCES: dict[str, Callable[[Path], Source]] = {
-    ".csv": _Csv,
-    ".csv.gz": _Csv,
-    ".parquet": _Parquet,
-    ".arrow": _Arrow,
-    "folder": _Folder,
+    ".csv": Csv,
+    ".csv.gz": Csv,
+    ".parquet": Parquet,
+    ".arrow": Arrow,
+    "folder": Folder,
 }

@@ -36,7 +36,7 @@ def number_groups(values: NDArray[Any]) -> Ints:
 
 def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
     """Cut into parts of the given shares, each met up to the size of one group and none empty."""
-    shares = _shares(parts)
+    shares = shares_of(parts)
     order, ends = _shuffled(groups, rng)
     if len(ends) < len(shares):
         raise InputError(f"{len(ends)} groups of choice sets are too few for {len(shares)} parts: one would be empty.")
@@ -49,7 +49,8 @@ def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) 
     return [np.sort(order[begin:end]) for begin, end in pairwise(bounds)]
 
 
-def _shares(parts: Sequence[float]) -> NDArray[np.float64]:
+def shares_of(parts: Sequence[float]) -> NDArray[np.float64]:
+    """Take shares that add up to 1, refusing others."""
     try:
         shares = np.asarray(parts, dtype=np.float64)
     except (TypeError, ValueError):

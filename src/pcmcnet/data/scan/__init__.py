@@ -1,0 +1,6 @@
+"""Tables larger than memory: files -> piles -> shards on disk -> one part after the other."""
+
+from pcmcnet.data.scan.scanned import ScannedData
+from pcmcnet.data.scan.stream import EncodedStream, learn_encoder
+
+__all__ = ["EncodedStream", "ScannedData", "learn_encoder"]

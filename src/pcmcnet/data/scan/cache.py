@@ -1,0 +1,207 @@
+"""The folder of a scanned table: shards, and a manifest that says what they were made from.
+
+An entry of the cache is named after the table's place and its roles. It counts only as long as its manifest names the
+sources as they are now: sizes, times of change, and hashes of both ends of each file. It is made under another name and
+renamed once it is complete, so an interrupted conversion leaves nothing that looks finished; what it leaves is removed
+by the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.files import json_bytes, write_bytes
+from pcmcnet.data.schema import Schema
+from pcmcnet.errors import ArtifactError, InputError
+
+VERSION = 1
+MANIFEST = "manifest.json"
+_END = 2**16  # bytes of both ends of a source that are hashed
+_UNFINISHED = re.compile(r"\.(?P<host>.+)\.(?P<process>\d+)\.[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A shard's file with what tells whether it is whole."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Numbers of sets, alternatives, rows and ordered pairs; the largest set."""
+
+    sets: int = 0
+    alternatives: int = 0
+    rows: int = 0
+    pairs: int = 0
+    largest: int = 0
+
+    @classmethod
+    def of(cls, data: ChoiceData) -> Tally:
+        """Count choice sets."""
+        sizes = data.sizes
+        return cls(len(sizes), int(sizes.sum()), data.n_rows, int((sizes**2).sum()), int(sizes.max(initial=0)))
+
+    def __add__(self, other: Tally) -> Tally:
+        """Put two parts together."""
+        sums = [a + b for a, b in zip(astuple(self), astuple(other), strict=True)]
+        return Tally(*sums[:-1], largest=max(self.largest, other.largest))  # type: ignore[misc]  # the rest are four
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """What a cache holds, and what it was made from."""
+
+    identity: dict[str, Any]  # version, sources and roles
+    memory: int  # that the conversion was allowed
+    schema: dict[str, Any]  # the roles, with all kinds resolved
+    tally: Tally
+    shards: tuple[ShardFile, ...]
+
+    def write(self, folder: Path) -> None:
+        """Write to the folder of the shards."""
+        write_bytes(folder / MANIFEST, json_bytes(asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest | None:
+        """Read from such a folder; None where there is none that can be used."""
+        try:
+            entries = json.loads((folder / MANIFEST).read_bytes())
+            shards = tuple(ShardFile(**shard) for shard in entries.pop("shards"))
+            return cls(**(entries | {"tally": Tally(**entries["tally"])}), shards=shards)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the roles and of all shards."""
+        parts = [json.dumps(self.schema, sort_keys=True), *(shard.sha256 for shard in self.shards)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def identity_of(files: Sequence[Path], root: Path, schema: Schema) -> dict[str, Any]:
+    """Say what a conversion depends on."""
+    return {"version": VERSION, "sources": [_source(file, root) for file in files], "roles": schema.to_dict()}
+
+
+def _source(file: Path, root: Path) -> dict[str, Any]:
+    about = file.stat()
+    with file.open("rb") as content:
+        ends = content.read(_END)
+        content.seek(max(about.st_size - _END, 0))
+        ends += content.read(_END)
+    name = file.relative_to(root).as_posix() if file != root else file.name
+    return {"file": name, "bytes": about.st_size, "changed": about.st_mtime_ns, "ends": _digest(ends)}
+
+
+def entry_of(cache: Path, table: Path, schema: Schema) -> Path:
+    """Return the folder of a table read by these roles."""
+    name = json.dumps([str(table.resolve()), schema.to_dict()], sort_keys=True)
+    return cache / _digest(name.encode())[:16]
+
+
+def whole(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None:
+    """Return the manifest of an entry that is of these sources, for no more memory, and complete."""
+    found = Manifest.read(entry)
+    if found is None or found.identity != json.loads(json.dumps(identity)) or found.memory > memory:
+        return None
+    for shard in found.shards:
+        path = entry / shard.name
+        if not path.is_file() or path.stat().st_size != shard.bytes:
+            return None
+    return found
+
+
+@contextmanager
+def making(entry: Path) -> Iterator[Path]:
+    """Yield a folder to make an entry in; it takes the entry's place only if the block succeeds."""
+    beside = entry.with_name(f".{socket.gethostname()}.{os.getpid()}.{entry.name}")
+    try:
+        _remove_unfinished(entry.parent)
+        beside.mkdir(parents=True)
+        yield beside
+        old = entry.with_name(f"{beside.name}.old")
+        if entry.exists():
+            entry.rename(old)
+        beside.rename(entry)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"the cache {entry.parent} cannot be written: {error.strerror or error}. "
+            f"Make room, or choose another folder by cache."
+        ) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _remove_unfinished(cache: Path) -> None:
+    """Remove what processes of this machine that are no more have left."""
+    for folder in cache.glob(".*") if cache.is_dir() else ():
+        found = _UNFINISHED.match(folder.name)
+        if found and found["host"] == socket.gethostname() and not _is_running(int(found["process"])):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def describe_shard(path: Path) -> ShardFile:
+    """Take down what a shard's file is like."""
+    return ShardFile(path.name, path.stat().st_size, hash_file(path))
+
+
+def hash_file(path: Path) -> str:
+    """Return a file's SHA-256."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Checked:
+    """Shards whose content was found to be what the manifest says; each is looked through once, until it changes."""
+
+    def __init__(self, entry: Path) -> None:
+        self.entry = entry
+        self.seen: dict[str, tuple[int, ...]] = {}
+
+    def path(self, shard: ShardFile) -> Path:
+        """Return the path of a shard that is whole."""
+        path = self.entry / shard.name
+        state: tuple[int, ...] = ()
+        with suppress(OSError):
+            about = path.stat()
+            state = (about.st_ino, about.st_size, about.st_mtime_ns)
+            if self.seen.get(shard.name) != state and hash_file(path) == shard.sha256:
+                self.seen[shard.name] = state
+        if not state or self.seen.get(shard.name) != state:
+            raise ArtifactError(
+                f"{path} is damaged, or the table was scanned again meanwhile: scan it again, after deleting "
+                f"{self.entry} in the first case."
+            )
+        return path
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,104 @@
+"""Table -> shards: one pass that sorts rows onto piles, then pile by pile the same checks as in memory."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from pcmcnet.data import long
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.closeness import Span
+from pcmcnet.data.distinct import is_text
+from pcmcnet.data.reader import Part
+from pcmcnet.data.scan.cache import Manifest, ShardFile, Tally, describe_shard, entry_of, identity_of, making, whole
+from pcmcnet.data.scan.shards import write_shard
+from pcmcnet.data.scan.sources import Stream, open_stream
+from pcmcnet.data.scan.spill import Piles
+from pcmcnet.data.schema import Schema
+from pcmcnet.errors import ConfigError, SchemaError
+
+log = logging.getLogger("pcmcnet")
+
+_SHARES = 32  # of the memory, one of which a shard's rows may take before they are checked, which takes some copies
+_MOST = 512  # piles, each of which is an open file
+
+
+def cached(table: Path, schema: Schema, *, cache: Path | None, memory: int) -> tuple[Path, Manifest]:
+    """Return the cache of a table and its manifest, made now unless it is there."""
+    stream = open_stream(table, schema.columns, schema.text_columns)
+    root = cache if cache is not None else table.with_name(f"{table.name}.pcmcnet")
+    entry, identity = entry_of(root, table, schema), identity_of(stream.files, table, schema)
+    found = whole(entry, identity, memory)
+    if found is None:
+        log.info("converting %s to %s", table, entry)
+        with making(entry) as folder:
+            resolved, tally, shards = _convert(stream, schema, folder, memory)
+            found = Manifest(identity=identity, memory=memory, schema=resolved.to_dict(), tally=tally, shards=shards)
+            found.write(folder)
+    return entry, found
+
+
+def _convert(stream: Stream, schema: Schema, folder: Path, memory: int) -> tuple[Schema, Tally, tuple[ShardFile, ...]]:
+    width = 8 * len(stream.columns) + 24  # bytes of a row, about
+    piles = Piles(folder, stream, schema.choice_set, _count_piles(stream.rows * width, memory))
+    piles.fill(at_once=memory // _SHARES // width)
+    if not piles.rows:
+        raise SchemaError("the table is empty: expected at least one row.")
+    for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
+        if name in piles.vocabularies and not pa.types.is_dictionary(stream.schema.field(name).type):
+            piles.vocabularies[name].require_plain(name, piles.set_of_row)
+    resolved = replace(schema, categorical=_categorical(stream.schema, schema))
+    return resolved, *_shards(piles, resolved, folder)
+
+
+def _count_piles(size: int, memory: int) -> int:
+    count = -(-size * _SHARES // memory)
+    if count > 4 * _MOST:
+        raise ConfigError(
+            f"the table has about {size / 2**30:.1f} GiB of rows, too much for memory={memory / 2**20:.0f} MiB: "
+            f"allow at least {size * _SHARES / (4 * _MOST) / 2**20:.0f} MiB."
+        )
+    return max(min(count, _MOST), 1)
+
+
+def _categorical(found: pa.Schema, schema: Schema) -> tuple[str, ...]:
+    """Which model inputs are categorical: as declared, or by dtype."""
+    if schema.categorical is not None:
+        return schema.categorical
+
+    def is_category(kind: pa.DataType) -> bool:
+        return bool(pa.types.is_dictionary(kind) or is_text(kind) or pa.types.is_boolean(kind))
+
+    return tuple(name for name in (*schema.individual, *schema.features) if is_category(found.field(name).type))
+
+
+def _shards(piles: Piles, schema: Schema, folder: Path) -> tuple[Tally, tuple[ShardFile, ...]]:
+    """Check each pile and write it as a shard; then judge what only all of them show."""
+    shards: list[ShardFile] = []
+    spans: dict[str, Span] = {}
+    weighted, tally = schema.weight is None, Tally()
+    for pile in range(piles.count):
+        taken = piles.take(pile)
+        if taken is None:
+            continue
+        table, numbers = taken
+        try:
+            data = ChoiceData(**long.read(table, schema, Part(numbers, spans)))
+        except SchemaError as error:
+            several = f" This is one of {piles.count} parts of the table: others may have more." * (piles.count > 1)
+            raise SchemaError(f"{error}{several}") from error
+        del table, taken
+        path = folder / f"shard-{pile:05d}.arrow"
+        write_shard(path, data, numbers)
+        shards.append(describe_shard(path))
+        tally += Tally.of(data)
+        weighted = weighted or bool(data.weights.any())
+        pa.default_memory_pool().release_unused()
+    if not weighted:
+        raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
+    for name, span in spans.items():
+        span.require_steps(name)
+    return tally, tuple(shards)

@@ -1,0 +1,211 @@
+"""Choice sets that stay on disk: a table larger than memory, of which one shard after the other is looked at."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.scan.cache import Checked, Manifest, Tally
+from pcmcnet.data.scan.convert import cached
+from pcmcnet.data.scan.hashing import draws
+from pcmcnet.data.scan.shards import Shard, joined, read_shard
+from pcmcnet.data.scan.sizes import bytes_of
+from pcmcnet.data.schema import Schema
+from pcmcnet.data.splits import generator, shares_of
+from pcmcnet.errors import InputError
+
+_BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Sets, or groups of sets, whose draw lies between two bounds."""
+
+    seed: int
+    by: str | None
+    low: float
+    high: float
+
+    def mask(self, shard: Shard) -> NDArray[np.bool_]:
+        """Tell which sets of a shard these are."""
+        drawn = draws(shard.keys_by(self.by), self.seed)
+        return (drawn >= self.low) & (drawn < self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Sets with a weight above 0."""
+
+    def mask(self, shard: Shard) -> NDArray[np.bool_]:
+        """Tell which sets of a shard these are."""
+        return shard.data.weights > 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ScannedData:
+    """Choice sets on disk, as :meth:`ChoiceData.scan` returns them.
+
+    A model that trains in epochs takes it in the place of ``ChoiceData``, and every model predicts from it. Other
+    things are done with a sample, or part by part.
+    """
+
+    folder: Path
+    manifest: Manifest
+    memory: int
+    checked: Checked
+    filters: tuple[Drawn | Counted, ...] = ()
+
+    @classmethod
+    def of(cls, table: Any, schema: Schema, *, cache: Any, memory: str | int) -> ScannedData:
+        """Scan a table; see :meth:`ChoiceData.scan`."""
+        for what, path in (("table", table), ("cache", cache)):
+            if not isinstance(path, str | Path) and not (path is None and what == "cache"):
+                raise InputError(f"{what}: expected the path of a file or folder, got {type(path).__name__}.")
+        allowed = bytes_of(memory)
+        place = None if cache is None else Path(cache)
+        folder, manifest = cached(Path(table), schema, cache=place, memory=allowed)
+        return cls(folder=folder, manifest=manifest, memory=allowed, checked=Checked(folder))
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The roles of the table's columns, with the kinds of all columns resolved."""
+        return Schema.from_dict(self.manifest.schema)
+
+    @cached_property
+    def tally(self) -> Tally:
+        """How many there are of what."""
+        if not self.filters:
+            return self.manifest.tally
+        return sum((Tally.of(part) for part in self.parts()), Tally())
+
+    def __len__(self) -> int:
+        return self.tally.sets
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the table, unavailable ones included."""
+        return self.tally.rows
+
+    def __repr__(self) -> str:
+        tally = self.tally
+        known = "choices known" if self.schema.chosen is not None else "choices unknown"
+        return (
+            f"ScannedData({tally.sets:,} choice sets of up to {tally.largest} alternatives, "
+            f"{tally.alternatives:,} in all; {len(self.manifest.shards)} shards in {self.folder}; {known})"
+        )
+
+    # -- parts ------------------------------------------------------------------------------------------------
+
+    def shards(self, which: Sequence[int] | None = None) -> Iterator[Shard]:
+        """Open one shard after the other; those without any set of this part are left out."""
+        for k in range(len(self.manifest.shards)) if which is None else which:
+            shard = read_shard(self.checked.path(self.manifest.shards[k]), self.schema)
+            for only in self.filters:
+                shard = shard.subset(only.mask(shard))
+            if len(shard.data):
+                yield shard
+
+    def parts(self) -> Iterator[ChoiceData]:
+        """Yield all sets, some thousands at a time, as choice data whose columns lie on disk."""
+        for shard in self.shards():
+            yield shard.data
+
+    def buffers(self, order: Sequence[int] | None = None) -> list[list[int]]:
+        """Group shards, in the order given, into as many as the memory allows at once."""
+        room = self.memory // _BUFFERS
+        groups: list[list[int]] = []
+        used = room
+        for k in range(len(self.manifest.shards)) if order is None else order:
+            size = self.manifest.shards[k].bytes
+            if used + size > room:
+                groups.append([])
+                used = 0
+            groups[-1].append(k)
+            used += size
+        return groups
+
+    @property
+    def fits(self) -> bool:
+        """Whether all shards may be in memory at once."""
+        return len(self.buffers()) == 1
+
+    def read(self) -> ChoiceData:
+        """Read everything into memory: the same as ``ChoiceData.from_long``, if it fits."""
+        return joined(list(self.shards()))
+
+    # -- as ChoiceData does -----------------------------------------------------------------------------------
+
+    def counted(self) -> ScannedData:
+        """Return the sets with a weight above 0."""
+        return self if self.schema.weight is None else replace(self, filters=(*self.filters, Counted()))
+
+    def require_chosen(self, purpose: str) -> None:
+        """Say that ``purpose`` needs the choices, where they are not known."""
+        if self.schema.chosen is None:
+            raise InputError(f"{purpose} needs the choices: scan the table with chosen=<column>.")
+
+    def split(
+        self, parts: Sequence[float] = (0.8, 0.1, 0.1), *, seed: int = 0, by: str | None = None
+    ) -> tuple[ScannedData, ...]:
+        """Cut into random parts of about the given shares, by choice set or keeping the groups of ``by`` together.
+
+        Every set draws its part by itself, so the shares are met as closely as chance allows, and nothing is copied.
+        """
+        generator(seed)  # says what is wrong with it
+        if by is not None and by not in (*self.schema.individual, *self.schema.keep):
+            next(iter(self.shards())).keys_by(by)
+        ends = [0.0, *np.cumsum(shares_of(parts))[:-1].tolist(), 1.0]
+        salted = int(seed) + len(self.filters) * 2**40  # a part of a part draws anew
+        found = tuple(
+            replace(self, filters=(*self.filters, Drawn(salted, by, low, high))) for low, high in pairwise(ends)
+        )
+        if not all(map(len, found)):
+            raise InputError(f"{len(self)} choice sets are too few for {len(found)} parts: one would be empty.")
+        return found
+
+    def sample(self, n_sets: int, seed: int = 0) -> ChoiceData:
+        """Draw so many sets at random, or all where there are fewer, into memory."""
+        generator(seed)
+        if isinstance(n_sets, bool) or not isinstance(n_sets, int) or n_sets < 1:
+            raise InputError(f"the number of sets must be a whole number of at least 1, got {n_sets!r}.")
+        least = np.empty(0)
+        for shard in self.shards():
+            least = np.sort(np.concatenate([least, draws(shard.keys, seed)]))[:n_sets]
+        below = [shard.subset(draws(shard.keys, seed) <= least[-1]) for shard in self.shards()]
+        return joined([shard for shard in below if len(shard.data)])
+
+    def concat(self, other: ScannedData) -> ScannedData:
+        """Return the whole that two parts of one split make up."""
+        ours, theirs = self.filters, other.filters
+        same = isinstance(other, ScannedData) and other.folder == self.folder and ours[:-1] == theirs[:-1]
+        if same and ours and isinstance(a := ours[-1], Drawn) and isinstance(b := theirs[-1], Drawn):
+            first, second = sorted((a, b), key=lambda part: part.low)
+            if (a.seed, a.by) == (b.seed, b.by) and first.high == second.low:
+                return replace(self, filters=(*ours[:-1], replace(first, high=second.high)))
+        raise InputError("only neighbouring parts of one split of a scanned table can be joined.")
+
+    def by_row(self, values: Callable[[ChoiceData], ArrayLike]) -> NDArray[np.float64]:
+        """Ask for one value per row of each part, and put them in the order of the table's rows."""
+        out, rows, done = np.empty(self.n_rows), np.empty(self.n_rows if self.filters else 0, np.int64), 0
+        for shard in self.shards():
+            found = np.asarray(values(shard.data))
+            if self.filters:
+                out[done : done + len(found)], rows[done : done + len(found)] = found, shard.table_rows
+                done += len(found)
+            else:
+                out[shard.table_rows] = found
+        return out[np.argsort(rows)] if self.filters else out
+
+    def fingerprint(self) -> str:
+        """Return a SHA-256 of the table, of the part taken and of the memory, which decides on the order of batches."""
+        parts = [self.manifest.fingerprint, str(self.memory), *map(repr, self.filters)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,0 +1,214 @@
+"""Files -> a stream of rows: a folder of Parquet, one Parquet or Arrow file, or a CSV, never whole in memory.
+
+Rows come in the order of the table, so that they can be counted from 0 as in memory. All batches have the same types:
+those that the files declare, or, for a CSV, those that its whole text admits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from pcmcnet.data.formats import Arrow, Csv, Folder, Parquet, one_sentence, open_source, require_columns
+
+_BLOCK = 2**22  # bytes of a CSV that are parsed at once
+_WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
+
+
+class Stream(ABC):
+    """Some columns of a table, as batches of rows."""
+
+    def __init__(self, path: Path, source: Any, columns: Sequence[str]) -> None:
+        self.path, self.source, self.columns = path, source, list(columns)
+
+    @property
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """The files that hold the table."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+
+    @abstractmethod
+    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield batches of about so many rows at most."""
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in their order, no more than so many at once."""
+        with one_sentence(self.path):
+            for batch in self._batches(rows):
+                for begin in range(0, batch.num_rows, rows):
+                    yield batch.slice(begin, rows)
+
+
+class FolderStream(Stream):
+    """A folder of Parquet files."""
+
+    source: Folder
+
+    def __init__(self, path: Path, source: Folder, columns: Sequence[str]) -> None:
+        super().__init__(path, source, columns)
+        source.require(self.columns)
+
+    @property
+    def files(self) -> list[Path]:  # noqa: D102 - as above
+        return [Path(file) for file in self.source.dataset.files]
+
+    @property
+    def rows(self) -> int:  # noqa: D102
+        return int(self.source.dataset.count_rows())
+
+    @property
+    def schema(self) -> pa.Schema:  # noqa: D102
+        return pa.schema([self.source.dataset.schema.field(name) for name in self.columns])
+
+    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        from pyarrow.dataset import ParquetFragmentScanOptions
+
+        yield from self.source.dataset.to_batches(
+            columns=self.columns,
+            batch_size=rows,
+            batch_readahead=1,  # what is read ahead is held in memory
+            fragment_readahead=1,
+            use_threads=False,
+            cache_metadata=False,
+            fragment_scan_options=ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True),
+        )
+
+
+class ParquetStream(Stream):
+    """One Parquet file."""
+
+    source: Parquet
+
+    @property
+    def files(self) -> list[Path]:  # noqa: D102
+        return [self.path]
+
+    @property
+    def rows(self) -> int:  # noqa: D102
+        return int(self.source.file.metadata.num_rows)
+
+    @property
+    def schema(self) -> pa.Schema:  # noqa: D102
+        return pa.schema([self.source.file.schema_arrow.field(name) for name in self.columns])
+
+    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in self.source.file.iter_batches(rows, columns=self.columns, use_threads=False):
+            yield batch.select(self.columns)
+
+
+class ArrowStream(Stream):
+    """One Arrow file, of either kind."""
+
+    source: Arrow
+
+    @property
+    def files(self) -> list[Path]:  # noqa: D102
+        return [self.path]
+
+    @property
+    def rows(self) -> int:  # noqa: D102
+        return sum(batch.num_rows for batch in self._each())
+
+    @property
+    def schema(self) -> pa.Schema:  # noqa: D102
+        with pa.OSFile(str(self.path)) as file:
+            found = self.source.reader(file).schema
+        return pa.schema([found.field(name) for name in self.columns])
+
+    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        yield from self._each()
+
+    def _each(self) -> Iterator[pa.RecordBatch]:
+        fields = sorted(self.source.names.index(name) for name in self.columns)
+        with pa.OSFile(str(self.path)) as file:  # a memory map would stay in memory as far as it was read
+            reader = self.source.reader(file, included_fields=fields)
+            whole = hasattr(reader, "num_record_batches")
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if whole else reader
+            for batch in batches:
+                yield batch.select(self.columns)
+
+
+class CsvStream(Stream):
+    """A CSV, zipped or not; it is read once to count its rows and to see whether the guessed types hold."""
+
+    source: Csv
+
+    def __init__(self, path: Path, source: Csv, columns: Sequence[str], text: Collection[str]) -> None:
+        super().__init__(path, source, columns)
+        guessed = {name: source.guess(name, pa.string(), compact=False) for name in columns}
+        self.types = guessed | {name: pa.string() for name in columns if name in text}
+        if any(pa.types.is_binary(kind) for kind in self.types.values()):
+            raise pa.ArrowInvalid("invalid UTF8 data")
+        try:
+            self.counted = sum(batch.num_rows for batch in self._parse(self.types))
+        except pa.ArrowInvalid:
+            self.types = self._widened(text)
+            self.counted = sum(batch.num_rows for batch in self._parse(self.types))
+
+    @property
+    def files(self) -> list[Path]:  # noqa: D102
+        return [self.path]
+
+    @property
+    def rows(self) -> int:  # noqa: D102
+        return int(self.counted)
+
+    @property
+    def schema(self) -> pa.Schema:  # noqa: D102
+        return pa.schema(list(self.types.items()))
+
+    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        yield from self._parse(self.types)
+
+    def _parse(self, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        convert = pyarrow.csv.ConvertOptions(
+            include_columns=self.columns,
+            column_types=types,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        read = pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False)
+        with pyarrow.csv.open_csv(self.source.stream(), read_options=read, convert_options=convert) as reader:
+            yield from reader
+
+    def _widened(self, text: Collection[str]) -> dict[str, pa.DataType]:
+        """Return the narrowest types that the whole text admits."""
+        left = {name: [self.types[name], *_WIDER] for name in self.columns if name not in text}
+        for batch in self._parse(dict.fromkeys(self.columns, pa.string())):
+            for name, kinds in left.items():
+                while not _is_read_as(batch.column(name), kinds[0]):
+                    kinds.pop(0)
+        return {name: left[name][0] if name in left else pa.string() for name in self.columns}
+
+
+def _is_read_as(values: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        values.cast(kind)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def open_stream(path: Path, columns: Sequence[str], text: Collection[str] = ()) -> Stream:
+    """Open a file or folder for some of its columns; ``text`` names those whose values are names."""
+    with one_sentence(path):
+        source = open_source(path)
+        require_columns(columns, source.names, where=str(path))
+        if isinstance(source, Csv):
+            return CsvStream(path, source, columns, text)
+        kinds: dict[type, type[Stream]] = {Folder: FolderStream, Parquet: ParquetStream, Arrow: ArrowStream}
+        return kinds[type(source)](path, source, columns)

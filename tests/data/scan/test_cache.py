@@ -1,0 +1,159 @@
+"""The cache is made once, counts only for the files it was made from, and nothing half-made looks finished."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pcmcnet.data import ChoiceData, ScannedData
+from pcmcnet.data.scan import convert
+from pcmcnet.errors import ArtifactError, InputError
+
+Write = Callable[..., Path]
+Make = Callable[..., pa.Table]
+Scan = Callable[..., ScannedData]
+
+
+@pytest.fixture
+def folder(write: Write, make_table: Make) -> Path:
+    return write(make_table(100))
+
+
+@pytest.fixture
+def scan(folder: Path, roles: dict[str, Any]) -> Scan:
+    return lambda **options: ChoiceData.scan(folder, **({"memory": "1 MiB", **roles} | options))
+
+
+@pytest.fixture
+def conversions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the conversions."""
+    found: list[int] = []
+    inner = convert._convert
+    monkeypatch.setattr(convert, "_convert", lambda *args: found.append(1) or inner(*args))
+    return found
+
+
+def test_a_second_scan_finds_the_cache(scan: Scan, conversions: list[int]) -> None:
+    assert scan().fingerprint() == scan().fingerprint()
+    scan(memory="2 MiB")  # smaller shards serve as well
+    assert len(conversions) == 1
+
+
+def test_other_roles_have_their_own_entry(scan: Scan, conversions: list[int]) -> None:
+    first, second = scan(), scan(keep=[])
+    assert first.folder != second.folder
+    assert first.folder.parent == second.folder.parent
+    scan(), scan(keep=[])
+    assert len(conversions) == 2
+
+
+def test_less_memory_makes_smaller_shards(scan: Scan, conversions: list[int]) -> None:
+    assert len(scan(memory="1 GiB").manifest.shards) == 1
+    assert len(scan(memory="1 MiB").manifest.shards) > 1
+    assert len(conversions) == 2
+
+
+def test_a_changed_source_is_converted_anew(scan: Scan, conversions: list[int], write: Write, make_table: Make) -> None:
+    before = scan().fingerprint()
+    write(make_table(100, seed=1))
+    after = scan()
+    assert after.fingerprint() != before
+    assert len(conversions) == 2
+    assert [path.name for path in after.folder.parent.iterdir()] == [after.folder.name]
+
+
+def test_a_file_of_another_name_is_noticed(scan: Scan, folder: Path, conversions: list[int]) -> None:
+    scan()
+    (folder / "part-3.parquet").rename(folder / "part-0a.parquet")  # other rows have other numbers now
+    scan()
+    assert len(conversions) == 2
+
+
+def test_a_shard_that_is_cut_short_is_made_again(scan: Scan, conversions: list[int]) -> None:
+    found = scan()
+    shard = found.folder / found.manifest.shards[0].name
+    shard.write_bytes(shard.read_bytes()[:-8])
+    assert scan().read().fingerprint()
+    assert len(conversions) == 2
+
+
+def test_a_flipped_bit_is_noticed_when_a_shard_is_opened(scan: Scan) -> None:
+    found = scan()
+    shard = found.folder / found.manifest.shards[1].name
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(ArtifactError, match=f"{shard.name} is damaged"):
+        scan().read()
+
+
+def test_a_shard_that_changes_meanwhile_is_noticed(scan: Scan) -> None:
+    found = scan()
+    found.read()
+    shard = found.folder / found.manifest.shards[1].name
+    shard.write_bytes(b"other")
+    with pytest.raises(ArtifactError, match="or the table was scanned again meanwhile"):
+        found.read()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"shards": 3}', b"\x00\x01"])
+def test_a_damaged_manifest_counts_as_none(scan: Scan, conversions: list[int], damage: bytes) -> None:
+    (scan().folder / "manifest.json").write_bytes(damage)
+    assert scan().read().fingerprint()
+    assert len(conversions) == 2
+
+
+def test_a_killed_conversion_leaves_nothing_that_looks_finished(
+    folder: Path, scan: Scan, roles: dict[str, Any]
+) -> None:
+    program = f"""
+import os, signal
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.scan import convert
+inner = convert.describe_shard
+def describe_shard(path):
+    os.kill(os.getpid(), signal.SIGKILL)
+convert.describe_shard = describe_shard
+ChoiceData.scan({str(folder)!r}, memory="1 MiB", **{roles!r})
+"""
+    run = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert run.returncode == -9
+    (left,) = folder.with_name("table.pcmcnet").iterdir()
+    assert left.name.startswith(".")
+    found = scan()
+    assert [path.name for path in found.folder.parent.iterdir()] == [found.folder.name]
+    assert len(found.read()) == 100
+
+
+def test_a_conversion_that_fails_leaves_nothing(scan: Scan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(convert, "write_shard", full)
+    with pytest.raises(InputError, match=r"cannot be written: No space left on device\. Make room"):
+        scan()
+    assert not list(folder.with_name("table.pcmcnet").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_cache_that_cannot_be_written_is_an_error(scan: Scan, tmp_path: Path) -> None:
+    place = tmp_path / "read-only"
+    place.mkdir(mode=0o500)
+    with pytest.raises(InputError, match="choose another folder by cache"):
+        scan(cache=place)
+
+
+def test_a_cache_that_is_a_file_is_an_error(scan: Scan, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="choose another folder by cache"):
+        scan(cache=tmp_path / "file")
+
+
+def test_the_cache_goes_where_it_is_asked_to(scan: Scan, tmp_path: Path, folder: Path) -> None:
+    assert scan(cache=tmp_path / "deep" / "cache").folder.parent == tmp_path / "deep" / "cache"
+    assert not folder.with_name("table.pcmcnet").exists()

@@ -1,0 +1,209 @@
+"""A scanned table is the table in memory, set by set and row by row, whatever files it comes from."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pcmcnet.data import ChoiceData, ScannedData
+from pcmcnet.errors import ConfigError, InputError, SchemaError
+
+Write = Callable[..., Path]
+Make = Callable[..., pa.Table]
+Roles = dict[str, Any]
+
+
+@pytest.fixture
+def scanned(write: Write, make_table: Make, roles: Roles) -> ScannedData:
+    return ChoiceData.scan(write(make_table()), memory="1 MiB", **roles)
+
+
+def require_same(found: ChoiceData, expected: ChoiceData) -> None:
+    assert found.fingerprint() == expected.fingerprint()
+    assert found.set_ids.tolist() == expected.set_ids.tolist()
+    assert found.rows.tolist() == expected.rows.tolist()
+    assert sorted(found.hidden_rows) == sorted(expected.hidden_rows)
+    assert found.keep["person"].plain().tolist() == expected.keep["person"].plain().tolist()
+
+
+@pytest.mark.parametrize("kind", ["folder", "parquet", "arrow", "csv", "csv.gz"])
+@pytest.mark.parametrize("text_ids", [True, False])
+def test_all_parts_together_are_the_table_in_memory(
+    write: Write, kind: str, text_ids: bool, make_table: Make, roles: Roles
+) -> None:
+    path = write(make_table(text_ids=text_ids), kind)
+    scanned = ChoiceData.scan(path, memory="1 MiB", **roles)
+    assert len(scanned.manifest.shards) > 2
+    require_same(scanned.read(), ChoiceData.from_long(path, **roles))
+
+
+def test_a_scan_knows_its_numbers_without_reading_the_shards(
+    scanned: ScannedData, write: Write, make_table: Make, roles: Roles
+) -> None:
+    data = ChoiceData.from_long(write(make_table()), **roles)
+    assert (len(scanned), scanned.n_rows) == (len(data), data.n_rows)
+    assert (scanned.tally.pairs, scanned.tally.largest) == ((data.sizes**2).sum(), data.sizes.max())
+    assert scanned.schema == data.schema
+    assert "300 choice sets of up to 6 alternatives" in repr(scanned)
+
+
+def test_each_part_is_ordinary_choice_data_whose_columns_lie_on_disk(scanned: ScannedData) -> None:
+    for shard in scanned.shards():
+        assert not shard.data.features["price"].values.flags.owndata
+        assert not shard.data.features["price"].values.flags.writeable
+        assert (np.diff(shard.table_rows) > 0).all()
+        rows = shard.data.to_rows(shard.shown_rows, fill=-1)
+        assert (rows[rows >= 0] == shard.table_rows[rows >= 0]).all()
+
+
+def test_parts_of_a_split_are_disjoint_and_make_up_the_table(scanned: ScannedData) -> None:
+    parts = scanned.split((0.6, 0.2, 0.2), seed=0)
+    ids = [set(part.read().set_ids) for part in parts]
+    assert sum(map(len, ids)) == len(set.union(*ids)) == len(scanned) == sum(map(len, parts))
+    assert [round(len(part) / len(scanned), 1) for part in parts] == [0.6, 0.2, 0.2]  # by chance
+    assert ids[0] != set(scanned.split((0.6, 0.4), seed=4)[0].read().set_ids)
+    whole = parts[1].concat(parts[0])
+    assert set(whole.read().set_ids) == ids[0] | ids[1]
+    with pytest.raises(InputError, match="neighbouring parts"):
+        parts[0].concat(parts[2])
+
+
+def test_a_part_of_a_part_is_drawn_anew(scanned: ScannedData) -> None:
+    half, _ = scanned.split((0.5, 0.5), seed=0)
+    quarter, rest = half.split((0.5, 0.5), seed=0)
+    assert 0.3 < len(quarter) / len(half) < 0.7
+    assert len(quarter) + len(rest) == len(half)
+
+
+def test_groups_of_a_split_stay_whole(scanned: ScannedData) -> None:
+    for by in ("person", "income"):
+        first, second = (part.read() for part in scanned.split((0.5, 0.5), by=by))
+        values = [set({**part.individual, **part.keep}[by].plain()) for part in (first, second)]
+        assert not values[0] & values[1]
+    with pytest.raises(SchemaError, match="read the table with keep"):
+        scanned.split((0.5, 0.5), by="price")
+
+
+def test_a_sample_is_drawn_by_its_seed(scanned: ScannedData) -> None:
+    sample = scanned.sample(40, seed=1)
+    assert len(sample) == 40
+    assert sample.set_ids.tolist() == scanned.sample(40, seed=1).set_ids.tolist() != scanned.sample(40).set_ids.tolist()
+    assert len(scanned.sample(10_000)) == len(scanned)
+    with pytest.raises(InputError, match="whole number of at least 1, got 0"):
+        scanned.sample(0)
+
+
+def test_values_by_row_come_in_the_order_of_the_table(
+    scanned: ScannedData, write: Write, make_table: Make, roles: Roles
+) -> None:
+    data = ChoiceData.from_long(write(make_table()), **roles)
+    price = data.to_rows(data.features["price"].values)
+    found = scanned.by_row(lambda part: part.to_rows(part.features["price"].values))
+    assert found.tolist() == price.tolist()
+    part, _ = scanned.split((0.5, 0.5))
+    expected = part.read().to_rows(part.read().features["price"].values)
+    assert part.by_row(lambda some: some.to_rows(some.features["price"].values)).tolist() == expected.tolist()
+
+
+def test_buffers_hold_what_the_memory_allows(scanned: ScannedData) -> None:
+    order = list(range(len(scanned.manifest.shards)))[::-1]
+    groups = scanned.buffers(order)
+    assert [k for group in groups for k in group] == order
+    assert all(sum(scanned.manifest.shards[k].bytes for k in group) <= scanned.memory / 4 for group in groups[:-1])
+
+
+def test_the_fingerprint_tells_tables_and_parts_apart(
+    scanned: ScannedData, write: Write, make_table: Make, roles: Roles
+) -> None:
+    parts = scanned.split((0.5, 0.5))
+    other = ChoiceData.scan(write(make_table(seed=1), "parquet"), memory="1 MiB", **roles)
+    again = ChoiceData.scan(write(make_table(), "arrow"), memory="1 MiB", **roles)
+    assert len({scanned.fingerprint(), other.fingerprint(), *(part.fingerprint() for part in parts)}) == 4
+    assert again.fingerprint() == scanned.fingerprint()
+
+
+# -- what is refused -----------------------------------------------------------------------------------------
+
+
+def spoiled(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
+    values = table[column].to_pylist()
+    values[row] = value
+    return table.set_column(table.column_names.index(column), column, pa.array(values))
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "value"),
+    [
+        ("price", 777, float("nan")),
+        ("price", 777, float("inf")),
+        ("took", 500, 2),
+        ("open", 500, None),
+        ("weight", 500, -1.0),
+        ("colour", 600, None),
+        ("mode", 700, None),
+        ("trip", 800, None),
+    ],
+)
+def test_a_bad_value_is_refused_as_in_memory(
+    write: Write, column: str, row: int, value: Any, make_table: Make, roles: Roles
+) -> None:
+    path = write(spoiled(make_table(), column, row, value))
+    with pytest.raises(SchemaError) as expected:
+        ChoiceData.from_long(path, **roles)
+    with pytest.raises(SchemaError) as found:
+        ChoiceData.scan(path, memory="1 MiB", **roles)
+    assert str(found.value).startswith(str(expected.value))
+    assert f"column {column!r}, row {row}" in str(found.value)
+    assert not list(path.with_name("table.pcmcnet").iterdir())
+
+
+def test_text_among_numbers_is_refused_by_what_all_files_show(write: Write, make_table: Make, roles: Roles) -> None:
+    table = make_table()
+    text = [f"{x:.2f}" for x in table["price"].to_pylist()]
+    text[444] = "cheap"
+    path = write(table.set_column(table.column_names.index("price"), "price", pa.array(text)))
+    with pytest.raises(SchemaError) as expected:
+        ChoiceData.from_long(path, **roles)
+    with pytest.raises(SchemaError) as found:
+        ChoiceData.scan(path, memory="1 MiB", **roles)
+    assert str(found.value) == str(expected.value)
+
+
+def test_numbers_are_judged_by_all_parts_together(write: Write, make_table: Make, roles: Roles) -> None:
+    """Seconds since 1970 are refused, but not where a few parts alone are close together."""
+    table = make_table()
+    seconds = 1.7e9 + np.arange(table.num_rows) / 10
+    place = table.column_names.index("time")
+    with pytest.raises(SchemaError, match="column 'time': its values differ by less than 32-bit"):
+        ChoiceData.scan(write(table.set_column(place, "time", pa.array(seconds))), memory="1 MiB", **roles)
+    seconds[0] = 0
+    ChoiceData.scan(write(table.set_column(place, "time", pa.array(seconds))), memory="1 MiB", **roles)
+
+
+def test_weights_may_be_0_in_a_part_but_not_in_all(write: Write, make_table: Make, roles: Roles) -> None:
+    table = make_table()
+    place = table.column_names.index("weight")
+    one = np.where(np.array(table["trip"].to_pylist()) == table["trip"][0].as_py(), 1.0, 0.0)
+    scanned = ChoiceData.scan(write(table.set_column(place, "weight", pa.array(one))), memory="1 MiB", **roles)
+    assert len(scanned.counted()) == 1
+    with pytest.raises(SchemaError, match="all weights are 0"):
+        ChoiceData.scan(write(table.set_column(place, "weight", pa.array(one * 0))), memory="1 MiB", **roles)
+
+
+def test_roles_memory_and_paths_are_checked(write: Write, make_table: Make, roles: Roles) -> None:
+    path = write(make_table())
+    with pytest.raises(SchemaError, match=r"no column 'prise'\. Did you mean 'price'"):
+        ChoiceData.scan(path, **(roles | {"features": ["prise"]}))
+    with pytest.raises(SchemaError, match="unknown schema entry 'feature'"):
+        ChoiceData.scan(path, choice_set="trip", feature=["price"])
+    with pytest.raises(ConfigError, match="at least 1 MiB, such as '1 GiB'"):
+        ChoiceData.scan(path, memory="lots", **roles)
+    with pytest.raises(InputError, match="expected the path of a file or folder, got dict"):
+        ChoiceData.scan({"trip": [1]}, **roles)  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="no such file"):
+        ChoiceData.scan(path / "none", **roles)
+    with pytest.raises(SchemaError, match="the table is empty"):
+        ChoiceData.scan(write(make_table().slice(0, 0), "parquet"), **roles)
