@@ -1,6 +1,7 @@
 """Files -> Arrow: .csv, .csv.gz, .parquet, .arrow (file or stream), a folder of parquet.
 
-Only the columns asked for are read. A file that cannot be read becomes one sentence with its path.
+Only the columns asked for are read. A file that cannot be read becomes one sentence with its path. Parquet written here
+carries a checksum of every page, and pages that have one are checked.
 
 A CSV says nothing of types. They are guessed from its first block and the file is read by them, which holds
 no more than the columns in memory; where a later row disproves the guess, the whole file decides. Columns
@@ -162,7 +163,7 @@ class Parquet:
     """One Parquet file."""
 
     def __init__(self, path: Path) -> None:
-        self.file = pyarrow.parquet.ParquetFile(path)
+        self.file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
         self.names = list(self.file.schema_arrow.names)
 
     def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
@@ -182,7 +183,9 @@ class Arrow:
         """Read some columns, in the order asked for."""
         fields = [self.names.index(name) for name in columns]
         with pa.OSFile(str(self.path)) as file:
-            return self.reader(file, included_fields=sorted(fields)).read_all().select(columns)
+            table = self.reader(file, included_fields=sorted(fields)).read_all().select(columns)
+        table.validate(full=True)  # lengths and offsets that a damaged file has wrong would be read beyond its end
+        return table
 
     def reader(self, file: Any, **options: Any) -> Any:
         """Open what pyarrow calls a file, or what it calls a stream: both are written with this ending."""
@@ -205,7 +208,7 @@ class Folder:
             partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning.discover()
         )
         factory = pyarrow.dataset.FileSystemDatasetFactory(
-            pyarrow.fs.LocalFileSystem(), files, pyarrow.dataset.ParquetFileFormat(), options
+            pyarrow.fs.LocalFileSystem(), files, _checked_parquet(), options
         )
         self.dataset = factory.finish(factory.inspect(promote_options="permissive"))
         self.names = list(self.dataset.schema.names)
@@ -221,6 +224,14 @@ class Folder:
         in_files = [column for column in columns if any(column in names for names in inside.values())]
         for path, names in inside.items():
             require_columns(in_files, names, where=path)
+
+
+def _checked_parquet() -> Any:
+    """Parquet whose pages are checked where they carry a checksum, as those written here do."""
+    import pyarrow.dataset
+
+    options = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+    return pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=options)
 
 
 def is_hidden(file: Path) -> bool:

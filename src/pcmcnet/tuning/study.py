@@ -2,13 +2,15 @@
 
     study.db    Optuna's study: trials with their draws, losses by epoch and states; what the search depends on
 
-A trial is kept in one transaction when it ends. One that was under way when the process died is marked as interrupted
+A trial is kept in one transaction when it ends, with a hash of what came of it: SQLite notices a page that is damaged,
+not a number. One that was under way when the process died is marked as interrupted
 and takes no further part: the search draws the same configuration again, since what is drawn depends on the trials that
 ended alone. A file that belongs to another search is refused, with what differs.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -23,6 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from pcmcnet.data.files import writing
 from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
 from pcmcnet.evaluation.cells import Failure
@@ -35,7 +38,8 @@ log = logging.getLogger("pcmcnet")
 
 FILE = "study.db"
 GRACE = 2  # epochs before a trial may be pruned: the first ones tell little
-_NAME, _IDENTITY, _NOTES = "pcmcnet", "identity", "notes"
+_NAME, _IDENTITY, _NOTES, _DIGEST = "pcmcnet", "identity", "notes", "sha256"
+_TROUBLE = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 _STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete",
     TrialState.PRUNED: "pruned",
@@ -55,7 +59,7 @@ def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, s
     ArtifactError
         When the folder holds something else, another search, or a damaged file.
     """
-    with _quiet(), _storage(folder) as storage:
+    with _quiet(), _storage(folder) as storage, _trouble(folder):
         study = optuna.create_study(
             storage=storage,
             study_name=_NAME,
@@ -75,6 +79,8 @@ def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, s
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             study._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
             study.tell(trial.number, state=TrialState.FAIL)
+        for trial in ended(study):
+            _require_unaltered(trial, folder)
         yield study
 
 
@@ -95,12 +101,34 @@ def run_trial(study: optuna.Study, space: Space, objective: Objective) -> TrialR
         state = TrialState.COMPLETE
     except optuna.TrialPruned as pruned:
         state, message = TrialState.PRUNED, str(pruned)
+    except _TROUBLE:  # no fault of the configuration
+        raise
     except Exception as error:  # a configuration's trouble is a failed trial, not the end of the search
         log.debug("trial failed", exc_info=True)
         state, message = TrialState.FAIL, Failure.of(error).message
-    trial.set_user_attr(_NOTES, {"epochs": epochs, "message": message, "seconds": time.perf_counter() - began})
+    notes = {"epochs": epochs, "message": message, "seconds": time.perf_counter() - began}
+    known = study._storage.get_trial(trial._trial_id)
+    digest = _digest(state, loss, known.params, known.intermediate_values, notes)
+    trial.set_user_attr(_NOTES, {**notes, _DIGEST: digest})
     study.tell(trial, loss, state=state)
     return records(study, space)[-1]
+
+
+def _digest(state: TrialState, loss: float | None, params: Any, values: Any, notes: Mapping[str, Any]) -> str:
+    text = json.dumps([state.name, loss, params, values, notes], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _require_unaltered(trial: FrozenTrial, folder: Path | None) -> None:
+    """Refuse a trial that is not as it was kept."""
+    notes = dict(trial.user_attrs.get(_NOTES, {}))
+    digest = notes.pop(_DIGEST, None)
+    loss = trial.value if trial.state == TrialState.COMPLETE else None
+    if digest != _digest(trial.state, loss, trial.params, trial.intermediate_values, notes):
+        raise ArtifactError(
+            f"{folder}: trial {trial.number + 1} in {FILE} is altered since it was kept. "
+            f"Remove the folder and search again, or restore the file from a copy."
+        )
 
 
 def records(study: optuna.Study, space: Space) -> list[TrialRecord]:
@@ -147,19 +175,46 @@ def _storage(folder: Path | None) -> Iterator[optuna.storages.BaseStorage]:
     if not path.exists() and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ArtifactError(f"{folder} exists and holds no search: choose another folder, or empty it.")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         # The address escapes what a folder's name may hold.
         storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(path)).render_as_string())
-    except OSError as error:
-        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}.") from error
+        _require_whole(storage)
     except (SQLAlchemyError, RuntimeError) as error:  # also what Optuna raises for a file of another version
-        reason = str(error).splitlines()[0]
-        raise ArtifactError(f"{path} cannot be used ({reason}): choose another folder, or remove this one.") from error
+        raise _unusable(folder, error) from error
     try:
         yield storage
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def _require_whole(storage: optuna.storages.RDBStorage) -> None:
+    """Ask SQLite to look at all pages of its file: a damaged one may come up late, or never."""
+    with storage.engine.connect() as connection:
+        found = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
+    if found != "ok":
+        raise RuntimeError(str(found))
+
+
+@contextmanager
+def _trouble(folder: Path | None) -> Iterator[None]:
+    """Say in one sentence what is wrong with the file while it is in use."""
+    try:
+        yield
+    except _TROUBLE as error:
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path | None, error: Exception) -> ArtifactError:
+    reason = str(error.__cause__ or error).splitlines()[0].rstrip(".")
+    path = "the study" if folder is None else str(folder / FILE)
+    if any(word in reason for word in ("disk is full", "disk I/O", "readonly", "unable to open")):
+        return ArtifactError(
+            f"{path} cannot be written ({reason}). The trials that ended are kept: see to space and rights, and give "
+            f"the same command again."
+        )
+    return ArtifactError(f"{path} cannot be used ({reason}): choose another folder, or remove this one.")
 
 
 @contextmanager
