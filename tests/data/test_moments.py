@@ -1,6 +1,7 @@
 """Moments and medians of a column that comes in parts are those of the column as a whole."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,7 +76,8 @@ def test_an_encoder_learnt_in_parts_is_that_of_the_whole() -> None:
     data = ChoiceData.from_long(table, choice_set="id", features=["price", "time", "colour"], individual=["income"])
     parts = [data.subset(np.arange(k, n, 4)) for k in range(4)]
     whole = Encoder.learn(data, bend=True)
-    joined = Encoder.learn_from(lambda: parts, data.schema, bend=True)
+    in_parts = SimpleNamespace(schema=data.schema, parts=lambda: iter(parts))
+    joined = Encoder.learn(in_parts, bend=True)  # type: ignore[arg-type]
     assert whole.features.numeric[0].bend == joined.features.numeric[0].bend > 0
     assert whole.features.categorical == joined.features.categorical
     for ours, theirs in zip(

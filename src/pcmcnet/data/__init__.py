@@ -6,4 +6,6 @@ from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan import EncodedStream, ScannedData
 from pcmcnet.data.schema import Schema
 
-__all__ = ["Batch", "ChoiceData", "EncodedSets", "EncodedStream", "Encoder", "ScannedData", "Schema", "Source"]
+Sets = ChoiceData | ScannedData  # in memory, or on disk
+
+__all__ = ["Batch", "ChoiceData", "EncodedSets", "EncodedStream", "Encoder", "ScannedData", "Schema", "Sets", "Source"]

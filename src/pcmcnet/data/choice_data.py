@@ -8,7 +8,7 @@ order of the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -234,6 +234,16 @@ class ChoiceData:
         return np.diff(self.offsets)
 
     @property
+    def n_alternatives(self) -> int:
+        """Number of available alternatives over all sets."""
+        return len(self.rows)
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest set."""
+        return int(self.sizes.max(initial=0))
+
+    @property
     def n_rows(self) -> int:
         """Number of rows of the table, unavailable ones included."""
         return len(self.rows) + len(self.hidden_rows)
@@ -282,6 +292,14 @@ class ChoiceData:
         The result behaves as the table that holds only the rows of those sets, in their order.
         """
         return replace(self, **take_sets(self, positions(np.asarray(index), len(self))))
+
+    def counted(self) -> ChoiceData:
+        """Take the sets with a weight above 0."""
+        return self.subset(self.weights > 0)
+
+    def parts(self) -> Iterator[ChoiceData]:
+        """Yield the one part that a table in memory is."""
+        yield self
 
     def concat(self, other: ChoiceData) -> ChoiceData:
         """Append the sets of another table with the same schema; its rows follow those of this one."""

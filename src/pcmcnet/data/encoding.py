@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from pcmcnet.data.columns import Categorical, Columns, Kind, Numeric
 from pcmcnet.data.moments import Moments, median_size
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, SchemaError, did_you_mean
+
+if TYPE_CHECKING:
+    from pcmcnet.data.scan import ScannedData
 
 log = logging.getLogger("pcmcnet")
 
@@ -137,15 +140,10 @@ class Encoder:
     individual: SideEncoder
 
     @classmethod
-    def learn(cls, data: ChoiceData, *, bend: bool = False) -> Encoder:
+    def learn(cls, data: ChoiceData | ScannedData, *, bend: bool = False) -> Encoder:
         """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail."""
-        return cls.learn_from(lambda: (data,), data.schema, bend=bend)
-
-    @classmethod
-    def learn_from(cls, parts: Callable[[], Iterable[ChoiceData]], schema: Schema, *, bend: bool = False) -> Encoder:
-        """Likewise from a table that comes in parts, which are asked for as often as needed."""
-        features = SideEncoder.learn(lambda: (part.features for part in parts()), bend=bend)
-        return cls(schema, features, SideEncoder.learn(lambda: (part.individual for part in parts())))
+        features = SideEncoder.learn(lambda: (part.features for part in data.parts()), bend=bend)
+        return cls(data.schema, features, SideEncoder.learn(lambda: (part.individual for part in data.parts())))
 
     def encode(self, data: ChoiceData) -> EncodedSets:
         """Turn choice data into tensors; extra columns are ignored, missing ones refused."""

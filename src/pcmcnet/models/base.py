@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.describe import describe
 from pcmcnet.data.lock import sole_writer
-from pcmcnet.errors import InputError, NotFittedError
+from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
@@ -29,6 +29,7 @@ from pcmcnet.training.progress import Report
 
 Floats = NDArray[np.float64]
 Gives = Literal["probabilities", "scores", "ranking"]
+_DESCRIBED = 20_000  # sets of a table on disk that its description is made from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +55,7 @@ class ChoiceModel(ABC):
     config_class: ClassVar[type]
     gives: ClassVar[Gives] = "probabilities"
     stops_early: ClassVar[bool] = False  # whether a validation part is of use
+    streams: ClassVar[bool] = False  # whether a table on disk that is larger than memory can be fitted
     order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
 
     def __init__(self, **options: Any) -> None:
@@ -80,8 +82,8 @@ class ChoiceModel(ABC):
         """Number of parameters estimated."""
 
     @abstractmethod
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
-        """Estimate from checked data."""
+    def _fit(self, train: Any, valid: Any, settings: FitSettings) -> None:
+        """Estimate from checked data: ``ChoiceData``, and where the model ``streams`` also ``ScannedData``."""
 
     @abstractmethod
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -129,8 +131,8 @@ class ChoiceModel(ABC):
 
     def fit(
         self,
-        train: ChoiceData,
-        valid: ChoiceData | None = None,
+        train: Sets,
+        valid: Sets | None = None,
         seed: int = 0,
         device: str = "auto",
         progress: bool = True,
@@ -144,7 +146,8 @@ class ChoiceModel(ABC):
         Parameters
         ----------
         train, valid
-            Choice data; a validation part lets models stop early.
+            Choice data; a validation part lets models stop early. Scanned data is read whole where it fits its memory;
+            where not, models that train in epochs take it part by part, and others refuse it.
         seed
             Where all randomness comes from.
         device
@@ -163,11 +166,12 @@ class ChoiceModel(ABC):
         for part, what in ((train, "train"), (valid, "valid")):
             if part is None and what == "valid":
                 continue
-            if not isinstance(part, ChoiceData):
+            if not isinstance(part, ChoiceData | ScannedData):
                 raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
             part.require_chosen("fitting")
-            if not part.weights.any():
+            if not any(some.weights.any() for some in part.parts()):
                 raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
+        train, valid = self._in_memory(train, valid)
         seed = int(seed) if isinstance(seed, np.integer) else seed
         require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
         if resume and run_folder is None:
@@ -181,8 +185,9 @@ class ChoiceModel(ABC):
         try:
             with nullcontext() if folder is None else sole_writer(folder):
                 self._fit(train, valid, settings)
-            common = {"choice_sets": len(train), "alternatives": len(train.rows), "seed": seed}
-            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_, "table": describe(train)}
+            common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
+            shown = train.sample(_DESCRIBED) if isinstance(train, ScannedData) else train
+            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_, "table": describe(shown)}
         except BaseException:  # a fit that failed leaves the model as it was
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -193,8 +198,12 @@ class ChoiceModel(ABC):
     def predict_log_proba(self, data: Any) -> Floats:
         """Return log-probabilities, one per row of the table in its order; -inf for unavailable rows.
 
-        ``data`` is a ``ChoiceData``, or a table as ``ChoiceData.from_long`` takes, read by the model's own schema.
+        ``data`` is a ``ChoiceData``, a scanned table, which is asked part by part, or a table as
+        ``ChoiceData.from_long`` takes, read by the model's own schema.
         """
+        if isinstance(data, ScannedData):
+            _ = self.schema
+            return data.by_row(lambda part: part.to_rows(self._log_proba(part), fill=-np.inf))
         sets = self._read(data)
         return sets.to_rows(self._log_proba(sets), fill=-np.inf)
 
@@ -219,12 +228,17 @@ class ChoiceModel(ABC):
 
     def score(self, data: Any) -> float:
         """Return the weighted mean log-likelihood of the choices."""
-        sets = self._read(data, chosen=True)
-        picked = sets.offsets[:-1] + sets.require_chosen("score")
-        counted = sets.weights > 0  # a set of weight 0 takes no part, not even where its value is -inf
-        if not counted.any():
+        sets = data if isinstance(data, ScannedData) else self._read(data, chosen=True)
+        sets.require_chosen("score")
+        total = weight = 0.0
+        for part in sets.parts():
+            counted = part.weights > 0  # a set of weight 0 takes no part, not even where its value is -inf
+            weights, picked = part.weights[counted], part.offsets[:-1] + part.require_chosen("score")
+            total += float((self._log_proba(part)[picked][counted] * weights).sum())
+            weight += float(weights.sum())
+        if not weight:
             raise InputError(f"score: expected a choice set with a weight above 0, got none in {len(sets)}.")
-        return float(np.average(self._log_proba(sets)[picked][counted], weights=sets.weights[counted]))
+        return total / weight
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model to a new folder; read it back by ``pcmcnet.load``."""
@@ -232,11 +246,30 @@ class ChoiceModel(ABC):
 
         return save_artifact(self, as_path(folder))
 
+    def _in_memory(self, *parts: Sets | None) -> tuple[Any, ...]:
+        """Read scanned parts whole where all of them fit their memory; refuse them where the model needs that."""
+        scanned = [part for part in parts if isinstance(part, ScannedData)]
+        if all(part.fits for part in scanned):
+            return tuple(part.read() if isinstance(part, ScannedData) else part for part in parts)
+        if not self.streams:
+            raise ConfigError(
+                f"{type(self).__name__} needs all choice sets in memory, for which the scanned table is too large: fit "
+                f"it to data.sample(n_sets), or scan with more memory."
+            )
+        return parts
+
     def _read(self, data: Any, *, chosen: bool = False) -> ChoiceData:
         """Pass choice data on; read a table by the schema of the training table."""
         schema = self.schema
         if isinstance(data, ChoiceData):
             return data
+        if isinstance(data, ScannedData):
+            if not data.fits:
+                raise InputError(
+                    "this needs all choice sets in memory, for which the scanned table is too large: ask for each of "
+                    "data.parts(), or for data.sample(n_sets); predict_proba takes the whole table."
+                )
+            return data.read()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
 
 

@@ -97,6 +97,7 @@ class Ensemble(ChoiceModel):
         # Class variables to all other models: here they are what the members make them.
         self.gives = member.gives  # type: ignore[misc]
         self.stops_early = member.stops_early  # type: ignore[misc]
+        self.streams = member.streams and not self.config.resample  # type: ignore[misc]
         self.order_matters = member.order_matters  # type: ignore[misc]
 
     def _member(self) -> ChoiceModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
+from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Sets, Source
 from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
@@ -57,6 +57,7 @@ class NeuralModel(ChoiceModel):
     """A network over encoded choice sets; a subclass builds it."""
 
     stops_early = True
+    streams = True
     config: NetworkConfig
     encoder_: Encoder
     network_: nn.Module
@@ -68,7 +69,7 @@ class NeuralModel(ChoiceModel):
     def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
         """Look at a fresh network with some training sets before training; nothing to do by default."""
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
         place, folder = resolve_device(settings.device), settings.run_folder
         identity = {
             "model": self.name,
@@ -78,29 +79,31 @@ class NeuralModel(ChoiceModel):
             "validation table": None if valid is None else valid.fingerprint(),
         }
 
-        def run(part: ChoiceData, held_out: ChoiceData | None, config: TrainConfig, file: str) -> Outcome:
+        both = self._both(train, valid) if self.config.refit and valid is not None else None
+
+        def run(part: Sets, held_out: Sets | None, config: TrainConfig, file: str) -> Outcome:
             checkpoint = None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
             return self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
 
         with _run_in(folder, resume=settings.resume):
             outcome = run(train, valid, self.config, CHECKPOINT)
-            if self.config.refit and valid is not None:
+            if both is not None:
                 log.info("training again on both parts for %d epochs", outcome.epochs)
-                train = train.concat(valid)
+                train = both()
                 run(train, None, replace(self.config, epochs=outcome.epochs), REFIT)
         self.history = outcome.history
         self.training_ = {
             "fingerprint": train.fingerprint(),
             "choice_sets": len(train),
-            "alternatives": len(train.rows),
+            "alternatives": train.n_alternatives,
             "epochs": outcome.epochs,
-            "refit": self.config.refit and valid is not None,
+            "refit": both is not None,
         }
 
     def _run(
         self,
-        part: ChoiceData,
-        held_out: ChoiceData | None,
+        part: Sets,
+        held_out: Sets | None,
         config: TrainConfig,
         settings: FitSettings,
         *,
@@ -108,17 +111,17 @@ class NeuralModel(ChoiceModel):
         checkpoint: Checkpoint | None,
     ) -> Outcome:
         """Learn the encoder and the weights from one training part."""
-        part = part.subset(part.weights > 0)
-        held_out = None if held_out is None else held_out.subset(held_out.weights > 0)
-        if (part.sizes < 2).all():
+        part = part.counted()
+        held_out = None if held_out is None else held_out.counted()
+        if part.largest < 2:
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         encoder = Encoder.learn(part, bend=self.config.tails == "bend")
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(settings.seed)  # of the CPU alone
             network = self._build(encoder).to(device)
-        data = place(encoder.encode(part), device)
-        self._prepare(network, data)
-        valid = None if held_out is None else place(encoder.encode(held_out), device)
+        data = _source(part, encoder, device)
+        self._prepare(network, _telling(data))
+        valid = None if held_out is None else _source(held_out, encoder, device)
         outcome = train(
             network,
             data,
@@ -131,6 +134,15 @@ class NeuralModel(ChoiceModel):
         )
         self.encoder_, self.network_ = encoder, network
         return outcome
+
+    def _both(self, train: Sets, valid: Sets) -> Callable[[], Sets]:
+        """Return how to join both parts, or say that this cannot be done."""
+        if isinstance(train, ChoiceData) and isinstance(valid, ChoiceData):
+            return lambda: train.concat(valid)
+        if isinstance(train, ScannedData) and isinstance(valid, ScannedData):
+            joined = train.concat(valid)
+            return lambda: joined
+        raise ConfigError("refit=True needs both parts in memory, or both from one split of a scanned table.")
 
     @property
     def num_parameters(self) -> int:
@@ -187,6 +199,21 @@ class NeuralModel(ChoiceModel):
             raise ArtifactError(f"the saved weights do not fit the saved options: {error}") from error
         if not all(bool(torch.isfinite(p).all()) for p in self.network_.parameters()):
             raise ArtifactError("the saved weights are not all finite numbers: fit the model again.")
+
+
+def _source(data: Sets, encoder: Encoder, device: torch.device) -> Source:
+    """Encode what is in memory at once, and what is on disk as it is needed."""
+    return (
+        EncodedStream(data, encoder, device) if isinstance(data, ScannedData) else place(encoder.encode(data), device)
+    )
+
+
+def _telling(data: Source) -> EncodedSets:
+    """Return the first part in which alternatives of a set differ, or the last."""
+    for part in data.parts():
+        if part is data or part.varies_within_sets():
+            break
+    return part
 
 
 @contextmanager

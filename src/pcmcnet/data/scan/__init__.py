@@ -1,6 +1,6 @@
 """Tables larger than memory: files -> piles -> shards on disk -> one part after the other."""
 
 from pcmcnet.data.scan.scanned import ScannedData
-from pcmcnet.data.scan.stream import EncodedStream, learn_encoder
+from pcmcnet.data.scan.stream import EncodedStream
 
-__all__ = ["EncodedStream", "ScannedData", "learn_encoder"]
+__all__ = ["EncodedStream", "ScannedData"]

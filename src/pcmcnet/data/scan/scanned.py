@@ -91,6 +91,16 @@ class ScannedData:
         return self.tally.sets
 
     @property
+    def n_alternatives(self) -> int:
+        """Number of available alternatives over all sets."""
+        return self.tally.alternatives
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest set."""
+        return self.tally.largest
+
+    @property
     def n_rows(self) -> int:
         """Number of rows of the table, unavailable ones included."""
         return self.tally.rows

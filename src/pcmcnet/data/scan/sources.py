@@ -84,7 +84,9 @@ class FolderStream(Stream):
             fragment_readahead=1,
             use_threads=False,
             cache_metadata=False,
-            fragment_scan_options=ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True),
+            fragment_scan_options=ParquetFragmentScanOptions(
+                pre_buffer=False, use_buffered_stream=True, page_checksum_verification=True
+            ),
         )
 
 

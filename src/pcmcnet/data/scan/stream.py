@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from pcmcnet.data.batches import EncodedSets
-from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan.scanned import ScannedData
 
@@ -57,15 +56,6 @@ class EncodedStream:
             return EncodedSets.join(pieces, np.argsort(np.concatenate(first))) if pieces else None
 
         return read
-
-
-def learn_encoder(data: ScannedData, *, bend: bool) -> Encoder:
-    """Learn from one shard after the other, as often as it takes, what a table in memory is looked at for."""
-
-    def parts() -> Iterator[ChoiceData]:
-        return data.parts()
-
-    return Encoder.learn_from(parts, data.schema, bend=bend)
 
 
 def ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
