@@ -40,6 +40,9 @@ def fit(
     by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    stream: roles.Stream = False,
+    cache: roles.Cache = None,
+    memory: roles.Memory = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted fit in the same folder.")] = False,
     json_: Json = False,
 ) -> None:
@@ -52,8 +55,11 @@ def fit(
 
     With the roles of the columns in a file, and early stopping:
     `pcmcnet fit trips.parquet --schema roles.toml --valid 0.1 --set hidden=128,128 --set epochs=50 -o model`
+
+    A table larger than memory, whose converted form is kept for the next time beside it or in `--cache`:
+    `pcmcnet fit trips/ --schema roles.toml --stream --memory "2 GiB" -o model`
     """
-    from pcmcnet.data import ChoiceData
+    from pcmcnet.data import ChoiceData, ScannedData, Sets
     from pcmcnet.data.lock import sole_writer
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation.seen import DRAWN_FROM
@@ -68,13 +74,18 @@ def fit(
     one = kind(**dict(parse_option(kind.config_class, word) for word in set_ or []))
     estimator = one if members == 1 else Ensemble(one, members)
     found = roles.of_command(locals(), "fitting")
+    if not stream and (cache is not None or memory is not None):
+        raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
     require_number("--valid", valid, low=0, high=1, open_high=True)
     if (valid or resume) and not kind.stops_early:
         raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")
     found = roles.keeping(found, by, getattr(one.config, "cluster", None))
     context.with_resource(sole_writer(output))
     require_free(output)
-    data = ChoiceData.from_schema(table, found)
+    if stream:
+        data: Sets = ScannedData.of(table, found, cache=cache, memory=memory or roles.MEMORY)
+    else:
+        data = ChoiceData.from_schema(table, found)
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)
     typer.echo(f"read {data!r}", err=True)
     try:

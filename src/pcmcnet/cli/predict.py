@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pcmcnet.cli import roles
 from pcmcnet.cli.output import Json, show
 
 
@@ -16,22 +17,37 @@ def predict(
     table: Annotated[
         Path, typer.Argument(help="Table with the columns of the training table; choices are not needed.")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .parquet, .csv or .arrow.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write (.parquet, .csv, .arrow), or a folder.")
+    ],
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
+    cache: roles.Cache = None,
+    memory: roles.Memory = None,
     json_: Json = False,
 ) -> None:
     """Write TABLE with the probability of each alternative as one more column, rows in their order.
 
     Example: `pcmcnet predict model new-trips.csv -o predicted.parquet`
+
+    Where the output is a folder, the table may be larger than memory: it is read part by part, and each of its files
+    becomes a Parquet file of the same name, as in `pcmcnet predict model trips/ -o predicted/`
     """
     import pyarrow as pa
 
     from pcmcnet.data.files import require_table_path, write_table
     from pcmcnet.data.lock import sole_writer
     from pcmcnet.data.table import read_table
-    from pcmcnet.errors import SchemaError
+    from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
+    from pcmcnet.models.prediction import predict_folder
 
+    if output.is_dir() or not output.suffix:
+        context.with_resource(sole_writer(output))
+        n = predict_folder(load(model), table, output, column=column, cache=cache, memory=memory or roles.MEMORY)
+        show(f"wrote {n:,} rows to {output}", {"output": str(output), "rows": n}, as_json=json_)
+        return
+    if cache is not None or memory is not None:
+        raise ConfigError("--cache and --memory are for a table that is read part by part: give a folder as --output.")
     require_table_path(output)
     if output.exists() and table.exists() and output.samefile(table):
         raise SchemaError(f"{output} is the table itself: choose another file for the result.")

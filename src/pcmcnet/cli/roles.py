@@ -36,6 +36,19 @@ Conflict = Annotated[
 ]
 Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing values.", rich_help_panel=_PANEL)]
 
+MEMORY = "1 GiB"
+_LARGE = "Tables larger than memory"
+Stream = Annotated[
+    bool, typer.Option("--stream", help="Read the table part by part, not whole.", rich_help_panel=_LARGE)
+]
+Cache = Annotated[
+    Path | None, typer.Option(help="Folder for the converted table.", show_default=False, rich_help_panel=_LARGE)
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(help=f"What choice sets may take in memory; {MEMORY} if not given.", rich_help_panel=_LARGE),
+]
+
 _LISTS = ("individual", "features", "categorical")
 _ROLES = ("choice_set", "chosen", "alternative", *_LISTS, "available", "weight", "conflict", "missing")
 

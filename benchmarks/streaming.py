@@ -1,0 +1,203 @@
+"""A table larger than the memory allowed: scanned, fitted for one epoch and predicted, with the peak of memory.
+
+    python -m benchmarks.streaming [steps] [throughput]
+
+The table (20 million rows by default, other numbers by PCMCNET_ROWS) is written to a temporary folder by a process of
+its own and removed at the end. ``steps`` takes one table through all steps in one fresh process. ``throughput`` takes a
+table that fits through an epoch from memory and an epoch from disk, taking turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Row, Table, in_turn, run
+
+ROWS = int(os.environ.get("PCMCNET_ROWS", "20_000_000"))
+MEMORY = os.environ.get("PCMCNET_MEMORY", "512 MiB")
+FITS = int(os.environ.get("PCMCNET_ROWS_THAT_FIT", "1_000_000"))
+ROUNDS = 5
+FILES = 40
+ROLES: dict[str, Any] = {
+    "choice_set": "search",
+    "chosen": "booked",
+    "individual": ["days_ahead", "market"],
+    "features": ["price", "duration", "stops", "airline"],
+}
+OPTIONS: dict[str, Any] = {"hidden": (16, 16), "epochs": 1, "batch_size": 256}
+
+
+def write_tables(folder: Path, rows: int) -> None:
+    """Write searches with 5 to 20 offers; offers of a search may lie in two files, and are shuffled within a file."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    markets, airlines = (np.array([f"{kind}{k:03d}" for k in range(n)]) for kind, n in (("M", 200), ("A", 60)))
+    per_file, first, left = rows // FILES, 0, None
+    for file in range(FILES):
+        sizes = rng.integers(5, 21, per_file // 12)
+        n, sets = int(sizes.sum()), len(sizes)
+        of = np.repeat(np.arange(sets), sizes)
+        price, duration, stops = rng.lognormal(5, 0.8, n), rng.normal(8, 3, n), rng.integers(0, 4, n)
+        utility = -price / 100 - duration / 4 - stops / 2 + rng.gumbel(size=n)
+        best = np.lexsort((utility, of))[np.cumsum(sizes) - 1]
+        table = pa.table(
+            {
+                "search": of + first,
+                "booked": np.isin(np.arange(n), best),
+                "days_ahead": rng.integers(0, 300, sets)[of],
+                "market": pa.array(markets[rng.integers(0, 200, sets)[of]]),
+                "price": price,
+                "duration": duration,
+                "stops": stops,
+                "airline": pa.array(airlines[rng.integers(0, 60, n)]),
+            }
+        ).take(pa.array(rng.permutation(n)))
+        last = pa.array(np.asarray(table["search"]) == first + sets - 1)  # the last search goes on in the next file
+        whole = table if left is None else pa.concat_tables([left, table])
+        if file < FILES - 1:
+            left = table.filter(last).slice(0, 2)
+            keep = np.ones(whole.num_rows, bool)
+            keep[(whole.num_rows - n) + np.flatnonzero(last)[:2]] = False
+            whole = whole.filter(pa.array(keep))
+        pyarrow.parquet.write_table(whole, folder / f"part-{file:03d}.parquet")
+        first += sets
+
+
+@contextmanager
+def tables(rows: int) -> Iterator[Path]:
+    """Yield a folder with the table in it, written by another process."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "table"
+        code = (
+            f"from pathlib import Path; from benchmarks.streaming import *; write_tables(Path({str(folder)!r}), {rows})"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True)
+        yield folder
+
+
+def peak_mib(*, reset: bool = False) -> float:
+    """Return the largest resident size of this process so far, or since it was last reset."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak
+
+
+def take_steps(folder: Path, out: Path) -> list[Row]:
+    """Scan, fit and predict; the time and the peak of memory of each."""
+    import torch
+
+    import pcmcnet as pn
+    from pcmcnet.models.prediction import predict_folder
+
+    torch.set_num_threads(1)
+    rows: list[Row] = [{"step": "import", "seconds": None, "peak": peak_mib(reset=True)}]
+    state: dict[str, Any] = {}
+
+    def scan() -> None:
+        state["data"] = pn.ChoiceData.scan(folder, memory=MEMORY, **ROLES)
+
+    def fit() -> None:
+        state["model"] = pn.PCMCNet(**OPTIONS).fit(state["data"], device="cpu", progress=False)
+        state["model"].save(out / "model")
+
+    def predict() -> None:
+        p = state["model"].predict_proba(state["data"])
+        assert len(p) == state["data"].n_rows
+        assert abs(p.sum() - len(state["data"])) < 1e-6 * len(p)  # one for each set, but for rounding
+
+    def command() -> None:
+        n = predict_folder(pn.load(out / "model"), folder, out / "predicted", memory=MEMORY)
+        assert n == state["data"].n_rows
+        assert len(list((out / "predicted").glob("*.parquet"))) == FILES
+
+    names = {
+        "scan": scan,
+        "scan again": scan,
+        "fit, 1 epoch": fit,
+        "predict_proba": predict,
+        "pcmcnet predict": command,
+    }
+    for name, step in names.items():
+        began = time.perf_counter()
+        step()
+        rows.append({"step": name, "seconds": time.perf_counter() - began, "peak": peak_mib(reset=True)})
+    data = state["data"]
+    for row in rows:
+        row |= {"rows": data.n_rows, "sets": len(data), "shards": len(data.manifest.shards), "memory": MEMORY}
+        row |= {"buffers": len(data.buffers()), "epoch": state["model"].history[-1]["seconds"]}
+    return rows
+
+
+def steps() -> list[Row]:
+    """Take a large table through all steps."""
+    with tables(ROWS) as folder:
+        size = sum(file.stat().st_size for file in folder.iterdir()) / 2**20
+        shown = Table(
+            f"{ROWS:,} rows asked for, {size:,.0f} MiB of Parquet in {FILES} files, memory={MEMORY!r}",
+            {"step": "", "seconds": ".1f", "peak": ",.0f"},
+        )
+        out = folder.parent / "out"
+        out.mkdir()
+        code = (
+            "import json, sys; from pathlib import Path; from benchmarks.streaming import take_steps;"
+            f"print(json.dumps(take_steps(Path({str(folder)!r}), Path({str(out)!r}))))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
+        for row in json.loads(done.stdout.splitlines()[-1]):
+            shown.add(row)
+    last = shown.rows[-1]
+    print(f"{last['rows']:,} rows, {last['sets']:,} sets, {last['shards']} shards, {last['buffers']} buffers per epoch")
+    print(f"peak of the process: {max(row['peak'] for row in shown.rows):,.0f} MiB")
+    return shown.rows
+
+
+def throughput() -> list[Row]:
+    """An epoch from disk against an epoch from memory."""
+    import pcmcnet as pn
+
+    with tables(FITS) as folder:
+        memory = pn.ChoiceData.from_long(folder, **ROLES)
+        disk = pn.ChoiceData.scan(folder, memory="16 MiB", **ROLES)
+        assert not disk.fits
+
+        def epoch(data: Any) -> float:
+            model = pn.PCMCNet(**OPTIONS).fit(data, device="cpu", progress=False)
+            return float(model.history[-1]["seconds"])
+
+        found = in_turn({"memory": lambda: epoch(memory), "disk": lambda: epoch(disk)}, ROUNDS)
+    about = f"{len(disk.manifest.shards)} shards, {len(disk.buffers())} buffers"
+    shown = Table(
+        f"{len(memory):,} sets, {disk.n_rows:,} rows; on disk {about}; best of {ROUNDS}",
+        {"sets from": "", "seconds": ".1f", "sets/s": ",.0f", "share": ".2f"},
+    )
+    for name, times in found.items():
+        best = min(times)
+        row = {"sets from": name, "seconds": best, "sets/s": len(memory) / best, "share": min(found["memory"]) / best}
+        shown.add(row | {"all": times})
+    return shown.rows
+
+
+if __name__ == "__main__":
+    run(
+        "benchmarks.streaming",
+        {"steps": steps, "throughput": throughput},
+        description=__doc__ or "",
+        json_file=Path("runs/streaming.json"),
+        device="cpu",
+    )
