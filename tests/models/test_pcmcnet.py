@@ -360,7 +360,7 @@ def test_the_output_bias_of_exponential_rates_is_a_time_scale_and_stays(
 ) -> None:
     model = PCMCNet(**{**quick, "rate": rate, "weight_decay": 0.0}).fit(make_mlba(20), device="cpu", progress=False)
     assert isinstance(model.network_, PCMCNetwork)
-    assert (float(model.network_.rates.output.bias) != 1.0) == moves
+    assert (model.network_.rates.output.bias.item() != 1.0) == moves
 
 
 def test_features_that_never_differ_within_a_set_are_refused(quick: dict[str, Any]) -> None:

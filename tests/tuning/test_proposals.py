@@ -74,6 +74,34 @@ def test_no_configuration_is_proposed_twice_while_there_are_others() -> None:
     assert len({tuple(sorted(t.params.items())) for t in study.trials}) == 12
 
 
+def test_trials_under_way_are_reckoned_with_and_none_is_drawn_twice() -> None:
+    """Four draws before any ends, after a start of trials that ended: they spread instead of meeting at one place."""
+    study = search(START + 2)
+    beside = [study.ask(distributions(SPACE)) for _ in range(4)]
+    drawn = [tuple(t.params.values()) for t in beside]
+    assert len(set(drawn)) == 4
+    alone = search(START + 2).ask(distributions(SPACE))
+    assert drawn[0] == tuple(alone.params.values())
+
+
+def test_random_draws_side_by_side_are_those_one_after_another() -> None:
+    study = optuna.create_study(sampler=Proposals(SPACE, 0))
+    beside = [study.ask(distributions(SPACE)).params for _ in range(START)]
+    assert beside == [t.params for t in search(START).trials]
+
+
+def test_all_that_was_under_way_when_a_process_died_is_proposed_first_and_once() -> None:
+    study = search(START)
+    lost = [study.ask(distributions(SPACE)) for _ in range(3)]
+    study.tell(lost[1], 0.5)
+    for one in (lost[0], lost[2]):
+        one.set_user_attr(INTERRUPTED, True)
+        study.tell(one, state=TrialState.FAIL)
+    again = [study.ask(distributions(SPACE)).params for _ in range(3)]
+    assert again[:2] == [lost[0].params, lost[2].params]
+    assert again[2] not in [t.params for t in lost]
+
+
 def test_pruned_and_failed_trials_teach_too() -> None:
     """A pruned one by the least it reached, a failed one as the worst."""
     trials = [trial(1.0), trial(None, TrialState.PRUNED, 3.0, 2.0, 2.5), trial(None, TrialState.FAIL), trial(3.0)]

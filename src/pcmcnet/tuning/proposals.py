@@ -1,10 +1,10 @@
 """Past trials -> the next one to try: a Gaussian process and expected improvement, after a few random draws.
 
-What is proposed depends on the seed, the trials that ended before and nothing else, so a search that was interrupted
-goes on as if it had not been. The process learns from every trial: from a pruned one by the least loss that it had
-reached, from a failed one as from the worst. Values far above the bulk, as of networks that diverged, are lowered to a
-fence, or they would hide all differences that matter. A configuration that was tried before is not proposed again
-while random draws find another.
+What is proposed depends on the seed, the trials that ended before, those under way beside it and nothing else, so a
+search that was interrupted goes on as if it had not been: what was under way then is proposed first. The process learns
+from every trial: from a pruned one by the least loss that it had reached, from a failed one as from the worst. Values
+far above the bulk, as of networks that diverged, are lowered to a fence, or they would hide all differences that
+matter. A configuration that was tried before is not proposed again while random draws find another.
 """
 
 from __future__ import annotations
@@ -40,22 +40,40 @@ class Proposals(optuna.samplers.BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Draw a value for every dimension."""
-        past = ended(study)
-        seeds = np.random.SeedSequence([self.seed, len(past)]).generate_state(2)
+        past, beside = ended(study), self._beside(study, trial)
+        tried = [other.params for other in (*past, *beside)]
+        for left in self._left(study):
+            if left not in tried:
+                return left
+        seeds = np.random.SeedSequence([self.seed, len(past) + len(beside)]).generate_state(2)
         model = optuna.samplers.GPSampler(seed=int(seeds[0]), n_startup_trials=START)
         known = optuna.create_study(sampler=model)  # in memory, and minimising
         values = losses(past)
         for old, value in zip(past, values, strict=True):
             if np.isfinite(value):
                 known.add_trial(create_trial(params=old.params, distributions=self.distributions, value=float(value)))
+        for other in beside:  # the process supposes that they end as it predicts
+            known.add_trial(
+                create_trial(state=TrialState.RUNNING, params=other.params, distributions=self.distributions)
+            )
         drawn = known.ask(self.distributions).params
         known.sampler = optuna.samplers.RandomSampler(seed=int(seeds[1]))
-        tried = [old.params for old in past]
         for _ in range(DRAWS):
             if drawn not in tried:
                 break
             drawn = known.ask(self.distributions).params
         return drawn
+
+    def _beside(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
+        """Return the other trials that are under way."""
+        running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return [t for t in running if t.number != trial.number and t.params.keys() == self.distributions.keys()]
+
+    def _left(self, study: optuna.Study) -> list[dict[str, Any]]:
+        """Return the configurations that were under way when a process died."""
+        failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
+        lost = [dict(t.params) for t in failed if INTERRUPTED in t.user_attrs]
+        return [params for params in lost if params.keys() == self.distributions.keys()]
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +37,18 @@ from pcmcnet.tuning.space import Space
 
 MODEL = "model"  # the folder of the fitted model within that of the search
 
+More = Callable[[int], bool]  # whether another trial is to begin, beside so many that are under way
+Runner = Callable[[Any, Space, Objective, More], Iterator[TrialRecord]]  # of a study; yields trials as they end
+
+
+class Run(NamedTuple):
+    """How far a search is to go, and how."""
+
+    trials: int
+    progress: bool
+    timeout: float | None
+    runner: Runner
+
 
 def tune(
     model: ChoiceModel | type[ChoiceModel] | str,
@@ -51,6 +63,7 @@ def tune(
     folder: str | Path | None = None,
     progress: bool = True,
     timeout: float | None = None,
+    runner: Runner | None = None,
 ) -> Tuning:
     """Search for the options with which a model predicts best, and fit it with them.
 
@@ -81,6 +94,8 @@ def tune(
         Show a bar on a terminal, or log a line per trial elsewhere.
     timeout
         Seconds after which no further trial begins, once one is complete.
+    runner
+        How trials are run, one after another by default; :func:`pcmcnet.cluster.tune` runs several at once.
 
     Returns
     -------
@@ -117,21 +132,13 @@ def tune(
     home = None if folder is None else as_path(folder)
     objective = Objective(base, parts, int(seed), device)
     with nullcontext() if home is None else sole_writer(home):
-        return _find(objective, space, identity, home, trials=trials, progress=progress, timeout=timeout)
+        run = Run(trials, progress, timeout, runner or one_by_one)
+        return _find(objective, space, identity, home, run)
 
 
-def _find(
-    objective: Objective,
-    space: Space,
-    identity: dict[str, Any],
-    home: Path | None,
-    *,
-    trials: int,
-    progress: bool,
-    timeout: float | None,
-) -> Tuning:
+def _find(objective: Objective, space: Space, identity: dict[str, Any], home: Path | None, run: Run) -> Tuning:
     """Search, fit the best and write both down."""
-    found, shares = _search(objective, space, identity, home, trials=trials, progress=progress, timeout=timeout)
+    found, shares = _search(objective, space, identity, home, run)
     if not any(trial.state == "complete" for trial in found):
         raise TrainingError(f"all {len(found)} trials failed. The first: {found[0].message}")
     best = best_of(found)
@@ -144,33 +151,39 @@ def _find(
 
 
 def _search(
-    objective: Objective,
-    space: Space,
-    identity: Mapping[str, Any],
-    folder: Path | None,
-    *,
-    trials: int,
-    progress: bool,
-    timeout: float | None,
+    objective: Objective, space: Space, identity: Mapping[str, Any], folder: Path | None, run: Run
 ) -> tuple[list[TrialRecord], dict[str, float]]:
     """Try configurations until there are enough; also how much each dimension mattered."""
-    from pcmcnet.tuning.study import importance, open_study, records, run_trial
+    from pcmcnet.tuning.study import importance, open_study, records
 
     began = time.monotonic()
-    with open_study(folder, identity, space, objective.seed) as study, watch(trials, show=progress) as report:
+    with open_study(folder, identity, space, objective.seed) as study, watch(run.trials, show=run.progress) as report:
         found = records(study, space)
         for trial in found:
-            report.end(f"trial {trial.number}/{trials}", "already tried")
-        while len(found) < trials:
-            late = timeout is not None and time.monotonic() - began >= timeout
-            if late and any(trial.state == "complete" for trial in found):
-                log.info("the time is up after %d of %d trials", len(found), trials)
-                break
-            name = f"trial {len(found) + 1}/{trials}"
-            report.begin(name)
-            found.append(run_trial(study, space, objective))
-            report.end(name, _in_words(found))
-        return found, importance(study, objective.seed)
+            report.end(f"trial {trial.number}/{run.trials}", "already tried")
+
+        def more(under_way: int) -> bool:
+            enough = len(found) + under_way >= run.trials
+            late = run.timeout is not None and time.monotonic() - began >= run.timeout
+            if late and not enough and any(trial.state == "complete" for trial in found):
+                log.info("the time is up after %d of %d trials", len(found), run.trials)
+                return False
+            if not enough:
+                report.begin(f"trial {len(found) + under_way + 1}/{run.trials}")
+            return not enough
+
+        for trial in run.runner(study, space, objective, more):
+            found.append(trial)
+            report.end(f"trial {len(found)}/{run.trials}", _in_words(found))
+        return records(study, space), importance(study, objective.seed)
+
+
+def one_by_one(study: Any, space: Space, objective: Objective, more: More) -> Iterator[TrialRecord]:
+    """Run one trial after another, in this process."""
+    from pcmcnet.tuning.study import run_trial
+
+    while more(0):
+        yield run_trial(study, space, objective)
 
 
 def _in_words(trials: list[TrialRecord]) -> str:

@@ -84,34 +84,52 @@ def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, s
         yield study
 
 
-def run_trial(study: optuna.Study, space: Space, objective: Objective) -> TrialRecord:
-    """Draw a configuration, measure it and keep what came of it."""
-    trial = study.ask(distributions(space))
-    began = time.perf_counter()
+class UnderWay:
+    """A trial from the draw of its configuration to what came of it."""
 
-    def on_epoch(entry: dict[str, Any]) -> None:
+    def __init__(self, study: optuna.Study, space: Space) -> None:
+        self.study, self.space = study, space
+        self.trial = study.ask(distributions(space))
+        self.options = space.options(self.trial.params)
+        self.began = time.perf_counter()
+
+    def on_epoch(self, entry: dict[str, Any]) -> None:
+        """Take an epoch's entry of the history; raises TrialPruned where the trial is not worth another one."""
         if entry["valid_loss"] is not None:
-            trial.report(entry["valid_loss"], entry["epoch"])
-            if trial.should_prune():
+            self.trial.report(entry["valid_loss"], entry["epoch"])
+            if self.trial.should_prune():
                 raise optuna.TrialPruned(f"after epoch {entry['epoch']}: worse than the median of the trials before.")
 
-    loss, epochs, message = None, None, None
+    def end(self, result: Measured | Exception) -> TrialRecord:
+        """Keep what was measured, or why there is nothing to keep; raises what is no fault of the configuration."""
+        loss, epochs, message, state = None, None, None, TrialState.FAIL
+        if isinstance(result, Measured):
+            (loss, epochs), state = result, TrialState.COMPLETE
+        elif isinstance(result, optuna.TrialPruned):
+            state, message = TrialState.PRUNED, str(result)
+        elif isinstance(result, _TROUBLE):
+            raise result
+        else:  # a configuration's trouble is a failed trial, not the end of the search
+            log.debug("trial failed", exc_info=result)
+            message = Failure.of(result).message
+        notes = {"epochs": epochs, "message": message, "seconds": time.perf_counter() - self.began}
+        known = self.study._storage.get_trial(self.trial._trial_id)
+        digest = _digest(state, loss, known.params, known.intermediate_values, notes)
+        self.trial.set_user_attr(_NOTES, {**notes, _DIGEST: digest})
+        self.study.tell(self.trial, loss, state=state)
+        numbers = [trial.number for trial in ended(self.study)]
+        return records(self.study, self.space)[numbers.index(self.trial.number)]
+
+
+def run_trial(study: optuna.Study, space: Space, objective: Objective) -> TrialRecord:
+    """Draw a configuration, measure it and keep what came of it."""
+    trial = UnderWay(study, space)
+    result: Measured | Exception
     try:
-        loss, epochs = objective(space.options(trial.params), on_epoch)
-        state = TrialState.COMPLETE
-    except optuna.TrialPruned as pruned:
-        state, message = TrialState.PRUNED, str(pruned)
-    except _TROUBLE:  # no fault of the configuration
-        raise
-    except Exception as error:  # a configuration's trouble is a failed trial, not the end of the search
-        log.debug("trial failed", exc_info=True)
-        state, message = TrialState.FAIL, Failure.of(error).message
-    notes = {"epochs": epochs, "message": message, "seconds": time.perf_counter() - began}
-    known = study._storage.get_trial(trial._trial_id)
-    digest = _digest(state, loss, known.params, known.intermediate_values, notes)
-    trial.set_user_attr(_NOTES, {**notes, _DIGEST: digest})
-    study.tell(trial, loss, state=state)
-    return records(study, space)[-1]
+        result = objective(trial.options, trial.on_epoch)
+    except Exception as error:  # noqa: BLE001 - told apart by the trial
+        result = error
+    return trial.end(result)
 
 
 def _digest(state: TrialState, loss: float | None, params: Any, values: Any, notes: Mapping[str, Any]) -> str:
