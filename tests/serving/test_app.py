@@ -97,7 +97,7 @@ def test_rates_lead_to_the_probabilities(net: PCMCNet, make_client: Any, sets: A
 
 def test_a_model_without_rates_says_so(net: PCMCNet, logit: MNL, make_client: Any, sets: Any) -> None:
     answer = make_client(net, logit).post("/v1/rates", json={"set": sets[0], "model": "baseline"})
-    assert error(answer) == "a MNL has no rates: ask for probabilities, or serve a PCMC model."
+    assert error(answer) == "MNL has no rates: ask for probabilities, or serve a PCMC model."
 
 
 def three() -> dict[str, Any]:

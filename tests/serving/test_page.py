@@ -17,7 +17,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline
-from pcmcnet.models import MNL, PCMCNet
+from pcmcnet.models import MNL, PCMCNet, Uniform
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright: pip install -c constraints.txt playwright"
@@ -463,3 +463,33 @@ def test_labels_stay_unique_and_what_a_model_lacks_is_not_shown(modes: str, visi
     assert sum(shown) == pytest.approx(1, abs=1e-9)
     page.locator("button.copy").first.click()  # no label of the training table is left
     expect(page.locator("#status")).to_contain_text("was not in training")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_labels_have_the_room_they_need_and_no_way_is_better_to_a_model_that_does_not_care(
+    width: int, visit: Callable[..., Any]
+) -> None:
+    names = ["regional bus", "local train", "hired car"]
+    table = {
+        "trip": np.repeat(np.arange(20), 3),
+        "mode": names * 20,
+        "took": [1, 0, 0] * 20,
+        "price": np.tile([1.0, 5.0, 9.0], 20) + np.repeat(np.arange(20), 3) % 7,
+        "minutes": np.tile([60.0, 30.0, 10.0], 20) + np.repeat(np.arange(20), 3) % 5,
+    }
+    roles: dict[str, Any] = {"choice_set": "trip", "alternative": "mode", "chosen": "took"}
+    data = ChoiceData.from_long(table, **roles, features=["price", "minutes"])
+    with serving(Uniform().fit(data)) as where:
+        page = settled(visit(where, width=width))
+        fits = """lists => lists.map(list => {
+            const pen = document.createElement("canvas").getContext("2d");
+            const look = getComputedStyle(list);
+            pen.font = `${look.fontWeight} ${look.fontSize} ${look.fontFamily}`;
+            const room = list.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight);
+            return pen.measureText(list.value).width <= room;
+        })"""
+        assert page.locator("#table .name select").evaluate_all(fits) == [True] * 3
+        expect(page.locator("#map")).to_contain_text("makes no difference to the model, so no effects are marked")
+        expect(page.locator("#map svg")).not_to_contain_text("is better")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.close()

@@ -54,7 +54,7 @@ class Service:
         name = self._model(asked)
         model = self.models[name]
         if not isinstance(model, HasRates):
-            raise unusable(f"a {type(model).__name__} has no rates: ask for probabilities, or serve a PCMC model.")
+            raise unusable(f"{type(model).__name__} has no rates: ask for probabilities, or serve a PCMC model.")
         data = await self._read(name, [asked["set"]])
         waiting = asyncio.wrap_future(admission.put(Job(name, "rates", data)))
         found, log_p = await asyncio.gather(waiting, self._log_proba(name, data, admission))

@@ -20,7 +20,7 @@ export class PreferenceMap {
     this.here = latest("v1/probabilities");
     this.scales = new Map(store.features.map((column) => [column.name, makeScale(column)]));
     this.numeric = store.features.filter((column) => this.scales.get(column.name));
-    this.better = new Map(); // feature -> 1 or -1, as the model sees it
+    this.better = new Map(); // feature -> 1 or -1, as the model sees it; 0 where it makes no difference
     this.key = null; // of the map shown
     this.found = null;
     this.find = (name) => root.querySelector(`[data-map=${name}]`);
@@ -84,7 +84,7 @@ export class PreferenceMap {
       return Math.log(p / (1 - p));
     });
     const gains = this.numeric.map((column, k) => [column.name, odds[2 * k + 1] - odds[2 * k]]);
-    for (const [name, gain] of gains) this.better.set(name, gain < 0 ? -1 : 1);
+    for (const [name, gain] of gains) this.better.set(name, Math.abs(gain) < 1e-9 ? 0 : Math.sign(gain));
     this.order = gains.sort((one, other) => Math.abs(other[1]) - Math.abs(one[1])).map(([name]) => name);
   }
 
@@ -287,9 +287,15 @@ export class PreferenceMap {
     );
     const { a, b } = this.store.value.map;
     const trade = tradesOff(this.at(a), this.at(b), this.sides());
+    const { x, y } = this.store.value.map;
+    const idle = [x, y].find((name) => this.better.get(name) === 0);
+    const apart =
+      idle === undefined
+        ? `${names.a} and ${names.b} do not trade off in these two features`
+        : `Here ${idle} makes no difference to the model`;
     const none = trade
       ? `No effect with respect to ${names.a} fits into the range seen in training.`
-      : `${names.a} and ${names.b} do not trade off in these two features, so no effects are marked.`;
+      : `${apart}, so no effects are marked.`;
     this.find("note").textContent = Object.keys(places).length ? "" : none;
   }
 }

@@ -15,6 +15,8 @@ export class Table {
     this.open = null; // the row whose fields a narrow screen shows
     this.full = make("span", {}, "100%");
     this.body = make("tbody", { role: "rowgroup" });
+    const longest = Math.max(0, ...(store.label?.categories ?? []).map((name) => name.length));
+    if (longest) this.root.style.setProperty("--name", `${Math.min(longest, 20) + 5}ch`); // with the arrow of the list
     this.root.append(
       make("caption", { class: "hidden" }, "Alternatives, with the probability that each is chosen"),
       this.head(),
