@@ -489,7 +489,7 @@ def test_labels_have_the_room_they_need_and_no_way_is_better_to_a_model_that_doe
             return pen.measureText(list.value).width <= room;
         })"""
         assert page.locator("#table .name select").evaluate_all(fits) == [True] * 3
-        expect(page.locator("#map")).to_contain_text("makes no difference to the model, so no effects are marked")
+        expect(page.locator("#map")).to_contain_text("makes no difference to the model here, so no effects are marked")
         expect(page.locator("#map svg")).not_to_contain_text("is better")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.close()

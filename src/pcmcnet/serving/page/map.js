@@ -292,7 +292,7 @@ export class PreferenceMap {
     const apart =
       idle === undefined
         ? `${names.a} and ${names.b} do not trade off in these two features`
-        : `Here ${idle} makes no difference to the model`;
+        : `Whether ${idle} is at its first or third quartile makes no difference to the model here`;
     const none = trade
       ? `No effect with respect to ${names.a} fits into the range seen in training.`
       : `${apart}, so no effects are marked.`;
