@@ -1,0 +1,255 @@
+"""How the tests of faults run the program: in processes that can be killed at any moment, or starved of disk space.
+
+A server process has everything imported and forks a child for each run, so that fifty runs cost no fifty starts. A
+child is told when to die: at its n-th step in the file system, or from outside at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from safetensors import safe_open
+
+from pcmcnet.errors import ArtifactError
+from pcmcnet.models import load
+from pcmcnet.models.artifact import MANIFEST
+from pcmcnet.training.checkpoint import Checkpoint, checkpoints
+
+SRC = Path(__file__).parents[2] / "src"
+TIMEOUT = 120  # seconds, for a machine that does much else
+
+SERVER = """
+    import json, os, resource, signal, sys
+
+    import torch
+
+    torch.set_num_threads(1)
+    import optuna, pandas, sklearn.ensemble
+    import pcmcnet.cli.app, pcmcnet.insight.explanation, pcmcnet.plots, pcmcnet.plots.explanation, pcmcnet.tuning.study
+    import pcmcnet
+    from pcmcnet.cli import main
+
+    tiny = {"s": [0, 0, 1, 1], "y": [1, 0, 0, 1], "x": [1.0, 2.0, 1.0, 3.0]}  # a fit loads what is loaded on demand
+    data = pcmcnet.ChoiceData.from_long(tiny, choice_set="s", chosen="y", features=["x"])
+    pcmcnet.PCMCNet(hidden=(2,), epochs=1).fit(data, data, progress=False)
+
+    STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+
+    def watch(place, die):  # count steps in the file system below a place; die just before the n-th
+        seen = [0]
+
+        def hook(event, arguments):
+            if event in STEPS and isinstance(arguments[0], str | os.PathLike) and place in str(arguments[0]):
+                seen[0] += 1
+                if seen[0] == die:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        return seen
+
+    def run(job):
+        log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(job["folder"])
+        if job["before"]:
+            exec(job["before"], {})
+        seen = watch(job["watch"], job["die"]) if job["watch"] else [0]
+        if job["limit"] is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (job["limit"], job["limit"]))
+        sys.argv = ["pcmcnet", *job["words"]]
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            code = 99
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if job["watch"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            with open(job["log"] + ".steps", "w") as file:
+                file.write(str(seen[0]))
+        os._exit(code)
+
+    for line in sys.stdin:
+        job = json.loads(line)
+        if "wait" in job:
+            answer = os.waitstatus_to_exitcode(os.waitpid(job["wait"], 0)[1])
+        else:
+            answer = os.fork()
+            if answer == 0:
+                run(job)
+        print(answer, flush=True)
+"""
+
+
+class Ended(NamedTuple):
+    """What became of a run."""
+
+    status: int
+    log: str
+    seconds: float
+    steps: int = 0
+
+    @property
+    def message(self) -> str:
+        """The one line that trouble ends in."""
+        assert self.status in (1, 2), self
+        assert "Traceback" not in self.log, self.log
+        *_, line = self.log.splitlines()
+        assert line.startswith("error: "), self.log
+        return line.removeprefix("error: ")
+
+
+class Run:
+    """A run of the program under way."""
+
+    def __init__(self, server: Server, pid: int, log: Path) -> None:
+        self.server, self.pid, self.log, self.began = server, pid, log, time.perf_counter()
+
+    def kill(self) -> Ended:
+        """SIGKILL; the process cannot do anything about it."""
+        os.kill(self.pid, signal.SIGKILL)  # at worst a zombie, which the server has not buried yet
+        return self.end()
+
+    def wait_for(self, words: str) -> None:
+        """Until the program has said something."""
+        until = time.monotonic() + TIMEOUT
+        while words not in self.log.read_text():
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.01)
+
+    def end(self) -> Ended:
+        status = self.server.ask({"wait": self.pid})
+        steps = Path(f"{self.log}.steps")
+        counted = int(steps.read_text()) if steps.exists() else 0
+        return Ended(status, self.log.read_text(), time.perf_counter() - self.began, counted)
+
+
+class Server:
+    """Forks children that run the program."""
+
+    def __init__(self, folder: Path) -> None:
+        more = {"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", "CUDA_VISIBLE_DEVICES": ""}
+        self.folder, self.count = folder, 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SERVER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **more},
+        )
+
+    def ask(self, job: dict[str, Any]) -> int:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def start(
+        self,
+        *words: object,
+        before: str = "",
+        watch: object = "",
+        die: int = 0,
+        limit: int | None = None,
+    ) -> Run:
+        """Run the program; ``before`` is Python to run first, ``limit`` the size in bytes that a file may have."""
+        self.count += 1
+        log = self.folder / f"log-{self.count}"
+        log.touch()
+        job = {"words": [str(word) for word in words], "log": str(log), "folder": str(self.folder)}
+        job |= {"before": textwrap.dedent(before), "watch": str(watch), "die": die, "limit": limit}
+        return Run(self, self.ask(job), log)
+
+    def run(self, *words: object, **options: Any) -> Ended:
+        return self.start(*words, **options).end()
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(TIMEOUT)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.stop()
+
+
+def trips(sets: int = 48, seed: int = 0) -> pa.Table:
+    """Sets of two to four alternatives; cheap ones are chosen more often."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 5, sets)
+    trip = np.repeat(np.arange(sets), sizes)
+    price = rng.gamma(2.0, 5.0, len(trip))
+    utility = rng.gumbel(size=len(trip)) - price / 5
+    took = np.isin(np.arange(len(trip)), np.lexsort((-utility, trip))[np.cumsum(sizes) - sizes])
+    comfort = np.array(["low", "middle", "high"])[rng.integers(3, size=len(trip))]
+    return pa.table({"trip": trip, "took": took.astype(np.int8), "price": price, "comfort": comfort})
+
+
+ROLES = ["--choice-set", "trip", "--chosen", "took", "--features", "price,comfort"]
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table to read, never to change."""
+    path = tmp_path_factory.mktemp("tables") / "trips.parquet"
+    pyarrow.parquet.write_table(trips(), path, write_page_checksum=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def roles() -> list[str]:
+    return ROLES
+
+
+@pytest.fixture(scope="session")
+def model(server: Server, table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fitted model to read, never to change."""
+    folder = tmp_path_factory.mktemp("models") / "model"
+    ended = server.run("fit", table, *ROLES, "--set=hidden=4", "--set=epochs=2", "-o", folder)
+    assert ended.status == 0, ended.log
+    return folder
+
+
+def require_sound(folder: Path) -> None:
+    """Nothing in a run's folder is damaged: a model that is there loads, and every checkpoint can be read."""
+    if not folder.exists():
+        return
+    if (folder / MANIFEST).exists():
+        load(folder)
+        return
+    for path in checkpoints(folder):
+        with safe_open(path, framework="pt") as file:
+            identity = json.loads(file.metadata()["state"])["identity"]
+        assert Checkpoint(path, identity, resume=True).read() is not None
+    with pytest.raises(ArtifactError, match=r"go on with fit --resume|is not a saved model"):
+        load(folder)
+
+
+@pytest.fixture(scope="session")
+def sound() -> Any:
+    return require_sound

@@ -1,0 +1,195 @@
+"""A disk that is full: one clear line with what to do, and what was there before is as it was.
+
+A limit on the size of a file stands for the full disk: the system then refuses to write as it does without space. A
+small file system of its own does the same for real, where there is the right to mount one.
+"""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcmcnet.models import load
+
+SPACE = "Free some space, or choose another place, and try again; what was there before is as it was"
+FIT = ["--set=hidden=4", "--set=epochs=6", "--set=dropout=0.2", "--set=batch_size=24"]
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "weights.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "model"
+    assert server.run("fit", table, *roles, *FIT, "-o", folder).status == 0
+    return folder
+
+
+def test_no_space_for_a_checkpoint_ends_in_one_line_and_the_run_can_be_made(
+    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
+    ended = server.run(*words, limit=1_000)
+    assert ended.message.startswith(f"checkpoint {tmp_path / 'model' / 'checkpoint.safetensors'} cannot be written: ")
+    assert SPACE in ended.message
+    assert listing(tmp_path) == {}
+    assert server.run(*words, "--resume").status == 0
+    assert weights(tmp_path / "model") == weights(whole)
+
+
+def test_space_that_runs_out_later_leaves_the_last_good_checkpoint(
+    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    """From the third checkpoint on the disk is full; with space again the run goes on from the second."""
+    full = """
+        import errno, os
+        from pathlib import Path
+
+        real, count = Path.write_bytes, [0]
+
+        def write(path, content):
+            if path.name.endswith("checkpoint.safetensors"):
+                count[0] += 1
+                if count[0] >= 3:
+                    real(path, content[: len(content) // 2])
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            return real(path, content)
+
+        Path.write_bytes = write
+    """
+    words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
+    ended = server.run(*words, before=full)
+    assert "cannot be written: No space left on device. Free some space" in ended.message
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["checkpoint.safetensors"]
+    again = server.run(*words, "--resume")
+    assert "resuming after epoch 2" in again.log
+    assert weights(tmp_path / "model") == weights(whole)
+
+
+def test_no_space_for_the_model_keeps_the_run_and_saving_works_with_space_again(
+    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    full = """
+        import errno, os
+        from pathlib import Path
+
+        real = Path.write_bytes
+
+        def write(path, content):
+            if path.name.endswith("README.md"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            return real(path, content)
+
+        Path.write_bytes = write
+    """
+    words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
+    ended = server.run(*words, before=full)
+    assert ended.message.startswith(f"{tmp_path / 'model'} cannot be written: No space left on device. ")
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["checkpoint.safetensors"]
+    assert server.run(*words, "--resume").status == 0
+    assert weights(tmp_path / "model") == weights(whole)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "arrow"])
+def test_no_space_for_a_prediction_spares_the_earlier_one(
+    ending: str, server: Any, model: Path, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / f"out.{ending}"
+    out.write_bytes(b"an earlier one")
+    ended = server.run("predict", model, table, "-o", out, limit=600)
+    assert ended.message.startswith(f"{out} cannot be written: File too large. {SPACE}")
+    assert listing(tmp_path) == {out.name: b"an earlier one"}
+    assert server.run("predict", model, table, "-o", out).status == 0
+
+
+def test_no_space_for_a_report_ends_in_one_line(server: Any, model: Path, table: Path, tmp_path: Path) -> None:
+    parts = ["importance", "elasticities", "context", "axioms", "examples"]
+    words = ["explain", model, table, "-o", tmp_path / "report", "--baseline", "none", "--sets", 10]
+    words += [word for part in parts for word in ("--skip", part)]
+    ended = server.run(*words, limit=2_000)
+    assert "report.html cannot be written: File too large. Free some space" in ended.message
+    assert listing(tmp_path) == {}
+
+
+def test_no_space_for_a_search_keeps_the_trials_that_ended(
+    server: Any, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    words = ["tune", table, *roles, "--search", "lr=log:1e-3:1e-1", "--set=hidden=2", "--set=epochs=1"]
+    words += ["-o", tmp_path / "study"]
+    assert server.run(*words, "--trials", 2).status == 0
+    kept = (tmp_path / "study" / "model" / "model.json").read_bytes()
+    ended = server.run(*words, "--trials", 60, limit=(tmp_path / "study" / "study.db").stat().st_size)
+    assert "study.db cannot be written" in ended.message
+    assert "The trials that ended are kept: see to space and rights, and give the same command again" in ended.message
+    assert (tmp_path / "study" / "model" / "model.json").read_bytes() == kept
+    again = server.run(*words, "--trials", 3)
+    assert again.status == 0, again.log
+    assert "trial 2/3: already tried" in again.log
+
+
+def test_no_space_for_a_comparison_keeps_what_was_measured(
+    server: Any, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    words = ["compare", table, *roles, "--models", "uniform", "--folds", 2, "-o", tmp_path / "out"]
+    ended = server.run(*words, limit=700)
+    assert "cannot be written: File too large. Free some space" in ended.message
+    assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+    assert server.run(*words).status == 0
+
+
+# -- a file system of its own --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 128 KiB, where there is the right to mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = shutil.which("mount")
+    options = ["-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)]
+    done = None if mount is None else subprocess.run([mount, *options], check=False, capture_output=True)
+    if done is None or done.returncode:
+        pytest.skip("a small file system cannot be mounted here: it takes the rights of root")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_that_is_really_full_is_the_same(
+    server: Any, whole: Path, table: Path, roles: list[str], small_disk: Path
+) -> None:
+    ballast = small_disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb") as file:
+        while True:
+            file.write(bytes(1024))
+            file.flush()
+    words = ["fit", table, *roles, *FIT, "-o", small_disk / "model"]
+    assert "cannot be written: No space left on device. Free some space" in server.run(*words).message
+    ballast.unlink()
+    ended = server.run(*words, "--resume")
+    assert ended.status == 0, ended.log
+    assert weights(small_disk / "model") == weights(whole)
+    assert load(small_disk / "model").num_parameters > 0
+    out = small_disk / "out.parquet"
+    with contextlib.suppress(OSError), ballast.open("wb") as file:
+        while True:
+            file.write(bytes(1024))
+            file.flush()
+    assert "cannot be written: No space left on device" in server.run("predict", whole, table, "-o", out).message
+    assert not out.exists()
+
+
+def test_the_limit_stands_for_a_full_disk_since_the_signal_is_ignored() -> None:
+    """Python ignores SIGXFSZ, so that the system's refusal comes back as an error; else these tests would not run."""
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN

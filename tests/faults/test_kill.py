@@ -1,0 +1,238 @@
+"""kill -9 at any moment: what is under a final name is whole, and the same command goes on to the same result."""
+
+import json
+import re
+import shutil
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from pcmcnet.models import load
+
+FIT = ["--set=hidden=4", "--set=epochs=12", "--set=batch_size=24", "--set=dropout=0.2", "--valid=0.25"]
+FIT += ["--set=patience=12", "--set=refit=true"]
+
+
+SLOW = pytest.mark.slow
+
+
+def fitted_files(folder: Path) -> dict[str, bytes]:
+    """What makes the model, and nothing that depends on the time."""
+    names = ["weights.safetensors", "encoder.json", "config.json", "schema.json"]
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+# -- the trainer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The model of a fit that nothing disturbed, how long it took, and how many steps in the file system."""
+    folder = tmp_path_factory.mktemp("whole") / "model"
+    words = ["fit", table, *roles, *FIT, "-o", folder]
+    ended = server.run(*words, watch=folder.parent)
+    assert ended.status == 0, ended.log
+    return fitted_files(folder), ended.seconds, ended.steps
+
+
+def disturb(server: Any, words: list[Any], folder: Path, sound: Any, rng: np.random.Generator, seconds: float) -> int:
+    """Kill a fit, and some of the fits that go on with it, at moments drawn over its length; returns how many."""
+    kills, more = 0, []
+    while kills == 0 or rng.random() < 0.3:
+        run = server.start(*words, *more)
+        threading.Event().wait(rng.uniform(0, seconds))
+        kills += run.kill().status == -signal.SIGKILL
+        sound(folder)
+        more = ["--resume"]
+        if (folder / "model.json").exists():
+            break
+    return kills
+
+
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=SLOW)])
+def test_a_trainer_killed_at_random_moments_ends_in_the_same_model(
+    kills: int, server: Any, whole: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
+) -> None:
+    files, seconds, _ = whole
+    rng, folder, done = np.random.default_rng(kills), tmp_path / "model", 0
+    words = ["fit", table, *roles, *FIT, "-o", folder]
+    while done < kills:
+        done += disturb(server, words, folder, sound, rng, seconds)
+        ended = server.run(*words, "--resume")
+        assert ended.status == 0 or "holds a finished model already" in ended.message, ended.log
+        assert fitted_files(folder) == files
+        assert hidden(folder) == hidden(tmp_path) == []
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.97, 0.99])
+def test_a_trainer_killed_between_two_steps_in_the_file_system_ends_in_the_same_model(
+    share: float, server: Any, whole: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
+) -> None:
+    """The last steps are those of saving, where a random moment hardly ever falls."""
+    files, _, steps = whole
+    folder = tmp_path / "model"
+    words = ["fit", table, *roles, *FIT, "-o", folder]
+    ended = server.run(*words, watch=tmp_path, die=round(share * steps))
+    assert ended.status == -signal.SIGKILL
+    sound(folder)
+    ended = server.run(*words, "--resume")
+    assert ended.status == 0 or "holds a finished model already" in ended.message, ended.log
+    assert fitted_files(folder) == files
+
+
+@pytest.mark.slow
+def test_a_trainer_killed_at_any_step_of_saving_ends_in_the_same_model(
+    server: Any, whole: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
+) -> None:
+    files, _, steps = whole
+    folder = tmp_path / "model"
+    words = ["fit", table, *roles, *FIT, "-o", folder]
+    for step in range(steps - 60, steps + 1):
+        assert server.run(*words, watch=tmp_path, die=step).status == -signal.SIGKILL
+        sound(folder)
+        ended = server.run(*words, "--resume")
+        assert ended.status == 0 or "holds a finished model already" in ended.message, ended.log
+        assert fitted_files(folder) == files
+        shutil.rmtree(folder)
+
+
+# -- predictions and reports ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["parquet", pytest.param("csv", marks=SLOW), pytest.param("arrow", marks=SLOW)])
+def test_a_prediction_killed_at_any_step_leaves_no_half_a_file(
+    ending: str, server: Any, model: Path, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "deep" / f"out.{ending}"
+    words = ["predict", model, table, "-o", out]
+    whole = server.run(*words, watch=tmp_path)
+    assert whole.status == 0, whole.log
+    content = out.read_bytes()
+    for step in range(1, whole.steps + 1):
+        shutil.rmtree(out.parent, ignore_errors=True)
+        assert server.run(*words, watch=tmp_path, die=step).status == -signal.SIGKILL
+        assert not out.exists() or out.read_bytes() == content
+    assert server.run(*words).status == 0
+    assert out.read_bytes() == content
+    assert [path.name for path in out.parent.iterdir()] == [out.name]  # what the dead ones left is swept away
+
+
+def test_a_prediction_killed_while_it_replaces_an_older_one_leaves_the_old_or_the_new(
+    server: Any, model: Path, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    words = ["predict", model, table, "-o", out]
+    out.write_bytes(b"an older one")
+    steps = server.run(*words, watch=tmp_path).steps
+    content, seen = out.read_bytes(), set()
+    for step in range(1, steps + 1):
+        out.write_bytes(b"an older one")
+        server.run(*words, watch=tmp_path, die=step)
+        seen.add(out.read_bytes())
+    assert seen == {b"an older one", content}
+
+
+def test_a_report_killed_while_it_is_written_leaves_whole_files(
+    server: Any, model: Path, table: Path, tmp_path: Path
+) -> None:
+    parts = ["importance", "elasticities", "context", "axioms", "examples"]
+    words = ["explain", model, table, "-o", tmp_path / "report", "--baseline", "none", "--sets", 10]
+    words += [word for part in parts for word in ("--skip", part)]
+    whole = server.run(*words, watch=tmp_path)
+    assert whole.status == 0, whole.log
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "report").iterdir()}
+    for step in range(max(1, whole.steps - 12), whole.steps + 1, 3):
+        shutil.rmtree(tmp_path / "report", ignore_errors=True)
+        assert server.run(*words, watch=tmp_path, die=step).status == -signal.SIGKILL
+        for path in (tmp_path / "report").iterdir():
+            assert path.name.startswith(".") or path.stat().st_size == sizes[path.name]
+            if path.name == "explanation.json":
+                json.loads(path.read_bytes())
+    assert server.run(*words).status == 0
+
+
+# -- the search ----------------------------------------------------------------------------------------------------
+
+TUNE = ["--search", "lr=log:1e-3:1e-1", "--set=hidden=2", "--set=epochs=1", "--trials", "4"]
+
+
+def essence(folder: Path) -> Any:
+    found = json.loads((folder / "tuning.json").read_bytes())
+    for trial in found["trials"]:
+        del trial["seconds"]
+    return found["best"], found["trials"]
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=SLOW)])
+def test_a_search_killed_at_random_steps_ends_in_the_same_result(
+    kills: int, server: Any, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    first = server.run("tune", table, *roles, *TUNE, "-o", tmp_path / "whole", watch=tmp_path)
+    assert first.status == 0, first.log
+    words, rng = ["tune", table, *roles, *TUNE, "-o", tmp_path / "study"], np.random.default_rng(kills)
+    for _ in range(kills):
+        server_run = server.start(*words)
+        threading.Event().wait(rng.uniform(0, first.seconds))
+        server_run.kill()
+        ended = server.run(*words)
+        assert ended.status == 0, ended.log
+        assert essence(tmp_path / "study") == essence(tmp_path / "whole")
+        load(tmp_path / "study" / "model")
+        shutil.rmtree(tmp_path / "study")
+
+
+# -- the service ---------------------------------------------------------------------------------------------------
+
+QUESTION = {"sets": [{"alternatives": [{"price": 3.0, "comfort": "low"}, {"price": 9.0, "comfort": "high"}]}]}
+
+
+def serve(server: Any, model: Path) -> tuple[Any, str]:
+    """A running service and its address."""
+    run = server.start("serve", model, "--port", "0")
+    run.wait_for("(Ctrl+C stops)")
+    found = re.search(r"http://\S+", run.log.read_text())
+    assert found
+    return run, found[0]
+
+
+def test_a_service_killed_with_requests_under_way_answers_the_same_after_a_new_start(server: Any, model: Path) -> None:
+    run, address = serve(server, model)
+    answer = httpx.post(f"{address}/predict", json=QUESTION).json()
+    outcomes: list[str] = []
+    asked = threading.Barrier(5)
+
+    def client() -> None:
+        asked.wait()
+        while True:
+            try:
+                same = httpx.post(f"{address}/predict", json=QUESTION, timeout=60).json() == answer
+                outcomes.append("same" if same else "other")
+            except httpx.TransportError:
+                outcomes.append("connection")
+                return
+
+    clients = [threading.Thread(target=client) for _ in range(4)]
+    for thread in clients:
+        thread.start()
+    asked.wait()
+    while len(outcomes) < 8:  # all are in the middle of asking
+        threading.Event().wait(0.01)
+    assert run.kill().status == -signal.SIGKILL
+    for thread in clients:
+        thread.join()
+    assert sorted(set(outcomes)) == ["connection", "same"]
+    assert outcomes.count("connection") == 4  # each client was told, and none was answered wrongly
+
+    again, address = serve(server, model)
+    assert httpx.post(f"{address}/predict", json=QUESTION).json() == answer
+    again.kill()
