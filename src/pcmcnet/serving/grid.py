@@ -141,6 +141,9 @@ def _range(asked: Any, column: str, axis: str, data: ChoiceData, model: ChoiceMo
 
 def _asked_range(asked: Any, at: str) -> tuple[float, float]:
     numbers = isinstance(asked, list) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in asked)
-    if not numbers or len(asked) != 2 or not all(abs(v) <= _LARGEST for v in asked) or not asked[0] < asked[1]:
+    if not numbers or len(asked) != 2:
         raise unusable(f"{at}: expected the lowest and the highest value as [low, high], got {shown(asked)}.")
+    if not all(abs(v) <= _LARGEST for v in asked) or not asked[0] < asked[1]:
+        ends = f"[{shown(asked[0])}, {shown(asked[1])}]"
+        raise unusable(f"{at}: expected a low end below the high one, both below {_LARGEST:.2g}, got {ends}.")
     return float(asked[0]), float(asked[1])
