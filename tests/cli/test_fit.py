@@ -70,6 +70,14 @@ def test_members_make_an_ensemble_that_can_be_resumed(
     assert cli("evaluate", tmp_path / "stopped", table)[0] == 0
 
 
+def test_members_may_see_the_choice_sets_weighed_anew(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+    words = ["fit", table, *roles, "--model", "mnl", "--members", 2]
+    assert cli(*words, "-o", tmp_path / "alike")[0] == cli(*words, "--resample", "-o", tmp_path / "other")[0] == 0
+    for name, alike in (("alike", True), ("other", False)):
+        one, two = (member.predict_proba(table) for member in load(tmp_path / name).members_)
+        assert (one == two).all() == alike
+
+
 def test_roles_may_come_from_a_file(
     cli: Run, model: Path, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
@@ -127,6 +135,7 @@ CASES = {
     "column of text": ([*FINE, "--chosen", "comfort"], r"column 'comfort'.* expected 0/1"),
     "unknown model": ([*FINE, "--model", "pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
     "unknown option": ([*FINE, "--set", "hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
+    "members of one": ([*FINE, "--resample"], r"--resample weighs the choice sets .*: give --members"),
     "option without value": ([*FINE, "--set", "hidden"], r"expected name=value, got 'hidden'"),
     "unreadable value": ([*FINE, "--set", "epochs=ten"], r"option epochs: cannot read 'ten' as a whole number"),
     "impossible value": ([*FINE, "--set", "lr=-1"], r"lr must be a number above 0, got -1.0"),

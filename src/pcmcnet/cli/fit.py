@@ -36,6 +36,9 @@ def fit(
     members: Annotated[
         int, typer.Option(min=1, help="Fit that many models from different seeds, and save them as one ensemble.")
     ] = 1,
+    resample: Annotated[
+        bool, typer.Option("--resample", help="With --members: weigh the choice sets anew for each, by the bootstrap.")
+    ] = False,
     valid: Annotated[float, typer.Option(help="Share of the sets held out to stop early; 0 for none.")] = 0.0,
     by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
@@ -72,7 +75,9 @@ def fit(
     began = time.perf_counter()
     kind = model_class(model)
     one = kind(**dict(parse_option(kind.config_class, word) for word in set_ or []))
-    estimator = one if members == 1 else Ensemble(one, members)
+    if resample and members == 1:
+        raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
+    estimator = one if members == 1 else Ensemble(one, members, resample=resample)
     found = roles.of_command(locals(), "fitting")
     if not stream and (cache is not None or memory is not None):
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
