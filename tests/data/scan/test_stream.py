@@ -1,0 +1,116 @@
+"""Encoded parts from disk hold the very numbers of the table in memory, in an order that seed and epoch decide on."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
+from pcmcnet.data.scan.stream import ahead
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def scanned(write: Callable[..., Path], make_table: Callable[..., pa.Table], roles: dict[str, Any]) -> ScannedData:
+    """A table with hardly any memory: a buffer holds one of its shards."""
+    return replace(ChoiceData.scan(write(make_table()), memory="1 MiB", **roles), memory=2**16)
+
+
+def tensors(sets: EncodedSets, index: Any) -> list[Any]:
+    batch = sets.batch(np.asarray(index))
+    return [getattr(batch, name).tolist() for name in batch.__slots__]
+
+
+def test_what_is_learnt_from_disk_is_what_is_learnt_in_memory(scanned: ScannedData) -> None:
+    ours, theirs = Encoder.learn(scanned, bend=True), Encoder.learn(scanned.read(), bend=True)
+    assert ours.features.categorical == theirs.features.categorical
+    assert [code.bend for code in ours.features.numeric] == [code.bend for code in theirs.features.numeric]
+    for a, b in zip(ours.features.numeric, theirs.features.numeric, strict=True):
+        assert (a.mean, a.scale) == (pytest.approx(b.mean, rel=1e-12), pytest.approx(b.scale, rel=1e-12))
+
+
+def test_parts_hold_every_set_once_with_its_numbers_in_memory(scanned: ScannedData) -> None:
+    whole = scanned.read()
+    encoder = Encoder.learn(whole)
+    encoded, at = encoder.encode(whole), 0
+    stream = EncodedStream(scanned, encoder, CPU)
+    parts = list(stream.parts((0, 1)))
+    assert len(parts) == len(scanned.buffers()) > 1
+    assert len(stream) == sum(map(len, parts)) == len(whole)
+    assert stream.mean_pairs == encoded.mean_pairs
+    place = {row: k for k, row in enumerate(_first_rows(whole))}
+    for part, group in zip(parts, scanned.buffers(_order((0, 1), scanned)), strict=True):
+        rows = np.sort(np.concatenate([shard.first for shard in scanned.shards(group)]))
+        index = [place[row] for row in rows.tolist()]
+        assert tensors(part, np.arange(len(part))) == tensors(encoded, index)
+        at += len(part)
+    assert at == len(whole)
+
+
+def _first_rows(data: ChoiceData) -> list[int]:
+    first = data.rows[data.offsets[:-1]].copy()
+    np.minimum.at(first, data.hidden_sets, data.hidden_rows)
+    return first.tolist()
+
+
+def _order(numbers: tuple[int, ...], scanned: ScannedData) -> list[int]:
+    n = len(scanned.manifest.shards)
+    return np.random.default_rng([*numbers, n]).permutation(n).tolist()
+
+
+def test_every_epoch_has_an_order_of_its_own_that_comes_again_with_its_seed(scanned: ScannedData) -> None:
+    stream = EncodedStream(scanned, Encoder.learn(scanned), CPU)
+
+    def sizes(*order: int) -> list[list[int]]:
+        return [part.sizes.tolist() for part in stream.parts(order or None)]
+
+    assert sizes(0, 1) == sizes(0, 1)
+    assert sizes(0, 1) != sizes(0, 2)
+    assert sizes(0, 1) != sizes(1, 1)
+    assert sizes() == sizes()
+
+
+def test_a_part_of_a_split_is_streamed_alone(scanned: ScannedData) -> None:
+    train, valid = scanned.split((0.9, 0.1))
+    encoder = Encoder.learn(train)
+    for part in (train.counted(), valid.counted()):
+        found = list(EncodedStream(part, encoder, CPU).parts())
+        assert sum(map(len, found)) == len(part)
+        assert all((piece.weight > 0).all() for piece in found)
+
+
+def test_the_next_task_is_done_while_a_result_is_in_use_and_no_further_one() -> None:
+    begun: list[int] = []
+    second = threading.Event()
+
+    def task(k: int) -> Callable[[], int]:
+        def do() -> int:
+            begun.append(k)
+            if k == 1:
+                second.set()
+            return k
+
+        return do
+
+    results = ahead(task(k) for k in range(4))
+    assert next(results) == 0
+    assert second.wait(10)
+    assert begun == [0, 1]
+    assert list(results) == [1, 2, 3]
+
+
+def test_what_goes_wrong_in_the_thread_is_heard_of() -> None:
+    def fail() -> int:
+        raise OSError("gone")
+
+    results = ahead([lambda: 1, fail])
+    assert next(results) == 1
+    with pytest.raises(OSError, match="gone"):
+        next(results)

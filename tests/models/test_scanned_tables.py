@@ -1,0 +1,207 @@
+"""Models on tables that stay on disk: the results of a table in memory, for the same order of batches."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+
+import pcmcnet as pn
+from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models.pcmcnet import PCMCNetwork
+from pcmcnet.training import TrainConfig, train
+
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "individual": ["income"],
+    "features": ["price", "time", "mode"],
+}
+OPTIONS: dict[str, Any] = {"hidden": (8,), "epochs": 3, "batch_size": 32, "dropout": 0.1}
+
+
+class Interruption(KeyboardInterrupt):
+    """What ends a run in these tests."""
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """About 1,000 rows of 300 trips, shuffled, in three files; the cheaper the likelier."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(2, 6, 300)
+    trip = np.repeat(np.arange(300), sizes)
+    price = rng.lognormal(2, 0.5, len(trip))
+    best = np.lexsort((rng.gumbel(size=len(trip)) - price, trip))[np.cumsum(sizes) - 1]
+    columns = {
+        "trip": trip,
+        "took": np.isin(np.arange(len(trip)), best),
+        "price": price,
+        "time": rng.normal(30, 5, len(trip)),
+        "mode": rng.choice(["car", "bus", "bike"], len(trip)),
+        "income": rng.normal(size=300)[trip],
+    }
+    rows = pa.table(columns).take(pa.array(rng.permutation(len(trip))))
+    folder = tmp_path_factory.mktemp("large") / "trips"
+    folder.mkdir()
+    for k in range(3):
+        begin, end = rows.num_rows * k // 3, rows.num_rows * (k + 1) // 3
+        pyarrow.parquet.write_table(rows.slice(begin, end - begin), folder / f"{k}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scanned(table: Path) -> ScannedData:
+    """The table with hardly any memory: a buffer holds one of its shards."""
+    found = replace(ChoiceData.scan(table, memory="1 MiB", **ROLES), memory=2**15)
+    assert len(found.buffers()) == len(found.manifest.shards) > 2
+    return found
+
+
+@pytest.fixture(scope="module")
+def in_memory(table: Path) -> ChoiceData:
+    return ChoiceData.from_long(table, **ROLES)
+
+
+def weights(module: torch.nn.Module) -> list[bytes]:
+    return [p.detach().numpy().tobytes() for p in module.state_dict().values()]
+
+
+def untimed(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in entry.items() if k != "seconds"} for entry in history]
+
+
+def network(encoder: Encoder) -> PCMCNetwork:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return PCMCNetwork(encoder, pn.PCMCNet(**OPTIONS).config)
+
+
+def test_a_buffer_that_holds_everything_trains_as_memory_does_bit_for_bit(
+    scanned: ScannedData, in_memory: ChoiceData
+) -> None:
+    one = replace(scanned, memory=2**30)
+    assert one.fits
+    assert len(one.manifest.shards) > 2
+    encoder = Encoder.learn(in_memory)
+    streamed, stored = network(encoder), network(encoder)
+    config = TrainConfig(epochs=2, batch_size=32)
+    a = train(streamed, EncodedStream(one, encoder, torch.device("cpu")), config, seed=5)
+    b = train(stored, encoder.encode(in_memory), config, seed=5)
+    assert weights(streamed) == weights(stored)
+    assert untimed(a.history) == untimed(b.history)
+
+
+class Reordered:
+    """A table in memory, of which the same sets come at the same time as those of a stream."""
+
+    def __init__(self, whole: EncodedSets, places: dict[int, int], scanned: ScannedData) -> None:
+        self.whole, self.places, self.scanned = whole, places, scanned
+        self.device, self.mean_pairs = whole.device, whole.mean_pairs
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def parts(self, order: Any = None) -> Any:
+        n = len(self.scanned.manifest.shards)
+        shuffled = np.random.default_rng([*order, n]).permutation(n).tolist()
+        for group in self.scanned.buffers(shuffled):
+            rows = np.sort(np.concatenate([shard.first for shard in self.scanned.shards(group)]))
+            index = np.array([self.places[row] for row in rows.tolist()])
+            of_sets = ("starts", "counts", "individual_numeric", "individual_categorical", "chosen", "weight")
+            some = {name: getattr(self.whole, name)[torch.from_numpy(index)] for name in of_sets}
+            yield replace(self.whole, sizes=self.whole.sizes[index], **some)
+
+
+def test_the_same_order_of_batches_gives_the_same_weights_bit_for_bit(
+    scanned: ScannedData, in_memory: ChoiceData
+) -> None:
+    encoder = Encoder.learn(scanned)
+    places = {row: k for k, row in enumerate(in_memory.rows[in_memory.offsets[:-1]].tolist())}
+    streamed, stored = network(encoder), network(encoder)
+    config = TrainConfig(epochs=2, batch_size=32)
+    train(streamed, EncodedStream(scanned, encoder, torch.device("cpu")), config, seed=5)
+    train(stored, Reordered(encoder.encode(in_memory), places, scanned), config, seed=5)
+    assert weights(streamed) == weights(stored)
+
+
+def test_a_table_that_fits_its_memory_is_the_table_in_memory(table: Path, in_memory: ChoiceData) -> None:
+    small = ChoiceData.scan(table, memory="1 MiB", **ROLES)
+    for model in (pn.PCMCNet(**OPTIONS), pn.MNL()):
+        a = model.fit(small, progress=False).predict_proba(in_memory)
+        b = type(model)(**{k: getattr(model.config, k) for k in OPTIONS if hasattr(model.config, k)})
+        assert a.tolist() == b.fit(in_memory, progress=False).predict_proba(in_memory).tolist()
+    assert model.training_["fingerprint"] == in_memory.fingerprint()
+    assert len(model.predict(small)) == len(in_memory)
+
+
+def test_fitting_from_disk_learns_as_well_as_from_memory(scanned: ScannedData, in_memory: ChoiceData) -> None:
+    options = OPTIONS | {"epochs": 8}
+    disk = pn.PCMCNet(**options).fit(scanned, progress=False)
+    memory = pn.PCMCNet(**options).fit(in_memory, progress=False)
+    uniform = -float(np.log(in_memory.sizes).mean())
+    assert disk.score(in_memory) > uniform + 0.8 * (memory.score(in_memory) - uniform)
+    assert disk.score(scanned) == pytest.approx(disk.score(in_memory), rel=1e-6)  # batches of other widths
+    assert disk.training_["choice_sets"] == len(in_memory)
+    assert disk.training_["alternatives"] == len(in_memory.rows)
+    assert disk.training_["table"]["columns"]
+
+
+def test_predictions_come_in_the_order_of_the_rows(scanned: ScannedData, in_memory: ChoiceData) -> None:
+    for model in (pn.PCMCNet(**OPTIONS), pn.MNL()):
+        model.fit(in_memory.subset(np.arange(100)), progress=False)
+        # Batches of other widths round differently.
+        np.testing.assert_allclose(model.predict_proba(scanned), model.predict_proba(in_memory), rtol=0, atol=1e-6)
+    with pytest.raises(InputError, match=r"ask for each of data\.parts\(\), or for data\.sample"):
+        model.predict(scanned)
+
+
+def test_an_interrupted_fit_goes_on_bit_for_bit(scanned: ScannedData, tmp_path: Path) -> None:
+    training, held_out = scanned.split((0.8, 0.2))
+    whole = pn.PCMCNet(**OPTIONS).fit(training, held_out, progress=False)
+
+    def stop(entry: dict[str, Any]) -> None:
+        if entry["epoch"] == 2:
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        pn.PCMCNet(**OPTIONS).fit(training, held_out, progress=False, run_folder=tmp_path / "run", on_epoch=stop)
+    resumed = pn.PCMCNet(**OPTIONS).fit(training, held_out, progress=False, run_folder=tmp_path / "run", resume=True)
+    assert weights(resumed.network_) == weights(whole.network_)
+    assert untimed(resumed.history) == untimed(whole.history)
+
+
+def test_both_parts_of_a_split_can_be_fitted_again_together(scanned: ScannedData, in_memory: ChoiceData) -> None:
+    parts = scanned.split((0.8, 0.2))
+    model = pn.PCMCNet(**OPTIONS, refit=True).fit(*parts, progress=False)
+    assert model.training_["choice_sets"] == len(scanned)
+    with pytest.raises(ConfigError, match="both from one split of a scanned table"):
+        pn.PCMCNet(**OPTIONS, refit=True).fit(parts[0], in_memory, progress=False)
+
+
+def test_a_validation_part_in_memory_serves_as_well(scanned: ScannedData, in_memory: ChoiceData) -> None:
+    model = pn.PointerNetwork(epochs=1, hidden=4).fit(scanned, in_memory.subset(np.arange(50)), progress=False)
+    assert model.history[0]["valid_loss"] > 0
+
+
+def test_an_ensemble_streams_where_its_members_do(scanned: ScannedData) -> None:
+    ensemble = pn.Ensemble(pn.PCMCNet(**(OPTIONS | {"epochs": 1})), 2).fit(scanned, progress=False)
+    assert ensemble.predict_proba(scanned).sum() == pytest.approx(len(scanned))
+    with pytest.raises(ConfigError, match="Ensemble needs all choice sets in memory"):
+        pn.Ensemble(pn.PCMCNet(**OPTIONS), 2, resample=True).fit(scanned, progress=False)
+
+
+@pytest.mark.parametrize("name", ["mnl", "rf", "pcmc-linear"])
+def test_models_that_cannot_stream_say_what_to_do(name: str, scanned: ScannedData) -> None:
+    with pytest.raises(ConfigError, match=r"too large: fit it to data\.sample\(n_sets\), or scan with more memory"):
+        pn.MODELS[name]().fit(scanned)
+
+
+def test_a_table_without_choices_is_refused(table: Path) -> None:
+    roles = {key: value for key, value in ROLES.items() if key != "chosen"}
+    with pytest.raises(InputError, match="fitting needs the choices: scan the table with chosen"):
+        pn.PCMCNet().fit(ChoiceData.scan(table, **roles))
