@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pcmcnet.cli import roles
+from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
 
 
@@ -47,6 +48,8 @@ def fit(
     cache: roles.Cache = None,
     memory: roles.Memory = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted fit in the same folder.")] = False,
+    engine: Engine = "local",
+    workers: Workers = None,
     json_: Json = False,
 ) -> None:
     """Fit a model to TABLE and save it.
@@ -61,6 +64,9 @@ def fit(
 
     A table larger than memory, whose converted form is kept for the next time beside it or in `--cache`:
     `pcmcnet fit trips/ --schema roles.toml --stream --memory "2 GiB" -o model`
+
+    By several workers, which share each batch and come to the same weights:
+    `pcmcnet fit trips.parquet --schema roles.toml --engine ray --workers 4 -o model`
     """
     from pcmcnet.data import ChoiceData, ScannedData, Sets
     from pcmcnet.data.lock import sole_writer
@@ -72,7 +78,7 @@ def fit(
     from pcmcnet.training.checkpoint import checkpoints
     from pcmcnet.training.config import require_number
 
-    began = time.perf_counter()
+    began, many = time.perf_counter(), workers_of(engine, workers)
     kind = model_class(model)
     one = kind(**dict(parse_option(kind.config_class, word) for word in set_ or []))
     if resample and members == 1:
@@ -94,7 +100,14 @@ def fit(
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)
     typer.echo(f"read {data!r}", err=True)
     try:
-        estimator.fit(train, held_out, seed=seed, device=device, run_folder=output, resume=resume)
+        if many:
+            from pcmcnet.cluster import fit as fit_by_workers
+
+            fit_by_workers(
+                estimator, train, held_out, workers=many, seed=seed, device=device, run_folder=output, resume=resume
+            )
+        else:
+            estimator.fit(train, held_out, seed=seed, device=device, run_folder=output, resume=resume)
     except KeyboardInterrupt:
         if checkpoints(output):
             typer.echo(f"\ninterrupted; to go on, give the same command with --resume (state in {output}).", err=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pcmcnet.cli import roles
+from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
 
 
@@ -23,6 +24,8 @@ def predict(
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
     cache: roles.Cache = None,
     memory: roles.Memory = None,
+    engine: Engine = "local",
+    workers: Workers = None,
     json_: Json = False,
 ) -> None:
     """Write TABLE with the probability of each alternative as one more column, rows in their order.
@@ -31,6 +34,9 @@ def predict(
 
     Where the output is a folder, the table may be larger than memory: it is read part by part, and each of its files
     becomes a Parquet file of the same name, as in `pcmcnet predict model trips/ -o predicted/`
+
+    By several workers, each file by one of them; the same command again makes only what is missing:
+    `pcmcnet predict model trips/ --engine ray --workers 4 -o predicted/`
     """
     import pyarrow as pa
 
@@ -41,6 +47,17 @@ def predict(
     from pcmcnet.models import load
     from pcmcnet.models.prediction import predict_folder
 
+    many = workers_of(engine, workers)
+    if many:
+        if cache is not None or memory is not None:
+            raise ConfigError("--cache and --memory are for one process: with --engine ray each file is read whole.")
+        from pcmcnet.cluster import predict as predict_by_workers
+
+        done = predict_by_workers(model, table, output, workers=many, column=column)
+        kept = f" ({done.kept} of {done.files} files were there already)" if done.kept else ""
+        result = {"output": str(output), "rows": done.rows, "files": done.files, "kept": done.kept}
+        show(f"wrote {done.rows:,} rows to {output}{kept}", result, as_json=json_)
+        return
     if output.is_dir() or not output.suffix:
         context.with_resource(sole_writer(output))
         n = predict_folder(load(model), table, output, column=column, cache=cache, memory=memory or roles.MEMORY)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from pcmcnet.cli.engine import Engine, Workers, workers_of
+
 
 def serve(
     model: Annotated[Path, typer.Argument(help="Folder written by `pcmcnet fit`.")],
@@ -24,10 +26,14 @@ def serve(
     max_pairs: Annotated[int, typer.Option(help="Pairs of alternatives in a request, over all its sets.")] = 2_000_000,
     max_body: Annotated[int, typer.Option(help="Bytes in a request.")] = 4_000_000,
     queue: Annotated[int, typer.Option(help="Requests under way at once; more are turned away for a moment.")] = 256,
+    engine: Engine = "local",
+    workers: Workers = None,
 ) -> None:
     """Answer questions about MODEL over HTTP, and show a page to try it, until Ctrl+C.
 
     Example: `pcmcnet serve model --baseline logit --port 8000`
+
+    By several processes, behind one address: `pcmcnet serve model --engine ray --workers 4`
     """
     try:
         import fastapi  # noqa: F401
@@ -36,6 +42,7 @@ def serve(
         from pcmcnet.errors import ConfigError
 
         raise ConfigError(f"serving needs {error.name}: pip install 'pcmcnet[serve]'.") from error
+    many = workers_of(engine, workers)
     from pcmcnet.models import load
     from pcmcnet.serving.app import create_app
     from pcmcnet.serving.server import address_of, bind, own_names, run
@@ -50,6 +57,15 @@ def serve(
         max_body=max_body,
         queue=queue,
     )
+    if many:
+        from pcmcnet.cluster.serving import run as run_replicas
+
+        def started(where: str) -> None:
+            typer.echo(f"serving {model} at {where} by {many} workers (Ctrl+C stops)", err=True)
+
+        with suppress(KeyboardInterrupt):
+            run_replicas(started, model, baseline, settings, workers=many, host=host, port=port)
+        return
     app = create_app(load(model), None if baseline is None else load(baseline), settings)
     with bind(host, port) as listening, suppress(KeyboardInterrupt):
         where = address_of(listening)

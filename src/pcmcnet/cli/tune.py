@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.cli import roles
+from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
 
 
@@ -45,6 +46,8 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     timeout: Annotated[float | None, typer.Option(help="Seconds after which no further trial begins.")] = None,
+    engine: Engine = "local",
+    workers: Workers = None,
     json_: Json = False,
 ) -> None:
     """Search for the options with which a model predicts held-out choices of TABLE best, and fit it with them.
@@ -58,12 +61,15 @@ def tune(
     With a space of your own; lists are separated by slashes:
     `pcmcnet tune trips.csv --schema roles.toml --search lr=log:1e-4:1e-1 --search hidden=16/32,32
     --search activation=relu,tanh --set epochs=50 --trials 40 -o study`
+
+    Four trials at once: `pcmcnet tune trips.csv --schema roles.toml --engine ray --workers 4 -o study`
     """
     from pcmcnet.data import ChoiceData
     from pcmcnet.data.lock import sole_writer
     from pcmcnet.plots import draw_search, search_chart
     from pcmcnet.tuning import tune as find
 
+    many = workers_of(engine, workers)
     estimator, searched = _read_search(model, space, search or [], set_ or [])
     found = roles.of_command(locals(), "tuning")
     found = roles.keeping(found, by, getattr(estimator.config, "cluster", None))
@@ -71,18 +77,13 @@ def tune(
     data = ChoiceData.from_schema(table, found)
     typer.echo(f"read {data!r}", err=True)
     try:
-        tuning = find(
-            estimator,
-            data,
-            space=searched,
-            trials=trials,
-            valid=valid,
-            by=by,
-            seed=seed,
-            device=device,
-            folder=output,
-            timeout=timeout,
-        )
+        given: dict[str, Any] = {"valid": valid, "by": by, "seed": seed, "device": device, "folder": output, "timeout": timeout}
+        if many:
+            from pcmcnet.cluster import tune as find_by_workers
+
+            tuning = find_by_workers(estimator, data, space=searched, trials=trials, workers=many, **given)
+        else:
+            tuning = find(estimator, data, space=searched, trials=trials, **given)
     except KeyboardInterrupt:
         typer.echo(f"\ninterrupted; to go on, give the same command again (state in {output}).", err=True)
         raise typer.Exit(130) from None

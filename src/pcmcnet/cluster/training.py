@@ -1,0 +1,196 @@
+"""Fit a network by several workers: Ray Train runs the loop of one process on each of them.
+
+    every worker:  the same batches, planned from (seed, epoch) -> its share of each -> gradients added up over all
+    the first:     a checkpoint after each epoch, to a folder that all workers see
+    at the end:    the model is read from the last checkpoint, as a run that goes on and finds nothing left to do
+
+So the weights are those of one process, up to rounding. When a worker dies, Ray starts all of them again, and they go
+on from the last checkpoint: the run ends as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pcmcnet.cluster.board import new_board
+from pcmcnet.cluster.engine import connected, wants_gpu
+from pcmcnet.cluster.run_folder import SharedFolder
+from pcmcnet.data import Sets
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.training.config import require_number
+from pcmcnet.training.group import Group, training_in
+from pcmcnet.training.progress import watch
+
+POLL = 0.25  # seconds between looks at the board
+_FIT = "fit"
+
+
+def fit(
+    model: ChoiceModel,
+    train: Sets,
+    valid: Sets | None = None,
+    *,
+    workers: int = 2,
+    seed: int = 0,
+    device: str = "auto",
+    progress: bool = True,
+    run_folder: str | Path | None = None,
+    resume: bool = False,
+    failures: int = 3,
+) -> Any:
+    """Fit a network to choice sets with known choices, by several workers.
+
+    Parameters
+    ----------
+    model, train, valid, seed
+        As for ``model.fit``. With the same seed the batches are those of one process, and so are the weights, up to
+        rounding; dropout is drawn by each worker for itself.
+    workers
+        Processes that share each batch.
+    device
+        "auto" gives each worker a GPU if there are enough; "cpu" or "cuda".
+    progress
+        Show a bar on a terminal, or log a line per epoch elsewhere.
+    run_folder, resume
+        Folder, or fsspec address, for the checkpoint written after each epoch, and whether to go on from the one there.
+        Workers on other machines must see it. Without it, on one machine, a temporary one serves.
+    failures
+        How often workers may die before the fit is given up.
+
+    Returns
+    -------
+    The model itself.
+
+    Raises
+    ------
+    ConfigError
+        When Ray is not to be had, or the model does not train in epochs.
+    TrainingError
+        When training broke down, or workers died too often; what was done until then is in the run folder.
+    """
+    require_number("failures", failures, whole=True, low=0)
+    if not isinstance(model, ChoiceModel) or not model.stops_early:
+        name = model.name if isinstance(model, ChoiceModel) else repr(model)
+        raise ConfigError(f"workers share the training of networks, and {name} is none: fit it in one process.")
+    if resume and run_folder is None:
+        raise InputError("resume=True needs the run_folder of the run to go on with.")
+    with connected(workers) as ray, ExitStack() as stack:
+        address = _address(ray, run_folder, stack)
+        shared = stack.enter_context(SharedFolder.opened(address))
+        if shared.holds_checkpoints() and not resume:
+            raise InputError(
+                f"{address} holds an unfinished run: go on with it (resume=True, or --resume), or choose another "
+                f"folder."
+            )
+        given = {
+            "work": ray.put((model, train, valid)),
+            "seed": seed,
+            "device": None if wants_gpu(ray, device, workers) else "cpu",
+            "address": address,
+        }
+        epochs = getattr(model.config, "epochs", 0)
+        _run(ray, given, workers=workers, failures=failures, epochs=epochs, progress=progress)
+        shared.pull()
+        return model.fit(train, valid, seed, "cpu", False, run_folder=shared.own, resume=True)
+
+
+def _address(ray: Any, run_folder: str | Path | None, stack: ExitStack) -> str:
+    """Return where checkpoints go; workers run elsewhere, so a path is made a whole one."""
+    if run_folder is None:
+        if len(ray.nodes()) > 1:
+            raise InputError("several machines need a run_folder that all of them see, to keep their state in.")
+        return stack.enter_context(tempfile.TemporaryDirectory(prefix="pcmcnet-"))
+    return str(run_folder) if "://" in str(run_folder) else str(Path(run_folder).absolute())
+
+
+def _run(ray: Any, given: Mapping[str, Any], *, workers: int, failures: int, epochs: int, progress: bool) -> None:
+    """Let Ray Train run the workers, and tell of their epochs meanwhile."""
+    import ray.train
+    from ray.train.torch import TorchTrainer
+
+    board = new_board(ray)
+    with tempfile.TemporaryDirectory(prefix="pcmcnet-ray-") as own:
+        trainer = TorchTrainer(
+            _work,  # type: ignore[arg-type]  # what it returns comes back as the result's return_value
+            train_loop_config={**given, "board": board},
+            scaling_config=ray.train.ScalingConfig(num_workers=workers, use_gpu=given["device"] is None),
+            run_config=ray.train.RunConfig(
+                name="fit",
+                storage_path=own,
+                failure_config=ray.train.FailureConfig(max_failures=failures),
+            ),
+        )
+        outcome: list[Any] = []
+        # In a thread of its own, Ray leaves Ctrl+C to us.
+        running = threading.Thread(target=lambda: outcome.append(_outcome(trainer, given, failures)), daemon=True)
+        running.start()
+        with watch(epochs, show=progress) as report:
+            try:
+                while running.is_alive():
+                    running.join(POLL)
+                    for entry in ray.get(board.take.remote()).get(_FIT, []):
+                        report(entry)
+            except KeyboardInterrupt:
+                ray.get(board.end.remote(_FIT, "interrupted"))
+                raise
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+
+
+def _outcome(trainer: Any, given: Mapping[str, Any], failures: int) -> BaseException | None:
+    """Return what stood in the way of a fit, if anything."""
+    from ray.train import TrainingFailedError
+
+    try:
+        found = trainer.fit().return_value
+    except TrainingFailedError as error:
+        causes = [getattr(each, "_base_exc", each) for each in getattr(error, "worker_failures", {}).values()]
+        ours = [each for each in causes if isinstance(each, PcmcNetError)]
+        if ours:
+            return ours[0]
+        last = str(causes[0] if causes else error).strip().splitlines()
+        return TrainingError(
+            f"workers died more than {failures} times, the last of {last[-1] if last else 'unknown causes'}. "
+            f"The state after the last epoch is in {given['address']}: go on with resume=True, or --resume."
+        )
+    except BaseException as error:  # noqa: BLE001 - of another thread: raised again in the one that waits
+        return error
+    return found if isinstance(found, BaseException) else None
+
+
+def _work(given: dict[str, Any]) -> PcmcNetError | None:
+    """Train as one of the workers; returns the error that all of them came to alike, as no new start would help."""
+    import ray.train
+    import torch.distributed
+    from ray.train.torch import get_device
+
+    context = ray.train.get_context()
+    group = Group(context.get_world_rank(), context.get_world_size(), torch.distributed.all_reduce)
+    model, train, valid = ray.get(given["work"])
+    device = given["device"] or str(get_device())
+
+    with SharedFolder.opened(given["address"]) as folder, training_in(group):
+        folder.pull()
+
+        def on_epoch(entry: dict[str, Any]) -> None:
+            end = torch.zeros(1, device=device)
+            if group.leads:
+                folder.push()
+                end += float(ray.get(given["board"].leave.remote(_FIT, entry)) is not None)
+            group.add_up(end)  # all of them, or none
+            if end:
+                raise TrainingError("the fit was interrupted.")
+
+        try:
+            model.fit(train, valid, given["seed"], device, False, run_folder=folder.own, resume=True, on_epoch=on_epoch)
+        except ArtifactError:
+            raise  # one worker's alone, such as a full disk
+        except PcmcNetError as error:
+            return error
+    return None

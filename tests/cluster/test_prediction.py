@@ -1,0 +1,124 @@
+"""A folder of files to a folder of files, by workers that may be killed at any time."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pcmcnet as pn
+from pcmcnet import cluster
+from pcmcnet.errors import ArtifactError, SchemaError
+
+Kill = Callable[..., list[int]]
+
+
+def write_parts(table: pa.Table, folder: Path, files: int) -> None:
+    """Cut a table into files by choice set; rows of a set are not together, and some files lie in a folder below."""
+    folder.mkdir()
+    ids = table["individual"].to_numpy()
+    places = np.unique(ids, return_inverse=True)[1]
+    for k in range(files):
+        rows = np.flatnonzero(places % files == k)
+        path = folder / ("below" if k % 5 == 4 else "") / f"part-{k:03}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(table.take(np.random.default_rng(k).permutation(rows)), path)
+
+
+def require_whole(source: Path, target: Path, model: pn.PCMCNet) -> None:
+    """Every row of every file is there once, in its order, with the probability that one process gives it."""
+    names = sorted(str(file.relative_to(source)) for file in source.rglob("*.parquet"))
+    assert sorted(str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()) == names
+    for name in names:
+        rows, found = pq.read_table(source / name), pq.read_table(target / name)
+        assert found.drop_columns("probability").equals(rows)
+        np.testing.assert_allclose(found["probability"].to_numpy(), model.predict_proba(rows), rtol=0, atol=1e-7)
+
+
+def kills_as_files_come(target: Path, files: int, kills: int, seed: int) -> list[Callable[[], bool]]:
+    """Conditions for kills at random numbers of files done."""
+    at = sorted(np.random.default_rng(seed).choice(files - 2, kills, replace=False))
+    return [lambda n=n: sum(1 for _ in target.rglob("*.parquet")) > n for n in at]
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize(("files", "kills"), [(8, 2), pytest.param(100, 12, marks=pytest.mark.slow)])
+def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
+    files: int, kills: int, table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path, kill_workers: Kill
+) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    write_parts(table, source, files)
+    killed = kill_workers("MapWorker", kills_as_files_come(target, files, kills, seed=1))
+    done = cluster.predict(fitted, source, target, workers=2, progress=False)
+    assert len(killed) == kills
+    assert (done.files, done.rows, done.kept) == (files, table.num_rows, 0)
+    require_whole(source, target, fitted)
+
+    times = {file: file.stat().st_mtime_ns for file in target.rglob("*.parquet")}
+    gone, changed = sorted(times)[:2]
+    gone.unlink()
+    os.utime(source / changed.relative_to(target))
+    again = cluster.predict(fitted, source, target, workers=2, progress=False)
+    assert again.kept == files - 2
+    redone = {file for file in times if file.stat().st_mtime_ns != times[file]}
+    assert redone == {gone, changed}
+    require_whole(source, target, fitted)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_file_that_cannot_be_predicted_is_named_and_the_others_are_done(
+    table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    write_parts(table, source, 4)
+    whole = (source / "part-002.parquet").read_bytes()
+    (source / "part-002.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SchemaError, match=r"part-002\.parquet: cannot be read.* All others are predicted"):
+        cluster.predict(fitted, source, target, workers=2, progress=False)
+    assert sorted(file.name for file in target.iterdir()) == [f"part-00{k}.parquet" for k in (0, 1, 3)]
+    (source / "part-002.parquet").write_bytes(whole)
+    assert cluster.predict(fitted, source, target, workers=2, progress=False).kept == 3
+    require_whole(source, target, fitted)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_set_that_goes_across_files_is_refused_before_anything_is_written(
+    table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    first = table["individual"].to_numpy()[0]
+    inside = np.flatnonzero(table["individual"].to_numpy() == first)
+    pq.write_table(table.take(inside[:1]), source / "a.parquet")
+    pq.write_table(table.slice(inside[1]), source / "b.parquet")
+    with pytest.raises(SchemaError, match=rf"choice set {first} .* rows in a\.parquet and in b\.parquet; 1 such"):
+        cluster.predict(fitted, source, target, progress=False)
+    assert not list(target.rglob("*.parquet"))
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_folder_with_other_results_is_left_as_it_is(table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    write_parts(table, source, 1)
+    write_parts(table, target, 1)
+    with pytest.raises(ArtifactError, match=r"part-000\.parquet is no result of this command: choose another folder"):
+        cluster.predict(fitted, source, target, progress=False)
+    assert pq.read_table(target / "part-000.parquet").equals(pq.read_table(source / "part-000.parquet"))
+
+
+def test_folders_within_each_other_are_refused(fitted: pn.PCMCNet, tmp_path: Path) -> None:
+    for target in (tmp_path, tmp_path / "out", tmp_path.parent):
+        with pytest.raises(SchemaError, match="lie within each other"):
+            cluster.predict(fitted, tmp_path, target)
+
+
+def test_a_folder_without_files_is_refused(fitted: pn.PCMCNet, tmp_path: Path) -> None:
+    (tmp_path / "in" / "_hidden").mkdir(parents=True)
+    (tmp_path / "in" / "_hidden" / "a.parquet").touch()
+    with pytest.raises(SchemaError, match=r"in: the folder holds no \.parquet file"):
+        cluster.predict(fitted, tmp_path / "in", tmp_path / "out")
+    with pytest.raises(SchemaError, match=r"none: expected a folder of \.parquet files"):
+        cluster.predict(fitted, tmp_path / "none", tmp_path / "out")
