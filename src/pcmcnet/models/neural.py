@@ -19,7 +19,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Sets, Source
-from pcmcnet.data.files import json_bytes
+from pcmcnet.data.files import json_bytes, writing
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
@@ -226,10 +226,8 @@ def _run_in(folder: Path | None, *, resume: bool) -> Iterator[None]:
         raise InputError(
             f"{folder} holds an unfinished run: go on with it (resume=True, or --resume), or choose another folder."
         )
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}.") from error
     try:
         yield
     finally:

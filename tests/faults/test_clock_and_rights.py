@@ -1,0 +1,150 @@
+"""A clock that goes backwards changes nothing; a folder that may not be written is told of, and nothing is lost."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcmcnet.models import load
+from pcmcnet.tuning import tune
+
+# Every look at the clock finds it an hour earlier than the last one.
+BACKWARDS = """
+    import time
+
+    hour = [2_000_000_000.0]
+
+    def earlier():
+        hour[0] -= 3600
+        return hour[0]
+
+    time.time = earlier
+    time.time_ns = lambda: int(earlier() * 1e9)
+"""
+FIT = ["--set=hidden=4", "--set=epochs=4", "--set=dropout=0.2"]
+DIE = """
+    import os, signal
+    from pcmcnet.training.checkpoint import Checkpoint
+
+    real, count = Checkpoint.write, [0]
+
+    def write(self, state):
+        real(self, state)
+        count[0] += 1
+        if count[0] == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Checkpoint.write = write
+"""
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "weights.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "model"
+    assert server.run("fit", table, *roles, *FIT, "-o", folder).status == 0
+    return folder
+
+
+def test_a_clock_that_goes_backwards_changes_no_model_and_no_duration_is_negative(
+    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
+    server.run(*words, before=BACKWARDS + DIE)
+    for path in (tmp_path / "model").iterdir():
+        os.utime(path, (1, 1))  # files of 1970 are as good as any
+    ended = server.run(*words, "--resume", before=BACKWARDS)
+    assert ended.status == 0, ended.log
+    assert "resuming after epoch 2" in ended.log
+    assert weights(tmp_path / "model") == weights(whole)
+    assert all(entry["seconds"] > 0 for entry in load(tmp_path / "model").history)
+
+
+def test_a_search_goes_on_though_its_trials_lie_in_the_future(
+    table: Path, server: Any, roles: list[str], tmp_path: Path
+) -> None:
+    from pcmcnet.data import ChoiceData
+
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price", "comfort"])
+
+    def search(folder: Path, trials: int) -> list[Any]:
+        found = tune("rf", data, space={"trees": (2, 9)}, trials=trials, folder=folder, progress=False)
+        return [(trial.number, trial.value, trial.options) for trial in found.trials]
+
+    search(tmp_path / "study", 2)
+    with sqlite3.connect(tmp_path / "study" / "study.db") as connection:
+        connection.execute("UPDATE trials SET datetime_start = '2999-01-01', datetime_complete = '2998-01-01'")
+    connection.close()
+    assert search(tmp_path / "study", 4) == search(tmp_path / "whole", 4)
+
+
+# -- no right to write ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Any]:
+    """Make a folder that may only be read; root, whom no rights stop, mounts one that nobody can write."""
+    mounted: list[Path] = []
+
+    def make(folder: Path) -> None:
+        if os.geteuid():
+            folder.chmod(0o555)
+            return
+        mount = shutil.which("mount") or "no mount"
+        done = subprocess.run([mount, "--bind", str(folder), str(folder)], check=False, capture_output=True)
+        if done.returncode:
+            pytest.skip("nothing can be mounted here, and no rights stop root from writing")
+        mounted.append(folder)
+        subprocess.run([mount, "-o", "remount,ro,bind", str(folder)], check=True)
+
+    yield make
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)
+    tmp_path.chmod(0o755)
+
+
+def test_a_folder_that_may_only_be_read_is_told_of_before_and_during_the_work(
+    server: Any, model: Path, table: Path, roles: list[str], tmp_path: Path, read_only: Any
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    out = place / "out.csv"
+    out.write_bytes(b"an earlier one")
+    read_only(place)
+    remedy = "Ask for the right to write there, or choose another place"
+    commands: list[list[Any]] = [
+        ["fit", table, *roles, *FIT, "-o", place / "model"],
+        ["predict", model, table, "-o", out],
+        ["tune", table, *roles, "--search", "lr=0.01,0.02", *FIT, "-o", place / "study"],
+        ["compare", table, *roles, "--models", "uniform", "-o", place / "comparison"],
+        ["simulate", "mlba", "--sets", 2, "-o", place / "table.csv"],
+    ]
+    for words in commands:
+        message = server.run(*words).message
+        assert "cannot be written: " in message
+        assert remedy in message, message
+    assert out.read_bytes() == b"an earlier one"
+    assert [path.name for path in place.iterdir()] == ["out.csv"]
+
+
+def test_a_run_whose_folder_turned_read_only_goes_on_elsewhere(
+    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path, read_only: Any
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    server.run("fit", table, *roles, *FIT, "-o", place / "model", before=DIE)
+    read_only(place)
+    ended = server.run("fit", table, *roles, *FIT, "-o", place / "model", "--resume")
+    assert "cannot be written: " in ended.message
+    shutil.copytree(place / "model", tmp_path / "copy")
+    ended = server.run("fit", table, *roles, *FIT, "-o", tmp_path / "copy", "--resume")
+    assert ended.status == 0, ended.log
+    assert weights(tmp_path / "copy") == weights(whole)
