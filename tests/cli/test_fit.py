@@ -124,6 +124,16 @@ def test_a_column_of_clusters_needs_no_role(cli: Run, table: Path, tmp_path: Pat
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
+def test_a_table_may_stay_on_disk(cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path) -> None:
+    options = ["--stream", "--cache", tmp_path / "cache", "--memory", "1 MiB", "--valid", "0.3"]
+    result = cli("fit", table, *roles, *quick, *options, "-o", tmp_path / "model", "--json")
+    assert result.status == 0
+    assert "read ScannedData(24 choice sets" in result.err
+    assert json.loads(result.out)["choice_sets"] < 24
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert load(tmp_path / "model").history[0]["valid_loss"] > 0
+
+
 FINE = ["{table}", "--choice-set", "trip", "--chosen", "took", "--features", "price"]
 # Bad input by name: the words of a fit, and the line that it ends in.
 CASES = {
@@ -158,6 +168,8 @@ CASES = {
         [*FINE, "--model", "mnl", "--resume"],
         r"are for models that train in epochs, and mnl does not",
     ),
+    "memory without stream": ([*FINE, "--memory", "1 GiB"], r"read part by part: add --stream"),
+    "too little memory": ([*FINE, "--stream", "--memory", "3 cups"], r"memory must be an amount of at least 1 MiB"),
     "unknown device": ([*FINE, "--device", "abacus"], r"device 'abacus' is not to be had here"),
     "output exists": ([*FINE, "-o", "{here}/occupied"], r"occupied exists and is not empty: choose another folder"),
     "output in a file": ([*FINE, "-o", "{table}/model"], r"model cannot be written: .*trips.csv is a file"),

@@ -50,6 +50,20 @@ def test_a_table_without_choices_can_be_predicted(cli: Run, model: Path, table: 
     np.testing.assert_array_equal(read(tmp_path / "out.parquet")["p"].to_numpy(), load(model).predict_proba(table))
 
 
+def test_a_folder_is_predicted_file_by_file(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    rows = read(table)
+    for k in range(2):
+        half = rows.slice(k * rows.num_rows // 2, (k + 1) * rows.num_rows // 2 - k * rows.num_rows // 2)
+        pyarrow.parquet.write_table(half, tmp_path / "in" / f"{k}.parquet")
+    result = cli("predict", model, tmp_path / "in", "-o", tmp_path / "out", "--memory", "1 MiB", "--json")
+    assert json.loads(result.out) == {"output": str(tmp_path / "out"), "rows": rows.num_rows}
+    found = pa.concat_tables([read(tmp_path / "out" / f"{k}.parquet") for k in range(2)])
+    assert found["price"].to_pylist() == rows["price"].to_pylist()
+    expected = load(model).predict_proba(table)  # batches of other widths round differently
+    np.testing.assert_allclose(found["probability"].to_numpy(), expected, rtol=0, atol=1e-6)
+
+
 # Bad input by name: the words of a prediction, and the line that it ends in.
 CASES = {
     "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
@@ -59,6 +73,7 @@ CASES = {
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "missing column": (["{model}", "{here}/other.csv"], r"has no column 'price'. Did you mean 'prise'\?"),
     "column taken": (["{model}", "{table}", "--column", "income"], r"already has a column 'income': choose another"),
+    "memory for a file": (["{model}", "{table}", "--memory", "1 GiB"], r"part by part: give a folder as --output"),
     "unknown ending": (["{model}", "{table}", "-o", "{here}/o.xlsx"], r"o.xlsx: unknown kind of file. Expected a name"),
     "ending before work": (["{here}/nowhere", "nowhere.csv", "-o", "{here}/o.xlsx"], r"o.xlsx: unknown kind of file"),
 }
