@@ -1,6 +1,6 @@
 """Feature-based pairwise choice Markov chains: fit a table, ask for probabilities."""
 
-from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.evaluation import Comparison, Report, compare, evaluate
 from pcmcnet.insight.explanation import Explanation, explain
@@ -44,6 +44,7 @@ __all__ = [
     "RandomForest",
     "RankBy",
     "Report",
+    "ScannedData",
     "Schema",
     "Thurstone",
     "Tuning",

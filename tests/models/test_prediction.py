@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 import pcmcnet as pn
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models import prediction
 from pcmcnet.models.prediction import predict_folder
 
@@ -115,3 +115,7 @@ def test_places_and_names_that_cannot_be_are_refused(rows: pa.Table, model: pn.M
     with pytest.raises(SchemaError, match="no such file"):
         predict_folder(model, tmp_path / "none", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "z.parquet").touch()
+    with pytest.raises(InputError, match=r"z\.parquet is no part of this result"):
+        predict_folder(model, table, tmp_path / "out")

@@ -21,7 +21,7 @@ from pcmcnet.data import ScannedData
 from pcmcnet.data.files import replacing, require_folder
 from pcmcnet.data.formats import column_names
 from pcmcnet.data.scan.sources import Stream, open_stream
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.base import ChoiceModel
 
 _SCAN = ".scan"  # in the folder of the result, until it is complete
@@ -61,12 +61,15 @@ def predict_folder(
     ------
     SchemaError
         When the table does not fit the model, or has such a column already, or holds the folder of the result.
+    InputError
+        When the folder of the result holds other tables.
     """
     schema = model.schema.for_prediction()
     if output.resolve().is_relative_to(table.resolve()):
         raise SchemaError(f"{output} lies within the table: choose another folder for the result.")
     if column in column_names(table):
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
+    _require_no_others(output, [target for _, target in _files(table, output, schema.text_columns)])
     scratch = require_folder(output) / _SCAN
     data = ScannedData.of(table, schema, cache=cache or scratch, memory=memory)
     scratch.mkdir(exist_ok=True)
@@ -79,6 +82,13 @@ def predict_folder(
         done += _append(stream, target, column, _opened(place, data.n_rows)[done:])
     shutil.rmtree(scratch)
     return done
+
+
+def _require_no_others(output: Path, targets: list[Path]) -> None:
+    """Refuse a folder with files that would be taken for a part of the result."""
+    others = sorted({path for path in output.rglob("*.parquet") if not path.name.startswith(".")}.difference(targets))
+    if others:
+        raise InputError(f"{others[0]} is no part of this result: choose another folder, or empty this one.")
 
 
 def _opened(place: Path, rows: int) -> NDArray[np.float64]:

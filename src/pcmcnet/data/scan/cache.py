@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass
@@ -28,6 +29,7 @@ from pcmcnet.errors import ArtifactError, InputError
 VERSION = 1
 MANIFEST = "manifest.json"
 _END = 2**16  # bytes of both ends of a source that are hashed
+_active: set[str] = set()  # what this process is making
 _UNFINISHED = re.compile(r"\.(?P<host>.+)\.(?P<process>\d+)\.[0-9a-f]{16}")
 
 
@@ -129,7 +131,8 @@ def whole(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None
 @contextmanager
 def making(entry: Path) -> Iterator[Path]:
     """Yield a folder to make an entry in; it takes the entry's place only if the block succeeds."""
-    beside = entry.with_name(f".{socket.gethostname()}.{os.getpid()}.{entry.name}")
+    beside = entry.with_name(f".{socket.gethostname()}.{os.getpid()}.{entry.name}-{threading.get_ident()}")
+    _active.add(beside.name)
     try:
         _remove_unfinished(entry.parent)
         beside.mkdir(parents=True)
@@ -146,13 +149,15 @@ def making(entry: Path) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+        _active.discard(beside.name)
 
 
 def _remove_unfinished(cache: Path) -> None:
     """Remove what processes of this machine that are no more have left."""
     for folder in cache.glob(".*") if cache.is_dir() else ():
         found = _UNFINISHED.match(folder.name)
-        if found and found["host"] == socket.gethostname() and not _is_running(int(found["process"])):
+        ours = found and found["host"] == socket.gethostname() and folder.name not in _active
+        if found and ours and not _is_running(int(found["process"])):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -68,7 +69,7 @@ class ScannedData:
     def of(cls, table: Any, schema: Schema, *, cache: Any, memory: str | int) -> ScannedData:
         """Scan a table; see :meth:`ChoiceData.scan`."""
         for what, path in (("table", table), ("cache", cache)):
-            if not isinstance(path, str | Path) and not (path is None and what == "cache"):
+            if not isinstance(path, str | os.PathLike) and not (path is None and what == "cache"):
                 raise InputError(f"{what}: expected the path of a file or folder, got {type(path).__name__}.")
         allowed = bytes_of(memory)
         place = None if cache is None else Path(cache)

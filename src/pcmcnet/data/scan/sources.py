@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -145,21 +146,13 @@ class ArrowStream(Stream):
 
 
 class CsvStream(Stream):
-    """A CSV, zipped or not; it is read once to count its rows and to see whether the guessed types hold."""
+    """A CSV, zipped or not; it is read once more to count its rows and to see whether the guessed types hold."""
 
     source: Csv
 
     def __init__(self, path: Path, source: Csv, columns: Sequence[str], text: Collection[str]) -> None:
         super().__init__(path, source, columns)
-        guessed = {name: source.guess(name, pa.string(), compact=False) for name in columns}
-        self.types = guessed | {name: pa.string() for name in columns if name in text}
-        if any(pa.types.is_binary(kind) for kind in self.types.values()):
-            raise pa.ArrowInvalid("invalid UTF8 data")
-        try:
-            self.counted = sum(batch.num_rows for batch in self._parse(self.types))
-        except pa.ArrowInvalid:
-            self.types = self._widened(text)
-            self.counted = sum(batch.num_rows for batch in self._parse(self.types))
+        self.text = [name for name in columns if name in text]
 
     @property
     def files(self) -> list[Path]:  # noqa: D102
@@ -167,14 +160,31 @@ class CsvStream(Stream):
 
     @property
     def rows(self) -> int:  # noqa: D102
-        return int(self.counted)
+        return self._looked[1]
 
     @property
     def schema(self) -> pa.Schema:  # noqa: D102
-        return pa.schema(list(self.types.items()))
+        return pa.schema(list(self._looked[0].items()))
+
+    @cached_property
+    def _looked(self) -> tuple[dict[str, pa.DataType], int]:
+        """Types of the columns, and number of rows."""
+        guessed = {name: self.source.guess(name, pa.string(), compact=False) for name in self.columns}
+        types = guessed | dict.fromkeys(self.text, pa.string())
+        with one_sentence(self.path):
+            if any(pa.types.is_binary(kind) for kind in types.values()):
+                raise pa.ArrowInvalid("invalid UTF8 data")
+            try:
+                return types, self._count(types)
+            except pa.ArrowInvalid:
+                types = self._widened(types)
+                return types, self._count(types)
+
+    def _count(self, types: dict[str, pa.DataType]) -> int:
+        return sum(int(batch.num_rows) for batch in self._parse(types))
 
     def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        yield from self._parse(self.types)
+        yield from self._parse(self._looked[0])
 
     def _parse(self, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         convert = pyarrow.csv.ConvertOptions(
@@ -187,9 +197,9 @@ class CsvStream(Stream):
         with pyarrow.csv.open_csv(self.source.stream(), read_options=read, convert_options=convert) as reader:
             yield from reader
 
-    def _widened(self, text: Collection[str]) -> dict[str, pa.DataType]:
+    def _widened(self, types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
         """Return the narrowest types that the whole text admits."""
-        left = {name: [self.types[name], *_WIDER] for name in self.columns if name not in text}
+        left = {name: [types[name], *_WIDER] for name in self.columns if name not in self.text}
         for batch in self._parse(dict.fromkeys(self.columns, pa.string())):
             for name, kinds in left.items():
                 while not _is_read_as(batch.column(name), kinds[0]):
