@@ -68,6 +68,7 @@ def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
     require_whole(source, target, fitted)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("local_ray")
 def test_a_file_that_cannot_be_predicted_is_named_and_the_others_are_done(
     table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path

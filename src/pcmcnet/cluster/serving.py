@@ -95,16 +95,17 @@ def served(
     with bind(host, port) as listening:  # taken, or not to be had: said before anything is started
         address = address_of(listening)
         port = int(listening.getsockname()[1])
-    with connected(workers), quiet("ray.serve"):
+    with connected(workers):
         from ray import serve
 
         deployed = application(model, baseline, settings, workers=workers)
-        serve.start(http_options={"host": host, "port": port})
-        try:
-            serve.run(deployed, name=NAME, route_prefix="/")
-            yield address
-        finally:
-            serve.shutdown()  # type: ignore[no-untyped-call]
+        with quiet("ray.serve"):
+            serve.start(http_options={"host": host, "port": port}, logging_config={"log_level": "ERROR"})
+            try:
+                serve.run(deployed, name=NAME, route_prefix="/")
+                yield address
+            finally:
+                serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 def run(on_start: Callable[[str], None], *given: Any, **options: Any) -> None:

@@ -1,0 +1,100 @@
+"""Trials at once, in one study: none is lost or made twice, whoever dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+import pcmcnet as pn
+from pcmcnet import cluster
+
+SPACE = {"lr": [0.001, 0.002, 0.003, 0.004, 0.005, 0.006]}
+OPTIONS: dict[str, Any] = {"hidden": (4,), "epochs": 1}
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+
+
+class Fragile(pn.PCMCNet):
+    """A network whose first fit with a learning rate of 0.004 kills its worker."""
+
+    marker = ""
+
+    def _fit(self, *given: Any) -> None:
+        marker = Path(type(self).marker)
+        if self.config.lr == 0.004 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        super()._fit(*given)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_every_configuration_is_tried_once_though_a_worker_is_killed_and_the_search_goes_on(
+    data: pn.ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fragile, "marker", str(tmp_path / "killed"))
+    part, folder = data.subset(range(40)), tmp_path / "study"
+    first = cluster.tune(Fragile(**OPTIONS), part, workers=2, space=SPACE, trials=4, folder=folder, progress=False)
+    assert len(first.trials) == 4
+    whole = cluster.tune(Fragile(**OPTIONS), part, workers=3, space=SPACE, trials=6, folder=folder, progress=False)
+    assert Path(Fragile.marker).exists()
+    assert [trial.state for trial in whole.trials] == ["complete"] * 6
+    assert sorted(trial.options["lr"] for trial in whole.trials) == SPACE["lr"]
+    assert whole.trials[:4] == first.trials
+    alone = pn.tune(pn.PCMCNet(**OPTIONS), part, space=SPACE, trials=6, progress=False)
+    values = {trial.options["lr"]: trial.value for trial in alone.trials}
+    assert {trial.options["lr"]: trial.value for trial in whole.trials} == pytest.approx(values, abs=1e-6)
+    assert whole.best == alone.best
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.slow
+def test_networks_are_pruned_and_failures_recorded_as_in_one_process(data: pn.ChoiceData, tmp_path: Path) -> None:
+    options = {"hidden": (8,), "epochs": 6, "schedule": "constant", "batch_size": 40}
+    space = {"lr": [1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 1e-7, 1e-8], "rate": ["exp", "relu"]}  # relu needs an epsilon
+    found = cluster.tune(
+        pn.PCMCNet(**options), data, workers=2, space=space, trials=14, folder=tmp_path, progress=False
+    )
+    failed = [trial for trial in found.trials if trial.state == "failed"]
+    assert {trial.options["rate"] for trial in failed} == {"relu"}
+    assert len(failed) == 7
+    assert all("epsilon" in str(trial.message) for trial in failed)
+    for trial in found.trials:
+        if trial.state == "pruned":
+            assert trial.epochs is not None
+            assert trial.epochs < 6
+    assert len({tuple(trial.options.values()) for trial in found.trials}) == 14
+
+
+@pytest.mark.slow
+def test_a_search_that_was_killed_goes_on_with_what_was_under_way(table: pa.Table, tmp_path: Path) -> None:
+    """kill -9 of the command, twice, when some trials have ended; Ray ends with it."""
+    pq.write_table(table, tmp_path / "trips.parquet")
+    folder = tmp_path / "study"
+    options = ["--choice-set", "individual", "--chosen", "choice", "--features", "totalPrice,nFlights"]
+    options += ["--set", "hidden=8", "--set", "epochs=40", "--search", "lr=0.001,0.002,0.003,0.004,0.005,0.006"]
+    options += ["--trials", "6", "--engine", "ray", "--workers", "2", "-o", str(folder)]
+    code = "from pcmcnet.cli import main; main()"
+    command = [sys.executable, "-c", code, "tune", str(tmp_path / "trips.parquet"), *options]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    for wanted in (1, 3):
+        log = (tmp_path / f"log-{wanted}").open("w+")
+        running = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
+        until = time.monotonic() + 300
+        while running.poll() is None and (tmp_path / f"log-{wanted}").read_text().count("trial ") < wanted:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        running.kill()
+        running.wait()
+        log.close()
+    run = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 0, run.stderr
+    trials = json.loads(run.stdout)["trials"]
+    assert sorted(trial["options"]["lr"] for trial in trials) == [0.001, 0.002, 0.003, 0.004, 0.005, 0.006]

@@ -1,0 +1,50 @@
+"""The service by replicas of Ray Serve: one question, answered as the model answers it."""
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcmcnet as pn
+from pcmcnet.cluster.serving import app, served
+from pcmcnet.errors import ArtifactError, ConfigError
+from pcmcnet.serving.settings import ServeSettings
+
+
+def ask(address: str, path: str, body: Any = None, token: str = "secret") -> Any:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"{address}{path}", None if body is None else json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_question_is_answered_by_ray_as_by_the_model(fitted: pn.PCMCNet, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "model")
+    with served(tmp_path / "model", settings=ServeSettings(token="secret"), workers=1, port=0) as address:
+        assert ask(address, "/health") == {"status": "ok"}
+        example = ask(address, "/v1/example")
+        one = {key: example[key] for key in ("individual", "alternatives")}
+        (answer,) = ask(address, "/v1/probabilities", {"sets": [one]})["sets"]
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(address, "/v1/example", token="wrong")
+    n = len(one["alternatives"])
+    rows = {name: [row[name] for row in one["alternatives"]] for name in one["alternatives"][0]}
+    rows |= {name: [value] * n for name, value in one["individual"].items()}
+    expected = fitted.predict_proba({**rows, "individual": [0] * n})
+    np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-6)
+
+
+def test_the_arguments_of_serve_run_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="say which model to serve"):
+        app({})
+    with pytest.raises(ConfigError, match=r"unknown argument 'modle'\. Did you mean 'model'"):
+        app({"modle": "x"})
+    with pytest.raises(ConfigError, match="workers must be a whole number of at least 1, got 'two'"):
+        app({"model": "x", "workers": "two"})
+    with pytest.raises(ArtifactError):
+        app({"model": str(tmp_path)})
