@@ -1,5 +1,7 @@
 """Batches: every set once, within both limits, padded by nothing that matters."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -162,3 +164,33 @@ def test_the_plan_is_that_of_filling_batches_one_set_at_a_time(
 ) -> None:
     plan = plan_batches(sizes, batch_size=batch_size, pair_budget=pair_budget)
     assert [batch.tolist() for batch in plan] == cut_without_a_window(sizes.tolist(), batch_size, pair_budget)
+
+
+# -- parts of a table ------------------------------------------------------------------------------------------------
+
+
+def test_pieces_are_joined_with_their_sets_in_the_order_given(trips: Any, roles: Any) -> None:
+    data = ChoiceData.from_long(trips, **roles)
+    encoder = Encoder.learn(data)
+    pieces = [encoder.encode(data.subset([k])) for k in (1, 0)]
+    joined, whole = EncodedSets.join(pieces, np.array([1, 0])), encoder.encode(data)
+    assert joined.sizes.tolist() == whole.sizes.tolist()
+    for name in Batch.__slots__:
+        ours, theirs = (getattr(sets.batch(np.arange(2)), name) for sets in (joined, whole))
+        assert torch.equal(ours, theirs)
+    assert list(whole.parts()) == [whole]
+    assert (whole.device, whole.mean_pairs) == (torch.device("cpu"), (4 + 9) / 2)
+
+
+def test_other_sets_take_the_place_of_those_in_memory_where_they_fit(trips: Any, roles: Any) -> None:
+    data = ChoiceData.from_long(trips, **roles)
+    encoder = Encoder.learn(data)
+    whole, second = encoder.encode(data), encoder.encode(data.subset([1]))
+    place = whole.numeric.data_ptr()
+    held = whole.copy_(second)
+    assert held is not None
+    assert held.numeric.data_ptr() == place
+    assert len(held) == 1
+    for name in Batch.__slots__:
+        assert torch.equal(getattr(held.batch(np.array([0])), name), getattr(second.batch(np.array([0])), name))
+    assert second.copy_(encoder.encode(data)) is None
