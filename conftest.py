@@ -2,5 +2,9 @@
 
 from importlib.util import find_spec
 
-KERNELS = ["src/pcmcnet/layers/gpu/*.py", "src/pcmcnet/layers/stationary/kernels.py"]
+KERNELS = [
+    "src/pcmcnet/layers/gpu/*.py",
+    "src/pcmcnet/layers/gpu/hopper/*.py",
+    "src/pcmcnet/layers/stationary/kernels.py",
+]
 collect_ignore_glob = [] if find_spec("triton") else KERNELS

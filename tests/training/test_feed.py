@@ -11,7 +11,7 @@ import pcmcnet as pn
 from pcmcnet.data.batches import EncodedSets, plan_batches
 from pcmcnet.datasets import airline
 from pcmcnet.training import feed
-from pcmcnet.training.feed import batches_on, place
+from pcmcnet.training.feed import batches_on, place, to_host
 
 MakeSets = Callable[..., EncodedSets]
 
@@ -31,6 +31,14 @@ def test_batches_of_a_plan_come_in_its_order(make_sets: MakeSets) -> None:
     assert [len(batch.mask) for batch in batches] == [len(index) for index in plan]
     for index, batch in zip(plan, batches, strict=True):
         assert torch.equal(batch.chosen, sets.chosen[torch.from_numpy(index)])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_results_come_to_the_host_in_their_order(device: str) -> None:
+    results = [(np.array([i]), torch.full((1 + i, 2), float(i), device=device)) for i in range(4)]
+    found = list(to_host(iter(results)))
+    assert [int(sets[0]) for sets, _ in found] == [0, 1, 2, 3]
+    assert all(torch.equal(host, there.cpu()) for (_, host), (_, there) in zip(found, results, strict=True))
 
 
 @pytest.mark.gpu

@@ -28,7 +28,7 @@ from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
 from pcmcnet.training.config import require_word
-from pcmcnet.training.feed import device_of, place
+from pcmcnet.training.feed import device_of, place, to_host
 
 Tails = Literal["bend", "keep"]
 
@@ -153,9 +153,11 @@ class NeuralModel(ChoiceModel):
     def _log_proba(self, data: ChoiceData) -> Floats:
         encoded = place(self.encoder_.encode(data), device_of(self.network_))
         out = np.empty(len(data.rows))
-        for sets, batch, log_p in predict(self.network_, encoded, pair_budget=self.config.pair_budget):
-            flat = stretches(data.offsets[sets], data.sizes[sets])
-            out[flat] = log_p[batch.mask].double().cpu().numpy()
+        found = predict(self.network_, encoded, pair_budget=self.config.pair_budget)
+        for sets, log_p in to_host((sets, log_p) for sets, _, log_p in found):
+            sizes = data.sizes[sets]
+            real = np.arange(log_p.shape[1]) < sizes[:, None]
+            out[stretches(data.offsets[sets], sizes)] = log_p.numpy()[real]
         return out
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, EncodedSets
 from pcmcnet.data.columns import Ints
@@ -47,6 +47,24 @@ def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) ->
         previous = following
     if previous is not None:
         yield previous
+
+
+def to_host(results: Iterable[tuple[Ints, Tensor]]) -> Iterator[tuple[Ints, Tensor]]:
+    """Bring results of some sets to the host, each while the device works on the next."""
+    previous: tuple[Ints, Tensor, torch.cuda.Event] | None = None
+    for sets, result in results:
+        if result.device.type != "cuda":
+            yield sets, result
+            continue
+        copy, done = result.to("cpu", non_blocking=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
+        done.record(torch.cuda.current_stream(result.device))
+        if previous is not None:
+            previous[2].synchronize()
+            yield previous[:2]
+        previous = sets, copy, done
+    if previous is not None:
+        previous[2].synchronize()
+        yield previous[:2]
 
 
 def _copied(batch: Batch, device: torch.device, reader: torch.cuda.Stream) -> Batch:

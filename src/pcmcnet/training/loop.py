@@ -31,6 +31,8 @@ from pcmcnet.training.step import Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
 from pcmcnet.training.threads import threads_for
 
+PREDICTED = 5_000_000  # pairs of a batch without gradients that keep a GPU busy while the next is prepared
+
 log = logging.getLogger("pcmcnet")
 
 
@@ -188,10 +190,13 @@ def predict(
 ) -> Iterator[tuple[Ints, Batch, Tensor]]:
     """Go through all sets, or this process's share, without gradients; yields positions, batch and log p (B, J)."""
     module.eval()
+    device = device_of(module)
+    if device.type == "cuda":
+        pair_budget = max(pair_budget, PREDICTED)
     plan = plan_batches(data.sizes, batch_size=max(len(data), 1), pair_budget=pair_budget)
     if group is not None:
         plan = [own for sets in plan if len(own := group.share(sets))]
-    for sets, batch in zip(plan, batches_on(device_of(module), data, plan), strict=True):
+    for sets, batch in zip(plan, batches_on(device, data, plan), strict=True):
         with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
             log_p = module(batch)
         yield sets, batch, log_p

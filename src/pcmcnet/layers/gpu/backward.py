@@ -3,6 +3,8 @@
 unfinish  dz = df w drop' act'(z + bias)           and what w and the bias get, in parts by program
 unbend    dh <- dh drop' act'(z + bias)            and what the bias gets, in parts by program
 gather    sums over j and over i of dh drop' act'  (pairs, H) -> two thin matrices
+
+With SCALED, what comes as dh is yet to be multiplied by a number for each pair, df.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -60,6 +62,7 @@ def unfinish(
 def unbend(
     z,
     bias,
+    df,
     dh,
     db,
     seeds,
@@ -68,6 +71,7 @@ def unbend(
     pairs,
     H,
     limit,
+    SCALED: tl.constexpr,
     ACT: tl.constexpr,
     DROP: tl.constexpr,
     C: tl.constexpr,
@@ -83,6 +87,8 @@ def unbend(
         at = r[:, None] * H + u[None, :]
         d = tl.load(dh + at, mask=here, other=0.0).to(tl.float32)
         d *= slope(tl.load(z + at, mask=here, other=0.0).to(tl.float32) + c, ACT)
+        if SCALED:
+            d *= tl.load(df + pair0 + r, mask=r < pairs, other=0.0)[:, None]
         if DROP:
             d = drop(d, tl.load(seeds + layer), pair0 + r, u, limit)
         sum_b += d
@@ -94,6 +100,7 @@ def unbend(
 def gather(
     left,
     right,
+    df,
     dh,
     dleft,
     dright,
@@ -104,6 +111,7 @@ def gather(
     J,
     H,
     limit,
+    SCALED: tl.constexpr,
     ACT: tl.constexpr,
     DROP: tl.constexpr,
     C: tl.constexpr,
@@ -132,6 +140,8 @@ def gather(
     for r in tl.range(first, last, num_stages=4):
         z = tl.load(left + r * H + u, mask=units, other=0.0).to(tl.float32)[None, :] + c
         d = tl.load(dh + (stride * r), mask=here, other=0.0).to(tl.float32) * slope(z, ACT)
+        if SCALED:
+            d *= tl.load(df + pair + r * J, mask=j < J, other=0.0)[:, None]
         if DROP:
             d = drop(d, seed, pair + r * J, u, limit)
         total += d

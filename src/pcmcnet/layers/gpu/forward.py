@@ -18,12 +18,13 @@ import triton.language as tl
 from pcmcnet.layers.gpu.units import act, drop
 
 
-@triton.jit(do_not_specialize=["row0", "rows", "limit", "J"])
+@triton.jit(do_not_specialize=["set0", "row0", "rows", "limit", "J"])
 def spread(
     left,
     right,
     out,
     seeds,
+    set0,
     row0,
     rows,
     J,
@@ -32,25 +33,26 @@ def spread(
     ACT: tl.constexpr,
     DROP: tl.constexpr,
     C: tl.constexpr,
-    TI: tl.constexpr,
     TJ: tl.constexpr,
 ):
-    """Fill (rows, J, H) from ``left`` and ``right`` (B, J, H)."""
-    u, j = tl.arange(0, C), tl.program_id(1) * TJ + tl.arange(0, TJ)
+    """Fill (rows, J, H) from ``left`` and ``right`` (B, J, H). Program (units, block of j, set): right is read once."""
+    s = tl.program_id(2)
+    u, j = tl.program_id(0) * C + tl.arange(0, C), tl.program_id(1) * TJ + tl.arange(0, TJ)
     units = u < H
     here = units[None, :] & (j < J)[:, None]
     seed = tl.load(seeds)
-    for t in range(TI):
-        r = tl.program_id(0) * TI + t
-        if r < rows:
-            row = (row0 + r).to(tl.int64)
-            z = tl.load(left + row * H + u, mask=units, other=0.0).to(tl.float32)[None, :]
-            z += tl.load(right + (row // J * J + j)[:, None] * H + u[None, :], mask=here, other=0.0).to(tl.float32)
-            h = act(z, ACT)
-            if DROP:
-                h = drop(h, seed, row * J + j, u, limit)
-            to = out + (r.to(tl.int64) * J + j)[:, None] * H + u[None, :]
-            tl.store(to, h.to(out.dtype.element_ty), mask=here)
+    other = ((set0 + s).to(tl.int64) * J + j)[:, None] * H + u[None, :]
+    c = tl.load(right + other, mask=here, other=0.0).to(tl.float32)
+    pair = row0.to(tl.int64) * J + j
+    left += row0.to(tl.int64) * H
+    out += j.to(tl.int64)[:, None] * H + u[None, :]
+    stride = J * H + s.to(tl.int64) * 0  # in 64 bits
+    first, last = tl.maximum(0, (set0 + s) * J - row0), tl.minimum(rows, (set0 + s + 1) * J - row0)
+    for r in tl.range(first, last, num_stages=3):
+        h = act(tl.load(left + r * H + u, mask=units, other=0.0).to(tl.float32)[None, :] + c, ACT)
+        if DROP:
+            h = drop(h, seed, pair + r * J, u, limit)
+        tl.store(out + stride * r, h.to(out.dtype.element_ty), mask=here)
 
 
 @triton.jit

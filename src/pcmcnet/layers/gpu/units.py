@@ -8,8 +8,12 @@ c_u from u. That takes one multiplication, so masks are not stored but found aga
 
 from __future__ import annotations
 
+from functools import cache
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 
 @triton.jit
@@ -24,11 +28,17 @@ def scramble(x):
 
 
 @triton.jit
+def unit_number(unit):
+    """Return c_u."""
+    return scramble(unit.to(tl.uint32) + 0x85EBCA6B)
+
+
+@triton.jit
 def drop(h, seed, pair, unit, limit):
     """Set entries of (R, C) to 0, at random by seed, pair (R,) and unit (C,); weights have the scale of the others."""
     a = scramble(pair.to(tl.uint32) ^ seed.to(tl.uint32))
     b = scramble(a + 0x9E3779B9) | 1
-    c = scramble(unit.to(tl.uint32) + 0x85EBCA6B)
+    c = unit_number(unit)
     kept = a[:, None] + b[:, None] * c[None, :] >= limit.to(tl.uint32)
     return tl.where(kept, h, 0.0)
 
@@ -70,3 +80,23 @@ def slope(z, ACT: tl.constexpr):
     else:
         d = 0.5 * (1.0 + tl.erf(z * 0.7071067811865476)) + z * 0.3989422804014327 * tl.exp(-0.5 * z * z)
     return d
+
+
+@cache
+def numbers_of_units(width: int, device: torch.device) -> Tensor:
+    """Return c_u of all units, for kernels that would find them again for every tile."""
+    numbers = torch.empty(width, dtype=torch.int32, device=device)
+    _fill_numbers[(1,)](numbers, width, C=triton.next_power_of_2(width))
+    return numbers
+
+
+@triton.jit
+def _fill_numbers(out, width, C: tl.constexpr):
+    u = tl.arange(0, C)
+    tl.store(out + u, unit_number(u).to(tl.int32, bitcast=True), mask=u < width)
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """Return how many blocks that fill a multiprocessor run at once."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
