@@ -1,6 +1,8 @@
 """A scanned table is the table in memory, set by set and row by row, whatever files it comes from."""
 
 from collections.abc import Callable
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,28 @@ def test_all_parts_together_are_the_table_in_memory(
     path = write(make_table(text_ids=text_ids), kind)
     scanned = ChoiceData.scan(path, memory="1 MiB", **roles)
     assert len(scanned.manifest.shards) > 2
+    require_same(scanned.read(), ChoiceData.from_long(path, **roles))
+
+
+IDS: dict[str, Callable[[list[int]], Any]] = {
+    "negative": lambda of: [-k for k in of],
+    "unsigned": lambda of: pa.array([k + 2**63 for k in of], pa.uint64()),
+    "halves": lambda of: [k / 2 for k in of],
+    "dates": lambda of: [date(2024, 1, 1) + timedelta(k) for k in of],
+    "instants": lambda of: pa.array(of, pa.timestamp("us")),
+    "decimals": lambda of: pa.array([Decimal(k) for k in of], pa.decimal128(12, 2)),
+    "dictionary": lambda of: pa.array([f"s{k}" for k in of]).dictionary_encode(),
+    "bytes": lambda of: [str(k).encode() for k in of],
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_may_be_of_any_kind(write: Write, make_table: Make, roles: Roles, kind: str) -> None:
+    table = make_table(120, text_ids=False)
+    ids = IDS[kind](table["trip"].to_pylist())
+    path = write(table.set_column(0, "trip", pa.array(ids) if isinstance(ids, list) else ids))
+    scanned = ChoiceData.scan(path, memory="1 MiB", **roles)
+    assert len(scanned.manifest.shards) > 1
     require_same(scanned.read(), ChoiceData.from_long(path, **roles))
 
 
