@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +85,9 @@ def test_a_search_that_was_killed_goes_on_with_what_was_under_way(table: pa.Tabl
     options += ["--trials", "6", "--engine", "ray", "--workers", "2", "-o", str(folder)]
     code = "from pcmcnet.cli import main; main()"
     command = [sys.executable, "-c", code, "tune", str(tmp_path / "trips.parquet"), *options]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    short = tempfile.TemporaryDirectory(prefix="ray", dir="/tmp")  # names of sockets must not be long
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "RAY_TMPDIR": short.name}
+    environment.pop("RAY_ADDRESS", None)
     for wanted in (1, 3):
         log = (tmp_path / f"log-{wanted}").open("w+")
         running = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
@@ -94,7 +98,20 @@ def test_a_search_that_was_killed_goes_on_with_what_was_under_way(table: pa.Tabl
         running.kill()
         running.wait()
         log.close()
+        while any(short.name in command for command in commands()):
+            assert time.monotonic() < until
+            time.sleep(0.1)
     run = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, env=environment)
     assert run.returncode == 0, run.stderr
+    short.cleanup()
     trials = json.loads(run.stdout)["trials"]
     assert sorted(trial["options"]["lr"] for trial in trials) == [0.001, 0.002, 0.003, 0.004, 0.005, 0.006]
+
+
+def commands() -> list[str]:
+    """Return the commands of all processes of this machine."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            found.append(file.read_bytes().decode(errors="replace"))
+    return found

@@ -1,8 +1,10 @@
 """The service by replicas of Ray Serve: one question, answered as the model answers it."""
 
 import json
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,25 @@ def test_a_question_is_answered_by_ray_as_by_the_model(fitted: pn.PCMCNet, tmp_p
     rows |= {name: [value] * n for name, value in one["individual"].items()}
     expected = fitted.predict_proba({**rows, "individual": [0] * n})
     np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("local_ray")
+def test_a_replica_that_was_killed_is_replaced(
+    fitted: pn.PCMCNet, tmp_path: Path, kill_workers: Callable[..., list[int]]
+) -> None:
+    fitted.save(tmp_path / "model")
+    with served(tmp_path / "model", workers=1, port=0) as address:
+        assert ask(address, "/health") == {"status": "ok"}
+        killed = kill_workers("ServeReplica", [lambda: True])
+        until = time.monotonic() + 120
+        answers = 0
+        while not (killed and answers):
+            assert time.monotonic() < until
+            try:
+                answers += bool(killed) and ask(address, "/health") == {"status": "ok"}
+            except OSError:
+                time.sleep(0.2)
 
 
 def test_the_arguments_of_serve_run_are_checked(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import ray
 import torch
 
 import pcmcnet as pn
 from pcmcnet import cluster
+from pcmcnet.data import ScannedData
 from pcmcnet.errors import ConfigError, InputError, TrainingError
 
 OPTIONS: dict[str, Any] = {"hidden": (16, 16), "dropout": 0.0, "epochs": 2, "batch_size": 16}
@@ -91,13 +94,29 @@ def test_a_worker_that_dies_every_time_ends_the_fit_with_what_to_do(data: pn.Cho
             Path(self.marker).unlink(missing_ok=True)
             return super()._build(encoder)
 
-    model = Hopeless(**OPTIONS)
+    options = {**OPTIONS, "epochs": 4}  # each start gets through one epoch
+    model = Hopeless(**options)
     model.marker = str(tmp_path / "killed")
     folder = tmp_path / "run"
     with pytest.raises(TrainingError, match=r"workers died more than 1 times.*go on with resume=True"):
         cluster.fit(model, data, workers=2, run_folder=folder, failures=1, progress=False)
-    whole = cluster.fit(pn.PCMCNet(**OPTIONS), data, workers=2, run_folder=folder, resume=True, progress=False)
-    assert [entry["epoch"] for entry in whole.history] == [1, 2]
+    whole = cluster.fit(pn.PCMCNet(**options), data, workers=2, run_folder=folder, resume=True, progress=False)
+    assert [entry["epoch"] for entry in whole.history] == [1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.slow
+def test_workers_read_a_table_part_by_part(
+    table: pa.Table, data: pn.ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each opens the memory-mapped form for itself; parts of a few sets, and the same weights as one process."""
+    pq.write_table(table, tmp_path / "trips.parquet")
+    monkeypatch.chdir(tmp_path)
+    scanned = ScannedData.of("trips.parquet", data.schema, cache="cache", memory="1 MiB")
+    alone = pn.PCMCNet(**OPTIONS).fit(scanned, seed=3, device="cpu", progress=False)
+    shared = cluster.fit(pn.PCMCNet(**OPTIONS), scanned, workers=2, seed=3, progress=False)
+    for name, value in shared.network_.state_dict().items():
+        torch.testing.assert_close(value, alone.network_.state_dict()[name], rtol=0, atol=1e-5)
 
 
 def test_an_unfinished_run_is_not_overwritten(data: pn.ChoiceData, tmp_path: Path, local_ray: None) -> None:

@@ -31,16 +31,18 @@ def connected(workers: int) -> Iterator[Any]:
     """
     require_number("workers", workers, whole=True, low=1)
     ray = require_ray()
-    if ray.is_initialized():
-        _require_room(ray, workers)
-        yield ray
-        return
-    _start(ray, workers)
-    try:
-        _require_room(ray, workers)
-        yield ray
-    finally:
-        ray.shutdown()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="ray")  # of its own use of old parts
+        warnings.filterwarnings("ignore", category=FutureWarning, module="ray")  # about its coming versions
+        ours = not ray.is_initialized()
+        if ours:
+            _start(ray, workers)
+        try:
+            _require_room(ray, workers)
+            yield ray
+        finally:
+            if ours:
+                ray.shutdown()
 
 
 def wants_gpu(ray: Any, device: str, workers: int) -> bool:
@@ -75,8 +77,7 @@ def _start(ray: Any, workers: int) -> None:
     address = os.environ.get("RAY_ADDRESS")
     # Processes that wait need no core of their own, so a machine may have more workers than cores.
     local = {"address": "local", "num_cpus": max(os.cpu_count() or 1, workers), "include_dashboard": False}
-    with warnings.catch_warnings(), _variable("RAY_BACKEND_LOG_LEVEL", "fatal"):
-        warnings.filterwarnings("ignore", category=FutureWarning)  # Ray's own, about its coming versions
+    with _variable("RAY_BACKEND_LOG_LEVEL", "fatal"):
         try:
             ray.init(**({} if address else local), log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:

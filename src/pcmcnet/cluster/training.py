@@ -14,13 +14,15 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pcmcnet.cluster.board import new_board
 from pcmcnet.cluster.engine import connected, wants_gpu
 from pcmcnet.cluster.run_folder import SharedFolder
-from pcmcnet.data import Sets
+from pcmcnet.data import ScannedData, Sets
+from pcmcnet.data.scan.cache import Checked
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.training.config import require_number
@@ -89,7 +91,7 @@ def fit(
                 f"folder."
             )
         given = {
-            "work": ray.put((model, train, valid)),
+            "work": ray.put((model, _reachable(train), _reachable(valid))),
             "seed": seed,
             "device": None if wants_gpu(ray, device, workers) else "cpu",
             "address": address,
@@ -98,6 +100,14 @@ def fit(
         _run(ray, given, workers=workers, failures=failures, epochs=epochs, progress=progress)
         shared.pull()
         return model.fit(train, valid, seed, "cpu", False, run_folder=shared.own, resume=True)
+
+
+def _reachable(data: Sets | None) -> Sets | None:
+    """Name the folder of a table that is read part by part in full: workers have another working folder."""
+    if not isinstance(data, ScannedData):
+        return data
+    folder = data.folder.absolute()
+    return replace(data, folder=folder, checked=Checked(folder))
 
 
 def _address(ray: Any, run_folder: str | Path | None, stack: ExitStack) -> str:
