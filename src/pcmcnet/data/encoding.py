@@ -177,9 +177,19 @@ class Encoder:
 
 def _side(entries: dict[str, Any]) -> SideEncoder:
     return SideEncoder(
-        tuple(NumericCode(**code) for code in entries["numeric"]),
-        tuple(CategoryCode(code["name"], tuple(code["categories"])) for code in entries["categorical"]),
+        tuple(_sound(NumericCode(**code)) for code in entries["numeric"]),
+        tuple(CategoryCode(str(code["name"]), tuple(map(str, code["categories"]))) for code in entries["categorical"]),
     )
+
+
+def _sound(code: NumericCode) -> NumericCode:
+    """Refuse a code of other kinds of values than were saved."""
+    finite = all(isinstance(x, int | float) and abs(x) < float("inf") for x in (code.mean, code.scale, code.bend))
+    if not (
+        isinstance(code.name, str) and isinstance(code.indicator, bool) and finite and min(code.scale, code.bend) >= 0
+    ):
+        raise TypeError(str(code))
+    return code
 
 
 def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, set[str]]]:

@@ -148,6 +148,8 @@ class Schema:
             raise SchemaError(f"schema file {path}: {error.strerror or error}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SchemaError(f"schema file {path} is not valid TOML: {error}.") from error
+        except RecursionError:
+            raise SchemaError(f"schema file {path} is nested too deeply: expected names and lists of names.") from None
         return cls.from_dict(entries)
 
 

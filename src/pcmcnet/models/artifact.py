@@ -28,6 +28,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from pcmcnet.data import Schema
 from pcmcnet.data.files import json_bytes, to_disk, write_bytes, writing
 from pcmcnet.data.lock import sole_writer
@@ -37,6 +39,17 @@ from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints, member_f
 
 FORMAT = 1
 MANIFEST = "model.json"
+# What readers of JSON and tensors raise where entries are not what they should be.
+_AMISS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+)
 _FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", "README.md", MANIFEST)
 _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper
 
@@ -158,9 +171,10 @@ def load(folder: str | Path) -> ChoiceModel:
     files = {name: _checked(path, name, digest) for name, digest in manifest["files"].items()}
     try:
         model = restored(manifest["model"], manifest["training"], files)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, ArtifactError):
-            raise
+        str(model.summary())  # what training left beside the parameters is read there
+    except ArtifactError:
+        raise
+    except _AMISS as error:
         raise ArtifactError(f"{path}: the saved model is incomplete or altered ({error}).") from error
     return model
 

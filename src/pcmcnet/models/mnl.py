@@ -6,6 +6,7 @@ log-likelihood is concave; Newton's method in float64 on ragged rows finds its m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -69,6 +70,11 @@ class MNL(LogitModel):
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        super()._restore(files)
+        if self.estimates_.names != self.design_.names:
+            raise ValueError("the columns and the estimates do not fit each other")
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats:
         return logit_slopes(self, data, column)

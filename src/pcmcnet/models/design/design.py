@@ -5,6 +5,7 @@ What is learnt (levels, references, means) comes from the training part alone an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
@@ -75,7 +76,10 @@ class Design:
 
     def matrix(self, data: ChoiceData) -> Floats:  # -> (N, K)
         """Return the numbers that the coefficients multiply, alternative by alternative."""
-        return self._build(data)[0]
+        numbers, names = self._build(data)
+        if tuple(names) != self.names:
+            raise ArtifactError("the saved design does not fit its own names of coefficients: save the model again.")
+        return numbers
 
     def _build(self, data: ChoiceData) -> tuple[Floats, list[str]]:
         blocks = [self._term(term, data) for term in self.terms.generic]
@@ -143,8 +147,8 @@ class Design:
             labels = None if entries["labels"] is None else read_code(entries["labels"])
             assert labels is None or isinstance(labels, LevelCode)
             terms = parse_formula(entries["resolved"])
-            return cls(entries["formula"], terms, codes, labels, tuple(entries["names"]))
-        except (KeyError, TypeError, AttributeError, AssertionError, ConfigError) as error:
+            return cls(entries["formula"], terms, codes, labels, tuple(map(str, entries["names"])))
+        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(
                 f"the saved design is incomplete or altered ({error!r}): save the model again."
             ) from error
@@ -253,5 +257,9 @@ def _text(formula: Formula) -> str:
 def read_code(entries: Mapping[str, Any]) -> Code:
     """Build a code from its plain values."""
     if "reference" in entries:
-        return LevelCode(str(entries["reference"]), tuple(entries["levels"]), bool(entries["pooled"]))
-    return NumberCode(float(entries["mean"]), float(entries["scale"]), bool(entries["gaps"]))
+        levels = tuple(map(str, entries["levels"]))
+        return LevelCode(str(entries["reference"]), levels, bool(entries["pooled"]))
+    mean, scale = float(entries["mean"]), float(entries["scale"])
+    if not (math.isfinite(mean) and 0 < scale < math.inf):
+        raise TypeError(f"mean {mean}, scale {scale}")
+    return NumberCode(mean, scale, bool(entries["gaps"]))

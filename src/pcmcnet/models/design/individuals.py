@@ -74,6 +74,8 @@ class IndividualDesign:
     def matrix(self, data: ChoiceData) -> Floats:  # -> (S, G)
         """Return the numbers that the coefficients multiply."""
         blocks, kept = self._blocks(data), set(self.names)
+        if [name for _, endings in blocks for name in endings if name in kept] != list(self.names):
+            raise ArtifactError("the saved columns of individuals do not fit their own names: save the model again.")
         return np.concatenate(
             [values[:, [name in kept for name in endings]] for values, endings in blocks], axis=1, dtype=np.float64
         )
@@ -112,8 +114,8 @@ class IndividualDesign:
             codes = {name: read_code(code) for name, code in entries["codes"].items()}
             terms, _ = parse_membership(entries["terms"])
             _ = [codes[factor.column] for term in terms for factor in term.factors]
-            return cls(terms, codes, tuple(entries["names"]), tuple(entries["left_out"]))
-        except (KeyError, TypeError, AttributeError, ConfigError) as error:
+            return cls(terms, codes, tuple(map(str, entries["names"])), tuple(map(str, entries["left_out"])))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(
                 f"the saved columns of individuals are incomplete or altered ({error!r}): save the model again."
             ) from error
