@@ -98,7 +98,7 @@ def test_a_worker_that_dies_every_time_ends_the_fit_with_what_to_do(data: pn.Cho
     model = Hopeless(**options)
     model.marker = str(tmp_path / "killed")
     folder = tmp_path / "run"
-    with pytest.raises(TrainingError, match=r"workers died more than 1 times.*go on with resume=True"):
+    with pytest.raises(TrainingError, match=r"workers failed more than 1 times.*go on with resume=True"):
         cluster.fit(model, data, workers=2, run_folder=folder, failures=1, progress=False)
     whole = cluster.fit(pn.PCMCNet(**options), data, workers=2, run_folder=folder, resume=True, progress=False)
     assert [entry["epoch"] for entry in whole.history] == [1, 2, 3, 4]

@@ -166,7 +166,7 @@ def _outcome(trainer: Any, given: Mapping[str, Any], failures: int) -> BaseExcep
             return ours[0]
         last = str(causes[0] if causes else error).strip().splitlines()
         return TrainingError(
-            f"workers died more than {failures} times, the last of {last[-1] if last else 'unknown causes'}. "
+            f"workers failed more than {failures} times; the last time: {last[-1] if last else 'for unknown reasons'}. "
             f"The state after the last epoch is in {given['address']}: go on with resume=True, or --resume."
         )
     except BaseException as error:  # noqa: BLE001 - of another thread: raised again in the one that waits
