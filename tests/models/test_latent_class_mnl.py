@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError, SchemaError, TrainingError
-from pcmcnet.models import MNL, LatentClassMNL, load
+from pcmcnet.models import MNL, LatentClassMNL, latent_class_mnl, load
 from pcmcnet.models.estimation import LogitSets, hessian
 from pcmcnet.models.estimation.mixture import Mixture
 
@@ -173,6 +174,15 @@ def test_one_seed_gives_one_model_and_more_starts_are_no_worse(data: ChoiceData)
     assert LatentClassMNL(**options).fit(data, seed=4).coefficients != first.coefficients
 
 
+def test_starts_compared_on_a_sample_lead_to_the_same_maximum(
+    data: ChoiceData, model: LatentClassMNL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", len(data) // 3)
+    found = LatentClassMNL(**asdict(model.config)).fit(data)
+    assert found.score(data) == pytest.approx(model.score(data), abs=1e-6)
+    np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have settled
+
+
 def test_the_prior_pulls_coefficients_to_0(data: ChoiceData) -> None:
     free, pulled = (LatentClassMNL(classes=2, membership="1", prior=prior).fit(data) for prior in (0, 100))
     assert np.abs(pulled.estimates_.values[:4]).max() < np.abs(free.estimates_.values[:4]).max()
@@ -294,10 +304,10 @@ def test_a_number_of_classes_that_does_not_settle_is_passed_over(
 ) -> None:
     climb = LatentClassMNL._climb
 
-    def fail_for_two(self: LatentClassMNL, mixture: Mixture, seed: int) -> Any:
-        if mixture.classes == 2:
+    def fail_for_two(self: LatentClassMNL, problem: Any, few: Any, classes: int, seed: int) -> Any:
+        if classes == 2:
             raise TrainingError("it has not settled.")
-        return climb(self, mixture, seed)
+        return climb(self, problem, few, classes, seed)
 
     monkeypatch.setattr(LatentClassMNL, "_climb", fail_for_two)
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):

@@ -3,7 +3,8 @@
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)        pi_c(I) = exp(g_c . h(I)) / sum_d exp(g_d . h(I))
 
 EM from several starts never lowers the likelihood and comes near a maximum; Newton's steps on the exact Hessian
-finish. Each class keeps independence of irrelevant alternatives; their mixture does not.
+finish. In a large table the starts are compared on a sample of its sets, and the best goes on with all of them.
+Each class keeps independence of irrelevant alternatives; their mixture does not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,8 @@ from pcmcnet.training.config import require_number
 
 _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maximum may be at infinity
 _FIRST = 15  # EM steps from each start, before the best goes on
-_GAIN = 1e-6  # of the log-likelihood, relative to its size, that an EM step must bring for another one
+_SAMPLE = 4_000  # choice sets on which starts are compared, where there are twice as many or more
+_GAIN = 1e-5  # of the log-likelihood, relative to its size, that an EM step must bring for another one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +75,14 @@ class LatentClassMNLConfig(LogitConfig):
         parse_membership(self.membership)
 
 
+class _Problem(NamedTuple):
+    """Choice sets and who chooses."""
+
+    sets: LogitSets
+    who: Floats
+    weights: Floats
+
+
 @dataclass(frozen=True)
 class _Fitted:
     """The maximum for one number of classes."""
@@ -105,31 +115,42 @@ class LatentClassMNL(LogitModel):
         sets, chosen, clusters = self._prepare(train)
         self.design_ = self._learn_design(sets)
         self.who_ = IndividualDesign.learn(self.config.membership, sets, least=self.config.min_chosen)
-        problem = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
-        require_identified(problem.z, self.design_.names)
-        tried = self._try(problem, self.who_.matrix(sets), sets.weights, settings.seed)
+        problem = self._problem(sets, chosen)
+        require_identified(problem.sets.z, self.design_.names)
+        few = problem
+        if len(sets) >= 2 * _SAMPLE and self.config.prior > 0:  # which keeps estimates finite on any sample
+            picked = np.random.default_rng(settings.seed).choice(len(sets), _SAMPLE, replace=False)
+            few = self._problem(sets.subset(np.sort(picked)), chosen[np.sort(picked)])
+        tried = self._try(problem, few, settings.seed)
         best = min(tried, key=lambda fitted: fitted.aic)
         self._keep(best, sets, clusters)
         self._note()
         self.training_["em"] = best.em
         self.training_["aic"] = {str(f.mixture.classes): f.aic for f in tried}
 
-    def _try(self, problem: LogitSets, who: Floats, weights: Floats, seed: int) -> list[_Fitted]:
+    def _problem(self, sets: ChoiceData, chosen: Ints) -> _Problem:
+        logit = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
+        return _Problem(logit, self.who_.matrix(sets), sets.weights)
+
+    def _try(self, problem: _Problem, few: _Problem, seed: int) -> list[_Fitted]:
         """Find the maximum for each number of classes asked for."""
         asked, found = self.config.classes, []
         for classes in range(1, self.config.max_classes + 1) if asked == "auto" else [asked]:
             try:
-                found.append(self._climb(Mixture(problem, who, weights, classes, float(self.config.prior)), seed))
+                found.append(self._climb(problem, few, classes, seed))
             except TrainingError as error:
                 if asked != "auto" or not found:
                     raise
                 log.warning("%d classes are not considered: %s", classes, error)
         return found
 
-    def _climb(self, mixture: Mixture, seed: int) -> _Fitted:
+    def _climb(self, problem: _Problem, few: _Problem, classes: int, seed: int) -> _Fitted:
         """Find the maximum for one number of classes."""
-        begun = [_em(mixture, start, [], min(_FIRST, self.config.em_steps)) for start in self._starts(mixture, seed)]
+        mixture, sample = (Mixture(*part, classes, float(self.config.prior)) for part in (problem, few))
+        begun = [_em(sample, start, [], min(_FIRST, self.config.em_steps)) for start in self._starts(sample, seed)]
         at, em = max(begun, key=lambda run: run[0].value)
+        if few is not problem:
+            at, em = mixture.at(at.x), []
         at, em = _em(mixture, at, em, self.config.em_steps - len(em) + 1)
         x, steps = maximise(
             mixture.objective,
