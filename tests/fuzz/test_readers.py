@@ -10,6 +10,7 @@ import json
 import shutil
 import tempfile
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -183,14 +184,15 @@ def test_a_model_rewritten_with_all_hashes_right_is_a_model_or_refused(n: int, s
             path.write_bytes(drawn.draw(st.composite(spoil)(path.read_bytes())))
             if path.name != "model.json" or isinstance(refused_json(path), dict):
                 sealed(folder)
-            model = refused(lambda: load(folder))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of libraries, at a model of no inputs or of no choice sets
+                model = refused(lambda: load(folder))
             if model is None:
                 return
             p = refused(lambda: model.predict_proba(data))
             if p is not None:
                 assert np.isfinite(p).all()
                 assert np.abs(p.reshape(-1, 3).sum(1) - 1).max() < 1e-5  # networks sum numbers of 32 bits
-            model.summary()
 
     check()
 

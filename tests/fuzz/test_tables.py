@@ -90,6 +90,14 @@ def test_ten_thousand_odd_tables_end_in_a_model_or_in_our_own_error(hostile: Any
 # -- what was found that way ---------------------------------------------------------------------------------------
 
 
+def test_utilities_far_from_those_of_training_still_give_a_distribution() -> None:
+    """Where utilities are so large that log 2 beside them is lost in rounding, both alternatives had probability 1."""
+    table = {"set": [0, 0], "took": [0, 1], "x": [1.3e-40, 9.5e-41]}
+    data = ChoiceData.from_long(table, choice_set="set", chosen="took", features=["x"])
+    model = MODELS["mnl"]().fit(data, progress=False)
+    assert np.array_equal(model.predict_proba({**table, "x": [1.0, 1.0]}), [0.5, 0.5])
+
+
 def test_thousands_of_columns_are_read_without_looking_at_each_pair_of_them() -> None:
     """It took minutes: after each column, all columns were looked up in the list of all columns."""
     rng, names = np.random.default_rng(0), [f"column {k}" for k in range(5_000)]

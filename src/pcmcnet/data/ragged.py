@@ -79,5 +79,6 @@ def log_softmax_by_set(values: Floats, offsets: Ints) -> Floats:
     >>> np.exp(log_softmax_by_set(np.log([1.0, 3.0, 5.0]), np.array([0, 2, 3])))
     array([0.25, 0.75, 1.  ])
     """
-    log_p: Floats = values - spread(log_sum_exp_by_set(values, offsets), offsets)
+    below = values - spread(max_by_set(values, offsets), offsets)  # first, or large utilities swallow the logarithm
+    log_p: Floats = below - spread(np.log(sum_by_set(np.exp(below), offsets)), offsets)
     return log_p

@@ -67,21 +67,31 @@ def open_study(folder: Path | None, identity: Mapping[str, Any], space: Space, s
             sampler=Proposals(space, seed),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=START, n_warmup_steps=GRACE),
         )
-        ours = json.loads(json.dumps(identity))
-        theirs = study.user_attrs.get(_IDENTITY)
-        if theirs is None:
-            study.set_user_attr(_IDENTITY, ours)
-        elif theirs != ours:
-            raise ArtifactError(
-                f"{folder} holds another search; what differs: {', '.join(differences(theirs, ours))}. "
-                f"Repeat it with the same table and options, or choose another folder."
-            )
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            study._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
-            study.tell(trial.number, state=TrialState.FAIL)
-        for trial in ended(study):
-            _require_unaltered(trial, folder)
+        try:
+            _go_on(study, identity, folder)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # of Optuna, at altered entries
+            if isinstance(error, ArtifactError):
+                raise
+            raise _unusable(folder, error) from error
         yield study
+
+
+def _go_on(study: optuna.Study, identity: Mapping[str, Any], folder: Path | None) -> None:
+    """See that a study is the one that is meant, and unaltered; end the trials that died with their process."""
+    ours = json.loads(json.dumps(identity))
+    theirs = study.user_attrs.get(_IDENTITY)
+    if theirs is None:
+        study.set_user_attr(_IDENTITY, ours)
+    elif theirs != ours:
+        raise ArtifactError(
+            f"{folder} holds another search; what differs: {', '.join(differences(theirs, ours))}. "
+            f"Repeat it with the same table and options, or choose another folder."
+        )
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        study._storage.set_trial_user_attr(trial._trial_id, INTERRUPTED, True)
+        study.tell(trial.number, state=TrialState.FAIL)
+    for trial in ended(study):
+        _require_unaltered(trial, folder)
 
 
 class UnderWay:

@@ -63,6 +63,7 @@ class Design:
             if isinstance(column, Numeric):
                 codes[name] = learn_number(column.values)
             else:
+                assert isinstance(column, Categorical)  # contents are left out
                 picked = chosen if name in data.features else np.arange(len(data))
                 codes[name] = learn_levels(column, picked, least=least)
         design = cls(formula, terms, codes, _learn_labels(terms, data, chosen, reference), ())
@@ -147,6 +148,7 @@ class Design:
             labels = None if entries["labels"] is None else read_code(entries["labels"])
             assert labels is None or isinstance(labels, LevelCode)
             terms = parse_formula(entries["resolved"])
+            _ = [codes[factor.column] for term in _all_terms(terms) for factor in term.factors]
             return cls(entries["formula"], terms, codes, labels, tuple(map(str, entries["names"])))
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(
