@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -293,3 +294,46 @@ def test_resuming_where_nothing_was_begun_begins(
 ) -> None:
     assert cli("fit", table, *roles, *quick, "--resume", "-o", tmp_path / "model")[0] == 0
     assert weights(tmp_path / "model") == weights(model)
+
+
+# -- columns of other kinds ----------------------------------------------------------------------------------------
+
+
+def test_an_embedding_of_384_numbers_in_parquet_is_fitted_and_predicted(cli: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pool, item = rng.normal(size=(6, 384)), rng.integers(6, size=60)
+    table = pyarrow.table(
+        {
+            "trip": np.arange(60) // 3,
+            "took": (np.arange(60) % 3 == 0).astype(int),
+            "e": pyarrow.FixedSizeListArray.from_arrays(pool[item].ravel(), 384),
+            "at": np.repeat(np.datetime64("2024-01-01T07:00", "s") + 3600 * np.arange(20), 3),
+        }
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "table.parquet")
+    roles = ["--choice-set", "trip", "--chosen", "took", "--features", "e", "--individual", "at"]
+    kinds = ["--kinds", "e=vector,at=datetime", "--set=epochs=2"]
+    status, out, _ = cli("fit", tmp_path / "table.parquet", *roles, *kinds, "-o", tmp_path / "model")
+    assert status == 0
+    assert "alternative.encoders.0.weight" in out
+    status, _, _ = cli("predict", tmp_path / "model", tmp_path / "table.parquet", "-o", tmp_path / "p.parquet")
+    assert status == 0
+    p = pyarrow.parquet.read_table(tmp_path / "p.parquet")["probability"].to_numpy()
+    np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=0, atol=1e-6)
+    (tmp_path / "roles.toml").write_text(load(tmp_path / "model").schema.to_toml())
+    schema = ["--schema", tmp_path / "roles.toml", "--set=epochs=2"]
+    assert cli("fit", tmp_path / "table.parquet", *schema, "-o", tmp_path / "again")[0] == 0
+    assert np.array_equal(*(load(tmp_path / m).predict_proba(tmp_path / "table.parquet") for m in ("model", "again")))
+
+
+def test_a_vector_of_the_wrong_size_ends_in_one_line_with_row_and_size(cli: Run, tmp_path: Path) -> None:
+    vectors = [[1.0, 2.0], [2.0, 1.0], [3.0, 1.0], [4.0]]
+    pyarrow.parquet.write_table(
+        pyarrow.table({"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "e": vectors}), tmp_path / "table.parquet"
+    )
+    roles = ["--choice-set", "trip", "--chosen", "took", "--features", "e", "--kinds", "e=vector"]
+    found = cli("fit", tmp_path / "table.parquet", *roles, "-o", tmp_path / "model")
+    assert found.message.startswith(
+        "column 'e', row 3 (choice set 2): expected a vector of 2 numbers as in most rows, got 1"
+    )
+    assert not (tmp_path / "model").exists()

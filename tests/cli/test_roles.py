@@ -27,11 +27,19 @@ def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
 
 def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments = dict.fromkeys(["schema", "chosen", "alternative", "individual", "features", "categorical"])
-    arguments |= dict.fromkeys(["available", "weight", "conflict", "missing"])
+    arguments |= dict.fromkeys(["available", "weight", "conflict", "missing", "kinds"])
     with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN"):
         of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
     found = of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
     assert found == Schema(choice_set="trip", chosen="took")
+
+
+def test_kinds_are_pairs_separated_by_commas() -> None:
+    found = read_schema(None, choice_set="trip", features="a=b,v", kinds="v = vector, a=b=multi,")
+    assert found.kinds == {"v": "vector", "a=b": "multi"}
+    for odd in ("v", "v=", "=vector"):
+        with pytest.raises(SchemaError, match="--kinds: expected column=kind separated by commas, got"):
+            read_schema(None, choice_set="trip", features="v", kinds=odd)
 
 
 def test_columns_for_grouping_are_kept_once() -> None:

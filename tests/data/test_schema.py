@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcmcnet.data.columns import CONTENT_KINDS
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 
@@ -52,11 +53,15 @@ def schemas(draw: st.DrawFn) -> Schema:
         for role, name in zip(("chosen", "alternative", "available", "weight"), names, strict=False)
         if draw(optional)
     }
+    categorical = draw(st.one_of(st.none(), st.lists(st.sampled_from(names[5:8]))))
+    others = [name for name in names[5:8] if name not in (categorical or ())]
+    kinds = draw(st.dictionaries(st.sampled_from(others), st.sampled_from(CONTENT_KINDS))) if others else {}
     return Schema(
         choice_set=names[4],
         individual=names[5:6],
         features=names[6:8],
-        categorical=draw(st.one_of(st.none(), st.lists(st.sampled_from(names[5:8])))),
+        categorical=categorical,
+        kinds=kinds,
         keep=names[8:] if draw(optional) else (),
         conflict=draw(st.sampled_from(["error", "first"])),
         missing=draw(st.sampled_from(["error", "indicator"])),
@@ -122,3 +127,33 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes | None, 
         file.write_bytes(content)
     with pytest.raises(SchemaError, match=message):
         Schema.from_toml(file)
+
+
+def test_kinds_stand_in_a_table_of_their_own_in_toml(tmp_path: Path) -> None:
+    file = tmp_path / "schema.toml"
+    file.write_text(
+        'choice_set = "id"\nfeatures = ["e"]\nindividual = ["at"]\n[kinds]\ne = "vector"\nat = "datetime"\n'
+    )
+    assert Schema.from_toml(file).kinds == {"e": "vector", "at": "datetime"}
+
+
+def test_a_schema_without_kinds_is_written_as_it_was_before_there_were_any() -> None:
+    assert "kinds" not in Schema(choice_set="id", features=["x"]).to_dict()
+    assert hash(Schema(choice_set="id", features=["x"], kinds={"x": "vector"})) is not None
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"kinds": {"y": "vector"}}, "kinds names 'y', which is neither in individual nor in features"),
+        ({"kinds": {"x": "vektor"}}, r"'x': the kind must be one of 'vector', .* got 'vektor'\. .* mean 'vector'"),
+        ({"kinds": {"x": ["vector"]}}, "the kind must be one of"),
+        ({"kinds": ["x"]}, "kinds must name the kind of each column"),
+        ({"kinds": {3: "vector"}}, "kinds must name the kind of each column"),
+        ({"kinds": {"x": "vector"}, "categorical": ["x"]}, "'x' is declared as categorical and as vector: keep one"),
+        ({"kinds": {"x": "vector"}, "alternative": "x"}, "'x' is declared as vector: it cannot be a name as well"),
+    ],
+)
+def test_kinds_that_make_no_sense_are_refused(entries: dict[str, Any], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        Schema(choice_set="id", features=["x"], **entries)

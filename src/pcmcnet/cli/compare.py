@@ -29,6 +29,7 @@ def compare(
     weight: roles.Weight = None,
     conflict: roles.Conflict = None,
     missing: roles.Missing = None,
+    kinds: roles.Kinds = None,
     folds: Annotated[int | None, typer.Option(help="Folds of the cross-validation.  [default: 5]")] = None,
     split: Annotated[float | None, typer.Option(help="Instead of folds: test on this share, fit on the rest.")] = None,
     by: Annotated[str | None, typer.Option(help="Column whose groups stay whole and are resampled together.")] = None,

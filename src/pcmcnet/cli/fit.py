@@ -30,6 +30,7 @@ def fit(
     weight: roles.Weight = None,
     conflict: roles.Conflict = None,
     missing: roles.Missing = None,
+    kinds: roles.Kinds = None,
     model: Annotated[str, typer.Option(help="Kind of model.")] = "pcmcnet",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Option of the model, as name=value; repeatable.")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.data import Schema
+from pcmcnet.data.columns import CONTENT_KINDS
 from pcmcnet.errors import SchemaError
 
 _PANEL = "Columns"
@@ -36,6 +37,14 @@ Conflict = Annotated[
 ]
 Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing values.", rich_help_panel=_PANEL)]
 
+Kinds = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join(CONTENT_KINDS)}.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
 MEMORY = "1 GiB"
 _LARGE = "Tables larger than memory"
 Stream = Annotated[
@@ -50,13 +59,13 @@ Memory = Annotated[
 ]
 
 _LISTS = ("individual", "features", "categorical")
-_ROLES = ("choice_set", "chosen", "alternative", *_LISTS, "available", "weight", "conflict", "missing")
+_ROLES = ("choice_set", "chosen", "alternative", *_LISTS, "available", "weight", "conflict", "missing", "kinds")
 
 
 def read_schema(file: Path | None, **roles: str | None) -> Schema:
     """Take the roles from a TOML file, if there is one, and from the options, which prevail."""
     entries: dict[str, Any] = {} if file is None else Schema.from_toml(file).to_dict()
-    entries |= {role: _split(text) if role in _LISTS else text for role, text in roles.items() if text is not None}
+    entries |= {role: _read(role, text) for role, text in roles.items() if text is not None}
     if "choice_set" not in entries:
         raise SchemaError("say which column holds the id of the choice set: --choice-set COLUMN, or --schema FILE.")
     return Schema.from_dict(entries)
@@ -74,6 +83,15 @@ def keeping(schema: Schema, *columns: str | None) -> Schema:
     """Carry along columns that grouping asks for, where no role names them yet."""
     wanted = [c for c in columns if c is not None and c not in (*schema.individual, *schema.keep)]
     return replace(schema, keep=(*schema.keep, *dict.fromkeys(wanted)))
+
+
+def _read(role: str, text: str) -> Any:
+    if role != "kinds":
+        return _split(text) if role in _LISTS else text
+    pairs = [word.rpartition("=") for word in _split(text)]
+    if not all(name and kind for name, _, kind in pairs):
+        raise SchemaError(f"--kinds: expected column=kind separated by commas, got {text!r}.")
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
 def _split(text: str) -> list[str]:

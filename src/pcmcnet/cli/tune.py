@@ -29,6 +29,7 @@ def tune(
     weight: roles.Weight = None,
     conflict: roles.Conflict = None,
     missing: roles.Missing = None,
+    kinds: roles.Kinds = None,
     model: Annotated[str, typer.Option(help="Kind of model.")] = "pcmcnet",
     trials: Annotated[int, typer.Option(help="Configurations to try, failed and pruned ones included.")] = 25,
     space: Annotated[

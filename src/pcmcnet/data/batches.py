@@ -7,9 +7,9 @@ device that holds the data: a batch costs a few gathers and no transfer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,6 +20,25 @@ from pcmcnet.errors import ConfigError
 
 _PADDED, _FULL = 1.05, 0.25  # pairs with padding over those without, from this share of the budget on
 _SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large for little padding, small for chance
+
+
+class Distinct(NamedTuple):
+    """The distinct contents of a column in a batch, of which each is encoded once, and who has which."""
+
+    values: Tensor  # (u, ...)
+    place: Tensor  # (B, J), or (B,) for the individual: positions among the values
+
+
+class Coded(NamedTuple):
+    """One column of contents: a code for each alternative, or each set, and what the codes stand for."""
+
+    codes: Tensor  # (N,), or (S,) int64
+    table: Tensor  # (U, ...)
+
+    def at(self, index: Tensor) -> Distinct:
+        """Take the contents at some places."""
+        used, place = torch.unique(self.codes[index], return_inverse=True)
+        return Distinct(self.table[used], place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +52,8 @@ class Batch:
     mask: Tensor  # (B, J) True for real alternatives, which come first
     chosen: Tensor  # (B,) position of the choice; 0 where unknown
     weight: Tensor  # (B,)
+    contents: tuple[Distinct, ...] = ()  # of the alternatives' columns of contents
+    individual_contents: tuple[Distinct, ...] = ()
 
 
 class Source(Protocol):
@@ -65,6 +86,8 @@ class EncodedSets:
     individual_categorical: Tensor  # (S, C0) int64
     chosen: Tensor  # (S,) int64
     weight: Tensor  # (S,) float32
+    contents: tuple[Coded, ...] = ()  # (N,) codes and what they stand for, of each column of contents
+    individual_contents: tuple[Coded, ...] = ()  # (S,)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -85,16 +108,17 @@ class EncodedSets:
 
     def to(self, device: torch.device) -> EncodedSets:
         """Copy the tensors to a device."""
-        return replace(self, **{name: tensor.to(device) for name, tensor in self._tensors().items()})
+        return self._each(lambda tensor: tensor.to(device))
 
     def pinned(self) -> EncodedSets:
         """Copy the tensors to memory of the host that a device can read by itself."""
-        return replace(self, **{name: tensor.pin_memory() for name, tensor in self._tensors().items()})
+        return self._each(lambda tensor: tensor.pin_memory())
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors."""
-        return sum(tensor.nbytes for tensor in self._tensors().values())
+        coded = [tensor for column in (*self.contents, *self.individual_contents) for tensor in column]
+        return sum(tensor.nbytes for tensor in (*self._tensors().values(), *coded))
 
     def copy_(self, other: EncodedSets) -> EncodedSets | None:
         """Put other sets in the place of these, in the same memory; None where they do not fit."""
@@ -117,21 +141,30 @@ class EncodedSets:
             return torch.cat([getattr(piece, name) for piece in pieces])
 
         of_sets = ("counts", "individual_numeric", "individual_categorical", "chosen", "weight")
+        rest: dict[str, Any] = {name: all_of(name)[index] for name in of_sets}
         return cls(
             sizes=sizes[order],
             starts=torch.cat(starts)[index],
             numeric=all_of("numeric"),
             categorical=all_of("categorical"),
-            **{name: all_of(name)[index] for name in of_sets},
+            **rest,
         )
 
     def _tensors(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sizes"}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def _each(self, move: Callable[[Tensor], Tensor]) -> EncodedSets:
+        moved: dict[str, Any] = {name: move(tensor) for name, tensor in self._tensors().items()}
+        for side in ("contents", "individual_contents"):
+            moved[side] = tuple(Coded(*map(move, column)) for column in getattr(self, side))
+        return replace(self, **moved)
 
     def varies_within_sets(self) -> bool:
         """Tell whether any feature tells two alternatives of a set apart."""
         first = self.starts.repeat_interleave(self.counts)
-        return any(bool((x != x[first]).any()) for x in (self.numeric, self.categorical))
+        columns = (self.numeric, self.categorical, *(column.codes for column in self.contents))
+        return any(bool((x != x[first]).any()) for x in columns)
 
     def batch(self, sets: Ints) -> Batch:
         """Gather some sets; their largest size is known on the host, so nothing waits for the device."""
@@ -151,6 +184,8 @@ class EncodedSets:
             mask=mask,
             chosen=self.chosen[index],
             weight=self.weight[index],
+            contents=tuple(column.at(flat) for column in self.contents),
+            individual_contents=tuple(column.at(index) for column in self.individual_contents),
         )
 
 

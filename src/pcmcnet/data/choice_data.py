@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data import long, wide
-from pcmcnet.data.columns import Categorical, Columns, Ints, raw
+from pcmcnet.data.columns import Categorical, Columns, ContentKind, Contents, Ints, raw
 from pcmcnet.data.fingerprint import fingerprint
 from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Conflict, Missing, Schema
@@ -84,6 +84,7 @@ class ChoiceData:
         keep: Sequence[str] = (),
         conflict: Conflict = "error",
         missing: Missing = "error",
+        kinds: Mapping[str, ContentKind] | None = None,
     ) -> ChoiceData:
         """Read a long table: one row per alternative, rows in any order.
 
@@ -94,7 +95,7 @@ class ChoiceData:
             frame that narwhals knows (pandas, polars, pyarrow, ...).
         choice_set, chosen, alternative, individual, features, categorical
             The roles of the columns: see :class:`Schema`.
-        available, weight, keep, conflict, missing
+        available, weight, keep, conflict, missing, kinds
             Likewise.
 
         Returns
@@ -129,6 +130,7 @@ class ChoiceData:
             keep=keep,  # type: ignore[arg-type]
             conflict=conflict,
             missing=missing,
+            kinds=kinds or {},
         )
         return cls.from_schema(table, schema)
 
@@ -292,6 +294,13 @@ class ChoiceData:
         The result behaves as the table that holds only the rows of those sets, in their order.
         """
         return replace(self, **take_sets(self, positions(np.asarray(index), len(self))))
+
+    def without_contents(self) -> ChoiceData:
+        """Leave out the columns that are neither numbers nor categories."""
+        features = {name: column for name, column in self.features.items() if not isinstance(column, Contents)}
+        individual = {name: column for name, column in self.individual.items() if not isinstance(column, Contents)}
+        plain = replace(self.schema, features=tuple(features), individual=tuple(individual), kinds={})
+        return replace(self, schema=plain, features=features, individual=individual)
 
     def counted(self) -> ChoiceData:
         """Take the sets with a weight above 0."""

@@ -1,16 +1,25 @@
-"""Columns in memory: numbers as float32, categories as integer codes with their names beside them."""
+"""Columns in memory: numbers as float32, categories as integer codes with their names beside them, and contents.
+
+Contents are what one value is not enough for: a vector, a text, a picture. Each distinct one is kept once, and the rows
+hold codes, so that memory does not grow with repeated content.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.errors import SchemaError
+
 Ints = NDArray[np.int64]
-Kind = Literal["numeric", "categorical"]
+ContentKind = Literal["vector", "datetime", "multi"]
+Kind = Literal["numeric", "categorical"] | ContentKind
+CONTENT_KINDS: tuple[str, ...] = get_args(ContentKind)
+GAP = -1  # the code of a missing content
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +61,37 @@ class Categorical:
         return np.array(self.categories, dtype=object)[self.codes]
 
 
-Column = Numeric | Categorical
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Codes into a table of distinct contents, ``GAP`` for none; the table may hold more than the codes use."""
+
+    codes: NDArray[np.int32]
+    table: NDArray[Any]  # (U, ...) numbers, or (U,) objects; U rows differ
+    kind: ContentKind
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, index: Ints) -> Contents:
+        """Take some rows; the table is shared."""
+        return Contents(self.codes[index], self.table, self.kind)
+
+    def plain(self) -> NDArray[Any]:
+        """Return each row's content: a row of numbers, or an object; None for a gap."""
+        out = np.empty(len(self.codes), object)
+        out[:] = [None if code == GAP else self.table[code] for code in self.codes]
+        return out
+
+    def compact(self) -> Contents:
+        """Keep only the contents in use, in the order of their first rows: equal for equal rows."""
+        used, first, place = np.unique(self.codes, return_index=True, return_inverse=True)
+        order = np.argsort(np.where(used == GAP, -1, first), kind="stable")
+        new = np.empty(len(used), np.int32)
+        new[order] = np.arange(len(used), dtype=np.int32) - int((used == GAP).any())
+        return Contents(new[place], self.table[used[order][used[order] != GAP]], self.kind)
+
+
+Column = Numeric | Categorical | Contents
 Columns = Mapping[str, Column]
 
 
@@ -75,9 +114,36 @@ def concat_column(first: Column, second: Column) -> Column:
     """Append one column to another; categories are joined by name."""
     if isinstance(first, Numeric) and isinstance(second, Numeric):
         return Numeric(np.concatenate([first.values, second.values]))
+    if isinstance(first, Contents) and isinstance(second, Contents):
+        return _concat_contents(first, second)
     assert isinstance(first, Categorical)
     assert isinstance(second, Categorical)
     categories = tuple(dict.fromkeys(first.categories + second.categories))
     place = {category: k for k, category in enumerate(categories)}
     moved = np.array([place[c] for c in second.categories], np.int32)
     return Categorical(np.concatenate([first.codes, moved[second.codes]]), categories)
+
+
+def number_contents(table: NDArray[Any]) -> tuple[NDArray[np.int32], Ints]:
+    """Number equal contents alike, by their first rows: (n,) codes, and the first row of each."""
+    keys = [row.tobytes() for row in table] if table.ndim > 1 else table.tolist()
+    place: dict[Any, int] = {}
+    codes = np.array([place.setdefault(key, len(place)) for key in keys], np.int32)
+    first = np.full(len(place), len(codes))
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    return codes, first
+
+
+def _concat_contents(first: Contents, second: Contents) -> Contents:
+    """Append rows; what both tables hold is kept once."""
+    if first.table is second.table:
+        return Contents(np.concatenate([first.codes, second.codes]), first.table, first.kind)
+    if first.table.shape[1:] != second.table.shape[1:]:
+        raise SchemaError(
+            f"only vectors of one size can be joined, got {first.table.shape[1:]} and {second.table.shape[1:]}."
+        )
+    joined = np.concatenate([first.table, second.table])
+    codes, rows = number_contents(joined)
+    moved = np.append(codes, np.int32(GAP))  # the last entry is for the gaps' -1
+    ours, theirs = moved[first.codes], np.append(codes[len(first.table) :], np.int32(GAP))[second.codes]
+    return Contents(np.concatenate([ours, theirs]), joined[rows], first.kind)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.columns import Categorical, Column, Contents, Numeric
 
 MOST_CATEGORIES = 100  # names that are listed, the most frequent ones
 _SHOWN = 50  # alternatives of a set that is shown, where there is one so small
@@ -27,8 +27,8 @@ def describe(data: ChoiceData) -> dict[str, Any]:
     dict
         ``columns``: by name, for numbers ``min``, ``max`` and ``quartiles`` (None where there is no number at all), for
         categories ``categories`` (the most frequent ones, sorted), ``most`` (the most frequent) and ``distinct`` (how
-        many there are); ``example``: the ``individual`` and the ``alternatives`` of a set of median size, and which of
-        them was ``chosen``.
+        many there are), for contents their ``kind`` and ``distinct``; ``example``: the ``individual`` and the
+        ``alternatives`` of a set of median size, and which of them was ``chosen``.
 
     Examples
     --------
@@ -56,6 +56,9 @@ def _of_alternatives(data: ChoiceData) -> dict[str, Column]:
 
 
 def _column(column: Column) -> dict[str, Any]:
+    if isinstance(column, Contents):
+        used = column.compact()
+        return {"kind": column.kind, "distinct": len(used.table)}
     return _numbers(column) if isinstance(column, Numeric) else _categories(column)
 
 
@@ -91,7 +94,16 @@ def _values(column: Column) -> list[Any]:
     if isinstance(column, Numeric):
         return [None if np.isnan(value) else _plain(value) for value in column.values]
     plain: NDArray[Any] = column.plain()
+    if isinstance(column, Contents):
+        return [None if content is None else as_json(content) for content in plain]
     return [str(name) for name in plain]
+
+
+def as_json(content: Any) -> Any:
+    """Write a content as JSON has it: numbers and names as lists, an instant as text."""
+    if isinstance(content, np.ndarray):
+        return [_plain(value) for value in content]
+    return list(content) if isinstance(content, tuple) else str(content)
 
 
 def _plain(value: np.floating[Any]) -> float:

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pcmcnet.data.batches import EncodedSets
+from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Categorical, Columns, Kind, Numeric
+from pcmcnet.data.contents import ContentCode, code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.moments import Moments, median_size
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, SchemaError, did_you_mean
@@ -76,6 +77,7 @@ class SideEncoder:
 
     numeric: tuple[NumericCode, ...]
     categorical: tuple[CategoryCode, ...]
+    contents: tuple[ContentCode, ...] = ()
 
     @property
     def n_numeric(self) -> int:
@@ -88,14 +90,14 @@ class SideEncoder:
         return tuple(len(code.categories) for code in self.categorical)
 
     @classmethod
-    def learn(cls, parts: Parts, *, bend: bool = False) -> SideEncoder:
-        """Learn the codes of the columns, in their order."""
+    def learn(cls, parts: Parts, *, bend: bool = False, contents: bool = False) -> SideEncoder:
+        """Learn the codes of the columns, in their order; ``contents`` says that there may be columns of them."""
         moments, vocabularies = _look(parts)
         turns = {name: _bend_of(name, found, parts) for name, found in moments.items()} if bend else {}
         bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, parts)
         numeric = [_numeric_code(name, {**moments, **bent}[name], turns.get(name, 0.0)) for name in moments]
         categorical = [CategoryCode(name, tuple(sorted(words))) for name, words in vocabularies.items()]
-        return cls(tuple(numeric), tuple(categorical))
+        return cls(tuple(numeric), tuple(categorical), learn_codes(parts()) if contents else ())
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
         """(length, n_numeric) standardised values, then indicators."""
@@ -130,6 +132,16 @@ class SideEncoder:
                 _report_unseen(column, out[:, k] == UNSEEN, code.name)
         return out
 
+    def coded(self, columns: Columns) -> tuple[Coded, ...]:
+        """Prepare each distinct content once: codes, and what they stand for; a gap stands for a blank one."""
+        prepared = (prepare(code, _find(columns, code.name, code.kind)) for code in self.contents)
+        return tuple(Coded(torch.from_numpy(codes), torch.from_numpy(table)) for codes, table in prepared)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        plain = {side: [asdict(code) for code in getattr(self, side)] for side in ("numeric", "categorical")}
+        return plain | ({"contents": [code_to_dict(code) for code in self.contents]} if self.contents else {})
+
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
@@ -142,8 +154,10 @@ class Encoder:
     @classmethod
     def learn(cls, data: ChoiceData | ScannedData, *, bend: bool = False) -> Encoder:
         """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail."""
-        features = SideEncoder.learn(lambda: (part.features for part in data.parts()), bend=bend)
-        return cls(data.schema, features, SideEncoder.learn(lambda: (part.individual for part in data.parts())))
+        rich = bool(data.schema.kinds)
+        features = SideEncoder.learn(lambda: (part.features for part in data.parts()), bend=bend, contents=rich)
+        who = SideEncoder.learn(lambda: (part.individual for part in data.parts()), contents=rich)
+        return cls(data.schema, features, who)
 
     def encode(self, data: ChoiceData) -> EncodedSets:
         """Turn choice data into tensors; extra columns are ignored, missing ones refused."""
@@ -159,11 +173,13 @@ class Encoder:
             individual_categorical=torch.from_numpy(self.individual.indices(data.individual, s)),
             chosen=torch.from_numpy(chosen.copy()),
             weight=torch.from_numpy(data.weights.astype(np.float32)),
+            contents=self.features.coded(data.features),
+            individual_contents=self.individual.coded(data.individual),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        sides = {"features": asdict(self.features), "individual": asdict(self.individual)}
+        sides = {"features": self.features.to_dict(), "individual": self.individual.to_dict()}
         return {"schema": self.schema.to_dict(), **sides}
 
     @classmethod
@@ -179,6 +195,7 @@ def _side(entries: dict[str, Any]) -> SideEncoder:
     return SideEncoder(
         tuple(_sound(NumericCode(**code)) for code in entries["numeric"]),
         tuple(CategoryCode(str(code["name"]), tuple(map(str, code["categories"]))) for code in entries["categorical"]),
+        tuple(code_from_dict(code) for code in entries.get("contents", ())),
     )
 
 
@@ -201,7 +218,7 @@ def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, set[str]]]:
             if isinstance(column, Numeric):
                 found = Moments.of(column.values.astype(np.float64))
                 moments[name] = moments[name] + found if name in moments else found
-            else:  # the table may name categories that only other parts use
+            elif isinstance(column, Categorical):  # the table may name categories that only other parts use
                 words.setdefault(name, set()).update(column.categories[k] for k in np.unique(column.codes))
     return moments, words
 
@@ -265,6 +282,6 @@ def _find(columns: Columns, name: str, kind: Kind) -> Any:
     if columns[name].kind != kind:
         raise SchemaError(
             f"column {name!r} was {kind} when the model was trained and is {columns[name].kind} now: "
-            f"read the table by the model's schema, or declare the same categorical columns."
+            f"read the table by the model's schema, or declare the same categorical columns and kinds."
         )
     return columns[name]

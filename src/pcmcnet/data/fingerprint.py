@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Categorical, Column
+from pcmcnet.data.columns import Categorical, Column, Contents
 from pcmcnet.data.distinct import first_rows
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ def fingerprint(data: ChoiceData) -> str:
             codes, categories = _canonical(column)
             digest.update(repr(categories).encode())
             _add(digest, name, codes)
+        elif isinstance(column, Contents):
+            used = column.compact()
+            _add(digest, name, used.codes)
+            _add_contents(digest, used.table)
         else:
             _add(digest, name, column.values)
     return digest.hexdigest()
@@ -39,6 +43,15 @@ def _add(digest: Any, name: str, array: NDArray[Any] | None) -> None:
     digest.update(f"{name}:{None if array is None else (array.dtype.str, array.shape)}".encode())
     if array is not None:
         digest.update(np.ascontiguousarray(array).data)
+
+
+def _add_contents(digest: Any, table: NDArray[Any]) -> None:
+    """Add distinct contents: numbers by their bytes, objects by what they are written as."""
+    if table.dtype.kind in "fM":
+        _add(digest, "contents", table.view(np.int64) if table.dtype.kind == "M" else table)
+        return
+    for content in table:
+        digest.update(hashlib.sha256(content if isinstance(content, bytes) else repr(content).encode()).digest())
 
 
 def _canonical(column: Categorical) -> tuple[NDArray[np.int32], list[str]]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import Categorical, Column, Ints
+from pcmcnet.data.contents import read_contents
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
 from pcmcnet.data.reader import Part, Reader
 from pcmcnet.data.schema import Schema
@@ -209,15 +210,19 @@ def _categorical(reader: Reader, schema: Schema) -> tuple[str, ...]:
     """Which model inputs are categorical: as declared, or by dtype."""
     if schema.categorical is not None:
         return schema.categorical
-    return tuple(c for c in (*schema.individual, *schema.features) if reader.is_categorical(c))
+    inputs = [c for c in (*schema.individual, *schema.features) if c not in schema.kinds]
+    return tuple(c for c in inputs if reader.is_categorical(c))
 
 
 def _features(reader: Reader, schema: Schema) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     categorical = frozenset(schema.categorical or ())  # a table may have thousands of columns
     for name in schema.features:
-        read = reader.categorical if name in categorical else reader.numeric
-        columns[name] = read(name, missing=schema.missing)
+        if name in schema.kinds:
+            columns[name] = read_contents(reader, name, schema.kinds[name], missing=schema.missing)
+        else:
+            read = reader.categorical if name in categorical else reader.numeric
+            columns[name] = read(name, missing=schema.missing)
         reader.forget(name)
     return columns
 
@@ -228,11 +233,16 @@ def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets)
     conflicts: list[str] = []
     numeric = {*schema.individual, *schema.features}.difference(schema.categorical or ())
     for name in names:
-        exact = reader.exact(name, categorical=name not in numeric)
-        varying = _varying(exact.values, sets)
+        if name in schema.kinds:
+            contents = read_contents(reader, name, schema.kinds[name], missing=schema.missing)
+            varying = _varying(contents.codes, sets)
+            columns[name] = contents.take(sets.starts)
+        else:
+            exact = reader.exact(name, categorical=name not in numeric)
+            varying = _varying(exact.values, sets)
+            columns[name] = reader.checked(exact.take(sets.starts), schema.missing)
         if varying.size and schema.conflict == "error":
             conflicts.append(f"{name!r} varies within {varying.size} choice sets (first: {sets.first(varying)})")
-        columns[name] = reader.checked(exact.take(sets.starts), schema.missing)
     if conflicts:
         raise SchemaError(
             f"individual columns must be constant within a choice set, but {'; '.join(conflicts)}. "

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, KeysView, Set
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, KeysView, Mapping, Set
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pcmcnet.data.columns import CONTENT_KINDS, ContentKind
 from pcmcnet.errors import SchemaError, did_you_mean
 
 Conflict = Literal["error", "first"]
@@ -51,6 +52,9 @@ class Schema:
         What to do when an individual column varies within a set: "error", or take the "first" row's.
     missing
         What to do with missing values: "error", or "indicator" (the training mean plus a 0/1 feature).
+    kinds
+        Which of ``individual`` and ``features`` are neither numbers nor categories, with the kind of each: "vector",
+        "datetime" or "multi".
     """
 
     choice_set: str
@@ -64,6 +68,7 @@ class Schema:
     keep: tuple[str, ...] = ()
     conflict: Conflict = "error"
     missing: Missing = "error"
+    kinds: Mapping[str, ContentKind] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in _LISTS:
@@ -74,6 +79,7 @@ class Schema:
                 raise SchemaError(f"{name} must be the name of a column, got {value!r}.")
         _require_word("conflict", self.conflict, get_args(Conflict))
         _require_word("missing", self.missing, get_args(Missing))
+        object.__setattr__(self, "kinds", _kinds(self.kinds))
         self._require_apart()
 
     def _require_apart(self) -> None:
@@ -94,12 +100,20 @@ class Schema:
                     f"take it out of individual and features."
                 )
         known = frozenset(inputs)
-        unknown = [c for c in self.categorical or () if c not in known]
-        if unknown:
-            raise SchemaError(
-                f"categorical names {unknown[0]!r}, which is neither in individual nor in features."
-                + did_you_mean(unknown[0], inputs)
-            )
+        for role, named in (("categorical", self.categorical or ()), ("kinds", self.kinds)):
+            unknown = [c for c in named if c not in known]
+            if unknown:
+                raise SchemaError(
+                    f"{role} names {unknown[0]!r}, which is neither in individual nor in features."
+                    + did_you_mean(unknown[0], inputs)
+                )
+        for name in self.kinds:
+            if name in (self.categorical or ()):
+                raise SchemaError(
+                    f"column {name!r} is declared as categorical and as {self.kinds[name]}: keep one of them."
+                )
+            if name in (self.choice_set, self.alternative, *self.keep):
+                raise SchemaError(f"column {name!r} is declared as {self.kinds[name]}: it cannot be a name as well.")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -112,15 +126,16 @@ class Schema:
         """Columns whose values are known to be names, even where they look like numbers."""
         carried = [name for name in self.keep if name not in (*self.individual, *self.features)]
         label = [] if self.alternative is None else [self.alternative]
-        return frozenset([*(self.categorical or ()), *carried, *label])
+        return frozenset([*(self.categorical or ()), *carried, *label, *self.kinds])
 
     def for_prediction(self) -> Schema:
         """Return the roles that a prediction needs: no choices, weights or kept columns."""
         return replace(self, chosen=None, weight=None, keep=())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and strings, for JSON."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        """Return plain lists and strings, for JSON; without kinds where there are none to tell."""
+        entries = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return entries if self.kinds else {k: v for k, v in entries.items() if k != "kinds"}
 
     @classmethod
     def from_dict(cls, entries: dict[str, Any]) -> Schema:
@@ -136,7 +151,10 @@ class Schema:
     def to_toml(self) -> str:
         """Return the text of a TOML file that :meth:`from_toml` reads back."""
         entries = {k: v for k, v in self.to_dict().items() if v is not None}
-        lines = (f"{k} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in entries.items())
+        kinds = entries.pop("kinds", {})
+        lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in entries.items()]
+        lines += ["\n[kinds]\n"] if kinds else []
+        lines += [f"{json.dumps(k, ensure_ascii=False)} = {json.dumps(v)}\n" for k, v in kinds.items()]
         return "".join(lines).replace("\x7f", "\\u007f")  # the one character that JSON leaves bare and TOML refuses
 
     @classmethod
@@ -166,6 +184,20 @@ def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
     if not all(isinstance(n, str) for n in names):
         raise SchemaError(f"{role} must be a list of column names, got {value!r}.")
     return tuple(dict.fromkeys(names)) if role in ("categorical", "keep") else names
+
+
+def _kinds(value: Any) -> dict[str, ContentKind]:
+    """Take a mapping from columns to kinds."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise SchemaError(f"kinds must name the kind of each column, as in {{'column': 'vector'}}, got {value!r}.")
+    for name, kind in value.items():
+        if kind not in CONTENT_KINDS:
+            hint = did_you_mean(kind, CONTENT_KINDS) if isinstance(kind, str) else ""
+            raise SchemaError(
+                f"column {name!r}: the kind must be one of {', '.join(map(repr, CONTENT_KINDS))}, got {kind!r}. "
+                f"Numbers need none, and categories are listed in categorical.{hint}"
+            )
+    return dict(value)
 
 
 def _require_word(name: str, value: str, words: tuple[str, ...]) -> None:

@@ -102,6 +102,14 @@ def _to_arrow(name: str, values: Any) -> Any:
         raise SchemaError(f"column {name!r}: expected a list or an array, got {type(values).__name__}.")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.dtype.kind in "fiu":
+        return pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(values).ravel(), values.shape[1])
+    if (
+        isinstance(values, np.ndarray)
+        and values.dtype.kind == "M"
+        and np.datetime_data(values.dtype)[0] in ("Y", "M", "W", "h", "m")
+    ):
+        values = values.astype("datetime64[s]")  # Arrow knows days and seconds, and nothing between or above
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

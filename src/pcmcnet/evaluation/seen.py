@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Column, Numeric
+from pcmcnet.data.columns import GAP, Column, Contents, Numeric
+from pcmcnet.data.describe import as_json
 from pcmcnet.models.base import ChoiceModel
 
 Seen = Literal["all", "most", "some", "none known"]
@@ -39,6 +40,8 @@ _WARNINGS = {
 
 def seen_by(model: ChoiceModel, data: ChoiceData) -> Seen:
     """Tell which sets of a table a model was trained on, as far as that can be known."""
+    if data.schema.kinds and not model.schema.kinds:  # the model left them out
+        data = data.without_contents()
     known, found = model.training_, data.fingerprint()
     if known.get("fingerprint") == found:
         return "all"
@@ -75,5 +78,8 @@ def _equal(column: Column, places: Any, values: list[Any]) -> Any:
         wanted = np.array([np.nan if value is None else value for value in values], np.float32)
         found = column.values[places]
         return (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+    if isinstance(column, Contents):
+        contents = {repr(as_json(content)): k for k, content in enumerate(column.table)} | {"None": GAP}
+        return column.codes[places] == np.array([contents.get(repr(value), GAP - 1) for value in values])
     codes = {name: k for k, name in enumerate(column.categories)}
     return column.codes[places] == np.array([codes.get(str(value), -1) for value in values])

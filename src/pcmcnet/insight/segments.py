@@ -98,7 +98,7 @@ def numeric_values(data: ChoiceData, name: str) -> tuple[Floats, bool]:
         raise InputError(f"{name!r} is no feature and no column of the individual." + did_you_mean(name, columns))
     column = columns[name]
     if not isinstance(column, Numeric):
-        raise InputError(f"column {name!r} is categorical: expected a numeric one.")
+        raise InputError(f"column {name!r} is {column.kind}: expected a numeric one.")
     return column.values.astype(np.float64), name not in data.features
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.columns import GAP, Categorical, Column, Contents, Kind
 from pcmcnet.data.ragged import spread
 from pcmcnet.insight.questions import name_of
 
@@ -29,7 +29,7 @@ class ColumnSummary:
 
     name: str
     role: Role
-    kind: Literal["numeric", "categorical"]
+    kind: Kind
     missing: int
     low: float | None = None
     median: float | None = None
@@ -113,7 +113,9 @@ def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSu
         return ColumnSummary(
             name=name, role=role, kind="categorical", missing=0, distinct=int((counts > 0).sum()), categories=most
         )
-    assert isinstance(column, Numeric)
+    if isinstance(column, Contents):
+        distinct, gaps = len(column.compact().table), int((column.codes == GAP).sum())
+        return ColumnSummary(name=name, role=role, kind=column.kind, missing=gaps, distinct=distinct)
     values: Floats = column.values.astype(np.float64)
     there = ~np.isnan(values)
     if not there.any():

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Ints, Numeric, take
+from pcmcnet.data.columns import Categorical, Column, Contents, Ints, Numeric, take
 from pcmcnet.errors import InputError, did_you_mean
 
 
@@ -94,6 +94,8 @@ def _column(before: Column, values: NDArray[Any], name: str) -> Column:
         if not np.isfinite(numbers[~np.isnan(before.values)]).all():
             raise InputError(f"column {name!r}: expected finite numbers.")
         return Numeric(numbers)
+    if isinstance(before, Contents):
+        raise InputError(f"column {name!r} is of kind {before.kind}: only numbers and categories can be changed.")
     categories = tuple(dict.fromkeys([*before.categories, *map(str, values)]))
     place = {category: k for k, category in enumerate(categories)}
     codes: Ints = np.array([place[str(value)] for value in values], np.int64)

@@ -7,6 +7,7 @@ A model class names its options by a frozen dataclass (``config_class``) and imp
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
 from pcmcnet.training.progress import Report
+
+log = logging.getLogger("pcmcnet")
 
 Floats = NDArray[np.float64]
 Gives = Literal["probabilities", "scores", "ranking"]
@@ -56,6 +59,7 @@ class ChoiceModel(ABC):
     gives: ClassVar[Gives] = "probabilities"
     stops_early: ClassVar[bool] = False  # whether a validation part is of use
     streams: ClassVar[bool] = False  # whether a table on disk that is larger than memory can be fitted
+    reads_contents: ClassVar[bool] = False  # whether columns beyond numbers and categories are of use
     order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
 
     def __init__(self, **options: Any) -> None:
@@ -172,6 +176,8 @@ class ChoiceModel(ABC):
             if not any(some.weights.any() for some in part.parts()):
                 raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
         train, valid = self._in_memory(train, valid)
+        if not self.reads_contents:
+            train, valid = _without_contents(type(self).__name__, train, valid)
         seed = int(seed) if isinstance(seed, np.integer) else seed
         require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
         if resume and run_folder is None:
@@ -271,6 +277,15 @@ class ChoiceModel(ABC):
                 )
             return data.read()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
+
+
+def _without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
+    """Leave out the columns of contents, for which a model has no use, and say so; there are none in scanned data."""
+    if not train.schema.kinds:
+        return train, valid
+    named = ", ".join(f"{name} ({kind})" for name, kind in train.schema.kinds.items())
+    log.warning("%s reads numbers and categories alone: left out %s", model, named)
+    return train.without_contents(), None if valid is None else valid.without_contents()
 
 
 def as_path(folder: Any) -> Path:

@@ -101,6 +101,7 @@ class Calibrated(ChoiceModel):
         # Class variables to all other models: here they are what the model inside makes them.
         self.gives = inner.gives  # type: ignore[misc]
         self.order_matters = inner.order_matters  # type: ignore[misc]
+        self.reads_contents = inner.reads_contents  # type: ignore[misc]
         if temperature is not None:
             if not isinstance(model, ChoiceModel):
                 raise ConfigError("a temperature is for a fitted model: leave it out, and fit finds one.")

@@ -20,6 +20,7 @@ from torch import nn
 
 from pcmcnet.data.encoding import CategoryCode, Encoder, NumericCode, SideEncoder
 from pcmcnet.layers import Representation
+from pcmcnet.layers.contents import width_of
 from pcmcnet.layers.representation import embedding_width
 
 if TYPE_CHECKING:
@@ -94,13 +95,15 @@ def _side(
     names: Sequence[str], codes: SideEncoder, module: Representation, title: str, *, many: bool
 ) -> tuple[Box, Box]:
     """Return the columns of one side of the table, and, line by line, what becomes of them."""
-    by_name: dict[str, NumericCode | CategoryCode] = {code.name: code for code in codes.numeric}
-    by_name |= {code.name: code for code in codes.categorical}
+    plain: tuple[NumericCode | CategoryCode, ...] = (*codes.numeric, *codes.categorical)
+    by_name = {code.name: (_become(code), _input_width(code)) for code in plain}
+    for code, encoder in zip(codes.contents, module.encoders, strict=True):
+        by_name[code.name] = f"{code.kind} → {(width := width_of(encoder, code))}", width
     shown = _shorten(names, _MANY_COLUMNS)
-    lines = [_become(by_name[name]) for name in shown]
+    lines = [by_name[name][0] for name in shown]
     if len(shown) < len(names):
         rest = len(names) - len(shown)
-        wide = module.width - sum(_input_width(by_name[name]) for name in shown)
+        wide = module.width - sum(by_name[name][1] for name in shown)
         shown, lines = [*shown, f"and {rest} more"], [*lines, f"{wide} wide"]
     parameters = sum(p.numel() for p in module.parameters())
     table = Box("table", title, (*shown, ""), many=many)  # as high as its neighbour, which has a count

@@ -99,6 +99,7 @@ class Ensemble(ChoiceModel):
         self.stops_early = member.stops_early  # type: ignore[misc]
         self.streams = member.streams and not self.config.resample  # type: ignore[misc]
         self.order_matters = member.order_matters  # type: ignore[misc]
+        self.reads_contents = member.reads_contents  # type: ignore[misc]
 
     def _member(self) -> ChoiceModel:
         return unfitted(self.config.model, self.config.options)

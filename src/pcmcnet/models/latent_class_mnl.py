@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints, Numeric
+from pcmcnet.data.columns import Categorical, Ints, Numeric
 from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import TrainingError
@@ -294,7 +294,7 @@ def _profiles(sets: ChoiceData, mass: Floats) -> list[dict[str, Any]]:  # (S, C)
             if isinstance(column, Numeric):
                 known = ~np.isnan(column.values)
                 means[name] = f"{weights[known] @ column.values[known] / max(weights[known].sum(), 1e-300):.4g}"
-            else:
+            elif isinstance(column, Categorical):
                 by_level = np.bincount(column.codes, weights, minlength=len(column.categories))
                 top = int(by_level.argmax())
                 means[name] = f"{column.categories[top]} {by_level[top] / max(total, 1e-300):.0%}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Ints
+from pcmcnet.data.columns import Categorical, Ints, Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.estimation import LogitSets, hessian, infer, maximise
@@ -183,6 +183,7 @@ def _by_feature(name: str, data: ChoiceData) -> tuple[Ints, Sequence[str]]:
     column = data.features[name]
     if isinstance(column, Categorical):
         return column.codes.astype(np.int64), column.categories
+    assert isinstance(column, Numeric)  # contents are left out
     values, codes = np.unique(column.values, return_inverse=True)
     if np.isnan(values).any():
         gaps = int(np.isnan(column.values).sum())

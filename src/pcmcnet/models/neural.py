@@ -58,6 +58,7 @@ class NeuralModel(ChoiceModel):
 
     stops_early = True
     streams = True
+    reads_contents = True
     config: NetworkConfig
     encoder_: Encoder
     network_: nn.Module

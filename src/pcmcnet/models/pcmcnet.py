@@ -22,8 +22,9 @@ from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.columns import Ints
 from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers import PairwiseRates, Representation, log_probabilities, solve_chain
+from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.activations import Activation
+from pcmcnet.layers.contents import representation_of
 from pcmcnet.layers.precision import Precision
 from pcmcnet.layers.rates import Initialisation, RateForm, require_rate
 from pcmcnet.models.chains import ChainModel
@@ -83,13 +84,14 @@ class PCMCNetConfig(NetworkConfig):
 class PCMCNetwork(nn.Module):
     """Batch -> log-probabilities (B, J)."""
 
-    capturable = True  # nothing in a step waits for the device
+    capturable: bool  # whether nothing in a step waits for the device
 
     def __init__(self, encoder: Encoder, config: PCMCNetConfig) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
-        self.individual = Representation(who.n_numeric, who.cardinalities, dropout=config.dropout)
-        self.alternative = Representation(what.n_numeric, what.cardinalities, dropout=config.dropout)
+        self.individual = representation_of(who, dropout=config.dropout)
+        self.alternative = representation_of(what, dropout=config.dropout)
+        self.capturable = not (who.contents or what.contents)  # how many contents are distinct is not known beforehand
         self.rates = PairwiseRates(
             self.individual.width,
             self.alternative.width,
@@ -104,8 +106,8 @@ class PCMCNetwork(nn.Module):
 
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Represent individuals (B, D0) and alternatives (B, J, D)."""
-        individual = self.individual(batch.individual_numeric, batch.individual_categorical)
-        return individual, self.alternative(batch.numeric, batch.categorical)
+        individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
+        return individual, self.alternative(batch.numeric, batch.categorical, batch.contents)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers import Representation
+from pcmcnet.layers.contents import representation_of
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.models.neural import NetworkConfig, NeuralModel
 from pcmcnet.models.summary import Summary
@@ -70,8 +70,8 @@ class PointingNetwork(nn.Module):
     def __init__(self, encoder: Encoder, config: PointerNetworkConfig) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
-        self.individual = Representation(who.n_numeric, who.cardinalities, dropout=config.dropout)
-        self.alternative = Representation(what.n_numeric, what.cardinalities, dropout=config.dropout)
+        self.individual = representation_of(who, dropout=config.dropout)
+        self.alternative = representation_of(what, dropout=config.dropout)
         width = config.hidden
         self.read = nn.Linear(self.alternative.width + self.individual.width, width)
         self.encoder = nn.LSTM(
@@ -92,8 +92,10 @@ class PointingNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        who = self.individual(batch.individual_numeric, batch.individual_categorical)  # (B, D0)
-        what = self.alternative(batch.numeric, batch.categorical)  # (B, J, D)
+        who = self.individual(
+            batch.individual_numeric, batch.individual_categorical, batch.individual_contents
+        )  # (B, D0)
+        what = self.alternative(batch.numeric, batch.categorical, batch.contents)  # (B, J, D)
         encoded, state = self.encode(torch.cat([what, who.unsqueeze(1).expand(-1, what.shape[1], -1)], -1), batch.mask)
         start = self.start.expand(len(who), -1) if self.ask is None else self.start + self.ask(who)
         decoded, _ = self.decoder(start, state)  # (B, H)

@@ -15,7 +15,7 @@ is then pulled back J times (:func:`jacobian_by_pairs`):
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class Input(NamedTuple):
         """Return the batch with inputs that have a gradient, and these inputs."""
         name = "individual_numeric" if self.individual else "numeric"
         leaf = getattr(batch, name).detach().clone().requires_grad_()
-        changed: dict[str, Tensor] = {name: leaf}
+        changed: dict[str, Any] = {name: leaf}
         return replace(batch, **changed), leaf
 
 

@@ -34,6 +34,8 @@ class Input:
 
 def inputs_of(schema: Schema) -> dict[str, Input]:
     """List the columns that a prediction needs, the individual's first."""
+    for name, kind in schema.kinds.items():
+        raise ConfigError(f"the model reads column {name!r} of kind {kind}, which cannot be served yet.")
     roles: dict[str, Role] = dict.fromkeys(schema.individual, "individual")
     if schema.alternative is not None and schema.alternative not in roles:
         roles[schema.alternative] = "alternative"

@@ -134,6 +134,7 @@ class SetReader:
         labels = columns[name]
         if isinstance(labels, Numeric):  # a feature too, of numbers
             labels = _categories([entry[name] for entry in kept], name, where, gaps=False)
+        assert isinstance(labels, Categorical)
         codes = sets * len(labels.categories) + labels.codes
         first = np.zeros(len(codes), np.bool_)
         first[np.unique(codes, return_index=True)[1]] = True

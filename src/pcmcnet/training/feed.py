@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, EncodedSets
+from pcmcnet.data.batches import Batch, Distinct, EncodedSets
 from pcmcnet.data.columns import Ints
 
 SHARE = 0.5  # of the device's free memory that choice sets may take
@@ -69,7 +70,14 @@ def to_host(results: Iterable[tuple[Ints, Tensor]]) -> Iterator[tuple[Ints, Tens
 
 def _copied(batch: Batch, device: torch.device, reader: torch.cuda.Stream) -> Batch:
     """Copy a batch without waiting for it; its memory is kept until the reader's stream is done with it."""
-    tensors = {f.name: getattr(batch, f.name).pin_memory().to(device, non_blocking=True) for f in fields(batch)}
-    for tensor in tensors.values():
-        tensor.record_stream(reader)
-    return replace(batch, **tensors)
+
+    def copied(tensor: Tensor) -> Tensor:
+        there = tensor.pin_memory().to(device, non_blocking=True)
+        there.record_stream(reader)
+        return there
+
+    found = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    moved: dict[str, Any] = {k: copied(v) for k, v in found.items() if isinstance(v, Tensor)}
+    for side in ("contents", "individual_contents"):
+        moved[side] = tuple(Distinct(*map(copied, column)) for column in found[side])
+    return replace(batch, **moved)

@@ -25,7 +25,8 @@ def scanned(write: Callable[..., Path], make_table: Callable[..., pa.Table], rol
 
 def tensors(sets: EncodedSets, index: Any) -> list[Any]:
     batch = sets.batch(np.asarray(index))
-    return [getattr(batch, name).tolist() for name in batch.__slots__]
+    values = [getattr(batch, name) for name in batch.__slots__]
+    return [value.tolist() for value in values if isinstance(value, torch.Tensor)]
 
 
 def test_what_is_learnt_from_disk_is_what_is_learnt_in_memory(scanned: ScannedData) -> None:

@@ -22,7 +22,7 @@ from pcmcnet.data.scan.shards import Shard, joined, read_shard
 from pcmcnet.data.scan.sizes import bytes_of
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.splits import generator, shares_of
-from pcmcnet.errors import InputError
+from pcmcnet.errors import InputError, SchemaError
 
 _BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
 
@@ -71,6 +71,11 @@ class ScannedData:
         for what, path in (("table", table), ("cache", cache)):
             if not isinstance(path, str | os.PathLike) and not (path is None and what == "cache"):
                 raise InputError(f"{what}: expected the path of a file or folder, got {type(path).__name__}.")
+        for name, kind in schema.kinds.items():
+            raise SchemaError(
+                f"column {name!r} is declared as {kind}: such columns cannot be scanned yet. Read the table whole by "
+                f"ChoiceData.from_long (without --stream), or leave the column out."
+            )
         allowed = bytes_of(memory)
         place = None if cache is None else Path(cache)
         folder, manifest = cached(Path(table), schema, cache=place, memory=allowed)

@@ -63,6 +63,7 @@ class Shard:
         found = {**self.data.individual, **self.data.keep}[column]
         if isinstance(found, Categorical):
             return text_keys(list(found.categories))[found.codes]
+        assert isinstance(found, Numeric)  # contents are not scanned
         return mixed((found.values.astype(np.float64) + 0.0).view(np.uint64))
 
 
@@ -162,6 +163,7 @@ def _columns(batch: pa.RecordBatch, role: str, names: tuple[str, ...]) -> Column
 def _to_arrow(column: Column) -> pa.Array:
     if isinstance(column, Numeric):
         return pa.array(column.values)
+    assert isinstance(column, Categorical)  # contents are not scanned
     counts = np.bincount(column.codes, minlength=len(column.categories))  # some may not be used here
     words = pa.array([column.categories[k] for k in np.flatnonzero(counts)], pa.string())
     codes = (np.cumsum(counts > 0) - 1).astype(np.int32)[column.codes]

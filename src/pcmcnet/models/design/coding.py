@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Categorical, Column, Ints
+from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
 from pcmcnet.data.ragged import min_by_set, spread
 from pcmcnet.errors import SchemaError
 from pcmcnet.models.design.formula import Factor, plain_number
@@ -81,7 +81,7 @@ def block(
     """Return the numbers of a factor and the endings of their names; ``full`` gives the reference a column, too."""
     if isinstance(code, LevelCode) and isinstance(column, Categorical):
         return _dummies(column, code, full=full)
-    if isinstance(code, LevelCode) or isinstance(column, Categorical):
+    if isinstance(code, LevelCode) or not isinstance(column, Numeric):
         raise SchemaError(
             f"column {factor.column!r} is {column.kind} now and was not in training: read the table by the model's "
             f"schema, or declare the same categorical columns."

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.design.coding import Code, Floats, LevelCode, block, learn_levels, learn_number
 from pcmcnet.models.design.design import product, read_code
@@ -157,4 +157,5 @@ def _learn(name: str, data: ChoiceData, least: int) -> Code:
     column = data.individual[name]
     if isinstance(column, Numeric):
         return learn_number(column.values)
+    assert isinstance(column, Categorical)  # contents are left out
     return learn_levels(column, np.arange(len(data)), least=least)

@@ -125,6 +125,9 @@ def table_section(part: TableSummary) -> Section:
         blocks += [Table(cells=[_NUMERIC, *map(_numeric_row, numeric)])]
     if named:
         blocks += [Table(cells=[["categorical column", "of", "distinct", "most frequent"], *map(_named_row, named)])]
+    others = [column for column in part.columns if column.kind not in ("numeric", "categorical")]
+    if others:
+        blocks += [Table(cells=[["other column", "of", "kind", "distinct", "missing"], *map(_other_row, others)])]
     if part.labels:
         rows = [[label.label, f"{label.offered:.1%}", f"{label.chosen:.1%}"] for label in part.labels]
         blocks.append(Table(cells=[["alternative", "on offer", "chosen"], *rows]))
@@ -143,6 +146,10 @@ def _numeric_row(column: ColumnSummary) -> list[str]:
 def _named_row(column: ColumnSummary) -> list[str]:
     most = ", ".join(f"{name} {share:.0%}" for name, share in column.categories)
     return [column.name, _OF[column.role], number(column.distinct), most]
+
+
+def _other_row(column: ColumnSummary) -> list[str]:
+    return [column.name, _OF[column.role], column.kind, number(column.distinct), f"{column.missing:,}"]
 
 
 def model_section(part: ModelSummary) -> Section:

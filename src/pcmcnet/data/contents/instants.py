@@ -1,0 +1,108 @@
+"""Dates and times: what recurs, as points on circles, and what passes, as a number.
+
+The time of day, the day of the week and the month each become (sin, cos) of their share of the round, so that 23:59 is
+close to 0:00 and December to January. The trend is the instant itself, standardised by the training part's distinct
+instants: 7 numbers in all. Times are taken as the clock on the wall showed them: a time zone is applied, then dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import GAP, ContentKind, number_contents
+from pcmcnet.data.contents.trouble import BadContentError, BadTypeError
+from pcmcnet.data.distinct import is_text
+
+_DAY = 86_400.0  # seconds
+_MONDAY = 3  # days from a Monday to 1 January 1970
+
+
+@dataclass(frozen=True, slots=True)
+class DatetimeCode:
+    """Standardisation of the trend, in seconds; ``scale`` 0 where all instants were one."""
+
+    name: str
+    mean: float
+    scale: float
+    kind: ClassVar[ContentKind] = "datetime"
+    dtype: ClassVar[type[np.generic]] = np.float32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what a network gets for one instant."""
+        return (7,)
+
+    @classmethod
+    def learn(cls, name: str, table: NDArray[Any]) -> DatetimeCode:
+        """Learn the trend's mean and scale."""
+        seconds = _seconds(table)
+        return cls(name, float(seconds.mean()), float(seconds.std()))
+
+    def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
+        """(U,) instants -> (U, 7) sines and cosines of hour, weekday and month, then the trend.
+
+        Examples
+        --------
+        >>> noon = np.array(["1970-01-05T12:00"], "datetime64[us]")  # a Monday in January
+        >>> DatetimeCode("at", mean=0.0, scale=86_400.0).prepare(noon).round(6).tolist()
+        [[0.0, -1.0, 0.0, 1.0, 0.0, 1.0, 4.5]]
+        """
+        seconds = _seconds(table)
+        days = np.floor(seconds / _DAY)
+        months = table.astype("datetime64[M]").astype(np.int64)
+        shares = [seconds / _DAY - days, (days + _MONDAY) % 7 / 7, months % 12 / 12]
+        circles = [turn(2 * np.pi * share) for share in shares for turn in (np.sin, np.cos)]
+        trend = (seconds - self.mean) / self.scale if self.scale > 0 else np.zeros(len(table))
+        return np.stack([*circles, trend], 1).astype(np.float32)
+
+    def sound(self) -> bool:
+        """Tell whether the values are such as were saved."""
+        return bool(np.isfinite([self.mean, self.scale]).all() and self.scale >= 0)
+
+
+def read_instants(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Read timestamps, dates or ISO 8601 text: (n,) codes and (U,) distinct instants to the microsecond."""
+    kind = values.type
+    if pa.types.is_null(kind):
+        return np.full(len(values), GAP, np.int32), np.empty(0, "datetime64[us]")
+    if is_text(kind):
+        instants = _parsed(values.to_pylist())
+    elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        local = pc.local_timestamp(values) if pa.types.is_timestamp(kind) and kind.tz is not None else values
+        instants = local.cast(pa.timestamp("us"), safe=False).to_numpy()
+    else:
+        raise BadTypeError("expected dates, timestamps or text such as '2024-05-17T09:30'")
+    codes = np.full(len(values), GAP, np.int32)
+    present = ~np.isnat(instants)
+    codes[present], first = number_contents(instants[present].astype(np.int64))
+    return codes, instants[present][first]
+
+
+def _parsed(texts: list[str | None]) -> NDArray[Any]:
+    found: dict[str | None, np.datetime64] = {None: np.datetime64("NaT", "us")}
+    for row, text in enumerate(texts):
+        if text not in found:
+            assert text is not None
+            found[text] = _instant(text, row)
+    return np.array([found[text] for text in texts], "datetime64[us]")
+
+
+def _instant(text: str, row: int) -> np.datetime64:
+    try:
+        return np.datetime64(datetime.fromisoformat(text.strip()).replace(tzinfo=None), "us")
+    except ValueError:
+        shown = text if len(text) <= 40 else f"{text[:39]}…"
+        problem = f"expected a date or a time such as 2024-05-17T09:30, got {shown!r}."
+        raise BadContentError(row, problem, "Correct it, or drop the row.") from None
+
+
+def _seconds(table: NDArray[Any]) -> NDArray[np.float64]:
+    seconds: NDArray[np.float64] = table.astype("datetime64[us]").astype(np.int64) / 1e6
+    return seconds

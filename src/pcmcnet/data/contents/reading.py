@@ -1,0 +1,42 @@
+"""An Arrow column -> :class:`Contents`; trouble is told with column, row and choice set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pcmcnet.data.columns import GAP, ContentKind, Contents
+from pcmcnet.data.contents.bags import read_lists
+from pcmcnet.data.contents.instants import read_instants
+from pcmcnet.data.contents.trouble import BadContentError, BadTypeError
+from pcmcnet.data.contents.vectors import read_vectors
+from pcmcnet.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pcmcnet.data.reader import Reader
+    from pcmcnet.data.schema import Missing
+
+_READ: dict[ContentKind, Any] = {"vector": read_vectors, "datetime": read_instants, "multi": read_lists}
+
+
+def read_contents(reader: Reader, column: str, kind: ContentKind, *, missing: Missing) -> Contents:
+    """Read a column at the reader's rows; refuse gaps unless they may be blank contents."""
+    values = reader.columns[column]
+    if not reader.in_order:
+        values = values.take(pa.array(reader.rows))
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    try:
+        codes, table = _READ[kind](values)
+    except BadContentError as bad:
+        raise reader.fail(column, int(reader.rows[bad.row]), bad.problem, bad.remedy) from None
+    except BadTypeError as bad:
+        raise SchemaError(f"column {column!r} is declared as {kind} and has the type {values.type}: {bad}.") from None
+    gaps = np.flatnonzero(codes == GAP)
+    if gaps.size and missing == "error":
+        first = int(reader.rows[gaps].min())
+        problem = f"expected a content of kind {kind}, got nothing; {gaps.size} such rows."
+        raise reader.fail(column, first, problem, "Drop them or declare missing='indicator'.")
+    return Contents(codes, table, kind)

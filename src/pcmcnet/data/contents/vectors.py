@@ -1,0 +1,110 @@
+"""Vectors of one size, such as embeddings that were computed elsewhere: (U, D) numbers.
+
+Coordinates are standardised by the mean and the standard deviation of the training part's distinct vectors; one that is
+constant there becomes 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import GAP, ContentKind, number_contents
+from pcmcnet.data.contents.lists import as_lists
+from pcmcnet.data.contents.trouble import BadTypeError, refuse
+from pcmcnet.errors import SchemaError
+
+_LARGEST = 1e6  # training standard deviations; a float32 product of more may overflow
+
+
+@dataclass(frozen=True, slots=True)
+class VectorCode:
+    """Standardisation of each coordinate; ``scale`` 0 marks a constant one."""
+
+    name: str
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    kind: ClassVar[ContentKind] = "vector"
+    dtype: ClassVar[type[np.generic]] = np.float32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what a network gets for one vector."""
+        return (len(self.mean),)
+
+    @classmethod
+    def learn(cls, name: str, table: NDArray[Any]) -> VectorCode:
+        """Learn means and scales."""
+        numbers = table.astype(np.float64)
+        constant = (table == table[:1]).all(0)
+        scale = np.where(constant, 0.0, numbers.std(0))
+        return cls(name, tuple(numbers.mean(0).tolist()), tuple(scale.tolist()))
+
+    def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
+        """(U, D) vectors -> (U, D) standardised ones."""
+        size = len(self.mean)
+        if table.shape[1] != size:
+            raise SchemaError(
+                f"column {self.name!r}: the model was trained with vectors of {size} numbers, got {table.shape[1]}: "
+                f"give vectors of the same origin."
+            )
+        mean, scale = np.array(self.mean), np.array(self.scale)
+        scaled = np.divide(table - mean, scale, where=scale > 0, out=np.zeros(table.shape))
+        if (np.abs(scaled) > _LARGEST).any():
+            raise SchemaError(
+                f"column {self.name!r}: {int((np.abs(scaled) > _LARGEST).any(1).sum())} vectors have coordinates more "
+                f"than {_LARGEST:g} training standard deviations from the training mean. Correct them."
+            )
+        narrow: NDArray[np.float32] = scaled.astype(np.float32)
+        return narrow
+
+    def sound(self) -> bool:
+        """Tell whether the values are such as were saved."""
+        numbers = np.array([self.mean, self.scale], np.float64)
+        return len(self.mean) > 0 and bool(np.isfinite(numbers).all() and (numbers[1] >= 0).all())
+
+
+def read_vectors(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Read lists of numbers, all of the size that most of them have: (n,) codes and (U, D) distinct vectors."""
+    lists = as_lists(values, "numbers")
+    if pa.types.is_null(lists.type):
+        return np.full(len(lists), GAP, np.int32), np.zeros((0, 0), np.float32)
+    _require_numbers(lists.type.value_type)
+    lengths = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), -1).to_numpy()
+    present = np.flatnonzero(lengths >= 0)
+    sizes, counts = np.unique(lengths[present], return_counts=True)
+    if not sizes.size:
+        return np.full(len(lists), GAP, np.int32), np.zeros((0, 0), np.float32)
+    size = int(sizes[np.argmax(counts)])
+    refuse(
+        (lengths >= 0) & (lengths != size),
+        f"expected a vector of {size} numbers as in most rows",
+        "Give all vectors one size, or drop these rows.",
+        lambda row: f"{lengths[row]} numbers",
+    )
+    if size == 0:
+        raise BadTypeError("expected vectors of at least one number, got empty lists")
+    flat = pc.list_flatten(lists).cast(pa.float64()).to_numpy().reshape(-1, size)
+    with np.errstate(over="ignore"):
+        narrow = flat.astype(np.float32)
+    bad = np.zeros(len(lists), np.bool_)
+    bad[present] = ~np.isfinite(narrow).all(1)
+
+    def odd(row: int) -> str:
+        k = int(np.searchsorted(present, row))
+        return f"{flat[k][~np.isfinite(narrow[k])][0]} among them"
+
+    refuse(bad, f"expected {size} finite numbers", "Correct or drop them.", odd)
+    codes = np.full(len(lists), GAP, np.int32)
+    codes[present], first = number_contents(narrow + np.float32(0))  # -0 is 0
+    return codes, narrow[first]
+
+
+def _require_numbers(kind: pa.DataType) -> None:
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+        raise BadTypeError("expected lists of numbers")

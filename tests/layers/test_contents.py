@@ -1,0 +1,94 @@
+"""Encoders of contents: each distinct content is encoded once, and nothing but itself decides on its vector."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pcmcnet.data.batches import Coded, Distinct
+from pcmcnet.data.columns import CONTENT_KINDS
+from pcmcnet.data.contents import CODES
+from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.layers.contents import FACTORIES, Bag, representation_of, width_of
+from pcmcnet.layers.representation import Representation
+
+
+def objects(*values: Any) -> np.ndarray:
+    table = np.empty(len(values), object)
+    table[:] = values
+    return table
+
+
+TABLES = {
+    "vector": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
+    "datetime": np.array(["2024-01-01", "2024-02-05", "2024-05-05", "2025-01-01"], "datetime64[us]"),
+    "multi": objects(("a", "b"), ("c",), ("a", "d"), ()),
+}
+
+
+def prepared(kind: str) -> tuple[Any, torch.Tensor]:
+    code = CODES[kind].learn("x", TABLES[kind])
+    return code, torch.from_numpy(code.prepare(TABLES[kind]))
+
+
+def test_every_kind_has_an_encoder() -> None:
+    assert set(FACTORIES) == set(CONTENT_KINDS)
+
+
+@pytest.mark.parametrize("kind", CONTENT_KINDS)
+def test_the_width_is_known_beforehand_and_contents_are_encoded_one_by_one(kind: str) -> None:
+    code, values = prepared(kind)
+    encoder = FACTORIES[kind](code).eval()
+    found = encoder(values)
+    assert found.shape == (4, width_of(encoder, code))
+    torch.testing.assert_close(encoder(values[2:3]), found[2:3], rtol=0, atol=1e-6)  # sums in another order
+
+
+def test_a_bag_is_the_sum_of_its_words_and_none_is_0() -> None:
+    bag = Bag(4)
+    weights = bag.embedding.weight
+    found = bag(torch.tensor([[1, 3, 3], [0, 0, 0]]))
+    torch.testing.assert_close(found[0], weights[1] + 2 * weights[3])
+    assert found[1].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("size", "width"), [(3, 3), (64, 64), (384, 64)])
+def test_a_wide_vector_is_first_made_narrow(size: int, width: int) -> None:
+    code = CODES["vector"].learn("x", np.random.default_rng(0).normal(size=(5, size)))
+    assert width_of(FACTORIES["vector"](code), code) == width
+
+
+def test_each_distinct_content_is_encoded_once_and_handed_out() -> None:
+    seen = []
+
+    class Watched(nn.Module):
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            seen.append(len(values))
+            return values * 10
+
+    layer = Representation(1, encoders=[(Watched(), 2)])
+    column = Coded(torch.tensor([2, 0, 2, 2]), torch.tensor([[1.0, 2], [3, 4], [5, 6]]))
+    numbers = torch.tensor([[[0.5], [1.5]], [[2.5], [3.5]]])
+    found = layer(numbers, torch.zeros(2, 2, 0), [column.at(torch.tensor([[0, 1], [2, 3]]))])
+    assert seen == [2]
+    assert found.tolist() == [[[50, 60, 0.5], [10, 20, 1.5]], [[50, 60, 2.5], [50, 60, 3.5]]]
+    assert layer.width == 3
+
+
+def test_gradients_of_all_who_have_a_content_come_together() -> None:
+    encoder = nn.Linear(1, 1, bias=False)
+    layer = Representation(0, encoders=[(encoder, 1)])
+    layer(
+        torch.zeros(3, 0), torch.zeros(3, 0), [Distinct(torch.tensor([[2.0]]), torch.zeros(3, dtype=int))]
+    ).sum().backward()
+    assert encoder.weight.grad is not None
+    assert encoder.weight.grad.item() == 6
+
+
+def test_a_side_has_categories_first_then_contents_then_numbers() -> None:
+    side = SideEncoder((), (), (prepared("multi")[0], prepared("vector")[0]))
+    layer = representation_of(side)
+    assert layer.width == 2 + 3
+    assert [type(encoder) for encoder in layer.encoders] == [Bag, nn.Identity]

@@ -1,0 +1,183 @@
+"""Networks that read vectors, instants and lists, and models that leave them out."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ConfigError, InputError, SchemaError
+from pcmcnet.evaluation import compare
+from pcmcnet.evaluation.seen import seen_by
+from pcmcnet.insight.elasticity import elasticity
+from pcmcnet.insight.importance import importance
+from pcmcnet.insight.what_if import compose, with_values
+from pcmcnet.models import MNL, Calibrated, Ensemble, PCMCNet, PointerNetwork, RandomForest, Uniform, load
+from pcmcnet.serving.columns import inputs_of
+
+KINDS = {"v": "vector", "has": "multi", "at": "datetime"}
+WORDS = [["wifi"], ["pool", "wifi"], [], ["spa"]]
+ROLES: dict[str, Any] = {
+    "choice_set": "id",
+    "chosen": "y",
+    "features": ["price", "v", "has"],
+    "individual": ["at"],
+    "kinds": KINDS,
+}
+
+
+def table(sets: int = 60, n: int = 3, seed: int = 0) -> dict[str, Any]:
+    """Choices of what lies in the direction (1, -1), has wifi, and is cheap; only 12 vectors occur."""
+    rng = np.random.default_rng(seed)
+    pool = np.random.default_rng(7).normal(size=(12, 2))
+    item, has = rng.integers(12, size=(sets, n)), rng.integers(4, size=(sets, n))
+    price = rng.uniform(1, 2, (sets, n))
+    utility = 3 * (pool[item] @ [1, -1] + np.array([1, 1, 0, 0])[has] - price) + rng.gumbel(size=(sets, n))
+    return {
+        "id": np.repeat(np.arange(sets), n),
+        "y": (utility == utility.max(1, keepdims=True)).ravel().astype(int),
+        "price": price.ravel(),
+        "v": pool[item].reshape(-1, 2),
+        "has": [WORDS[k] for k in has.ravel()],
+        "at": np.repeat(np.datetime64("2024-01-01T08:00", "s") + rng.integers(10**6, size=sets), n),
+    }
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    return ChoiceData.from_long(table(), **ROLES)
+
+
+@pytest.fixture(scope="module")
+def fitted(data: ChoiceData) -> PCMCNet:
+    return PCMCNet(hidden=(16,), epochs=12, lr=0.02).fit(data, progress=False)
+
+
+def test_a_network_learns_from_contents(fitted: PCMCNet) -> None:
+    """Better than chance, log 1/3 = -1.10, and than the logit that sees prices alone, on sets it has not seen."""
+    test = ChoiceData.from_long(table(seed=1), **ROLES)
+    train = ChoiceData.from_long(table(), **ROLES)
+    assert fitted.score(test) > -0.85
+    assert fitted.score(test) > MNL().fit(train).score(test) + 0.15
+
+
+def test_a_saved_network_gives_the_same_probabilities(fitted: PCMCNet, data: ChoiceData, tmp_path: Path) -> None:
+    again = load(fitted.save(tmp_path / "model"))
+    assert np.array_equal(again.predict_proba(data), fitted.predict_proba(data))
+    assert again.schema == fitted.schema
+    assert again.schema.kinds == KINDS
+
+
+def test_a_table_is_read_by_the_schema_of_the_model(fitted: PCMCNet, data: ChoiceData) -> None:
+    rows = {name: values for name, values in table().items() if name != "y"}
+    assert np.array_equal(fitted.predict_proba(rows), fitted.predict_proba(data))
+
+
+def test_one_seed_gives_one_model(data: ChoiceData) -> None:
+    first, second = (PCMCNet(hidden=(8,), epochs=2).fit(data, seed=3, progress=False) for _ in range(2))
+    assert np.array_equal(first.predict_proba(data), second.predict_proba(data))
+
+
+def test_contents_never_seen_in_training_are_no_matter(fitted: PCMCNet) -> None:
+    new = table(seed=2) | {"v": np.random.default_rng(3).normal(size=(180, 2)), "has": [["sauna", "wifi"]] * 180}
+    p = fitted.predict_proba(new)
+    np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=0, atol=1e-6)
+
+
+def test_copies_of_an_alternative_share_its_probability(fitted: PCMCNet, data: ChoiceData) -> None:
+    """Uniform expansion: with two of the first and two of the third, each has half, and the second what it had."""
+    once = fitted.predict_proba(compose(data, [[0, 1, 2]], [0]))
+    copied = fitted.predict_proba(compose(data, [[0, 0, 1, 1, 2, 2]], [0]))
+    np.testing.assert_allclose(copied, np.repeat(once / 2, 2), rtol=0, atol=1e-6)
+
+
+def test_vectors_of_another_size_are_refused_in_a_prediction(fitted: PCMCNet) -> None:
+    with pytest.raises(SchemaError, match="'v': the model was trained with vectors of 2 numbers, got 3"):
+        fitted.predict_proba(table() | {"v": np.zeros((180, 3))})
+
+
+def test_a_column_read_as_something_else_is_refused(fitted: PCMCNet) -> None:
+    other = ChoiceData.from_long(table(), **ROLES | {"kinds": {"v": "multi", "has": "multi", "at": "datetime"}})
+    with pytest.raises(SchemaError, match="'v' was vector when the model was trained and is multi now"):
+        fitted.predict_proba(other)
+
+
+def test_missing_contents_are_blank_ones() -> None:
+    gaps = table()
+    gaps["v"] = [None if k % 5 == 0 else list(v) for k, v in enumerate(gaps["v"])]
+    data = ChoiceData.from_long(gaps, **ROLES, missing="indicator")
+    model = PCMCNet(hidden=(8,), epochs=2).fit(data, progress=False)
+    assert np.isfinite(model.score(data))
+
+
+def test_contents_alone_are_enough_and_those_that_never_differ_are_not() -> None:
+    alone = ChoiceData.from_long(table(), choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"})
+    assert np.isfinite(PCMCNet(hidden=(8,), epochs=1).fit(alone, progress=False).score(alone))
+    same = ChoiceData.from_long(
+        table() | {"v": np.ones((180, 2))}, choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"}
+    )
+    with pytest.raises(InputError, match="no feature differs between the alternatives"):
+        PCMCNet().fit(same, progress=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [PointerNetwork, lambda **o: Ensemble(PCMCNet(**o), 2), lambda **o: Calibrated(PCMCNet(**o))]
+)
+def test_other_networks_and_wrappers_read_contents(kind: Any, data: ChoiceData, tmp_path: Path) -> None:
+    train, valid = data.split((0.7, 0.3))
+    model = kind(epochs=2).fit(train, valid, progress=False)
+    assert model.schema.kinds == KINDS
+    assert np.array_equal(load(model.save(tmp_path / "model")).predict_proba(valid), model.predict_proba(valid))
+
+
+@pytest.mark.parametrize("kind", [MNL, Uniform, RandomForest, lambda: Ensemble(MNL(), 2)])
+def test_other_models_leave_contents_out_and_say_so(
+    kind: Any, data: ChoiceData, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "pcmcnet"):
+        model = kind().fit(data, progress=False)
+    assert "reads numbers and categories alone: left out v (vector), has (multi), at (datetime)" in caplog.text
+    assert model.schema.features == ("price",)
+    plain = kind().fit(data.without_contents(), progress=False)
+    assert np.array_equal(model.predict_proba(data), plain.predict_proba(data.without_contents()))
+
+
+def test_a_logit_on_contents_alone_is_refused() -> None:
+    alone = ChoiceData.from_long(table(), choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"})
+    with pytest.raises(InputError, match="feature"):
+        MNL().fit(alone)
+
+
+def test_models_with_and_without_contents_are_compared(data: ChoiceData) -> None:
+    found = compare({"logit": MNL(), "network": PCMCNet(hidden=(8,), epochs=2)}, data, split=(0.7, 0.3), progress=False)
+    assert "network" in str(found)
+
+
+def test_importance_shuffles_contents(fitted: PCMCNet, data: ChoiceData) -> None:
+    found = importance(fitted, data, repeats=2)
+    assert found["v"].value > found["at"].value
+    assert found["v"].value > 0.1
+
+
+def test_what_contents_cannot_do_is_said(fitted: PCMCNet, data: ChoiceData) -> None:
+    with pytest.raises(InputError, match="'v' is vector: expected a numeric one"):
+        elasticity(fitted, data, "v")
+    with pytest.raises(InputError, match="'has' is of kind multi: only numbers and categories can be changed"):
+        with_values(data, "has", np.zeros(180))
+    with pytest.raises(ConfigError, match="column 'v' of kind vector, which cannot be served yet"):
+        inputs_of(fitted.schema)
+
+
+def test_the_training_table_is_known_again(fitted: PCMCNet, data: ChoiceData) -> None:
+    assert seen_by(fitted, data) == seen_by(MNL().fit(data), data) == "all"
+    assert seen_by(fitted, data.subset(np.arange(40))) == "some"
+    assert seen_by(fitted, ChoiceData.from_long(table(seed=5), **ROLES)) == "none known"
+
+
+def test_the_drawing_names_the_kinds(fitted: PCMCNet) -> None:
+    text = fitted.diagram()
+    assert "vector → 2" in text
+    assert "multi → 2" in text
+    assert "datetime → 7" in text
