@@ -11,6 +11,7 @@ from pcmcnet.data.batches import Coded, Distinct
 from pcmcnet.data.columns import CONTENT_KINDS
 from pcmcnet.data.contents import CODES
 from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.errors import ConfigError
 from pcmcnet.layers.contents import FACTORIES, Bag, representation_of, width_of
 from pcmcnet.layers.representation import Representation
 
@@ -37,13 +38,62 @@ def test_every_kind_has_an_encoder() -> None:
     assert set(FACTORIES) == set(CONTENT_KINDS)
 
 
-@pytest.mark.parametrize("kind", CONTENT_KINDS)
+@pytest.mark.parametrize("kind", TABLES)
 def test_the_width_is_known_beforehand_and_contents_are_encoded_one_by_one(kind: str) -> None:
     code, values = prepared(kind)
     encoder = FACTORIES[kind](code).eval()
     found = encoder(values)
     assert found.shape == (4, width_of(encoder, code))
     torch.testing.assert_close(encoder(values[2:3]), found[2:3], rtol=0, atol=1e-6)  # sums in another order
+
+
+def test_ids_need_a_module_of_ones_own() -> None:
+    with pytest.raises(ConfigError, match="'x' is of kind id, which needs a module of your own"):
+        representation_of(SideEncoder((), (), (CODES["id"].learn("x", np.arange(3)),)))
+
+
+def test_a_module_of_ones_own_is_copied_with_its_weights() -> None:
+    module = nn.Embedding(5, 3)
+    side = SideEncoder((), (), (CODES["id"].learn("x", np.arange(3)),))
+    (copied,) = representation_of(side, own={"x": module}).encoders
+    assert copied is not module
+    assert torch.equal(copied.weight, module.weight)
+
+
+class Odd(nn.Module):
+    def __init__(self, give: Any) -> None:
+        super().__init__()
+        self.give = give
+
+    def forward(self, values: torch.Tensor) -> Any:
+        return self.give(values)
+
+
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda x: x.sum(), r"should give vectors, shape \(2, width\), got \(\)\."),
+        (lambda x: x[:1], r"got \(1, 3\)\."),
+        (lambda x: x.long(), r"got \(2, 3\)\."),
+        (lambda x: None, "got NoneType"),
+        (lambda x: 1 / 0, "and it failed: division by zero"),
+    ],
+)
+def test_what_gives_no_vectors_is_refused_with_what_it_was_given(give: Any, message: str) -> None:
+    code, _ = prepared("vector")
+    with pytest.raises(ConfigError, match=r"column 'x': Odd was given two contents of kind vector, torch.float32 of "):
+        width_of(Odd(give), code)
+    with pytest.raises(ConfigError, match=message):
+        width_of(Odd(give), code)
+
+
+def test_asking_for_the_width_leaves_a_module_as_it_is() -> None:
+    code, _ = prepared("vector")
+    module = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 4))
+    state = torch.random.get_rng_state()
+    assert width_of(module, code) == 4
+    assert module.training
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_a_bag_is_the_sum_of_its_words_and_none_is_0() -> None:

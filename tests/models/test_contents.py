@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import ConfigError, InputError, SchemaError
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.evaluation import compare
 from pcmcnet.evaluation.seen import seen_by
 from pcmcnet.insight.elasticity import elasticity
@@ -181,3 +183,111 @@ def test_the_drawing_names_the_kinds(fitted: PCMCNet) -> None:
     assert "vector → 2" in text
     assert "multi → 2" in text
     assert "datetime → 7" in text
+
+
+# -- modules of one's own --------------------------------------------------------------------------------------------
+
+
+class Ring(nn.Module):
+    """Nodes on a ring: the vector of a node is the mean of its own embedding and its neighbours'."""
+
+    def __init__(self, nodes: int = 12, width: int = 4) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.nodes = nn.Parameter(torch.randn(nodes, width, generator=generator))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return (self.nodes + self.nodes.roll(1, 0) + self.nodes.roll(-1, 0))[ids] / 3
+
+
+class Other(Ring):
+    pass
+
+
+def graph(seed: int = 0) -> ChoiceData:
+    """Choices of the node with the largest number on a ring of 12."""
+    rng = np.random.default_rng(seed)
+    node = np.stack([rng.permutation(12)[:3] for _ in range(80)])
+    table = {
+        "id": np.repeat(np.arange(80), 3),
+        "y": (node == node.max(1, keepdims=True)).ravel().astype(int),
+        "node": node.ravel(),
+    }
+    return ChoiceData.from_long(table, choice_set="id", chosen="y", features=["node"], kinds={"node": "id"})
+
+
+@pytest.fixture(scope="module")
+def ringed() -> PCMCNet:
+    return PCMCNet(encoders={"node": Ring()}, hidden=(16,), epochs=10, lr=0.02).fit(graph(), progress=False)
+
+
+def test_a_module_of_ones_own_is_trained_with_the_network(ringed: PCMCNet) -> None:
+    assert ringed.score(graph(1)) > -0.5
+    trained = dict(ringed.network_.named_parameters())["alternative.encoders.0.nodes"]
+    assert not torch.equal(trained, Ring().nodes)
+    assert torch.equal(ringed.encoders["node"].nodes, Ring().nodes)  # a copy is trained
+
+
+def test_it_is_saved_without_code_and_must_be_given_again(ringed: PCMCNet, tmp_path: Path) -> None:
+    folder, data = ringed.save(tmp_path / "model"), graph(1)
+    again = load(folder, encoders={"node": Ring()})
+    assert np.array_equal(again.predict_proba(data), ringed.predict_proba(data))
+    asked = (
+        r"module of its user's for column 'node', of the class Ring: give it by load\(folder, encoders=\{'node': Ring"
+    )
+    with pytest.raises(ArtifactError, match=asked):
+        load(folder)
+    with pytest.raises(ArtifactError, match="of the class Ring for column 'node', got one of the class Other"):
+        load(folder, encoders={"node": Other()})
+    with pytest.raises(ArtifactError, match="without a module of its user's for column 'x': leave it out"):
+        load(folder, encoders={"node": Ring(), "x": Ring()})
+    with pytest.raises(ArtifactError, match="the saved weights do not fit"):
+        load(folder, encoders={"node": Ring(width=5)})
+    with pytest.raises(ConfigError, match="holds a MNL, which has no encoders"):
+        load(MNL().fit(ChoiceData.from_long(table(), **ROLES)).save(tmp_path / "logit"), encoders={"node": Ring()})
+
+
+def test_what_needs_no_gradient_stays_as_it_is() -> None:
+    frozen = Ring().requires_grad_(False)
+    model = PCMCNet(encoders={"node": frozen}, hidden=(8,), epochs=2).fit(graph(), progress=False)
+    assert torch.equal(model.network_.alternative.encoders[0].nodes, Ring().nodes)
+
+
+def test_a_fit_goes_on_only_with_the_same_module(tmp_path: Path) -> None:
+    def stop(entry: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"hidden": (8,), "epochs": 2}
+    with pytest.raises(KeyboardInterrupt):
+        PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), progress=False, run_folder=tmp_path, on_epoch=stop)
+    again: dict[str, Any] = {"progress": False, "run_folder": tmp_path, "resume": True}
+    with pytest.raises(InputError, match="encoders"):
+        PCMCNet(encoders={"node": Other()}, **options).fit(graph(), **again)
+    resumed = PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), **again)
+    whole = PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), progress=False)
+    assert np.array_equal(resumed.predict_proba(graph()), whole.predict_proba(graph()))
+
+
+def test_comparisons_fit_copies_with_the_module() -> None:
+    found = compare({"ring": PCMCNet(encoders={"node": Ring()}, epochs=1)}, graph(), split=(0.7, 0.3), progress=False)
+    assert "ring" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("encoders", "message"),
+    [
+        ({"node": Ring}, "expected a torch module for column 'node', got the class Ring"),
+        ({"node": "Ring"}, "expected a torch module for column 'node', got 'Ring'"),
+        ([Ring()], "encoders must name a module for each column"),
+    ],
+)
+def test_what_is_no_module_is_refused(encoders: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PCMCNet(encoders=encoders)
+
+
+def test_a_module_for_no_column_of_contents_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"encoders names 'nod', which is no column of a kind .* Did you mean 'node'"):
+        PCMCNet(encoders={"nod": Ring()}).fit(graph(), progress=False)
+    with pytest.raises(ConfigError, match="cannot be inside another model"):
+        Ensemble(PCMCNet(encoders={"node": Ring()}))

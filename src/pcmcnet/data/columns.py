@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pcmcnet.errors import SchemaError
 
 Ints = NDArray[np.int64]
-ContentKind = Literal["vector", "datetime", "multi"]
+ContentKind = Literal["vector", "datetime", "multi", "id"]
 Kind = Literal["numeric", "categorical"] | ContentKind
 CONTENT_KINDS: tuple[str, ...] = get_args(ContentKind)
 GAP = -1  # the code of a missing content

@@ -103,6 +103,8 @@ def as_json(content: Any) -> Any:
     """Write a content as JSON has it: numbers and names as lists, an instant as text."""
     if isinstance(content, np.ndarray):
         return [_plain(value) for value in content]
+    if isinstance(content, np.integer):
+        return int(content)
     return list(content) if isinstance(content, tuple) else str(content)
 
 

@@ -47,7 +47,7 @@ def _add(digest: Any, name: str, array: NDArray[Any] | None) -> None:
 
 def _add_contents(digest: Any, table: NDArray[Any]) -> None:
     """Add distinct contents: numbers by their bytes, objects by what they are written as."""
-    if table.dtype.kind in "fM":
+    if table.dtype.kind in "fiM":
         _add(digest, "contents", table.view(np.int64) if table.dtype.kind == "M" else table)
         return
     for content in table:

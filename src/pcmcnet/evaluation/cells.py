@@ -106,13 +106,13 @@ def _fold(groups: Ints, test: Ints, valid: float, seed: int) -> Fold:
 
 def fresh(model: ChoiceModel) -> ChoiceModel:
     """Return an unfitted model of the same class with the same options."""
-    return type(model)(**asdict(model.config))
+    return type(model)(**asdict(model.config), **model.extras)
 
 
 def model_identity(model: ChoiceModel) -> dict[str, Any]:
     """Return what a fit of the model depends on beside the data and the seed; survives JSON."""
     kind = type(model)
-    return {"model": model.name, "class": f"{kind.__module__}.{kind.__qualname__}", "options": asdict(model.config)}
+    return {"model": model.name, "class": f"{kind.__module__}.{kind.__qualname__}", **model.identity}
 
 
 def measure(model: ChoiceModel, parts: Parts, *, top: Sequence[int], seed: int, device: str) -> Cell:

@@ -33,8 +33,9 @@ from safetensors import SafetensorError
 from pcmcnet.data import Schema
 from pcmcnet.data.files import json_bytes, to_disk, write_bytes, writing
 from pcmcnet.data.lock import sole_writer
-from pcmcnet.errors import ArtifactError, did_you_mean
+from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean
 from pcmcnet.models.base import ChoiceModel, as_path
+from pcmcnet.models.contents import own_encoders
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints, member_folders
 
 FORMAT = 1
@@ -86,11 +87,13 @@ def state_files(model: ChoiceModel) -> dict[str, bytes]:
     }
 
 
-def restored(name: str, training: dict[str, Any], files: Mapping[str, bytes]) -> ChoiceModel:
+def restored(
+    name: str, training: dict[str, Any], files: Mapping[str, bytes], extras: Mapping[str, Any] | None = None
+) -> ChoiceModel:
     """Build a fitted model of the kind with that name; KeyError, TypeError or ValueError where files are amiss."""
     from pcmcnet.models import KINDS
 
-    model = KINDS[name](**json.loads(files["config.json"]))
+    model = KINDS[name](**json.loads(files["config.json"]), **(extras or {}))
     model.history = json.loads(files["history.json"])
     model.training_ = training
     model._restore(files)
@@ -153,8 +156,16 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
         raise
 
 
-def load(folder: str | Path) -> ChoiceModel:
+def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None) -> ChoiceModel:
     """Read a model saved by ``model.save``; every file is checked against its recorded hash.
+
+    Parameters
+    ----------
+    folder
+        Where the model is.
+    encoders
+        The torch modules of your own that it was fitted with, by columns, built as they were then; their weights are
+        read from the folder.
 
     Raises
     ------
@@ -168,9 +179,12 @@ def load(folder: str | Path) -> ChoiceModel:
     if manifest["model"] not in KINDS:
         known = did_you_mean(str(manifest["model"]), KINDS)
         raise ArtifactError(f"{path}: unknown kind of model {manifest['model']!r}.{known}")
+    own = own_encoders(encoders)
+    if own and not KINDS[manifest["model"]].reads_contents:
+        raise ConfigError(f"{path} holds a {KINDS[manifest['model']].__name__}, which has no encoders: leave them out.")
     files = {name: _checked(path, name, digest) for name, digest in manifest["files"].items()}
     try:
-        model = restored(manifest["model"], manifest["training"], files)
+        model = restored(manifest["model"], manifest["training"], files, {"encoders": own} if own else None)
         str(model.summary())  # what training left beside the parameters is read there
     except ArtifactError:
         raise

@@ -7,12 +7,11 @@ A model class names its options by a frozen dataclass (``config_class``) and imp
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -23,12 +22,11 @@ from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.describe import describe
 from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
+from pcmcnet.models.contents import without_contents
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
 from pcmcnet.training.progress import Report
-
-log = logging.getLogger("pcmcnet")
 
 Floats = NDArray[np.float64]
 Gives = Literal["probabilities", "scores", "ranking"]
@@ -73,6 +71,16 @@ class ChoiceModel(ABC):
         super().__init_subclass__(**kwargs)
         if "config_class" in cls.__dict__:
             cls.__signature__ = inspect.signature(cls.config_class)  # type: ignore[attr-defined]
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """What a model of the same kind is to be given beside its options; mostly nothing."""
+        return {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a fit depends on beside the data and the seed; survives JSON."""
+        return {"options": asdict(self.config)}
 
     def __repr__(self) -> str:
         state = "fitted" if self._schema is not None else "not fitted"
@@ -177,7 +185,7 @@ class ChoiceModel(ABC):
                 raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
         train, valid = self._in_memory(train, valid)
         if not self.reads_contents:
-            train, valid = _without_contents(type(self).__name__, train, valid)
+            train, valid = without_contents(type(self).__name__, train, valid)
         seed = int(seed) if isinstance(seed, np.integer) else seed
         require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
         if resume and run_folder is None:
@@ -277,15 +285,6 @@ class ChoiceModel(ABC):
                 )
             return data.read()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
-
-
-def _without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
-    """Leave out the columns of contents, for which a model has no use, and say so; there are none in scanned data."""
-    if not train.schema.kinds:
-        return train, valid
-    named = ", ".join(f"{name} ({kind})" for name, kind in train.schema.kinds.items())
-    log.warning("%s reads numbers and categories alone: left out %s", model, named)
-    return train.without_contents(), None if valid is None else valid.without_contents()
 
 
 def as_path(folder: Any) -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from pcmcnet.data.files import json_bytes, writing
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.contents import class_names, digests, own_encoders, require_same, require_used
 from pcmcnet.models.slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
@@ -54,7 +55,17 @@ class NetworkConfig(TrainConfig):
 
 
 class NeuralModel(ChoiceModel):
-    """A network over encoded choice sets; a subclass builds it."""
+    """A network over encoded choice sets; a subclass builds it.
+
+    Parameters
+    ----------
+    encoders
+        Modules of one's own by columns of contents, in the place of those that come with the kind: each maps the
+        distinct contents of a batch (u, ...) to vectors (u, width). A fit trains a copy from the weights they have;
+        what needs no gradient stays as it is.
+    options
+        As ``config_class`` has them.
+    """
 
     stops_early = True
     streams = True
@@ -62,6 +73,21 @@ class NeuralModel(ChoiceModel):
     config: NetworkConfig
     encoder_: Encoder
     network_: nn.Module
+
+    def __init__(self, *, encoders: Mapping[str, nn.Module] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.encoders = own_encoders(encoders)
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """Return the modules of one's own, which no option can hold."""
+        return {"encoders": self.encoders} if self.encoders else {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the options, and the classes and weights of modules of one's own, as values that survive JSON."""
+        own = {"encoders": digests(self.encoders)} if self.encoders else {}
+        return {**super().identity, **own}
 
     @abstractmethod
     def _build(self, encoder: Encoder) -> nn.Module:
@@ -72,9 +98,10 @@ class NeuralModel(ChoiceModel):
 
     def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
         place, folder = resolve_device(settings.device), settings.run_folder
+        require_used(self.encoders, train.schema)
         identity = {
             "model": self.name,
-            "options": asdict(self.config),
+            **self.identity,
             "seed": settings.seed,
             "training table": train.fingerprint(),
             "validation table": None if valid is None else valid.fingerprint(),
@@ -190,10 +217,14 @@ class NeuralModel(ChoiceModel):
 
     def _files(self) -> dict[str, bytes]:
         weights = {k: v.detach().cpu().contiguous() for k, v in self.network_.state_dict().items()}
-        return {"encoder.json": json_bytes(self.encoder_.to_dict()), "weights.safetensors": save_tensors(weights)}
+        own = {"modules": class_names(self.encoders)} if self.encoders else {}
+        encoder = json_bytes({**self.encoder_.to_dict(), **own})
+        return {"encoder.json": encoder, "weights.safetensors": save_tensors(weights)}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
-        self.encoder_ = Encoder.from_dict(json.loads(files["encoder.json"]))
+        entries = json.loads(files["encoder.json"])
+        require_same(self.encoders, entries.get("modules", {}))
+        self.encoder_ = Encoder.from_dict(entries)
         with torch.random.fork_rng(devices=[]):
             self.network_ = self._build(self.encoder_)
         try:

@@ -9,7 +9,7 @@ share its probability (uniform expansion).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -86,11 +86,11 @@ class PCMCNetwork(nn.Module):
 
     capturable: bool  # whether nothing in a step waits for the device
 
-    def __init__(self, encoder: Encoder, config: PCMCNetConfig) -> None:
+    def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Mapping[str, nn.Module] | None = None) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
-        self.individual = representation_of(who, dropout=config.dropout)
-        self.alternative = representation_of(what, dropout=config.dropout)
+        self.individual = representation_of(who, dropout=config.dropout, own=own)
+        self.alternative = representation_of(what, dropout=config.dropout, own=own)
         self.capturable = not (who.contents or what.contents)  # how many contents are distinct is not known beforehand
         self.rates = PairwiseRates(
             self.individual.width,
@@ -131,7 +131,8 @@ class RatesAlone(nn.Module):
 class PCMCNet(NeuralModel, ChainModel):
     """Pairwise choice Markov chain with rates from a neural network.
 
-    Options are those of :class:`PCMCNetConfig`; an unknown one is refused.
+    Options are those of :class:`PCMCNetConfig`; an unknown one is refused. ``encoders`` names modules of one's own for
+    columns of contents: see :class:`NeuralModel`.
 
     Examples
     --------
@@ -208,7 +209,7 @@ class PCMCNet(NeuralModel, ChainModel):
     def _build(self, encoder: Encoder) -> PCMCNetwork:
         if not encoder.schema.features:
             raise InputError("PCMC-Net tells alternatives apart by their features: declare at least one in features.")
-        return PCMCNetwork(encoder, self.config)
+        return PCMCNetwork(encoder, self.config, self.encoders)
 
     def _jacobian(self, batch: Batch, at: Input) -> Tensor:
         assert isinstance(self.network_, PCMCNetwork)

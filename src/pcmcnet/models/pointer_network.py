@@ -15,6 +15,7 @@ shown in another order has other probabilities.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,11 +68,13 @@ class PointerNetworkConfig(NetworkConfig):
 class PointingNetwork(nn.Module):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(self, encoder: Encoder, config: PointerNetworkConfig) -> None:
+    def __init__(
+        self, encoder: Encoder, config: PointerNetworkConfig, own: Mapping[str, nn.Module] | None = None
+    ) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
-        self.individual = representation_of(who, dropout=config.dropout)
-        self.alternative = representation_of(what, dropout=config.dropout)
+        self.individual = representation_of(who, dropout=config.dropout, own=own)
+        self.alternative = representation_of(what, dropout=config.dropout, own=own)
         width = config.hidden
         self.read = nn.Linear(self.alternative.width + self.individual.width, width)
         self.encoder = nn.LSTM(
@@ -139,7 +142,7 @@ class PointerNetwork(NeuralModel):
     def _build(self, encoder: Encoder) -> PointingNetwork:
         if not encoder.schema.features:
             raise InputError("a pointer network reads the features of alternatives: declare at least one in features.")
-        return PointingNetwork(encoder, self.config)
+        return PointingNetwork(encoder, self.config, self.encoders)
 
     def summary(self) -> Summary:
         """List the network's parts, how training went, and that the order of rows counts."""

@@ -26,6 +26,8 @@ def as_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
         return {"model": model, "options": dict(options or {})}
     if options is not None:
         raise ConfigError("options belong to a model given by its name: a model object has its own.")
+    if model.extras:
+        raise ConfigError("a model with encoders of your own cannot be inside another model: fit it by itself.")
     return {"model": model.name, "options": asdict(model.config)}
 
 

@@ -21,6 +21,7 @@ TABLES = {
     "vector": np.array([[1, 2], [3, 5]], np.float32),
     "datetime": np.array(["2024-01-01", "2024-02-05"], "datetime64[us]"),
     "multi": objects(("a", "b"), ("c",)),
+    "id": np.array([5, 2]),
 }
 
 

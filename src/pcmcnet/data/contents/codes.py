@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, Columns, ContentKind, Contents, Ints, concat_column
 from pcmcnet.data.contents.bags import MultiCode
+from pcmcnet.data.contents.ids import IdCode
 from pcmcnet.data.contents.instants import DatetimeCode
 from pcmcnet.data.contents.vectors import VectorCode
 from pcmcnet.errors import SchemaError
@@ -37,7 +38,7 @@ class ContentCode(Protocol):
         """Tell whether the values are such as were saved."""
 
 
-CODES: Mapping[str, Any] = {code.kind: code for code in (VectorCode, DatetimeCode, MultiCode)}
+CODES: Mapping[str, Any] = {code.kind: code for code in (VectorCode, DatetimeCode, MultiCode, IdCode)}
 
 
 def learn_codes(parts: Iterable[Columns]) -> tuple[ContentCode, ...]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from pcmcnet.data.columns import GAP, ContentKind, Contents
 from pcmcnet.data.contents.bags import read_lists
+from pcmcnet.data.contents.ids import read_ids
 from pcmcnet.data.contents.instants import read_instants
 from pcmcnet.data.contents.trouble import BadContentError, BadTypeError
 from pcmcnet.data.contents.vectors import read_vectors
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
     from pcmcnet.data.reader import Reader
     from pcmcnet.data.schema import Missing
 
-_READ: dict[ContentKind, Any] = {"vector": read_vectors, "datetime": read_instants, "multi": read_lists}
+_READ: dict[ContentKind, Any] = {
+    "vector": read_vectors,
+    "datetime": read_instants,
+    "multi": read_lists,
+    "id": read_ids,
+}
 
 
 def read_contents(reader: Reader, column: str, kind: ContentKind, *, missing: Missing) -> Contents:

@@ -1,0 +1,53 @@
+"""Whole numbers that mean something to a module of one's own, such as the nodes of a graph: (U,) as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import ContentKind, number_contents
+from pcmcnet.data.contents.trouble import BadContentError, BadTypeError, refuse
+
+
+@dataclass(frozen=True, slots=True)
+class IdCode:
+    """Nothing is learnt of ids."""
+
+    name: str
+    kind: ClassVar[ContentKind] = "id"
+    dtype: ClassVar[type[np.generic]] = np.int64
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what a network gets for one id."""
+        return ()
+
+    @classmethod
+    def learn(cls, name: str, table: NDArray[Any]) -> IdCode:
+        """Learn nothing."""
+        return cls(name)
+
+    def prepare(self, table: NDArray[Any]) -> NDArray[np.int64]:
+        """(U,) ids -> (U,) the same."""
+        return table.astype(np.int64)
+
+    def sound(self) -> bool:
+        """Tell whether the values are such as were saved."""
+        return True
+
+
+def read_ids(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Read whole numbers from 0: (n,) codes and (U,) distinct ids. Nothing can stand for a missing one."""
+    if values.null_count:
+        at = int(np.flatnonzero(values.is_null().to_numpy())[0])
+        raise BadContentError(at, f"expected an id, got nothing; {values.null_count} such rows.", "Drop them.")
+    if not pa.types.is_integer(values.type):
+        raise BadTypeError("expected whole numbers")
+    ids = values.cast(pa.int64(), safe=False).to_numpy()
+    refuse(ids < 0, "expected a whole number from 0", "Number them from 0.", lambda row: ids[row])
+    codes, first = number_contents(ids)
+    return codes, ids[first]

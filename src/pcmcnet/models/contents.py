@@ -1,0 +1,91 @@
+"""Columns of contents in models: who leaves them out, and modules of one's own for them.
+
+Such a module is checked, told from others, and asked for again when a model is read: no code is saved. Of a module the
+weights are, with the network's, and the name of its class. Whoever reads the model gives a module of that class, as
+built for the fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from safetensors.torch import save as save_tensors
+from torch import nn
+
+from pcmcnet.data import Schema
+from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean
+
+Modules = Mapping[str, nn.Module]
+
+log = logging.getLogger("pcmcnet")
+
+
+def without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
+    """Leave out the columns of contents, for which a model has no use, and say so; there are none in scanned data."""
+    if not train.schema.kinds:
+        return train, valid
+    named = ", ".join(f"{name} ({kind})" for name, kind in train.schema.kinds.items())
+    log.warning("%s reads numbers and categories alone: left out %s", model, named)
+    return train.without_contents(), None if valid is None else valid.without_contents()
+
+
+def own_encoders(given: Any) -> dict[str, nn.Module]:
+    """Take a mapping from columns to modules."""
+    found = {} if given is None else given
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise ConfigError(f"encoders must name a module for each column, as in {{'photo': MyModule()}}, got {given!r}.")
+    for name, module in found.items():
+        if not isinstance(module, nn.Module):
+            what = f"the class {module.__name__}" if isinstance(module, type) else repr(module)
+            raise ConfigError(f"encoders: expected a torch module for column {name!r}, got {what}.")
+    return dict(found)
+
+
+def require_used(modules: Modules, schema: Schema) -> None:
+    """Refuse a module for a column that is none of contents."""
+    for name in modules:
+        if name not in schema.kinds:
+            raise ConfigError(
+                f"encoders names {name!r}, which is no column of a kind such as vector: declare it in kinds."
+                + did_you_mean(name, schema.kinds)
+            )
+
+
+def class_names(modules: Modules) -> dict[str, str]:
+    """Return the name of each module's class."""
+    return {name: type(module).__qualname__ for name, module in modules.items()}
+
+
+def digests(modules: Modules) -> dict[str, str]:
+    """Return the class of each module with a hash of its weights: what a fit depends on."""
+    weights = {
+        name: {k: v.detach().cpu().contiguous() for k, v in m.state_dict().items()} for name, m in modules.items()
+    }
+    return {
+        name: f"{kind} {hashlib.sha256(save_tensors(weights[name])).hexdigest()}"
+        for name, kind in class_names(modules).items()
+    }
+
+
+def require_same(modules: Modules, saved: Mapping[str, str]) -> None:
+    """Refuse other modules than a saved model was fitted with."""
+    given = class_names(modules)
+    for name, kind in saved.items():
+        if name not in given:
+            raise ArtifactError(
+                f"the model was fitted with a module of its user's for column {name!r}, of the class {kind}: give it "
+                f"by load(folder, encoders={{{name!r}: {kind}(...)}})."
+            )
+        if given[name] != kind:
+            raise ArtifactError(
+                f"the model was fitted with a module of the class {kind} for column {name!r}, got one of the class "
+                f"{given[name]}."
+            )
+    for name in given:
+        if name not in saved:
+            raise ArtifactError(
+                f"the model was fitted without a module of its user's for column {name!r}: leave it out."
+            )
