@@ -78,7 +78,14 @@ def tune(
     data = ChoiceData.from_schema(table, found)
     typer.echo(f"read {data!r}", err=True)
     try:
-        given: dict[str, Any] = {"valid": valid, "by": by, "seed": seed, "device": device, "folder": output, "timeout": timeout}
+        given: dict[str, Any] = {
+            "valid": valid,
+            "by": by,
+            "seed": seed,
+            "device": device,
+            "folder": output,
+            "timeout": timeout,
+        }
         if many:
             from pcmcnet.cluster import tune as find_by_workers
 
