@@ -1,0 +1,243 @@
+"""Plan a fit on machines that are not here: time, memory and money against sets, alternatives and workers.
+
+    python -m benchmarks.scaling_plan [--figures FOLDER] [--picture docs/scaling-plan.png] [--json FILE]
+
+The formulas are in ``scaling_model``, chance is in ``scaling_simulation``, and ``scaling_fit`` takes the rates from
+records of other benchmarks: those in ``benchmarks/measured``, or in a folder of your own, such as ``runs``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import RUNS, Row, Table, surroundings
+from benchmarks.scaling_fit import AIRLINE, ASSUMED, MEASURED, figures, growth, on_gpu, validated
+from benchmarks.scaling_model import (
+    AS_IT_IS,
+    GIB,
+    Design,
+    Job,
+    Rates,
+    epoch_seconds,
+    fit_seconds,
+    gpu_hours,
+    learn_seconds,
+    memory,
+    parts,
+    saturates_first,
+    scan_seconds,
+)
+from benchmarks.scaling_simulation import GIVEN_UP, Chances, simulate
+
+WORKERS = (1, 2, 4, 8, 16, 32, 64)
+SETS = (1e6, 1e7, 1e8, 1e9)
+ALTERNATIVES = (5, 10, 20, 50, 100, 200)
+BILLION = Job(sets=1e9, workers=64, epochs=10, **AIRLINE)
+DESIGNS: dict[str, Design] = {
+    "as it is": AS_IT_IS,
+    "encoder kept": Design(encoder_kept=True),
+    "and own shards": Design(encoder_kept=True, own_shards=True, scanners=64),
+    "and 8 readers each": Design(encoder_kept=True, own_shards=True, scanners=64, readers=8),
+    "and 16 buffers": Design(encoder_kept=True, own_shards=True, scanners=64, readers=8, least_buffers=16),
+}
+CHANGED = replace(DESIGNS["and 16 buffers"], recorded=True)
+COLOURS = {
+    "read": "#D55E00",
+    "compute": "#0072B2",
+    "launch": "#009E73",
+    "reduce": "#CC79A7",
+    "plan": "#E69F00",
+    "copy": "#56B4E9",
+}
+
+
+def show_rates(rates: Rates) -> list[Row]:
+    """Print what the model reckons with."""
+    table = Table("rates of one H200 and its host", {"rate": "", "value": ".4g", "source": ""}, first=15)
+    for name, value in asdict(rates).items():
+        table.add({"rate": name, "value": value, "source": "assumed" if name in ASSUMED else "measured"})
+    for name in ("price", "spread", "deaths"):
+        table.add({"rate": name, "value": ASSUMED[name].value, "source": "assumed"})
+    return table.rows
+
+
+def show_validation(rows: list[Row], title: str) -> list[Row]:
+    """Print what the model says of what was measured."""
+    table = Table(title, {"what": "", "predicted": ".3f", "measured": ".3f", "error": "+.0%"}, first=34)
+    for row in rows:
+        table.add(row)
+    return table.rows
+
+
+def _hours(seconds: float) -> str:
+    for size, unit in ((86400 * 2, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / (86400 if unit == 'd' else size):.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def show_epochs(rates: Rates, design: Design, name: str) -> list[Row]:
+    """Print the time of an epoch against workers, by sets and by alternatives."""
+    columns = {"sets": "", **{f"{w}": "" for w in WORKERS}, "first": "", "from": ""}
+    table = Table(
+        f"an epoch by workers, {name}; the part that first takes longer than computing, and from where",
+        columns,
+        first=24,
+    )
+    jobs = {f"{sets:.0e} of 33 or so": Job(sets=sets, **AIRLINE) for sets in SETS}
+    jobs |= {f"1e+09 of {n}": Job(sets=1e9, alternatives=n) for n in ALTERNATIVES}
+    for what, job in jobs.items():
+        times = {str(w): epoch_seconds(replace(job, workers=w), rates, design) for w in WORKERS}
+        first = saturates_first(job, rates, design)
+        shown = {w: _hours(t) for w, t in times.items()}
+        table.add({"sets": what, **shown, "first": first.part, "from": str(first.workers or "-"), "seconds": times})
+    return table.rows
+
+
+def show_designs(rates: Rates) -> list[Row]:
+    """Print what a billion sets take on 64 GPUs, as it is and with one change after the other."""
+    columns = {"way": "", "scan": "", "learn": "", "epoch": "", "10 epochs": "", "GPU-hours": ",.0f", "USD": ",.0f"}
+    table = Table("a billion choice sets of 33 or so on 64 GPUs", {**columns, "busy": ".0%", "most": ""}, first=20)
+    for name, design in DESIGNS.items():
+        found, epoch, whole = (f(BILLION, rates, design) for f in (parts, epoch_seconds, fit_seconds))
+        hours = gpu_hours(BILLION, whole)
+        named = {k: v for k, v in found._asdict().items() if k != "keep"}
+        row = {
+            "way": name,
+            "scan": _hours(scan_seconds(BILLION, rates, design)),
+            "learn": _hours(learn_seconds(BILLION, rates, design)),
+            "epoch": _hours(epoch),
+            "10 epochs": _hours(whole),
+            "GPU-hours": hours,
+            "USD": hours * ASSUMED["price"].value,
+            "busy": found.compute / epoch,
+            "most": max(named, key=lambda k: named[k]),
+        }
+        table.add(row | {"parts": found._asdict(), "epoch_seconds": epoch, "fit_seconds": whole})
+    return table.rows
+
+
+def show_parts(rates: Rates) -> list[Row]:
+    """Print the parts of such an epoch in seconds."""
+    names = ("read", "plan", "copy", "compute", "launch", "reduce", "keep")
+    table = Table("parts of an epoch of it, seconds", {"way": "", **dict.fromkeys(names, ",.1f")}, first=20)
+    for name, design in DESIGNS.items():
+        table.add({"way": name, **parts(BILLION, rates, design)._asdict()})
+    return table.rows
+
+
+def show_simulation(rates: Rates, runs: int) -> list[Row]:
+    """Print what chance makes of it."""
+    columns = {"way": "", "formula": "", "median": "", "9 of 10 within": "", "failures": ".2f", "by hand": ".0%"}
+    table = Table(f"10 epochs with slow workers and failures, {runs} runs", columns, first=34)
+    spread, deaths = ASSUMED["spread"].value, ASSUMED["deaths"].value
+    for name, design in (
+        ("as it is", AS_IT_IS),
+        ("encoder kept", DESIGNS["encoder kept"]),
+        ("with all changes", CHANGED),
+    ):
+        for rate in (0.0, deaths, 10 * deaths):
+            found = simulate(BILLION, rates, design, Chances(spread, rate), runs=runs, seed=0)
+            seconds, failures = np.array([r.seconds for r in found]), np.array([r.failures for r in found])
+            times = {
+                "formula": fit_seconds(BILLION, rates, design),
+                "median": float(np.median(seconds)),
+                "9 of 10 within": float(np.quantile(seconds, 0.9)),
+            }
+            row = {"way": f"{name}, {rate:g} deaths an hour", **{k: _hours(v) for k, v in times.items()}}
+            row |= {"failures": float(failures.mean()), "by hand": float((failures > GIVEN_UP).mean())}
+            table.add(row | {"seconds": times})
+    return table.rows
+
+
+def show_memory(rates: Rates) -> list[Row]:
+    """Print what must be there, in GiB."""
+    columns = {"sets": ".0e", "allowed": ",.1f", "host": ",.1f", "device": ",.1f", "disk": ",.0f", "ids": ",.1f"}
+    table = Table(
+        "memory of a worker with sets of 33 or so, disk of all, and ids of a prediction, GiB", columns, first=8
+    )
+    for sets in SETS:
+        job = Job(sets=sets, **AIRLINE)
+        found = memory(job, rates)._asdict()
+        table.add({"sets": sets, "allowed": job.allowed / GIB, **{k: v / GIB for k, v in found.items()}})
+    return table.rows
+
+
+def draw(rates: Rates, path: Path) -> None:
+    """Draw the parts of an epoch against workers, as it is and with the changes."""
+    from matplotlib.figure import Figure
+
+    from pcmcnet.plots.files import save_picture
+
+    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    chosen: Mapping[str, Design] = {
+        "as it is": AS_IT_IS,
+        "own shards, 8 readers each, recorded steps": CHANGED,
+    }
+    many = np.unique(np.geomspace(1, 64, 25).round().astype(int))
+    for axes, (name, design) in zip(figure.subplots(1, 2, sharey=True), chosen.items(), strict=True):
+        jobs = [replace(BILLION, workers=int(w)) for w in many]
+        lines = [parts(job, rates, design)._asdict() for job in jobs]
+        for part, colour in COLOURS.items():
+            y = np.array([line[part] for line in lines])
+            axes.loglog(many[y > 0], y[y > 0] / 60, color=colour, label=part)
+        whole = [epoch_seconds(job, rates, design) / 60 for job in jobs]
+        axes.loglog(many, whole, color="0.8", linewidth=8, zorder=1, label="epoch")
+        axes.set_xticks(WORKERS, [str(w) for w in WORKERS])
+        axes.minorticks_off()
+        axes.set_xlabel("GPUs", fontsize=11)
+        axes.set_title(name, fontsize=11)
+        axes.grid(color="0.9")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("minutes of an epoch", fontsize=11)
+    figure.axes[1].legend(fontsize=10, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.suptitle("A billion choice sets of 33 alternatives or so, hidden layers of 512 and 512 units", fontsize=12)
+    save_picture(figure, path, dpi=120)
+
+
+def main() -> None:
+    """Print the plan, write its figures, and draw it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--figures", type=Path, default=MEASURED, help="folder of records (default: %(default)s)")
+    parser.add_argument("--picture", type=Path, help="where the picture goes: .png, .pdf or .svg")
+    parser.add_argument("--runs", type=int, default=300, help="of the simulation (default: %(default)s)")
+    parser.add_argument("--json", type=Path, default=RUNS / "scaling-plan.json", help="where the figures go")
+    given = parser.parse_args()
+    found = figures(given.figures)
+    rates = on_gpu(found)
+    record = surroundings("python -m benchmarks.scaling_plan")
+    grown, steps = growth(found)
+    shown: dict[str, list[Row]] = {"rates": show_rates(rates)}
+    formula = " + ".join(
+        f"{grown[name]:.2e}{power}" for name, power in (("step", ""), ("row", " n"), ("pair", " n²"), ("cube", " n³"))
+    )
+    print(f"\non a CPU, seconds of a step by the size n of 8 sets: {formula}")
+    shown["growth"] = show_validation(steps, "fitted")
+    print()
+    shown["validation"] = show_validation(validated(found), "predicted from parts")
+    sections = {
+        "epochs": lambda: show_epochs(rates, AS_IT_IS, "as it is"),
+        "epochs, changed": lambda: show_epochs(rates, CHANGED, "with all changes"),
+        "designs": lambda: show_designs(rates),
+        "parts": lambda: show_parts(rates),
+        "simulation": lambda: show_simulation(rates, given.runs),
+        "memory": lambda: show_memory(rates),
+    }
+    for name, show in sections.items():
+        print()
+        shown[name] = show()
+    given.json.parent.mkdir(parents=True, exist_ok=True)
+    given.json.write_text(json.dumps({**record, "figures": shown}, indent=2))
+    if given.picture is not None:
+        draw(rates, given.picture)
+
+
+if __name__ == "__main__":
+    main()

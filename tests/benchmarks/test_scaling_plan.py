@@ -1,0 +1,248 @@
+"""The plan for machines that are not here: formulas by hand, laws, chance against its expectation, and the records."""
+
+import importlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def found_from_here() -> Iterator[None]:
+    """The benchmarks are not part of the package: they are imported from the repository."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        yield
+
+
+@pytest.fixture(scope="module")
+def model() -> ModuleType:
+    return importlib.import_module("benchmarks.scaling_model")
+
+
+@pytest.fixture(scope="module")
+def chance() -> ModuleType:
+    return importlib.import_module("benchmarks.scaling_simulation")
+
+
+@pytest.fixture(scope="module")
+def fitted() -> ModuleType:
+    return importlib.import_module("benchmarks.scaling_fit")
+
+
+@pytest.fixture
+def rates(model: ModuleType) -> Any:
+    """Numbers that are easy to reckon with."""
+    return model.Rates(
+        scan=10.0, learn=100.0, read=60.0, check=400.0, plan=50.0, shard_bytes=8.0, encoded_bytes=4.0,
+        pair=0.01, cube=0.001, step=0.5, issue=3.0, hop=0.25, wire=80.0, checkpoint=24.0, bus=40.0, start=7.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def job(model: ModuleType) -> Any:
+    return model.Job(sets=100, alternatives=10, batch=10, columns=3, parameters=20, memory=16_000.0)
+
+
+def test_one_worker_takes_what_comes_out_by_hand(model: ModuleType, job: Any, rates: Any) -> None:
+    """3,000 values at 60 a second; 100 sets at 50; 1,000 rows of 4 bytes at 40; 100 (1 + 1); 10 steps of a half."""
+    found = model.parts(job, rates)
+    assert found == pytest.approx((50, 2, 100, 200, 5, 0, 10), rel=1e-12)
+    assert found.use == pytest.approx(307, rel=1e-12)
+    # 8,000 bytes in buffers of 4,000: half the reading goes first, then half the use beside the rest, then the rest.
+    assert model.buffers(job, rates) == 2
+    assert model.epoch_seconds(job, rates) == pytest.approx(25 + 307 / 2 + 307 / 2 + 10, rel=1e-12)
+    assert model.scan_seconds(job, rates) == pytest.approx(1000 * 5 / 10, rel=1e-12)
+    # To begin with, 8,000 bytes are hashed at 400 a second and 3,000 values looked at, at 100.
+    assert model.fit_seconds(replace(job, epochs=2), rates) == pytest.approx(30 + 20 + 2 * 342, rel=1e-12)
+
+
+def test_a_table_in_one_buffer_is_read_before_it_is_used_and_many_buffers_are_read_meanwhile(
+    model: ModuleType, job: Any, rates: Any
+) -> None:
+    one, many = replace(job, memory=1e9), replace(job, memory=1.0)
+    assert model.epoch_seconds(one, rates) == pytest.approx(50 + 307 + 10, rel=1e-12)
+    # 32,000 buffers: what is not beside something else is one buffer of each, a 32,000th.
+    assert model.epoch_seconds(many, rates) == pytest.approx(307 + 10 + 50 / 32_000, rel=1e-12)
+    assert model.epoch_seconds(many, replace(rates, read=1.0)) == pytest.approx(3000 + 10 + 307 / 32_000, rel=1e-12)
+
+
+def test_several_workers_share_the_steps_and_nothing_else(model: ModuleType, job: Any, rates: Any) -> None:
+    """2.5 steps, each with 2 x 2 hops of a quarter, 1.5 x 80 bytes at 80, and 3 - 20 < 0.5 to launch."""
+    found = model.parts(replace(job, workers=4), rates)
+    assert found == pytest.approx((50, 2, 100, 50, 1.25, 2.5 * (1 + 1.5), 10), rel=1e-12)
+    own = model.parts(replace(job, workers=4), rates, model.Design(own_shards=True, readers=5))
+    assert own[:3] == pytest.approx((50 / 4 / 5, 2 / 4, 100 / 4), rel=1e-12)
+    assert own[3:] == found[3:]
+
+
+def test_an_encoder_that_is_kept_is_not_learnt_again(model: ModuleType, job: Any, rates: Any) -> None:
+    two, kept = replace(job, workers=2), model.Design(encoder_kept=True)
+    assert model.learn_seconds(two, rates) == pytest.approx(50, rel=1e-12)
+    assert model.learn_seconds(two, rates, kept) == pytest.approx(20, rel=1e-12)
+    assert model.learn_seconds(two, rates, replace(kept, own_shards=True)) == pytest.approx(10, rel=1e-12)
+    # Two workers are started, and whoever started them looks at the shards once more.
+    epoch = model.epoch_seconds(two, rates)
+    assert model.fit_seconds(two, rates) == pytest.approx(7 + 50 + epoch + 50, rel=1e-12)
+
+
+def test_launching_counts_where_it_takes_longer_than_the_step_itself(model: ModuleType, job: Any, rates: Any) -> None:
+    quick = replace(rates, pair=0.0, cube=0.0001)  # 1 second for the 10 sets of a step
+    two = replace(job, workers=2)
+    assert model.parts(two, quick).launch == pytest.approx(5 * (3 - 1), rel=1e-12)
+    assert model.parts(two, quick, model.Design(recorded=True)).launch == pytest.approx(5 * 0.5, rel=1e-12)
+
+
+def test_what_reaches_the_workers_bounds_reading(model: ModuleType, job: Any, rates: Any) -> None:
+    """8,000 bytes: by each of four workers, or a quarter by each."""
+    four, own = replace(job, workers=4), model.Design(own_shards=True)
+    assert model.parts(four, replace(rates, link=10.0)).read == pytest.approx(800, rel=1e-12)
+    assert model.parts(four, replace(rates, store=10.0)).read == pytest.approx(3200, rel=1e-12)
+    assert model.parts(four, replace(rates, store=10.0), own).read == pytest.approx(800, rel=1e-12)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7, 64])
+@pytest.mark.parametrize("own", [False, True])
+def test_more_sets_alternatives_or_columns_never_take_less(
+    model: ModuleType, job: Any, rates: Any, workers: int, own: bool
+) -> None:
+    design = model.Design(own_shards=own)
+    for name, factors in {"sets": (1, 2, 5, 30), "alternatives": (1, 2, 3, 20), "columns": (1, 2, 4)}.items():
+        jobs = [replace(job, workers=workers, **{name: getattr(job, name) * k}) for k in factors]
+        for reckon in (model.epoch_seconds, model.fit_seconds, model.scan_seconds):
+            times = [reckon(each, rates, design) for each in jobs]
+            assert all(a < b for a, b in pairwise(times)), (name, reckon, times)
+
+
+def test_the_part_that_saturates_first_is_found(model: ModuleType, job: Any, rates: Any) -> None:
+    """Computing takes 200 / W, copying 100: more than computing from 3 workers on."""
+    assert model.saturates_first(job, rates) == (3, "copy")
+    assert model.saturates_first(job, replace(rates, bus=math.inf)) == (5, "read")
+    free = replace(rates, bus=math.inf, read=math.inf, plan=math.inf, hop=0.0, wire=math.inf, checkpoint=math.inf)
+    assert model.saturates_first(job, free) == (None, "compute")
+
+
+def test_memory_grows_with_the_table_only_where_the_scan_asks_for_it(model: ModuleType, rates: Any) -> None:
+    small, large = (model.Job(sets=sets, alternatives=33) for sets in (1e6, 1e9))
+    assert small.allowed == model.GIB
+    assert large.allowed == pytest.approx(33e9 * (8 * 17 + 24) / 64, rel=1e-12)
+    assert model.memory(small, rates).host < model.memory(large, rates).host
+    assert model.memory(large, rates).ids == 8e9
+
+
+# -- chance -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("memory", [1e9, 16_000.0, 500.0])
+def test_without_chance_a_run_takes_what_the_formula_says(
+    model: ModuleType, chance: ModuleType, job: Any, rates: Any, workers: int, memory: float
+) -> None:
+    job = replace(job, workers=workers, memory=memory, epochs=3)
+    (run,) = chance.simulate(job, rates, runs=1)
+    assert run.failures == 0
+    assert run.seconds == pytest.approx(model.fit_seconds(job, rates), rel=1e-12)
+
+
+def test_failures_take_as_long_as_they_are_expected_to(
+    model: ModuleType, chance: ModuleType, job: Any, rates: Any
+) -> None:
+    """With deaths at rate m, an attempt of d seconds that begins anew takes (exp(m d) - 1) / m in the mean."""
+    m = 1 / 400
+    runs = chance.simulate(job, rates, chances=chance.Chances(deaths=m * 3600), runs=4000, seed=0)
+    attempt = model.fit_seconds(job, rates)
+    seconds = np.array([run.seconds for run in runs])
+    expected, error = math.expm1(m * attempt) / m, seconds.std() / math.sqrt(len(seconds))
+    assert abs(seconds.mean() - expected) < 4 * error  # chance: four standard errors
+    assert np.mean([run.failures for run in runs]) == pytest.approx(math.expm1(m * attempt), rel=0.1)  # likewise
+
+
+def test_an_epoch_that_is_done_is_not_done_again(model: ModuleType, chance: ModuleType, job: Any, rates: Any) -> None:
+    """The time of a run with failures exceeds the plain one by no more than what was under way, each time."""
+    job = replace(job, epochs=5)
+    plain, epoch = model.fit_seconds(job, rates), model.epoch_seconds(job, rates)
+    start = model.learn_seconds(job, rates)
+    runs = chance.simulate(job, rates, chances=chance.Chances(deaths=3600 / 2000), runs=200, seed=1)
+    assert any(run.failures for run in runs)
+    for run in runs:
+        assert plain - 1e-9 <= run.seconds <= plain + run.failures * (epoch + 2 * start) + 1e-9
+
+
+def test_the_slowest_of_many_workers_is_drawn_as_the_largest_of_as_many_draws(chance: ModuleType) -> None:
+    found = chance.slowest(16, 0.3, (20_000,), np.random.default_rng(0))
+    drawn = np.exp(0.3 * np.random.default_rng(1).standard_normal((20_000, 16))).max(1)
+    quantiles = np.linspace(0.05, 0.95, 10)
+    # Quantiles of 20,000 draws are known to about one in a hundred.
+    np.testing.assert_allclose(np.quantile(found, quantiles), np.quantile(drawn, quantiles), rtol=0.02)
+
+
+def test_one_seed_gives_one_simulation_and_slow_workers_take_longer(
+    model: ModuleType, chance: ModuleType, job: Any, rates: Any
+) -> None:
+    job, chances = replace(job, workers=8), chance.Chances(0.1, 1.0)
+    first, again = (chance.simulate(job, rates, chances=chances, runs=5, seed=3) for _ in range(2))
+    assert first == again
+    slow = chance.simulate(job, rates, chances=chance.Chances(0.1), runs=20)
+    assert min(run.seconds for run in slow) > model.fit_seconds(job, rates)
+
+
+# -- rates from records -------------------------------------------------------------------------------------------
+
+
+def test_rates_are_those_that_records_were_made_with(fitted: ModuleType, tmp_path: Path) -> None:
+    """Steps of 2 ms + 10 us a set; elimination of 33^3 x 1 ns; sums of 4 ms + 1 ns a byte."""
+    law = 512 * 33**3 * 1e-12 * 1e3
+    about = {"columns": 3, "shard_bytes": 40.0, "encoded_bytes": 20.0, "table": "airline"}
+    speeds = {"scan": 10.0, "learn": 20.0, "read": 30.0, "check": 2.0, "plan": 40.0}
+    records: dict[str, Any] = {
+        "tables": [{"part": k, "rows/s": v, "sets/s": v, **about} for k, v in speeds.items()],
+        "checkpoint": [{"MB/s": 5.0}],
+        "group": [{"numbers": k, "ms": 4 + 4e-6 * k} for k in (1000, 10_000, 1_000_000)],
+        "steps": [
+            {
+                "table": "airline",
+                "hidden": "8",
+                "sets/s": b / (2 + 0.01 * b) * 1e3,
+                "ms a step": 2 + 0.01 * b,
+                "pairs": 5.0,
+            }
+            for b in (16, 64)
+        ],
+        "training": [{"shape": "airline", "batch": b, "ours": b / (2e-3 + 1e-5 * b)} for b in (16, 64, 512)],
+        "launched": [{"batch": b, "ours": b / 7e-3} for b in (64, 256)],
+        "stationary": [{"sets of n, sigma": "512 of 33, 1", "replayed, ms": law}],
+    }
+    for k, (name, rows) in enumerate(records.items()):
+        (tmp_path / f"{k}.json").write_text(json.dumps({"figures": {name: rows}}))
+    found = fitted.figures(tmp_path)
+    cpu, gpu = fitted.on_cpu(found, "airline", "8"), fitted.on_gpu(found)
+    assert (cpu.scan, cpu.learn, cpu.read, cpu.check, cpu.plan) == pytest.approx((50, 60, 90, 80, 40), rel=1e-9)
+    assert (cpu.step, cpu.pair, cpu.hop, 1 / cpu.wire) == pytest.approx((2e-3, 2e-6, 2e-3, 1e-9), rel=1e-6)
+    assert (gpu.step, gpu.issue, gpu.cube) == pytest.approx((2e-3, 7e-3, 1e-12), rel=1e-6)
+    sizes = fitted.AIRLINE
+    assert gpu.pair * sizes["mean_square"] + gpu.cube * sizes["mean_cube"] == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_the_sizes_of_airline_sets_are_those_of_the_benchmarks(fitted: ModuleType) -> None:
+    """Three tenths have 50 alternatives, the others 1 to 49."""
+    small = np.arange(1, 50.0)
+    moments = [0.3 * 50**k + 0.7 * (small**k).mean() for k in (1, 2, 3)]
+    assert list(fitted.AIRLINE.values()) == pytest.approx(moments, rel=2e-3)  # given in round numbers
+
+
+def test_the_records_that_are_kept_give_a_plan(fitted: ModuleType, model: ModuleType) -> None:
+    found = fitted.figures()
+    rates = fitted.on_gpu(found)
+    assert all(value > 0 for value in (rates.scan, rates.read, rates.pair, rates.cube, rates.step, rates.wire))
+    rows = fitted.validated(found)
+    assert {"20.8M rows, fit, CPU time"} <= {row["what"] for row in rows}
+    assert all(math.isfinite(row["error"]) for row in rows)
