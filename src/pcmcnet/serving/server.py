@@ -58,6 +58,7 @@ def run(app: Any, listening: socket.socket, *, patience: int = 30, on_start: Cal
         access_log=False,
         server_header=False,
         lifespan="on",
+        http="h11",  # bounds the headers of a request; the faster httptools, taken where it is installed, does not
         ws="none",
         timeout_keep_alive=15,
         timeout_graceful_shutdown=patience,
