@@ -1,10 +1,12 @@
 """Encoders of contents: each distinct content is encoded once, and nothing but itself decides on its vector."""
 
+import io
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from pcmcnet.data.batches import Coded, Distinct
@@ -12,7 +14,7 @@ from pcmcnet.data.columns import CONTENT_KINDS
 from pcmcnet.data.contents import CODES
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import ConfigError
-from pcmcnet.layers.contents import FACTORIES, Bag, representation_of, width_of
+from pcmcnet.layers.contents import FACTORIES, Bag, Picture, representation_of, width_of
 from pcmcnet.layers.representation import Representation
 
 
@@ -22,16 +24,25 @@ def objects(*values: Any) -> np.ndarray:
     return table
 
 
+def png(value: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("L", (9, 6), value).save(file, "PNG")
+    return file.getvalue()
+
+
 TABLES = {
     "vector": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
     "datetime": np.array(["2024-01-01", "2024-02-05", "2024-05-05", "2025-01-01"], "datetime64[us]"),
     "multi": objects(("a", "b"), ("c",), ("a", "d"), ()),
+    "text": objects("a quiet room for 20", "pool", "", "a pool for 3 and more"),
+    "image": objects(*(png(value) for value in (1, 50, 100, 255))),
 }
 
 
 def prepared(kind: str) -> tuple[Any, torch.Tensor]:
     code = CODES[kind].learn("x", TABLES[kind])
-    return code, torch.from_numpy(code.prepare(TABLES[kind]))
+    table = torch.from_numpy(code.prepare(TABLES[kind]))
+    return code, Coded(torch.arange(len(table)), table).at(torch.arange(len(table))).values
 
 
 def test_every_kind_has_an_encoder() -> None:
@@ -45,6 +56,25 @@ def test_the_width_is_known_beforehand_and_contents_are_encoded_one_by_one(kind:
     found = encoder(values)
     assert found.shape == (4, width_of(encoder, code))
     torch.testing.assert_close(encoder(values[2:3]), found[2:3], rtol=0, atol=1e-6)  # sums in another order
+
+
+def test_the_vector_of_a_text_does_not_depend_on_the_longest_one_beside_it() -> None:
+    _, values = prepared("text")
+    encoder = FACTORIES["text"](None)
+    torch.testing.assert_close(encoder(values[1:2, :1]), encoder(values)[1:2], rtol=0, atol=1e-6)
+    longer = torch.cat([values, torch.zeros(4, 9, 4)], 1)
+    torch.testing.assert_close(encoder(longer), encoder(values), rtol=0, atol=1e-6)  # sums in another order
+
+
+def test_pictures_come_as_numbers_from_0_to_1() -> None:
+    _, values = prepared("image")
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values.amax((1, 2, 3)), torch.tensor([1, 50, 100, 255]) / 255)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 64, 64), (1, 1, 1), (3, 64, 5)])
+def test_pictures_of_any_size_have_vectors_of_one_width(shape: tuple[int, int, int]) -> None:
+    assert Picture(shape)(torch.rand(2, *shape)).shape == (2, 32)
 
 
 def test_ids_need_a_module_of_ones_own() -> None:

@@ -1,5 +1,6 @@
 """Networks that read vectors, instants and lists, and models that leave them out."""
 
+import io
 import logging
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from pcmcnet.data import ChoiceData
@@ -291,3 +293,38 @@ def test_a_module_for_no_column_of_contents_is_refused() -> None:
         PCMCNet(encoders={"nod": Ring()}).fit(graph(), progress=False)
     with pytest.raises(ConfigError, match="cannot be inside another model"):
         Ensemble(PCMCNet(encoders={"node": Ring()}))
+
+
+# -- words and pictures ----------------------------------------------------------------------------------------------
+
+
+def png(value: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("L", (8, 8), value).save(file, "PNG")
+    return file.getvalue()
+
+
+def shades(sets: int = 80, seed: int = 0) -> dict[str, Any]:
+    """Choices of the lightest of three grey pictures, each of which says in words how light it is."""
+    light = np.random.default_rng(seed).permuted(np.tile(np.arange(20, 220, 8), (sets, 1)), axis=1)[:, :3]
+    return {
+        "id": np.repeat(np.arange(sets), 3),
+        "y": (light == light.max(1, keepdims=True)).ravel().astype(int),
+        "photo": [png(int(value)) for value in light.ravel()],
+        "words": [f"A grey of {value} in 255" for value in light.ravel()],
+    }
+
+
+@pytest.mark.parametrize(("column", "kind"), [("photo", "image"), ("words", "text")])
+def test_networks_look_at_pictures_and_read_words(column: str, kind: str, tmp_path: Path) -> None:
+    """Far above chance, log 1/3 = -1.10, on sets of pictures or words that it has seen in other company."""
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": [column], "kinds": {column: kind}}
+    train, test = (ChoiceData.from_long(shades(seed=seed), **roles) for seed in (0, 1))
+    model = PCMCNet(hidden=(16,), epochs=20, lr=0.02).fit(train, progress=False)
+    assert model.score(test) > -0.4
+    again = load(model.save(tmp_path / "model"))
+    assert np.array_equal(again.predict_proba(test), model.predict_proba(test))
+    assert seen_by(again, train.subset(np.arange(len(train) - 1))) == "some"
+    copied = model.predict_proba(compose(test, [[0, 0, 0, 1, 1, 1, 2, 2, 2]], [0]))
+    once = model.predict_proba(compose(test, [[0, 1, 2]], [0]))
+    np.testing.assert_allclose(copied, np.repeat(once / 3, 3), rtol=0, atol=1e-6)

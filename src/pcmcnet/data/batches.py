@@ -38,7 +38,8 @@ class Coded(NamedTuple):
     def at(self, index: Tensor) -> Distinct:
         """Take the contents at some places."""
         used, place = torch.unique(self.codes[index], return_inverse=True)
-        return Distinct(self.table[used], place)
+        values = self.table[used]
+        return Distinct(values / 255 if values.dtype == torch.uint8 else values, place)  # pictures take a byte a pixel
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pcmcnet.errors import SchemaError
 
 Ints = NDArray[np.int64]
-ContentKind = Literal["vector", "datetime", "multi", "id"]
+ContentKind = Literal["vector", "datetime", "multi", "text", "image", "id"]
 Kind = Literal["numeric", "categorical"] | ContentKind
 CONTENT_KINDS: tuple[str, ...] = get_args(ContentKind)
 GAP = -1  # the code of a missing content

@@ -6,6 +6,7 @@ Sets of weight 0 take no part. Plain values only, the same for the same table.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,9 @@ def _values(column: Column) -> list[Any]:
 
 
 def as_json(content: Any) -> Any:
-    """Write a content as JSON has it: numbers and names as lists, an instant as text."""
+    """Write a content as JSON has it: numbers and names as lists, an instant as text, bytes by their hash."""
+    if isinstance(content, bytes):
+        return f"sha256:{hashlib.sha256(content).hexdigest()}"
     if isinstance(content, np.ndarray):
         return [_plain(value) for value in content]
     if isinstance(content, np.integer):

@@ -54,7 +54,7 @@ class Schema:
         What to do with missing values: "error", or "indicator" (the training mean plus a 0/1 feature).
     kinds
         Which of ``individual`` and ``features`` are neither numbers nor categories, with the kind of each: "vector",
-        "datetime", "multi" or "id".
+        "datetime", "multi", "text", "image" or "id".
     """
 
     choice_set: str

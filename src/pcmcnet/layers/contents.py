@@ -2,8 +2,9 @@
 
 A content encoder is any module that maps (u, ...), the distinct contents of a batch, to (u, width). What it gets for
 one content is for its kind's code to say (:mod:`pcmcnet.data.contents`): standardised numbers for a vector; sines,
-cosines and a trend for an instant; indices of categories for a list. It must treat contents one by one, so that a
-vector depends on its content alone: no batch normalisation.
+cosines and a trend for an instant; indices of categories for a list; hashes and values of words for a text; (C, H, W)
+numbers from 0 to 1 for a picture. It must treat contents one by one, so that a vector depends on its content alone: no
+batch normalisation.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.data.contents import ContentCode
+from pcmcnet.data.contents.texts import BUCKETS
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.representation import Representation, embedding_width
@@ -38,6 +40,52 @@ class Bag(nn.Module):
         return summed
 
 
+class Words(nn.Module):
+    """Embed the hashes of each word, look at three words at a time, and pool over the text.
+
+    The mean keeps how much there is of something, the maximum whether it is there at all; the plain bag of embeddings
+    is a short cut past the convolution. A text without words has the vector of the bias alone.
+    """
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(BUCKETS + 1, width // 2, padding_idx=0)
+        self.window = nn.Conv1d(width // 2 + 1, width, 3, padding=1)
+        self.out = nn.Linear(width // 2 + 2 * width, width)
+        self.scale = nn.LayerNorm(width)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(u, T, 4) three hashes and a value -> (u, width)."""
+        hashes, values = words[..., :3].long(), words[..., 3:]
+        real = (hashes[..., :1] > 0).to(values.dtype)  # (u, T, 1)
+        count = real.sum(1).clamp(min=1)  # (u, 1)
+        embedded = self.embedding(hashes).sum(2)  # (u, T, E)
+        seen = self.window(torch.cat([embedded, values], -1).mT).relu().mT * real  # (u, T, width), none below 0
+        pooled = [embedded.sum(1) / count, seen.sum(1) / count, seen.amax(1)]
+        vectors: Tensor = self.scale(self.out(torch.cat(pooled, -1)))
+        return vectors
+
+
+class Picture(nn.Module):
+    """Convolutions of 3 x 3, each halving the sides until they are at most 4, then a linear map to a unit scale."""
+
+    def __init__(self, shape: tuple[int, int, int], width: int = 32) -> None:
+        super().__init__()
+        channels, *sides = shape
+        layers: list[nn.Module] = [nn.Conv2d(channels, width // 2, 3, padding=1), nn.ReLU()]
+        seen = width // 2
+        while max(sides) > 4:
+            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(seen, width, 3, padding=1), nn.ReLU()]
+            seen, sides = width, [-(-side // 2) for side in sides]
+        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(seen * sides[0] * sides[1], width))
+        self.scale = nn.LayerNorm(width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(u, C, H, W) from 0 to 1 -> (u, width)."""
+        vectors: Tensor = self.scale(self.layers(2 * pixels - 1))
+        return vectors
+
+
 def _vector(code: Any) -> nn.Module:
     (size,) = code.shape
     return nn.Linear(size, _WIDE) if size > _WIDE else nn.Identity()
@@ -54,6 +102,8 @@ FACTORIES: Mapping[str, Callable[[Any], nn.Module]] = {
     "vector": _vector,
     "datetime": lambda _: nn.Identity(),
     "multi": lambda code: Bag(len(code.categories)),
+    "text": lambda _: Words(),
+    "image": lambda code: Picture(code.shape),
     "id": _needed,
 }
 
@@ -75,7 +125,8 @@ def representation_of(
 def width_of(encoder: nn.Module, code: ContentCode) -> int:
     """Return the width of the vectors that an encoder gives, by asking it for those of two blank contents."""
     device = next((p.device for p in encoder.parameters()), None)
-    blank = torch.from_numpy(np.zeros((2, *code.shape), code.dtype)).to(device)
+    dtype = np.float32 if code.dtype == np.uint8 else code.dtype  # pictures come as numbers from 0 to 1
+    blank = torch.from_numpy(np.zeros((2, *code.shape), dtype)).to(device)
     training = encoder.training
     try:
         found: Any = encoder.eval()(blank)

@@ -1,10 +1,12 @@
 """Codes of all kinds: what they learn from the parts of a table, blank contents, and JSON."""
 
+import io
 import json
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pcmcnet.data.columns import CONTENT_KINDS, Contents
 from pcmcnet.data.contents import CODES, code_from_dict, code_to_dict, learn_codes, prepare
@@ -17,10 +19,18 @@ def objects(*values: Any) -> np.ndarray:
     return table
 
 
+def png(value: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("L", (9, 6), value).save(file, "PNG")
+    return file.getvalue()
+
+
 TABLES = {
     "vector": np.array([[1, 2], [3, 5]], np.float32),
     "datetime": np.array(["2024-01-01", "2024-02-05"], "datetime64[us]"),
     "multi": objects(("a", "b"), ("c",)),
+    "text": objects("a quiet room for 20", "pool"),
+    "image": objects(png(1), png(2)),
     "id": np.array([5, 2]),
 }
 
@@ -55,6 +65,9 @@ def test_what_is_prepared_has_the_form_that_the_code_promises(kind: str) -> None
         {"kind": "datetime", "name": "x", "mean": 0.0, "scale": -1.0},
         {"kind": "multi", "name": "x", "categories": [1]},
         {"kind": "multi", "name": 3, "categories": ["a"]},
+        {"kind": "text", "name": "x", "mean": 0.0, "scale": float("inf")},
+        {"kind": "image", "name": "x", "channels": 2, "height": 8, "width": 8},
+        {"kind": "image", "name": "x", "channels": 1, "height": 8, "width": 8000},
         {"kind": "picture", "name": "x"},
         {"kind": "datetime", "name": "x"},
     ],

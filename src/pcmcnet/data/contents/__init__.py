@@ -1,4 +1,4 @@
-"""What one value is not enough for: vectors, instants, lists. One module a kind, each in the same three steps.
+"""What one value is not enough for: vectors, instants, lists, texts, pictures. One module a kind, each in three steps.
 
     raw column  --read-->  distinct contents  --learn-->  code  --prepare-->  (U, ...) numbers for a network
 

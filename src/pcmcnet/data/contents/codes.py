@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from pcmcnet.data.columns import GAP, Columns, ContentKind, Contents, Ints, concat_column
 from pcmcnet.data.contents.bags import MultiCode
 from pcmcnet.data.contents.ids import IdCode
+from pcmcnet.data.contents.images import ImageCode
 from pcmcnet.data.contents.instants import DatetimeCode
+from pcmcnet.data.contents.texts import TextCode
 from pcmcnet.data.contents.vectors import VectorCode
 from pcmcnet.errors import SchemaError
 
@@ -38,7 +40,9 @@ class ContentCode(Protocol):
         """Tell whether the values are such as were saved."""
 
 
-CODES: Mapping[str, Any] = {code.kind: code for code in (VectorCode, DatetimeCode, MultiCode, IdCode)}
+CODES: Mapping[str, Any] = {
+    code.kind: code for code in (VectorCode, DatetimeCode, MultiCode, TextCode, ImageCode, IdCode)
+}
 
 
 def learn_codes(parts: Iterable[Columns]) -> tuple[ContentCode, ...]:

@@ -10,7 +10,9 @@ import pyarrow as pa
 from pcmcnet.data.columns import GAP, ContentKind, Contents
 from pcmcnet.data.contents.bags import read_lists
 from pcmcnet.data.contents.ids import read_ids
+from pcmcnet.data.contents.images import read_images
 from pcmcnet.data.contents.instants import read_instants
+from pcmcnet.data.contents.texts import read_texts
 from pcmcnet.data.contents.trouble import BadContentError, BadTypeError
 from pcmcnet.data.contents.vectors import read_vectors
 from pcmcnet.errors import SchemaError
@@ -23,6 +25,8 @@ _READ: dict[ContentKind, Any] = {
     "vector": read_vectors,
     "datetime": read_instants,
     "multi": read_lists,
+    "text": read_texts,
+    "image": read_images,
     "id": read_ids,
 }
 

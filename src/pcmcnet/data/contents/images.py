@@ -1,0 +1,123 @@
+"""Pictures: files by their paths, or the bytes of such files, in any format that Pillow reads.
+
+The bytes are kept as they are, each distinct picture once. A network gets (C, H, W) numbers from 0 to 1: one channel
+where all training pictures are grey and else three; the size of the training pictures where it is one, at most 64 a
+side, and else 64 x 64. Pictures of other sizes are brought to it.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import GAP, ContentKind, number_contents
+from pcmcnet.data.contents.trouble import BadContentError, BadTypeError
+from pcmcnet.data.distinct import is_text
+
+LARGEST = 64  # pixels of a side
+_GREY = ("1", "L", "LA", "I", "I;16", "F")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCode:
+    """Number of channels, height and width."""
+
+    name: str
+    channels: int
+    height: int
+    width: int
+    kind: ClassVar[ContentKind] = "image"
+    dtype: ClassVar[type[np.generic]] = np.uint8
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what a network gets for one picture."""
+        return (self.channels, self.height, self.width)
+
+    @classmethod
+    def learn(cls, name: str, table: NDArray[Any]) -> ImageCode:
+        """Learn channels and size."""
+        pictures = [_opened(content) for content in table]
+        sizes = {picture.size for picture in pictures}
+        width, height = sizes.pop() if len(sizes) == 1 else (LARGEST, LARGEST)
+        grey = all(picture.mode in _GREY for picture in pictures)
+        return cls(name, 1 if grey else 3, min(height, LARGEST), min(width, LARGEST))
+
+    def prepare(self, table: NDArray[Any]) -> NDArray[np.uint8]:
+        """(U,) files -> (U, C, H, W) numbers from 0 to 255."""
+        out = np.empty((len(table), self.height, self.width, self.channels), np.uint8)
+        for k, content in enumerate(table):
+            picture = _opened(content).convert("L" if self.channels == 1 else "RGB")
+            if picture.size != (self.width, self.height):
+                picture = picture.resize((self.width, self.height))
+            out[k] = np.asarray(picture).reshape(out.shape[1:])
+        return np.ascontiguousarray(out.transpose(0, 3, 1, 2))
+
+    def sound(self) -> bool:
+        """Tell whether the values are such as were saved."""
+        sides = (self.height, self.width)
+        whole = all(isinstance(side, int) and 1 <= side <= LARGEST for side in sides)
+        return whole and self.channels in (1, 3)
+
+
+def read_images(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Read paths or bytes, and look into each distinct picture: (n,) codes and (U,) the bytes of distinct ones."""
+    types, kind = pa.types, values.type
+    named = is_text(kind)
+    if not (named or types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind)):
+        raise BadTypeError("expected paths of pictures, or their bytes")
+    known: dict[Any, bytes] = {}
+    for row, given in enumerate(values.to_pylist()):
+        if given is not None and given not in known:
+            known[given] = _file(given, row) if named else given
+            _require_picture(known[given], f"{given}: " if named else "", row)
+    present = np.array([given is not None for given in values.to_pylist()], np.bool_)
+    found = np.empty(int(present.sum()), object)
+    found[:] = [known[given] for given in values.to_pylist() if given is not None]
+    codes = np.full(len(values), GAP, np.int32)
+    codes[present], first = number_contents(found)
+    return codes, found[first]
+
+
+def _file(path: str, row: int) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        remedy = "Paths count from the working folder: correct the path, or drop the row."
+        raise BadContentError(row, f"the picture {path} cannot be read: {why}.", remedy) from None
+
+
+def _require_picture(content: bytes, named: str, row: int) -> None:
+    try:
+        _opened(content)
+    except BrokenPictureError as error:
+        remedy = "Give a picture in a format such as PNG or JPEG, or drop the row."
+        raise BadContentError(row, f"{named}{error}.", remedy) from None
+
+
+class BrokenPictureError(Exception):
+    """Bytes that are no picture."""
+
+
+def _opened(content: bytes) -> Any:
+    """Decode a picture."""
+    from PIL import Image, UnidentifiedImageError  # here, since loading it takes time that few need
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            picture = Image.open(io.BytesIO(content))
+            picture.load()
+    except UnidentifiedImageError:
+        raise BrokenPictureError(f"expected a picture, got {len(content):,} bytes that are none") from None
+    except Exception as error:  # Pillow's readers raise what they meet, by format
+        raise BrokenPictureError(f"the picture is broken ({error})") from error
+    return picture

@@ -1,0 +1,103 @@
+"""Pictures: paths and bytes, what is refused with its row, and what size and colours they come to."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.contents.images import ImageCode
+from pcmcnet.errors import SchemaError
+
+
+def png(value: int, *, size: tuple[int, int] = (3, 2), mode: str = "L") -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, size, value if mode == "L" else (value, 0, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def read(values: Any, **more: Any) -> Any:
+    table = {"id": ["A"] * len(values), "photo": values}
+    return ChoiceData.from_long(table, choice_set="id", features=["photo"], kinds={"photo": "image"}, **more).features[
+        "photo"
+    ]
+
+
+def objects(*values: bytes) -> np.ndarray:
+    out = np.empty(len(values), object)
+    out[:] = values
+    return out
+
+
+def test_a_picture_is_kept_once_whatever_its_files_are_called(tmp_path: Path) -> None:
+    for name, value in (("a", 1), ("b", 2), ("copy of a", 1)):
+        (tmp_path / f"{name}.png").write_bytes(png(value))
+    paths = [str(tmp_path / f"{name}.png") for name in ("a", "b", "copy of a", "a")]
+    by_path, by_bytes = read(paths), read([png(1), png(2), png(1), png(1)])
+    for column in (by_path, by_bytes):
+        assert column.codes.tolist() == [0, 1, 0, 0]
+        assert column.table.tolist() == [png(1), png(2)]
+
+
+def test_a_missing_file_is_refused_with_its_row(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(1))
+    paths = [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
+    where = r"column 'photo', row 1 \(choice set A\): the picture .*b\.png cannot be read: No such file or directory\."
+    with pytest.raises(SchemaError, match=where):
+        read(paths)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no picture", "expected a picture, got 10 bytes that are none"),
+        (b"", "expected a picture, got 0 bytes that are none"),
+        (png(3, size=(40, 40))[:45], r"the picture is broken \("),
+    ],
+)
+def test_a_broken_picture_is_refused_with_its_row(content: bytes, message: str, tmp_path: Path) -> None:
+    where = rf"column 'photo', row 1 \(choice set A\): {message}"
+    with pytest.raises(SchemaError, match=where):
+        read([png(1), content])
+    (tmp_path / "bad.png").write_bytes(content)
+    with pytest.raises(SchemaError, match=rf"row 0 \(choice set A\): .*bad\.png: {message}"):
+        read([str(tmp_path / "bad.png")])
+
+
+def test_what_is_neither_path_nor_bytes_is_refused() -> None:
+    with pytest.raises(SchemaError, match="has the type int64: expected paths of pictures, or their bytes"):
+        read([1, 2])
+
+
+def test_gaps_are_admitted_as_the_schema_says() -> None:
+    assert read(pa.array([png(1), None]), missing="indicator").codes.tolist() == [0, -1]
+    with pytest.raises(SchemaError, match="expected a content of kind image, got nothing"):
+        read(pa.array([png(1), None]))
+
+
+def test_grey_pictures_of_one_size_stay_as_they_are() -> None:
+    code = ImageCode.learn("photo", objects(png(7), png(9)))
+    assert code.shape == (1, 2, 3)
+    assert code.prepare(objects(png(7))).tolist() == [[[[7, 7, 7], [7, 7, 7]]]]
+
+
+def test_one_coloured_picture_makes_three_channels_and_two_sizes_make_64_by_64() -> None:
+    code = ImageCode.learn("photo", objects(png(7), png(9, mode="RGB", size=(90, 80))))
+    assert code.shape == (3, 64, 64)
+    found = code.prepare(objects(png(7), png(9, mode="RGB")))
+    assert found.dtype == np.uint8
+    assert (found[0] == 7).all()
+    assert found[1].reshape(3, -1).max(1).tolist() == [9, 0, 0]
+
+
+def test_a_later_picture_is_brought_to_the_size_of_training() -> None:
+    code = ImageCode.learn("photo", objects(png(7)))
+    assert code.prepare(objects(png(5, size=(30, 10)))).shape == (1, 1, 2, 3)
+
+
+def test_large_pictures_of_one_size_keep_no_more_than_64_pixels_a_side() -> None:
+    assert ImageCode.learn("photo", objects(png(7, size=(100, 20)))).shape == (1, 20, 64)

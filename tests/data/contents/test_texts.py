@@ -1,0 +1,74 @@
+"""Texts: how they are cut, what words and numbers become, and that equal ones are kept once."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.contents.texts import BUCKETS, LONGEST, TextCode, bucket, words
+from pcmcnet.errors import SchemaError
+
+
+def read(values: Any, **more: Any) -> Any:
+    table = {"id": ["A"] * len(values), "text": values}
+    return ChoiceData.from_long(table, choice_set="id", features=["text"], kinds={"text": "text"}, **more).features[
+        "text"
+    ]
+
+
+def objects(*values: str) -> np.ndarray:
+    return np.array(values, object)
+
+
+def test_texts_that_differ_by_case_and_blanks_alone_are_one() -> None:
+    column = read(["A quiet  room", "a Quiet room\n", "", "12"])
+    assert column.codes.tolist() == [0, 0, 1, 2]
+    assert column.table.tolist() == ["a quiet room", "", "12"]
+
+
+def test_gaps_are_no_empty_texts() -> None:
+    assert read(["a", None, ""], missing="indicator").codes.tolist() == [0, -1, 1]
+    with pytest.raises(SchemaError, match=r"row 1 \(choice set A\): expected a content of kind text, got nothing"):
+        read(["a", None])
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(SchemaError, match="'text' is declared as text and has the type int64: expected text"):
+        read([1, 2])
+
+
+def test_only_the_first_words_count() -> None:
+    assert words("Überall 3 Zimmer, 45.5 m²") == ["überall", "3", "zimmer", ",", "45.5", "m²"]
+    assert len(words("a " * 1000)) == LONGEST
+
+
+def test_a_word_is_its_hash_and_those_of_its_ends() -> None:
+    """CRC-32 of the letters, the same in every process."""
+    code = TextCode.learn("text", objects("pool"))
+    (found,) = code.prepare(objects("pool"))
+    assert found.tolist() == [[bucket("pool"), bucket("poo-"), bucket("-ool"), 0]]
+    assert bucket("pool") == 2439
+    assert 1 <= bucket("") <= BUCKETS
+
+
+def test_a_number_is_its_leading_digits_and_its_value_to_scale() -> None:
+    """asinh of 0 and of 100 have the mean and the standard deviation asinh(100) / 2."""
+    code = TextCode.learn("text", objects("0", "100"))
+    found = code.prepare(objects("100", "104"))
+    assert found[0, 0].tolist() == [bucket("100"), bucket("3:1"), bucket("3:10"), 1.0]
+    assert found[1, 0, 1:3].tolist() == found[0, 0, 1:3].tolist()
+    assert found[1, 0, 3] == pytest.approx(2 * np.arcsinh(104) / np.arcsinh(100) - 1, abs=1e-6)
+
+
+def test_odd_numbers_stay_finite() -> None:
+    code = TextCode.learn("text", objects("9" * 400, "²", "٣ 4"))
+    assert np.isfinite(code.prepare(objects("9" * 400, "² ", "٣", "1.5.2"))).all()
+
+
+def test_shorter_texts_end_in_nothing() -> None:
+    found = TextCode("text", 0.0, 0.0).prepare(objects("a b", "", "c 7"))
+    assert found.shape == (3, 2, 4)
+    assert not found[1].any()
+    assert found[2, 1, 3] == 0  # no scale was learnt
+    assert TextCode("text", 0.0, 0.0).prepare(objects("")).shape == (1, 1, 4)
