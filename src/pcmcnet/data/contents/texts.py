@@ -3,8 +3,8 @@
 A text is cut into words, numbers and signs, in lower case, of which the first 64 count. Of each a network gets 4
 numbers: three hashes into ``BUCKETS`` (1.. of them; 0 is nothing) and a value.
 
-    a word     itself, its first three letters, its last three letters          0
-    a number   itself, its length with its first digit, with its first two      asinh of it, standardised
+    a word     itself, its first three letters, its last three letters               0
+    a number   its length alone, with its first digit, with its first two digits     asinh of it, standardised
 
 So words never seen share what their beginnings and endings have in common with known ones, and numbers near each
 other share their leading digits and differ little in value. Texts that differ by white space or case alone are one.
@@ -68,7 +68,7 @@ class TextCode:
         if not word[0].isdecimal():
             return (*(bucket(part) for part in (word, f"{word[:3]}-", f"-{word[-3:]}")), 0.0)
         digits = word.partition(".")[0]
-        parts = (word, f"{len(digits)}:{digits[:1]}", f"{len(digits)}:{digits[:2]}")
+        parts = (f"{len(digits)}:{digits[:n]}" for n in range(3))  # all digits would be learnt by heart
         value = (_bent(word) - self.mean) / self.scale if self.scale > 0 else 0.0
         return (*map(bucket, parts), value)
 
