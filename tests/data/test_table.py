@@ -117,3 +117,8 @@ def test_names_that_are_no_text_are_passed_over() -> None:
 def test_what_is_no_table_is_refused(table: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         read_table(table, ["a", "b"] if isinstance(table, dict) and len(table) > 1 else ["a"])
+
+
+def test_an_array_of_vectors_without_numbers_is_refused() -> None:
+    with pytest.raises(SchemaError, match="'price' cannot be read"):
+        read_table({"price": np.zeros((2, 0))}, ["price"])

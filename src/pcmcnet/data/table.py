@@ -102,7 +102,7 @@ def _to_arrow(name: str, values: Any) -> Any:
         raise SchemaError(f"column {name!r}: expected a list or an array, got {type(values).__name__}.")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    if isinstance(values, np.ndarray) and values.ndim == 2 and values.dtype.kind in "fiu":
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.shape[1] and values.dtype.kind in "fiu":
         return pa.FixedSizeListArray.from_arrays(np.ascontiguousarray(values).ravel(), values.shape[1])
     if (
         isinstance(values, np.ndarray)
