@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md")])
+SLOW = {"cluster.md"}  # starts Ray several times; its parts are in tests/cluster
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SET_UP = re.compile(r"(make|git|pip|python|python3) ")  # how a reader gets the project, not an example
 # What the console script does, so that the tests also run where the package is not installed.
@@ -30,7 +31,11 @@ def run_shell(code: str) -> None:
     assert run.returncode == 0, f"{code}\n{run.stdout}\n{run.stderr}"
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else ()) for p in PAGES if blocks(p)],
+    ids=lambda p: p.name,
+)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
