@@ -21,8 +21,10 @@ from pcmcnet.data.contents import ContentCode
 from pcmcnet.data.contents.texts import BUCKETS
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import ConfigError
+from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.representation import Representation, embedding_width
 
+_DROPPED = 0.1  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 _WIDE = 64  # numbers, from which on a vector is first mapped to so many
 
 
@@ -77,7 +79,9 @@ class Picture(nn.Module):
         while max(sides) > 4:
             layers += [nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(seen, width, 3, padding=1), nn.ReLU()]
             seen, sides = width, [-(-side // 2) for side in sides]
-        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(seen * sides[0] * sides[1], width))
+        self.layers = nn.Sequential(
+            *layers, nn.Flatten(), Dropout(_DROPPED), nn.Linear(seen * sides[0] * sides[1], width)
+        )
         self.scale = nn.LayerNorm(width)
 
     def forward(self, pixels: Tensor) -> Tensor:

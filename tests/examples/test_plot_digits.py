@@ -1,0 +1,44 @@
+"""Choices between pictures: the example runs, and pixels alone come close to the digits' values."""
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        yield importlib.import_module("plot_digits")
+
+
+def test_the_example_prints_its_figures_and_draws_a_small_picture(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "plot_digits.py"), "--output", str(tmp_path), "--sets", "200"]
+    done = subprocess.run([*command, "--epochs", "1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "PCMC-Net on pictures" in done.stdout
+    assert (tmp_path / "digits.png").stat().st_size < 100_000
+
+
+def test_the_company_decides(example: ModuleType) -> None:
+    """Between 0 and 6 the odds change by more than a half when a 3 joins them: no logit can say so."""
+    two, three = (example.probabilities(np.array([digits]))[0] for digits in ([0.0, 6.0], [0.0, 6.0, 3.0]))
+    assert abs(np.log((two[0] / two[1]) / (three[0] / three[1]))) > 0.5
+
+
+@pytest.mark.slow
+def test_pixels_come_close_to_values_and_a_logit_on_them_does_not(example: ModuleType) -> None:
+    """Within .05 of the same network on the digits' values, on pictures never seen; copies share to rounding."""
+    found, _ = example.compare()
+    pictures = found["PCMC-Net on pictures"]
+    assert pictures.nll < found["PCMC-Net on the digits' values"].nll + 0.05
+    assert pictures.nll < found["MNL on pixels"].nll - 0.2
+    assert example.copies(pictures.model, example.digits()) < 1e-6
