@@ -19,7 +19,6 @@ from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.importance import importance
 from pcmcnet.insight.what_if import compose, with_values
 from pcmcnet.models import MNL, Calibrated, Ensemble, PCMCNet, PointerNetwork, RandomForest, Uniform, load
-from pcmcnet.serving.columns import inputs_of
 
 KINDS = {"v": "vector", "has": "multi", "at": "datetime"}
 WORDS = [["wifi"], ["pool", "wifi"], [], ["spa"]]
@@ -170,8 +169,6 @@ def test_what_contents_cannot_do_is_said(fitted: PCMCNet, data: ChoiceData) -> N
         elasticity(fitted, data, "v")
     with pytest.raises(InputError, match="'has' is of kind multi: only numbers and categories can be changed"):
         with_values(data, "has", np.zeros(180))
-    with pytest.raises(ConfigError, match="column 'v' of kind vector, which cannot be served yet"):
-        inputs_of(fitted.schema)
 
 
 def test_the_training_table_is_known_again(fitted: PCMCNet, data: ChoiceData) -> None:

@@ -1,12 +1,15 @@
 """Models of a small table of trips, and clients that ask an application in this process."""
 
 import asyncio
+import base64
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
@@ -120,3 +123,79 @@ def make_client() -> Iterator[Callable[..., Client]]:
 def sets() -> list[dict[str, Any]]:
     """Sets that the models have not seen, to be changed at will."""
     return requests_of(trips(8, seed=1))
+
+
+# -- columns of contents ------------------------------------------------------------------------------------------
+
+KINDS = {"photo": "image", "about": "text", "taste": "vector", "services": "multi", "at": "datetime"}
+
+
+def drawn(light: int, size: tuple[int, int] = (6, 4), kind: str = "PNG") -> bytes:
+    """Draw a grey picture as a file in memory."""
+    file = io.BytesIO()
+    Image.new("L", size, light).save(file, kind)
+    return file.getvalue()
+
+
+def rooms(sets: int = 40, seed: int = 0, n: int = 3) -> dict[str, Any]:
+    """Rooms with a column of each kind that comes with a request."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.integers(n, size=sets)
+    return {
+        "search": np.repeat(np.arange(sets), n),
+        "booked": (np.arange(n) == chosen[:, None]).astype(int).ravel(),
+        "price": rng.uniform(50, 200, sets * n),
+        "stars": rng.uniform(1, 5, sets * n),
+        "photo": [drawn(int(light)) for light in rng.integers(255, size=sets * n)],
+        "about": [["A quiet room", "In a lively street"][k] for k in rng.integers(2, size=sets * n)],
+        "taste": rng.normal(size=(sets * n, 4)).astype(np.float32),
+        "services": [[["wifi"], ["pool", "wifi"], []][k] for k in rng.integers(3, size=sets * n)],
+        "at": np.repeat(np.datetime64("2024-03-01T08:00", "s") + rng.integers(10**6, size=sets), n),
+    }
+
+
+ROOM_ROLES: dict[str, Any] = {
+    "choice_set": "search",
+    "chosen": "booked",
+    "features": ["price", "stars", "photo", "about", "taste", "services"],
+    "individual": ["at"],
+    "kinds": KINDS,
+}
+
+
+@pytest.fixture(scope="session")
+def draw() -> Callable[..., bytes]:
+    return drawn
+
+
+@pytest.fixture(scope="session")
+def rich() -> PCMCNet:
+    """A network that reads pictures, texts, vectors, lists and instants."""
+    data = ChoiceData.from_long(rooms(), **ROOM_ROLES)
+    model: PCMCNet = PCMCNet(hidden=(8,), epochs=2, batch_size=16).fit(data, progress=False)
+    return model
+
+
+@pytest.fixture
+def room_table() -> dict[str, Any]:
+    """Rooms that the network has not seen."""
+    return rooms(5, seed=1)
+
+
+@pytest.fixture
+def room_sets(room_table: dict[str, Any]) -> list[dict[str, Any]]:
+    """The same as a client would write them, to be changed at will."""
+    sets = []
+    for k in range(0, len(room_table["search"]), 3):
+        alternatives = [
+            {
+                **{name: float(room_table[name][row]) for name in ("price", "stars")},
+                "photo": base64.b64encode(room_table["photo"][row]).decode(),
+                "about": room_table["about"][row],
+                "taste": room_table["taste"][row].tolist(),
+                "services": room_table["services"][row],
+            }
+            for row in range(k, k + 3)
+        ]
+        sets.append({"individual": {"at": str(room_table["at"][k])}, "alternatives": alternatives})
+    return sets

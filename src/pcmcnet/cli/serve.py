@@ -25,6 +25,7 @@ def serve(
     max_alternatives: Annotated[int, typer.Option(help="Alternatives in a choice set.")] = 500,
     max_pairs: Annotated[int, typer.Option(help="Pairs of alternatives in a request, over all its sets.")] = 2_000_000,
     max_body: Annotated[int, typer.Option(help="Bytes in a request.")] = 4_000_000,
+    max_pixels: Annotated[int, typer.Option(help="Pixels in the pictures of a request.")] = 25_000_000,
     queue: Annotated[int, typer.Option(help="Requests under way at once; more are turned away for a moment.")] = 256,
     engine: Engine = "local",
     workers: Workers = None,
@@ -55,6 +56,7 @@ def serve(
         max_alternatives=max_alternatives,
         max_pairs=max_pairs,
         max_body=max_body,
+        max_pixels=max_pixels,
         queue=queue,
     )
     if many:

@@ -6,14 +6,15 @@ Sets of weight 0 take no part. Plain values only, the same for the same table.
 
 from __future__ import annotations
 
-import hashlib
+from collections import Counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Contents, Numeric
+from pcmcnet.data.columns import GAP, Categorical, Column, Contents, Numeric
+from pcmcnet.data.contents.previews import picture_uri
 
 MOST_CATEGORIES = 100  # names that are listed, the most frequent ones
 _SHOWN = 50  # alternatives of a set that is shown, where there is one so small
@@ -28,8 +29,9 @@ def describe(data: ChoiceData) -> dict[str, Any]:
     dict
         ``columns``: by name, for numbers ``min``, ``max`` and ``quartiles`` (None where there is no number at all), for
         categories ``categories`` (the most frequent ones, sorted), ``most`` (the most frequent) and ``distinct`` (how
-        many there are), for contents their ``kind`` and ``distinct``; ``example``: the ``individual`` and the
-        ``alternatives`` of a set of median size, and which of them was ``chosen``.
+        many there are), for contents their ``kind``, ``distinct`` and what their kind has (``size`` of vectors, ``min``
+        and ``max`` of instants and ids, ``categories`` and ``words`` of lists); ``example``: the ``individual`` and
+        the ``alternatives`` of a set of median size, and which of them was ``chosen``.
 
     Examples
     --------
@@ -58,8 +60,7 @@ def _of_alternatives(data: ChoiceData) -> dict[str, Column]:
 
 def _column(column: Column) -> dict[str, Any]:
     if isinstance(column, Contents):
-        used = column.compact()
-        return {"kind": column.kind, "distinct": len(used.table)}
+        return _contents(column.compact())
     return _numbers(column) if isinstance(column, Numeric) else _categories(column)
 
 
@@ -77,6 +78,24 @@ def _categories(column: Categorical) -> dict[str, Any]:
     present = [(-int(counts[k]), column.categories[k]) for k in np.flatnonzero(counts)]
     listed = [name for _, name in sorted(present)[:MOST_CATEGORIES]]
     return {"categories": sorted(listed), "most": listed[0] if listed else None, "distinct": len(present)}
+
+
+def _contents(column: Contents) -> dict[str, Any]:
+    """Say of contents in use how many there are, and what a form needs to know of their kind."""
+    facts: dict[str, Any] = {"kind": column.kind, "distinct": len(column.table)}
+    match column.kind:
+        case "vector":
+            facts["size"] = column.table.shape[1]
+        case "datetime" | "id" if len(column.table):
+            facts |= {"min": as_json(column.table.min()), "max": as_json(column.table.max())}
+        case "multi":
+            rows = np.bincount(column.codes[column.codes != GAP], minlength=len(column.table)).tolist()
+            words: Counter[str] = Counter()
+            for listed, count in zip(column.table, rows, strict=True):
+                words.update(dict.fromkeys(listed, count))
+            most = sorted(words, key=lambda word: (-words[word], word))[:MOST_CATEGORIES]
+            facts |= {"categories": sorted(most), "words": len(words)}
+    return facts
 
 
 def _example(data: ChoiceData) -> dict[str, Any]:
@@ -101,14 +120,14 @@ def _values(column: Column) -> list[Any]:
 
 
 def as_json(content: Any) -> Any:
-    """Write a content as JSON has it: numbers and names as lists, an instant as text, bytes by their hash."""
+    """Write a content as JSON has it: numbers and names as lists, an instant as text, a picture as a data URI."""
     if isinstance(content, bytes):
-        return f"sha256:{hashlib.sha256(content).hexdigest()}"
+        return picture_uri(content)
     if isinstance(content, np.ndarray):
         return [_plain(value) for value in content]
     if isinstance(content, np.integer):
         return int(content)
-    return list(content) if isinstance(content, tuple) else str(content)
+    return list(content) if isinstance(content, tuple) else str(content).removesuffix(".000000")
 
 
 def _plain(value: np.floating[Any]) -> float:

@@ -14,8 +14,7 @@ from pcmcnet.serving.columns import Input, inputs_of
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import HasRates
 
-_NUMBER = ("min", "max", "quartiles")
-_CATEGORY = ("categories", "distinct")
+_FACTS = ("min", "max", "quartiles", "categories", "distinct", "size")
 
 
 def about(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[str, Any]:
@@ -31,6 +30,7 @@ def about(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[st
             "pairs": settings.max_pairs,
             "points": settings.max_points,
             "body": settings.max_body,
+            "pixels": settings.max_pixels,
         },
         "has_baseline": baseline is not None,
         "baseline": None if baseline is None else _model(baseline),
@@ -52,8 +52,10 @@ def _model(model: ChoiceModel) -> dict[str, Any]:
 def _column(model: ChoiceModel, column: Input) -> dict[str, Any]:
     """Describe a column; what the training table is not known to have is None."""
     found = column_facts(model, column.name)
-    facts: dict[str, Any] = dict.fromkeys((*_NUMBER, *_CATEGORY, "typical"))
-    facts |= {key: found[key] for key in (*_NUMBER, *_CATEGORY) if key in found}
+    facts: dict[str, Any] = dict.fromkeys((*_FACTS, "typical"))
+    facts |= {key: found[key] for key in _FACTS if key in found}
+    if column.kind == "multi":
+        facts["distinct"] = found.get("words")
     facts["typical"] = found["quartiles"][1] if found.get("quartiles") else found.get("most")
     if column.kind == "flag":
         facts["typical"] = True
@@ -66,6 +68,12 @@ def column_facts(model: ChoiceModel, name: str) -> dict[str, Any]:
     """Return what is known of a column of the training table; nothing for a model saved by an earlier version."""
     facts = model.training_.get("table", {}).get("columns", {}).get(name)
     return facts if isinstance(facts, dict) else {}
+
+
+def sizes_of(model: ChoiceModel) -> dict[str, int]:
+    """Return the sizes of the model's vectors, as far as they are known."""
+    sizes = {name: column_facts(model, name).get("size") for name in model.schema.kinds}
+    return {name: size for name, size in sizes.items() if isinstance(size, int)}
 
 
 def example(model: ChoiceModel) -> dict[str, Any] | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.columns import Categorical, Column, Contents, Numeric, concat_column
 
 
 def together(parts: Sequence[ChoiceData]) -> ChoiceData:
@@ -34,6 +35,8 @@ def _append(columns: Sequence[Column]) -> Column:
     numbers = [column.values for column in columns if isinstance(column, Numeric)]
     if numbers:
         return Numeric(np.concatenate(numbers))
+    if isinstance(columns[0], Contents):
+        return reduce(concat_column, columns)
     return _append_categories([column for column in columns if isinstance(column, Categorical)])
 
 

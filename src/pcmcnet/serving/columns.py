@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pcmcnet.data import Schema
+from pcmcnet.data.columns import CONTENT_KINDS, ContentKind
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.serving.refusal import RefusalError, shown, unusable
 
 Role = Literal["individual", "feature", "alternative", "available"]
-Kind = Literal["number", "category", "flag"]
+Kind = Literal["number", "category", "flag"] | ContentKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,6 @@ class Input:
 
 def inputs_of(schema: Schema) -> dict[str, Input]:
     """List the columns that a prediction needs, the individual's first."""
-    for name, kind in schema.kinds.items():
-        raise ConfigError(f"the model reads column {name!r} of kind {kind}, which cannot be served yet.")
     roles: dict[str, Role] = dict.fromkeys(schema.individual, "individual")
     if schema.alternative is not None and schema.alternative not in roles:
         roles[schema.alternative] = "alternative"
@@ -45,6 +44,7 @@ def inputs_of(schema: Schema) -> dict[str, Input]:
         roles[schema.available] = "available"
     text = {*(schema.categorical or ()), *(name for name, role in roles.items() if role == "alternative")}
     kinds: dict[str, Kind] = {name: "category" if name in text else "number" for name in roles}
+    kinds |= {name: cast(ContentKind, kind) for name, kind in schema.kinds.items() if kind in CONTENT_KINDS}
     if schema.available is not None:
         kinds[schema.available] = "flag"
     return {name: Input(name, role, kinds[name]) for name, role in roles.items()}

@@ -9,10 +9,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from pcmcnet.models.base import ChoiceModel
+from pcmcnet.serving.about import sizes_of
 from pcmcnet.serving.columns import Input, inputs_of
+from pcmcnet.serving.contents import FORMATS
 from pcmcnet.serving.grid import POINTS
 from pcmcnet.serving.settings import ServeSettings
 
+Value = float | bool | str | list[float | str] | None
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -60,15 +63,16 @@ class Column(Answer):
 
     name: str
     role: str = Field(description="individual, feature, alternative (the label) or available")
-    kind: str = Field(description="number, category or flag")
+    kind: str = Field(description="number, category, flag, vector, datetime, multi, text, image or id")
     required: bool
     may_be_null: bool
     typical: float | bool | str | None
-    min: float | None
-    max: float | None
+    min: float | str | None = Field(description="a number, or an instant as text")
+    max: float | str | None = Field(description="likewise")
     quartiles: list[float] | None
     categories: list[str] | None = Field(description="the most frequent ones, sorted")
-    distinct: int | None = Field(description="how many categories there are")
+    distinct: int | None = Field(description="how many categories, or distinct contents, there are")
+    size: int | None = Field(description="how many numbers a vector has")
 
 
 class TrainedOn(Answer):
@@ -86,6 +90,7 @@ class Limits(Answer):
     pairs: int
     points: int
     body: int
+    pixels: int
 
 
 class ServedModel(Answer):
@@ -113,8 +118,8 @@ class About(ServedModel):
 class Example(Answer):
     """A choice set as requests give it, the labels of its alternatives, and the place of the chosen one."""
 
-    individual: dict[str, float | bool | str | None]
-    alternatives: list[dict[str, float | bool | str | None]]
+    individual: dict[str, Value]
+    alternatives: list[dict[str, Value]]
     labels: list[str] | None
     chosen: int | None
 
@@ -131,15 +136,15 @@ class RequestSchemas:
     def __init__(self, models: Mapping[str, ChoiceModel], settings: ServeSettings) -> None:
         schema = models["main"].schema
         inputs = inputs_of(schema).values()
-        gaps = schema.missing == "indicator"
+        gaps, sizes = schema.missing == "indicator", sizes_of(models["main"])
         self.settings = settings
         self.model = {"enum": list(models), "default": "main"}
         self.set = _object(
             {
-                "individual": _columns([c for c in inputs if c.of_individual], gaps=gaps),
+                "individual": _columns([c for c in inputs if c.of_individual], sizes, gaps=gaps),
                 "alternatives": {
                     "type": "array",
-                    "items": _columns([c for c in inputs if not c.of_individual], gaps=gaps),
+                    "items": _columns([c for c in inputs if not c.of_individual], sizes, gaps=gaps),
                     "minItems": 1,
                     "maxItems": settings.max_alternatives,
                 },
@@ -192,13 +197,14 @@ def _object(properties: Mapping[str, Any], *, required: Iterable[str]) -> dict[s
     }
 
 
-def _columns(columns: Iterable[Input], *, gaps: bool) -> dict[str, Any]:
+def _columns(columns: Iterable[Input], sizes: Mapping[str, int], *, gaps: bool) -> dict[str, Any]:
     columns = list(columns)
     required = [c.name for c in columns if c.role != "available"]
-    return _object({c.name: _column(c, gaps=gaps and c.role != "alternative") for c in columns}, required=required)
+    known = {c.name: _column(c, sizes.get(c.name), gaps=gaps and c.role != "alternative") for c in columns}
+    return _object(known, required=required)
 
 
-def _column(column: Input, *, gaps: bool) -> dict[str, Any]:
+def _column(column: Input, size: int | None, *, gaps: bool) -> dict[str, Any]:
     match column.kind:
         case "number":
             return _number(gaps=gaps)
@@ -206,6 +212,28 @@ def _column(column: Input, *, gaps: bool) -> dict[str, Any]:
             return {"type": ["string", "number", "boolean", *(["null"] if gaps else [])]}
         case "flag":
             return {"enum": [True, False, 0, 1]}
+        case "id":
+            return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+        case "vector":
+            return _null("array", gaps) | {
+                "items": _number(gaps=False),
+                "minItems": 1 if size is None else size,
+                **({} if size is None else {"maxItems": size}),
+            }
+        case "multi":
+            return _null("array", gaps) | {"items": {"type": ["string", "number", "boolean"]}}
+        case "text":
+            return _null("string", gaps) | {"description": "A text."}
+        case "datetime":
+            what = "A date or a time by the clock on the wall, in ISO 8601, such as 2024-05-17T09:30."
+            return _null("string", gaps) | {"description": what, "examples": ["2024-05-17T09:30"]}
+        case "image":
+            what = f"The bytes of a picture ({FORMATS}), in base64 or as a data URI. No path or address is opened."
+            return _null("string", gaps) | {"description": what}
+
+
+def _null(kind: str, gaps: bool) -> dict[str, Any]:
+    return {"type": [kind, "null"] if gaps else kind}
 
 
 def _number(*, gaps: bool) -> dict[str, Any]:

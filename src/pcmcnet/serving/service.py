@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import did_you_mean
 from pcmcnet.models.base import ChoiceModel, Floats
-from pcmcnet.serving.about import about, example
+from pcmcnet.serving.about import about, example, sizes_of
 from pcmcnet.serving.columns import inputs_of, require_keys, require_within
 from pcmcnet.serving.grid import Grid
 from pcmcnet.serving.refusal import RefusalError, shown, unusable
@@ -34,7 +34,9 @@ class Service:
         self.settings = settings
         self.worker = Worker(self.models, settings)
         self.inputs = inputs_of(main.schema)
-        self.readers = {name: SetReader(model.schema, self.inputs, settings) for name, model in self.models.items()}
+        self.readers = {
+            name: SetReader(model.schema, self.inputs, settings, sizes_of(main)) for name, model in self.models.items()
+        }
         self.about = about(self.models, settings)
         self.example = example(main)
 
@@ -92,9 +94,9 @@ class Service:
         return name
 
     async def _read(self, name: str, sets: Any) -> ChoiceData:
-        """Read sets, many of them beside the event loop, which other requests need."""
+        """Read sets, many of them or with pictures beside the event loop, which other requests need."""
         read = self.readers[name].read
-        many = isinstance(sets, list) and len(sets) > _MANY
+        many = isinstance(sets, list) and (len(sets) > _MANY or bool(self.models[name].schema.kinds))
         return await run_in_threadpool(read, sets) if many else read(sets)
 
     async def _log_proba(self, name: str, data: ChoiceData, admission: Admission) -> Floats:

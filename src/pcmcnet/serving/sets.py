@@ -2,7 +2,8 @@
 
     {"individual": {column: value, ...}, "alternatives": [{column: value, ...}, ...]}
 
-Values are read as a table with such rows would be read: numbers become float32, categories are named by their text. A
+Values are read as a table with such rows would be read: numbers become float32, categories are named by their text,
+contents are told apart (:mod:`pcmcnet.serving.contents`). A
 column is looked at as a whole; only where something is wrong with it are the single values, so that the message can say
 which set and which alternative. Sets and alternatives count from 0.
 """
@@ -17,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.columns import CONTENT_KINDS, Categorical, Column, Numeric
 from pcmcnet.data.distinct import names
 from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.serving.columns import Input, inputs_of, require_keys, require_known
+from pcmcnet.serving.contents import Pixels, contents_of
 from pcmcnet.serving.refusal import RefusalError, shown, unusable
 from pcmcnet.serving.settings import ServeSettings
 
@@ -31,8 +33,15 @@ _LARGEST = float(np.finfo(np.float32).max)
 class SetReader:
     """Reads sets for one model; ``accepted`` names the columns that some served model reads."""
 
-    def __init__(self, schema: Schema, accepted: Mapping[str, Input], settings: ServeSettings) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        accepted: Mapping[str, Input],
+        settings: ServeSettings,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
         self.schema = schema.for_prediction()
+        self.sizes = sizes or {}  # of vectors
         self.full = schema  # to tell a column with another role from one that is not known at all
         self.accepted = accepted
         self.settings = settings
@@ -95,7 +104,8 @@ class SetReader:
             raise unusable(f"set {int(np.argmin(sizes))}: no alternative is available, expected at least one.")
         kept = [every[row] for row in rows.tolist()]
         where = _alternative_at(given, rows.tolist())
-        columns = {c.name: self._column(kept, c, where) for c in self.alternative}
+        pixels = Pixels(self.settings.max_pixels)
+        columns = {c.name: self._column(kept, c, where, pixels) for c in self.alternative}
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         return ChoiceData(
             schema=self.schema,
@@ -105,7 +115,7 @@ class SetReader:
             weights=np.ones(len(groups)),
             features={name: columns[name] for name in self.schema.features},
             labels=self._labels(columns, kept, set_of_row[rows], where),
-            individual={c.name: self._column(people, c, _individual_at) for c in self.individual},
+            individual={c.name: self._column(people, c, _individual_at, pixels) for c in self.individual},
             keep={},
             rows=rows,
             hidden_rows=hidden,
@@ -147,7 +157,7 @@ class SetReader:
             )
         return labels
 
-    def _column(self, entries: list[dict[str, Any]], column: Input, where: Where) -> Column:
+    def _column(self, entries: list[dict[str, Any]], column: Input, where: Where, pixels: Pixels) -> Column:
         """Take one column out of the entries."""
         try:
             values = [entry[column.name] for entry in entries]
@@ -156,6 +166,13 @@ class SetReader:
             null = " (null where it is not known)" if self.schema.missing == "indicator" else ""
             raise unusable(f"{where(row)}: column {column.name!r} is missing: give its {column.kind}{null}.") from None
         gaps = self.schema.missing == "indicator" and column.role != "alternative"
+        if column.kind in CONTENT_KINDS:
+
+            def at(row: int) -> str:
+                return f"{where(row)}, column {column.name!r}"
+
+            size = self.sizes.get(column.name)
+            return contents_of(values, column.kind, at, gaps=gaps, size=size, pixels=pixels)
         read = _numbers if column.kind == "number" else _categories
         return read(values, column.name, where, gaps=gaps)
 

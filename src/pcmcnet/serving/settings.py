@@ -25,6 +25,8 @@ class ServeSettings:
         Ordered pairs of alternatives of a request, summed over its sets: what the time of a chain model grows with.
     max_body
         Bytes of a request's body.
+    max_pixels
+        Pixels of the pictures of a request, counted before any is decoded.
     max_points
         Points of a map along each axis.
     queue
@@ -43,6 +45,7 @@ class ServeSettings:
     max_alternatives: int = 500
     max_pairs: int = 2_000_000
     max_body: int = 4_000_000
+    max_pixels: int = 25_000_000
     max_points: int = 50
     queue: int = 256
     batch_sets: int = 1_000
@@ -51,7 +54,8 @@ class ServeSettings:
     body_timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("max_sets", "max_alternatives", "max_pairs", "max_body", "queue", "batch_sets", "batch_pairs"):
+        sizes = ("max_sets", "max_alternatives", "max_pairs", "max_body", "max_pixels", "queue", "batch_sets")
+        for name in (*sizes, "batch_pairs"):
             require_number(name, getattr(self, name), whole=True, low=1)
         require_number("max_points", self.max_points, whole=True, low=2)
         require_number("gather", self.gather, low=0)

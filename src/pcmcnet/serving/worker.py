@@ -30,6 +30,7 @@ from pcmcnet.serving.settings import ServeSettings
 log = logging.getLogger("pcmcnet.serving")
 
 _TOO_FAR = "the model has no answer for these values: they are too far from those it was trained on."
+_UNKNOWN_ID = "the model's module knows no such id: expected ids that it was made for."
 Question = Literal["log_proba", "rates"]
 
 
@@ -167,6 +168,8 @@ class Worker:
             if len(batch) > 1:
                 for job in batch:
                     self._answer([job])
+            elif isinstance(error, IndexError) and "id" in self.models[batch[0].model].schema.kinds.values():
+                batch[0].answer.set_exception(unusable(_UNKNOWN_ID))
             elif isinstance(error, PcmcNetError):
                 batch[0].answer.set_exception(unusable(shortened(str(error))))
             else:
