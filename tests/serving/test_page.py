@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline
@@ -492,4 +493,68 @@ def test_labels_have_the_room_they_need_and_no_way_is_better_to_a_model_that_doe
         expect(page.locator("#map")).to_contain_text("makes no difference to the model here, so no effects are marked")
         expect(page.locator("#map svg")).not_to_contain_text("is better")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.close()
+
+
+def test_texts_pictures_instants_lists_and_vectors_are_edited(
+    rich: PCMCNet, draw: Callable[..., bytes], visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    with serving(rich) as where:
+        page = visit(where, width=1500)
+        before = probabilities(page)
+        assert before == pytest.approx(answer(where), abs=1e-9)
+        expect(page.locator("#table td.image img").first).to_be_visible()
+        cell(page, "about", "A").fill("Loud, by the station")
+        cell(page, "services", "A").fill("pool, sauna")
+        cell(page, "taste", "A").fill("1, 2, 3")
+        expect(page.locator("#status")).to_contain_text("taste of A: needs 4 numbers, has 3")
+        cell(page, "taste", "A").fill("1, 2, 3, -4.5")
+        page.get_by_label("at", exact=True).fill("2024-03-02T23:15:00")
+        (tmp_path / "room.png").write_bytes(draw(250, (30, 20)))
+        cell(page, "photo", "A").set_input_files(tmp_path / "room.png")
+        expect(page.locator("#table td.image img").first).to_have_js_property("naturalWidth", 30)
+        after = probabilities(page)
+        sent = get(where, "v1/example")
+        sent["individual"]["at"] = "2024-03-02T23:15:00"
+        sent["alternatives"][0] |= {
+            "photo": base64.b64encode(draw(250, (30, 20))).decode(),
+            "about": "Loud, by the station",
+            "services": ["pool", "sauna"],
+            "taste": [1, 2, 3, -4.5],
+        }
+        one = {key: sent[key] for key in ("individual", "alternatives")}
+        found = get(where, "v1/probabilities", {"sets": [one]})["sets"][0]["probabilities"]
+        assert after == pytest.approx(found, abs=1e-9)
+        assert after != pytest.approx(before, abs=1e-4)
+        page.get_by_role("button", name="pool, services of A").click()  # takes it off the list
+        expect(cell(page, "services", "A")).to_have_value("sauna")
+        assert probabilities(page) != after
+        page.get_by_role("button", name="Copy A", exact=True).click()
+        assert sum(probabilities(page)) == pytest.approx(1, abs=1e-6)  # single precision
+        page.wait_for_timeout(1_000)  # the address is written after a pause
+        shown = probabilities(page)
+        page.reload()
+        assert probabilities(page) == shown
+        expect(cell(page, "about", "B")).to_have_value(re.compile("."))
+        page.screenshot(path=tmp_path / "rich.png", full_page=True)
+        page.close()
+
+
+def test_a_large_picture_is_sent_smaller_and_what_is_none_is_said(
+    rich: PCMCNet, visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    noise = np.random.default_rng(0).integers(255, size=(600, 900, 3)).astype(np.uint8)
+    Image.fromarray(noise).save(tmp_path / "large.png")
+    (tmp_path / "notes.txt").write_text("no picture")
+    with serving(rich) as where:
+        page = settled(visit(where, width=360, height=740))
+        page.get_by_role("button", name="Edit A").click()
+        page.get_by_role("button", name="Edit A").click()
+        cell(page, "photo", "A").set_input_files(tmp_path / "notes.txt")
+        expect(page.locator("#table td.image").first).to_contain_text("not a picture")
+        cell(page, "photo", "A").set_input_files(tmp_path / "large.png")
+        expect(page.locator("#table td.image img").first).to_have_js_property("naturalWidth", 128)
+        assert sum(probabilities(page)) == pytest.approx(1, abs=1e-6)  # single precision
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.screenshot(path=tmp_path / "phone.png", full_page=True)
         page.close()

@@ -1,5 +1,6 @@
-// One value to edit: a number with its slider over the range seen in training, or a category.
+// One value to edit: a number with its slider over the range seen in training, a category, or a content.
 
+import * as contents from "./contents.js";
 import { make } from "./dom.js";
 import { parse, plain, pretty } from "./format.js";
 import { makeScale } from "./scale.js";
@@ -12,11 +13,15 @@ let lists = 0; // for the ids of lists of suggestions
  */
 export function makeField(column, { label, get, set }) {
   const kind = { number: numberField, category: categoryField, flag: flagField }[column.kind];
-  return kind(column, label, get, set);
+  return (kind ?? contents[`${column.kind}Field`])(column, label, get, set);
 }
 
 /** What is wrong with a value, in few words; empty where nothing is. */
 export function problem(column, value) {
+  if (value !== null || !column.may_be_null) {
+    const wrong = contents.problems[column.kind]?.(column, value);
+    if (wrong) return wrong;
+  }
   if (column.kind !== "number" || typeof value === "number" || (value === null && column.may_be_null)) return "";
   return value === "" || value === null ? "needs a number" : "not a number";
 }
@@ -27,6 +32,7 @@ export function isBeyond(column, value) {
     const all = column.categories && column.categories.length === column.distinct;
     return Boolean(all) && !column.categories.includes(String(value));
   }
+  if (column.kind !== "number") return Boolean(contents.beyond[column.kind]?.(column, value));
   return typeof value === "number" && (value < (column.min ?? -Infinity) || value > (column.max ?? Infinity));
 }
 

@@ -5,9 +5,12 @@
 //   rows        [{id, name, values: {column: value}, mark}]   mark: the probability that changes are counted from
 //   map         {a, b, c: row ids, x, y: features, model, among}   null where the page may choose
 //
-// A value is a number, a category, or the text that was typed where a number was expected.
+// A value is a number, a category, a content (see contents.js), or the text that was typed where a number was expected.
+
+import { blank } from "./contents.js";
 
 const KEPT = 100; // earlier states
+const LONGEST = 1e6; // characters of an address: browsers take no more; so many pictures are not kept in it
 const REST = 100; // milliseconds between two changes of the address: browsers allow 200 in 10 seconds
 
 export class Store {
@@ -97,6 +100,7 @@ export class Store {
 
   typical(column) {
     const inUse = this.value?.rows[0]?.values[column.name];
+    if (column.kind in blank) return inUse ?? blank[column.kind](column);
     const none = { number: 0, category: "", flag: true }[column.kind];
     return column.typical ?? inUse ?? column.categories?.[0] ?? none;
   }
@@ -174,7 +178,10 @@ export class Store {
     const names = this.schema.columns.map((column) => column.name);
     if (read.v !== 1 || JSON.stringify(read.columns) !== JSON.stringify(names)) throw new Error("other columns");
     if (!Array.isArray(read.rows) || read.rows.length === 0) throw new Error("no alternatives");
-    const known = (value) => (["number", "string", "boolean"].includes(typeof value) || value === null ? value : "");
+    const known = (value) => {
+      if (Array.isArray(value)) return value.filter((one) => ["number", "string"].includes(typeof one));
+      return ["number", "string", "boolean"].includes(typeof value) || value === null ? value : "";
+    };
     const rows = read.rows.map(([name, mark, ...values]) => ({
       id: this.nextId(),
       name: String(name),
@@ -209,7 +216,7 @@ export class Store {
   writeAddress() {
     this.saved = this.encode();
     const hash = `#${toBase64(this.saved)}`;
-    if (hash !== location.hash) history.replaceState(null, "", hash);
+    if (hash !== location.hash && hash.length < LONGEST) history.replaceState(null, "", hash);
   }
 
   /** Take the state out of the address. Returns whether it was of use: true, false, or null where there was none. */

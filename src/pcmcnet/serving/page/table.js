@@ -1,6 +1,7 @@
 // The alternatives, a row each: name, probability, features, and what can be done with the row.
 
 import { fullWidth, makeBars } from "./bars.js";
+import { about } from "./contents.js";
 import { breakable, make } from "./dom.js";
 import { makeField } from "./fields.js";
 import { percent, pretty } from "./format.js";
@@ -28,6 +29,7 @@ export class Table {
   head() {
     const range = (column) => {
       if (column.kind === "flag") return "yes or no";
+      if (column.kind in about) return about[column.kind](column);
       if (column.kind !== "number") return column.categories ? `${column.categories.length} categories` : "category";
       return column.min == null ? "number" : `${pretty(column.min)} – ${pretty(column.max)}`;
     };
@@ -166,7 +168,7 @@ export class Table {
 
   /** Enter goes down the column, with shift up; the place is the name (0) or a feature (1, 2, ...). */
   move(event, id, place) {
-    if (event.key !== "Enter" || event.target.tagName === "SELECT") return;
+    if (event.key !== "Enter" || event.target.tagName === "SELECT" || event.target.type === "file") return;
     event.preventDefault();
     const order = this.store.value.rows.map((row) => row.id);
     const next = this.rows.get(order[order.indexOf(id) + (event.shiftKey ? -1 : 1)]);
