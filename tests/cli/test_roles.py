@@ -35,8 +35,9 @@ def test_a_command_that_needs_the_choices_says_so() -> None:
 
 
 def test_kinds_are_pairs_separated_by_commas() -> None:
-    found = read_schema(None, choice_set="trip", features="a=b,v", kinds="v = vector, a=b=multi,")
-    assert found.kinds == {"v": "vector", "a=b": "multi"}
+    found = read_schema(None, choice_set="trip", features="a=b,v,x", kinds="v = vector, a=b=multi, x=spline,")
+    assert found.kinds == {"v": "vector", "a=b": "multi", "x": "spline"}
+    assert (found.contents, found.curves) == ({"v": "vector", "a=b": "multi"}, {"x": "spline"})
     for odd in ("v", "v=", "=vector"):
         with pytest.raises(SchemaError, match="--kinds: expected column=kind separated by commas, got"):
             read_schema(None, choice_set="trip", features="v", kinds=odd)

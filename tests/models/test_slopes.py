@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pcmcnet.data import Batch, ChoiceData
-from pcmcnet.data.encoding import NumericCode
+from pcmcnet.data.numbers import NumericCode
 from pcmcnet.models import PCMCNet, PointerNetwork
 from pcmcnet.models.neural import NeuralModel
 from pcmcnet.models.pcmcnet import PCMCNetwork

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.data import Schema
-from pcmcnet.data.columns import CONTENT_KINDS
+from pcmcnet.data.columns import CONTENT_KINDS, CURVES
 from pcmcnet.errors import SchemaError
 
 _PANEL = "Columns"
@@ -40,7 +40,7 @@ Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing 
 Kinds = Annotated[
     str | None,
     typer.Option(
-        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join(CONTENT_KINDS)}.",
+        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join((*CONTENT_KINDS, *CURVES))}.",
         rich_help_panel=_PANEL,
     ),
 ]

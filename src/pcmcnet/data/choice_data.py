@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data import long, wide
-from pcmcnet.data.columns import Categorical, Columns, ContentKind, Contents, Ints, raw
+from pcmcnet.data.columns import Categorical, Columns, Contents, DeclaredKind, Ints, raw
 from pcmcnet.data.fingerprint import fingerprint
 from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Conflict, Missing, Schema
@@ -84,7 +84,7 @@ class ChoiceData:
         keep: Sequence[str] = (),
         conflict: Conflict = "error",
         missing: Missing = "error",
-        kinds: Mapping[str, ContentKind] | None = None,
+        kinds: Mapping[str, DeclaredKind] | None = None,
     ) -> ChoiceData:
         """Read a long table: one row per alternative, rows in any order.
 
@@ -299,7 +299,7 @@ class ChoiceData:
         """Leave out the columns that are neither numbers nor categories."""
         features = {name: column for name, column in self.features.items() if not isinstance(column, Contents)}
         individual = {name: column for name, column in self.individual.items() if not isinstance(column, Contents)}
-        plain = replace(self.schema, features=tuple(features), individual=tuple(individual), kinds={})
+        plain = replace(self.schema, features=tuple(features), individual=tuple(individual), kinds=self.schema.curves)
         return replace(self, schema=plain, features=features, individual=individual)
 
     def counted(self) -> ChoiceData:

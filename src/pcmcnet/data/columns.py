@@ -17,8 +17,11 @@ from pcmcnet.errors import SchemaError
 
 Ints = NDArray[np.int64]
 ContentKind = Literal["vector", "datetime", "multi", "text", "image", "id"]
+Curve = Literal["piecewise", "spline"]  # numbers, of which networks see a curve as well
 Kind = Literal["numeric", "categorical"] | ContentKind
+DeclaredKind = ContentKind | Curve
 CONTENT_KINDS: tuple[str, ...] = get_args(ContentKind)
+CURVES: tuple[str, ...] = get_args(Curve)
 GAP = -1  # the code of a missing content
 
 

@@ -1,10 +1,8 @@
 """Columns -> tensors: what is learnt from the training part, and nothing else, before the network.
 
-Numbers are standardised by the training mean and standard deviation; a column that is constant in training
-carries no information and becomes 0. Columns with a long right tail, such as prices, may be bent before, to
-asinh(x / bend): near 0 that is a line, further out a logarithm, and it is defined for every number. Categories
-are numbered 1..c in the training vocabulary; 0 is reserved for those never seen. Where the schema admits missing
-numbers, they become the mean (0 once standardised) and each column with gaps gets a 0/1 indicator feature.
+Numbers are standardised (:mod:`pcmcnet.data.numbers`). Categories are numbered 1..c in the training vocabulary; 0 is
+reserved for those never seen. Where the schema admits missing numbers, they become the mean (0 once standardised) and
+each column with gaps gets a 0/1 indicator feature.
 
 All of it is learnt from one part of the table after the other: a table in memory is one part.
 """
@@ -12,7 +10,7 @@ All of it is learnt from one part of the table after the other: a table in memor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +20,10 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Categorical, Columns, Kind, Numeric
+from pcmcnet.data.columns import Categorical, Columns, Curve, Kind, Numeric
 from pcmcnet.data.contents import ContentCode, code_from_dict, code_to_dict, learn_codes, prepare
-from pcmcnet.data.moments import Moments, median_size
+from pcmcnet.data.moments import Moments
+from pcmcnet.data.numbers import NumericCode, Parts, learn_numbers
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, SchemaError, did_you_mean
 
@@ -34,33 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("pcmcnet")
 
 UNSEEN = 0  # the reserved index of every vocabulary
-_SKEWED = 1.5  # skewness from which a tail is long: that of an exponential distribution is 2, of a normal one 0
-
-Parts = Callable[
-    [], Iterable[Columns]
-]  # one side's columns of one part of the table after the other, as often as asked
-
-
-@dataclass(frozen=True, slots=True)
-class NumericCode:
-    """Standardisation of one column; ``scale`` 0 marks a constant column, ``bend`` 0 one that is not bent."""
-
-    name: str
-    mean: float
-    scale: float
-    indicator: bool
-    bend: float = 0.0
-
-    def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bend, if so, and bring to mean 0 and standard deviation 1 in training."""
-        return (_bent(values, self.bend) - self.mean) / self.scale
-
-    def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the derivative of :meth:`standardise`; 0 for missing values and for a constant column."""
-        if self.scale == 0:
-            return np.zeros_like(values)
-        bent = 1 / np.hypot(values, self.bend) if self.bend > 0 else np.ones_like(values)
-        return np.where(np.isnan(values), 0.0, bent / self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +62,19 @@ class SideEncoder:
         return tuple(len(code.categories) for code in self.categorical)
 
     @classmethod
-    def learn(cls, parts: Parts, *, bend: bool = False, contents: bool = False) -> SideEncoder:
+    def learn(
+        cls,
+        parts: Parts,
+        *,
+        bend: bool = False,
+        contents: bool = False,
+        curves: Mapping[str, Curve] | None = None,
+    ) -> SideEncoder:
         """Learn the codes of the columns, in their order; ``contents`` says that there may be columns of them."""
         moments, vocabularies = _look(parts)
-        turns = {name: _bend_of(name, found, parts) for name, found in moments.items()} if bend else {}
-        bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, parts)
-        numeric = [_numeric_code(name, {**moments, **bent}[name], turns.get(name, 0.0)) for name in moments]
+        numeric = learn_numbers(moments, parts, bend=bend, curves=curves or {})
         categorical = [CategoryCode(name, tuple(sorted(words))) for name, words in vocabularies.items()]
-        return cls(tuple(numeric), tuple(categorical), learn_codes(parts()) if contents else ())
+        return cls(numeric, tuple(categorical), learn_codes(parts()) if contents else ())
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
         """(length, n_numeric) standardised values, then indicators."""
@@ -154,9 +131,10 @@ class Encoder:
     @classmethod
     def learn(cls, data: ChoiceData | ScannedData, *, bend: bool = False) -> Encoder:
         """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail."""
-        rich = bool(data.schema.kinds)
-        features = SideEncoder.learn(lambda: (part.features for part in data.parts()), bend=bend, contents=rich)
-        who = SideEncoder.learn(lambda: (part.individual for part in data.parts()), contents=rich)
+        rich = bool(data.schema.contents)
+        found: dict[str, Any] = {"contents": rich, "curves": data.schema.curves}
+        features = SideEncoder.learn(lambda: (part.features for part in data.parts()), bend=bend, **found)
+        who = SideEncoder.learn(lambda: (part.individual for part in data.parts()), **found)
         return cls(data.schema, features, who)
 
     def encode(self, data: ChoiceData) -> EncodedSets:
@@ -193,20 +171,10 @@ class Encoder:
 
 def _side(entries: dict[str, Any]) -> SideEncoder:
     return SideEncoder(
-        tuple(_sound(NumericCode(**code)) for code in entries["numeric"]),
+        tuple(NumericCode.from_dict(code) for code in entries["numeric"]),
         tuple(CategoryCode(str(code["name"]), tuple(map(str, code["categories"]))) for code in entries["categorical"]),
         tuple(code_from_dict(code) for code in entries.get("contents", ())),
     )
-
-
-def _sound(code: NumericCode) -> NumericCode:
-    """Refuse a code of other kinds of values than were saved."""
-    finite = all(isinstance(x, int | float) and abs(x) < float("inf") for x in (code.mean, code.scale, code.bend))
-    if not (
-        isinstance(code.name, str) and isinstance(code.indicator, bool) and finite and min(code.scale, code.bend) >= 0
-    ):
-        raise TypeError(str(code))
-    return code
 
 
 def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, set[str]]]:
@@ -221,33 +189,6 @@ def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, set[str]]]:
             elif isinstance(column, Categorical):  # the table may name categories that only other parts use
                 words.setdefault(name, set()).update(column.categories[k] for k in np.unique(column.codes))
     return moments, words
-
-
-def _bend_of(name: str, found: Moments, parts: Parts) -> float:
-    """Return where a column with a long right tail is to bend, 0 for others and for those of few distinct values."""
-    if not found.count or found.constant or found.few or found.skewness <= _SKEWED:
-        return 0.0
-    return median_size(lambda: (_find(columns, name, "numeric").values for columns in parts()), found.count) / 4
-
-
-def _bent_moments(turns: Mapping[str, float], parts: Parts) -> dict[str, Moments]:
-    """Return the moments of the columns that are bent, once they are."""
-    found: dict[str, Moments] = {}
-    for columns in parts() if turns else ():
-        for name, turn in turns.items():
-            part = Moments.of(_bent(_find(columns, name, "numeric").values.astype(np.float64), turn))
-            found[name] = found[name] + part if name in found else part
-    return found
-
-
-def _numeric_code(name: str, found: Moments, turn: float) -> NumericCode:
-    if not found.count:
-        raise SchemaError(f"column {name!r} has no value at all in the training part: leave it out.")
-    return NumericCode(name, found.mean, 0.0 if found.constant else found.spread, found.gaps > 0, turn)
-
-
-def _bent(values: NDArray[np.float64], bend: float) -> NDArray[np.float64]:
-    return np.arcsinh(values / bend) if bend > 0 else values
 
 
 def _require_float32(scaled: NDArray[np.float64], name: str) -> None:

@@ -216,10 +216,10 @@ def _categorical(reader: Reader, schema: Schema) -> tuple[str, ...]:
 
 def _features(reader: Reader, schema: Schema) -> dict[str, Column]:
     columns: dict[str, Column] = {}
-    categorical = frozenset(schema.categorical or ())  # a table may have thousands of columns
+    categorical, rich = frozenset(schema.categorical or ()), schema.contents  # a table may have thousands of columns
     for name in schema.features:
-        if name in schema.kinds:
-            columns[name] = read_contents(reader, name, schema.kinds[name], missing=schema.missing)
+        if name in rich:
+            columns[name] = read_contents(reader, name, rich[name], missing=schema.missing)
         else:
             read = reader.categorical if name in categorical else reader.numeric
             columns[name] = read(name, missing=schema.missing)
@@ -231,10 +231,10 @@ def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets)
     """One value per set of each column, refusing those that vary unless the first is wanted."""
     columns: dict[str, Column] = {}
     conflicts: list[str] = []
-    numeric = {*schema.individual, *schema.features}.difference(schema.categorical or ())
+    numeric, rich = {*schema.individual, *schema.features}.difference(schema.categorical or ()), schema.contents
     for name in names:
-        if name in schema.kinds:
-            contents = read_contents(reader, name, schema.kinds[name], missing=schema.missing)
+        if name in rich:
+            contents = read_contents(reader, name, rich[name], missing=schema.missing)
             varying = _varying(contents.codes, sets)
             columns[name] = contents.take(sets.starts)
         else:

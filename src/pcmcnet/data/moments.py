@@ -7,19 +7,17 @@ Two parts a and b of n = n_a + n_b numbers, with d = mean_b - mean_a (Chan, Golu
     M3   = M3_a + M3_b + d^3 n_a n_b (n_a - n_b) / n^2 + 3 d (n_a M2_b - n_b M2_a) / n
 
 where M2 and M3 are the sums of (x - mean)^2 and (x - mean)^3. One part gives what numpy gives, bit for bit.
-
-The median is exact as well: numbers of 32 bits are counted by their upper half, and those around the middle by their
-lower half, which takes two passes and no sorting.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pcmcnet.data.quantiles import Parts, order_statistics
 
 FEW = 10  # distinct values, such as counts; no more than one above are listed
 _HEAD = 4096  # rows in which most columns have more distinct values than that
@@ -91,27 +89,10 @@ class Moments:
         return len(self.distinct) <= FEW
 
 
-def median_size(parts: Callable[[], Iterable[NDArray[np.float32]]], count: int) -> float:
+def median_size(parts: Parts, count: int) -> float:
     """Return the exact median of |x| over the parts of a column with so many numbers, whatever gaps there are."""
-    upper = sum((np.bincount(_bits(part) >> 16, minlength=1 << 16) for part in parts()), np.zeros(1 << 16, np.int64))
-    ends = np.cumsum(upper)
-    ranks = [(count - 1) // 2, count // 2]
-    places = [int(np.searchsorted(ends, rank, side="right")) for rank in ranks]
-    lower = {place: np.zeros(1 << 16, np.int64) for place in places}
-    for part in parts():
-        bits = _bits(part)
-        for place, counts in lower.items():
-            counts += np.bincount(bits[bits >> 16 == place] & 0xFFFF, minlength=1 << 16)
-    found = np.empty(2, np.uint32)
-    for k, (rank, place) in enumerate(zip(ranks, places, strict=True)):
-        within = rank - int(ends[place] - upper[place])
-        found[k] = place << 16 | int(np.searchsorted(np.cumsum(lower[place]), within, side="right"))
-    return float(found.view(np.float32).astype(np.float64).mean())
-
-
-def _bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Sizes of numbers as whole numbers in the same order, without the gaps."""
-    return np.abs(values[~np.isnan(values)]).view(np.uint32)
+    sizes = order_statistics(lambda: (np.abs(part) for part in parts()), [(count - 1) // 2, count // 2])
+    return float(sizes.mean())
 
 
 def _first_distinct(values: NDArray[np.float64]) -> frozenset[float]:

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, KeysView, Mapping, Set
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
-from pcmcnet.data.columns import CONTENT_KINDS, ContentKind
+from pcmcnet.data.columns import CONTENT_KINDS, CURVES, ContentKind, Curve, DeclaredKind
 from pcmcnet.errors import SchemaError, did_you_mean
 
 Conflict = Literal["error", "first"]
@@ -54,7 +54,8 @@ class Schema:
         What to do with missing values: "error", or "indicator" (the training mean plus a 0/1 feature).
     kinds
         Which of ``individual`` and ``features`` are neither numbers nor categories, with the kind of each: "vector",
-        "datetime", "multi", "text", "image" or "id".
+        "datetime", "multi", "text", "image" or "id". Also which numbers networks see by a curve: "piecewise" or
+        "spline"; to other models they are numbers like any others.
     """
 
     choice_set: str
@@ -68,7 +69,7 @@ class Schema:
     keep: tuple[str, ...] = ()
     conflict: Conflict = "error"
     missing: Missing = "error"
-    kinds: Mapping[str, ContentKind] = field(default_factory=dict, hash=False)
+    kinds: Mapping[str, DeclaredKind] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in _LISTS:
@@ -122,11 +123,21 @@ class Schema:
         return tuple(dict.fromkeys([*names, *self.individual, *self.features, *self.keep]))
 
     @property
+    def contents(self) -> dict[str, ContentKind]:
+        """Kinds of the columns that are neither numbers nor categories."""
+        return {name: cast(ContentKind, kind) for name, kind in self.kinds.items() if kind in CONTENT_KINDS}
+
+    @property
+    def curves(self) -> dict[str, Curve]:
+        """Kinds of the numbers that networks see by a curve."""
+        return {name: cast(Curve, kind) for name, kind in self.kinds.items() if kind in CURVES}
+
+    @property
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are known to be names, even where they look like numbers."""
         carried = [name for name in self.keep if name not in (*self.individual, *self.features)]
         label = [] if self.alternative is None else [self.alternative]
-        return frozenset([*(self.categorical or ()), *carried, *label, *self.kinds])
+        return frozenset([*(self.categorical or ()), *carried, *label, *self.contents])
 
     def for_prediction(self) -> Schema:
         """Return the roles that a prediction needs: no choices, weights or kept columns."""
@@ -186,15 +197,16 @@ def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names)) if role in ("categorical", "keep") else names
 
 
-def _kinds(value: Any) -> dict[str, ContentKind]:
+def _kinds(value: Any) -> dict[str, DeclaredKind]:
     """Take a mapping from columns to kinds."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise SchemaError(f"kinds must name the kind of each column, as in {{'column': 'vector'}}, got {value!r}.")
+    known = (*CONTENT_KINDS, *CURVES)
     for name, kind in value.items():
-        if kind not in CONTENT_KINDS:
-            hint = did_you_mean(kind, CONTENT_KINDS) if isinstance(kind, str) else ""
+        if kind not in known:
+            hint = did_you_mean(kind, known) if isinstance(kind, str) else ""
             raise SchemaError(
-                f"column {name!r}: the kind must be one of {', '.join(map(repr, CONTENT_KINDS))}, got {kind!r}. "
+                f"column {name!r}: the kind must be one of {', '.join(map(repr, known))}, got {kind!r}. "
                 f"Numbers need none, and categories are listed in categorical.{hint}"
             )
     return dict(value)

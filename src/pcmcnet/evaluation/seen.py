@@ -42,7 +42,7 @@ _WARNINGS = {
 
 def seen_by(model: ChoiceModel, data: ChoiceData) -> Seen:
     """Tell which sets of a table a model was trained on, as far as that can be known."""
-    if data.schema.kinds and not model.schema.kinds:  # the model left them out
+    if data.schema.contents and not model.schema.contents:  # the model left them out
         data = data.without_contents()
     known, found = model.training_, data.fingerprint()
     if known.get("fingerprint") == found:

@@ -21,6 +21,7 @@ from pcmcnet.data.contents import ContentCode
 from pcmcnet.data.contents.texts import BUCKETS
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import ConfigError
+from pcmcnet.layers.curves import CURVES
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.representation import Representation, embedding_width
 
@@ -122,7 +123,8 @@ def representation_of(
         for code in side.contents
     ]
     widths = [(encoder, width_of(encoder, code)) for encoder, code in encoders]
-    return Representation(side.n_numeric, side.cardinalities, dropout=dropout, encoders=widths)
+    curves = {k: CURVES[code.curve](code.knots) for k, code in enumerate(side.numeric) if code.curve and code.knots}
+    return Representation(side.n_numeric, side.cardinalities, dropout=dropout, encoders=widths, curves=curves)
 
 
 @torch.no_grad()

@@ -1,19 +1,21 @@
-"""Encoded columns -> vectors: embeddings for categories, identity for numbers, encoders for contents.
+"""Encoded columns -> vectors: embeddings for categories, identity or curves for numbers, encoders for contents.
 
 A categorical column with c known categories gets an embedding of width min(ceil(c / 2), 50), the paper's
 rule. Index 0, for categories never seen in training, is the zero vector. Each distinct content of a batch is
-encoded once, and its vector handed out to all who have it. Shapes: numeric (..., F), categorical (..., C) ->
-(..., width); both may be empty, and the width 0.
+encoded once, and its vector handed out to all who have it. Numbers come last, as they are, and before them what
+curves make of some of them. Shapes: numeric (..., F), categorical (..., C) -> (..., width); both may be empty, and the
+width 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from pcmcnet.data.batches import Distinct
+from pcmcnet.layers.curves import Piecewise, Spline
 from pcmcnet.layers.dropout import Dropout
 
 
@@ -35,6 +37,8 @@ class Representation(nn.Module):
         Dropout of the embedded vectors.
     encoders
         Of each column of contents, with the width of its vectors.
+    curves
+        Of some numeric inputs, by their places.
     """
 
     def __init__(
@@ -44,16 +48,21 @@ class Representation(nn.Module):
         *,
         dropout: float = 0.0,
         encoders: Sequence[tuple[nn.Module, int]] = (),
+        curves: Mapping[int, Piecewise | Spline] | None = None,
     ) -> None:
         super().__init__()
         self.embeddings = nn.ModuleList(nn.Embedding(c + 1, embedding_width(c), padding_idx=0) for c in cardinalities)
         self.dropout = Dropout(dropout)
         self.encoders = nn.ModuleList(encoder for encoder, _ in encoders)
-        self.width = n_numeric + sum(embedding_width(c) for c in cardinalities) + sum(width for _, width in encoders)
+        self.curved = {k: curve.width for k, curve in (curves or {}).items()}  # widths by places
+        self.curves = nn.ModuleList((curves or {}).values())
+        widths = [*map(embedding_width, cardinalities), *(width for _, width in encoders)]
+        self.width = n_numeric + sum(widths) + sum(self.curved.values())
 
     def forward(self, numeric: Tensor, categorical: Tensor, contents: Sequence[Distinct] = ()) -> Tensor:
         """(..., F), (..., C), of each column of contents (u, ...) and (...) -> (..., width)."""
         encoded = [encode(values)[place] for encode, (values, place) in zip(self.encoders, contents, strict=True)]
+        encoded += [curve(numeric[..., k]) for k, curve in zip(self.curved, self.curves, strict=True)]
         if not len(self.embeddings):
             return torch.cat([*encoded, numeric], -1) if encoded else numeric
         parts = [embed(categorical[..., k]) for k, embed in enumerate(self.embeddings)]

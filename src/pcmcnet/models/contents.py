@@ -25,9 +25,9 @@ log = logging.getLogger("pcmcnet")
 
 def without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
     """Leave out the columns of contents, for which a model has no use, and say so; there are none in scanned data."""
-    if not train.schema.kinds:
+    if not train.schema.contents:
         return train, valid
-    named = ", ".join(f"{name} ({kind})" for name, kind in train.schema.kinds.items())
+    named = ", ".join(f"{name} ({kind})" for name, kind in train.schema.contents.items())
     log.warning("%s reads numbers and categories alone: left out %s", model, named)
     return train.without_contents(), None if valid is None else valid.without_contents()
 
@@ -47,10 +47,10 @@ def own_encoders(given: Any) -> dict[str, nn.Module]:
 def require_used(modules: Modules, schema: Schema) -> None:
     """Refuse a module for a column that is none of contents."""
     for name in modules:
-        if name not in schema.kinds:
+        if name not in schema.contents:
             raise ConfigError(
                 f"encoders names {name!r}, which is no column of a kind such as vector: declare it in kinds."
-                + did_you_mean(name, schema.kinds)
+                + did_you_mean(name, schema.contents)
             )
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
 
-from pcmcnet.data.encoding import CategoryCode, Encoder, NumericCode, SideEncoder
+from pcmcnet.data.encoding import CategoryCode, Encoder, SideEncoder
+from pcmcnet.data.numbers import NumericCode
 from pcmcnet.layers import Representation
 from pcmcnet.layers.contents import width_of
 from pcmcnet.layers.representation import embedding_width
@@ -97,6 +98,9 @@ def _side(
     """Return the columns of one side of the table, and, line by line, what becomes of them."""
     plain: tuple[NumericCode | CategoryCode, ...] = (*codes.numeric, *codes.categorical)
     by_name = {code.name: (_become(code), _input_width(code)) for code in plain}
+    for k, curve in module.curved.items():
+        kind, alone = by_name[codes.numeric[k].name]
+        by_name[codes.numeric[k].name] = f"{kind} → {alone + curve}", alone + curve
     for code, encoder in zip(codes.contents, module.encoders, strict=True):
         by_name[code.name] = f"{code.kind} → {(width := width_of(encoder, code))}", width
     shown = _shorten(names, _MANY_COLUMNS)
@@ -122,7 +126,7 @@ def _input_width(code: NumericCode | CategoryCode) -> int:
 def _become(code: NumericCode | CategoryCode) -> str:
     """Say how a column comes into the network."""
     if isinstance(code, NumericCode):
-        return "number, or missing" if code.indicator else "number"
+        return code.curve or ("number, or missing" if code.indicator else "number")
     return f"category, {len(code.categories):,} → {_input_width(code)}"
 
 

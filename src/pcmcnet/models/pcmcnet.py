@@ -30,7 +30,7 @@ from pcmcnet.layers.rates import Initialisation, RateForm, require_rate
 from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.diagram import draw_network
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
-from pcmcnet.models.slopes import Input, jacobian_by_pairs
+from pcmcnet.models.slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.training import predict
 from pcmcnet.training.config import require_number, require_word
 from pcmcnet.training.feed import batches_on, device_of, place
@@ -213,6 +213,9 @@ class PCMCNet(NeuralModel, ChainModel):
 
     def _jacobian(self, batch: Batch, at: Input) -> Tensor:
         assert isinstance(self.network_, PCMCNetwork)
+        side = self.network_.individual if at.individual else self.network_.alternative
+        if at.k in side.curved:  # the pairs' own way takes the representation to be linear in the number
+            return jacobian_by_output(self.network_, batch, at)
         return jacobian_by_pairs(self.network_, batch, at)
 
     @torch.no_grad()

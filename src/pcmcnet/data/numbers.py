@@ -1,0 +1,137 @@
+"""Columns of numbers -> standardised ones: what is learnt of each from the training part.
+
+Numbers are standardised by the training mean and standard deviation; a column that is constant in training carries no
+information and becomes 0. Columns with a long right tail, such as prices, may be bent before, to asinh(x / bend): near
+0 that is a line, further out a logarithm, and it is defined for every number. Columns that networks see by a curve get
+knots at quantiles of the training part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data.columns import CURVES, Columns, Curve, Numeric
+from pcmcnet.data.moments import Moments, median_size
+from pcmcnet.data.quantiles import quantiles
+from pcmcnet.errors import SchemaError
+
+PIECES = 16  # between the knots of a curve, at most
+_APART = 0.02  # standard deviations between knots, at least: in a narrow last piece a far number would be a huge one
+_SKEWED = 1.5  # skewness from which a tail is long: that of an exponential distribution is 2, of a normal one 0
+
+# One side's columns of one part of the table after the other, as often as asked.
+Parts = Callable[[], Iterable[Columns]]
+
+
+@dataclass(frozen=True, slots=True)
+class NumericCode:
+    """Standardisation of one column; ``scale`` 0 marks a constant column, ``bend`` 0 one that is not bent.
+
+    ``knots`` are those of its curve, standardised like the numbers; there are none for a column without a curve, and
+    for a constant one.
+    """
+
+    name: str
+    mean: float
+    scale: float
+    indicator: bool
+    bend: float = 0.0
+    curve: Curve | None = None
+    knots: tuple[float, ...] = ()
+
+    def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bend, if so, and bring to mean 0 and standard deviation 1 in training."""
+        return (_bent(values, self.bend) - self.mean) / self.scale
+
+    def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the derivative of :meth:`standardise`; 0 for missing values and for a constant column."""
+        if self.scale == 0:
+            return np.zeros_like(values)
+        bent = 1 / np.hypot(values, self.bend) if self.bend > 0 else np.ones_like(values)
+        return np.where(np.isnan(values), 0.0, bent / self.scale)
+
+    @classmethod
+    def from_dict(cls, entries: Mapping[str, Any]) -> NumericCode:
+        """Build from saved entries; TypeError where they are of other kinds than were saved."""
+        code = cls(**{**entries, "knots": tuple(entries.get("knots", ()))})
+        numbers = (code.mean, code.scale, code.bend)
+        if not (
+            isinstance(code.name, str)
+            and isinstance(code.indicator, bool)
+            and all(isinstance(x, int | float) and abs(x) < math.inf for x in numbers)
+            and min(code.scale, code.bend) >= 0
+            and code.curve in (None, *CURVES)
+            and _are_knots(code.knots, curved=code.curve is not None)
+        ):
+            raise TypeError(str(code))
+        return code
+
+
+def learn_numbers(
+    moments: Mapping[str, Moments], parts: Parts, *, bend: bool, curves: Mapping[str, Curve]
+) -> tuple[NumericCode, ...]:
+    """Learn the codes of the columns with these moments; ``bend`` those with a long right tail."""
+    turns = {name: _bend_of(name, found, parts) for name, found in moments.items()} if bend else {}
+    bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, parts)
+    plain = [_numeric_code(name, {**moments, **bent}[name], turns.get(name, 0.0)) for name in moments]
+    return tuple(_curved(code, curves, moments[code.name].count, parts) for code in plain)
+
+
+def _bend_of(name: str, found: Moments, parts: Parts) -> float:
+    """Return where a column with a long right tail is to bend, 0 for others and for those of few distinct values."""
+    if not found.count or found.constant or found.few or found.skewness <= _SKEWED:
+        return 0.0
+    return median_size(lambda: (_values(columns, name) for columns in parts()), found.count) / 4
+
+
+def _bent_moments(turns: Mapping[str, float], parts: Parts) -> dict[str, Moments]:
+    """Return the moments of the columns that are bent, once they are."""
+    found: dict[str, Moments] = {}
+    for columns in parts() if turns else ():
+        for name, turn in turns.items():
+            part = Moments.of(_bent(_values(columns, name).astype(np.float64), turn))
+            found[name] = found[name] + part if name in found else part
+    return found
+
+
+def _numeric_code(name: str, found: Moments, turn: float) -> NumericCode:
+    if not found.count:
+        raise SchemaError(f"column {name!r} has no value at all in the training part: leave it out.")
+    return NumericCode(name, found.mean, 0.0 if found.constant else found.spread, found.gaps > 0, turn)
+
+
+def _curved(code: NumericCode, curves: Mapping[str, Curve], count: int, parts: Parts) -> NumericCode:
+    """Add the knots of a curve, where one is asked for: quantiles, once standardised, that are not too close."""
+    if code.name not in curves:
+        return code
+    if code.scale == 0:
+        return replace(code, curve=curves[code.name])
+    at = quantiles(lambda: (_values(columns, code.name) for columns in parts()), count, PIECES)
+    first, *others, last = code.standardise(at).tolist()
+    knots = [first]
+    for knot in others:
+        if knot - knots[-1] >= _APART and last - knot >= _APART:
+            knots.append(knot)
+    return replace(code, curve=curves[code.name], knots=(*knots, last))
+
+
+def _bent(values: NDArray[np.float64], bend: float) -> NDArray[np.float64]:
+    return np.arcsinh(values / bend) if bend > 0 else values
+
+
+def _values(columns: Columns, name: str) -> NDArray[np.float32]:
+    column = columns[name]
+    assert isinstance(column, Numeric)
+    return column.values
+
+
+def _are_knots(knots: tuple[Any, ...], *, curved: bool) -> bool:
+    """Tell rising numbers, at least two, from what was never saved; there may be none at all."""
+    numbers = all(isinstance(knot, float) and abs(knot) < math.inf for knot in knots)
+    return not knots or (curved and numbers and len(knots) > 1 and all(np.diff(knots) > 0))

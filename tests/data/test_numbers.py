@@ -1,0 +1,77 @@
+"""Knots of curves: quantiles of the training part, standardised, never too close; checked when they are read."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData, Encoder
+from pcmcnet.data.numbers import NumericCode
+
+
+def learnt(values: Any, kind: str = "piecewise", *, bend: bool = False, missing: str = "error") -> NumericCode:
+    table = {"id": np.arange(len(values)) // 2, "x": values}
+    data = ChoiceData.from_long(table, choice_set="id", features=["x"], kinds={"x": kind}, missing=missing)
+    (code,) = Encoder.learn(data, bend=bend).features.numeric
+    return code
+
+
+def test_knots_are_standardised_quantiles() -> None:
+    code = learnt(np.arange(34.0), "spline")
+    assert code.curve == "spline"
+    assert len(code.knots) == 17
+    np.testing.assert_allclose(code.knots[:: len(code.knots) - 1], [-16.5 / code.scale, 16.5 / code.scale])
+
+
+def test_knots_follow_the_bend_of_the_column() -> None:
+    values = np.exp(np.linspace(0, 8, 40))
+    code = learnt(values, bend=True)
+    assert code.bend > 0
+    np.testing.assert_allclose(code.knots[-1], code.standardise(values[-1:].astype(np.float32).astype(np.float64))[0])
+
+
+def test_knots_are_not_too_close() -> None:
+    """Nearly all numbers lie within a thousandth of 1: they share a piece, and the last one reaches to the end."""
+    code = learnt([*np.linspace(1, 1.001, 99), 9.0])
+    assert len(code.knots) == 2
+    assert np.diff(code.knots).min() >= 0.02
+
+
+@pytest.mark.parametrize(("values", "knots"), [([5.0, 5.0, 5.0], 0), ([0.0, 1.0, 1.0], 2)])
+def test_a_constant_column_has_no_knots_and_a_flag_two(values: list[float], knots: int) -> None:
+    assert len(learnt(values).knots) == knots
+
+
+def test_gaps_take_no_part() -> None:
+    with_gaps = learnt([1.0, 2.0, np.nan, 3.0, 4.0], missing="indicator")
+    assert with_gaps.knots == learnt([1.0, 2.0, 3.0, 4.0]).knots
+    assert with_gaps.indicator
+
+
+def test_a_plain_column_has_no_curve() -> None:
+    data = ChoiceData.from_long({"id": [1, 1], "x": [1.0, 2.0]}, choice_set="id", features=["x"])
+    (code,) = Encoder.learn(data).features.numeric
+    assert (code.curve, code.knots) == (None, ())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"curve": "circle"},
+        {"knots": [1.0]},
+        {"knots": [1.0, 1.0]},
+        {"knots": [2.0, 1.0]},
+        {"knots": [0.0, float("inf")]},
+        {"knots": ["a", "b"]},
+        {"curve": None},
+        {"scale": -1.0},
+        {"mean": float("nan")},
+        {"indicator": 1},
+        {"name": 3},
+    ],
+)
+def test_altered_entries_are_refused(change: dict[str, Any]) -> None:
+    entries = {"name": "x", "mean": 0.0, "scale": 1.0, "indicator": False, "curve": "piecewise", "knots": [0.0, 1.0]}
+    assert NumericCode.from_dict(entries).knots == (0.0, 1.0)
+    with pytest.raises(TypeError):
+        NumericCode.from_dict(entries | change)
