@@ -125,8 +125,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("runs/digits"), help="folder for the picture")
     parser.add_argument("--sets", type=int, default=12_000, help="choice sets to train on")
     parser.add_argument("--epochs", type=int, default=20, help="epochs of the networks")
+    parser.add_argument("--seed", type=int, default=0, help="of the pictures' parts, the choices and the networks")
     arguments = parser.parse_args()
-    found, truth = compare(arguments.sets, epochs=arguments.epochs)
+    found, truth = compare(arguments.sets, seed=arguments.seed, epochs=arguments.epochs)
     for name, (nll, seconds, _) in found.items():
         print(f"{name:32} NLL {nll:.4f} after {seconds:.0f} s")
     print(f"{'the truth':32} NLL {truth.mean():.4f}; by chance {np.log(SIZE):.4f}")
