@@ -1,8 +1,10 @@
 """Workers that share each batch: the weights of one process, whatever happens to a worker on the way."""
 
+import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +60,7 @@ def test_weights_are_those_of_one_process_even_if_a_worker_is_killed_in_mid_epoc
     shared = cluster.fit(doomed, train, valid, workers=2, seed=3, run_folder=tmp_path / "run", progress=False)
     assert shared is doomed
     assert Path(doomed.marker).exists()
-    for name, value in shared.network_.state_dict().items():
-        torch.testing.assert_close(value, alone.network_.state_dict()[name], rtol=0, atol=1e-5)
-    for entry, known in zip(shared.history, alone.history, strict=True):
-        assert entry["valid_loss"] == pytest.approx(known["valid_loss"], abs=1e-5)
+    require_close(shared, alone)
     assert shared.training_["choice_sets"] == len(train)
     assert shared.schema == alone.schema
 
@@ -104,19 +103,85 @@ def test_a_worker_that_dies_every_time_ends_the_fit_with_what_to_do(data: pn.Cho
     assert [entry["epoch"] for entry in whole.history] == [1, 2, 3, 4]
 
 
-@pytest.mark.usefixtures("local_ray")
-@pytest.mark.slow
-def test_workers_read_a_table_part_by_part(
-    table: pa.Table, data: pn.ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each opens the memory-mapped form for itself; parts of a few sets, and the same weights as one process."""
+class Witness(pn.PCMCNet):
+    """A network whose workers leave word of the shards that they looked into."""
+
+    folder = ""
+
+    def _fit(self, train: Any, valid: Any, settings: Any) -> None:
+        super()._fit(train, valid, settings)
+        if torch.distributed.is_initialized():
+            found = {"train": sorted(train.checked.seen), "valid": sorted(valid.checked.seen)}
+            (Path(self.folder) / f"{torch.distributed.get_rank()}.json").write_text(json.dumps(found))
+
+
+@pytest.fixture
+def scanned(table: pa.Table, data: pn.ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScannedData:
+    """The same table in shards, of which a buffer holds five; named from a folder that workers are not in."""
     pq.write_table(table, tmp_path / "trips.parquet")
     monkeypatch.chdir(tmp_path)
-    scanned = ScannedData.of("trips.parquet", data.schema, cache="cache", memory="1 MiB")
-    alone = pn.PCMCNet(**OPTIONS).fit(scanned, seed=3, device="cpu", progress=False)
-    shared = cluster.fit(pn.PCMCNet(**OPTIONS), scanned, workers=2, seed=3, progress=False)
-    for name, value in shared.network_.state_dict().items():
-        torch.testing.assert_close(value, alone.network_.state_dict()[name], rtol=0, atol=1e-5)
+    found = ScannedData.of("trips.parquet", data.schema, cache="cache", memory="1 MiB")
+    return replace(found, memory=4 * 5 * max(shard.bytes for shard in found.manifest.shards))
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.slow
+def test_workers_read_their_own_shards_and_come_to_the_weights_of_one_process(
+    scanned: ScannedData, tmp_path: Path
+) -> None:
+    """20 steps in one epoch, in which every shard is read by one worker; the first tells all of them how to begin."""
+    train, valid = scanned.split((0.8, 0.2), seed=0)
+    options = {**OPTIONS, "epochs": 1, "batch_size": 8}
+    assert len(train.buffers()) > 2
+    alone = pn.PCMCNet(**options).fit(train, valid, seed=3, device="cpu", progress=False)
+    witness = Witness(**options)
+    witness.folder = str(tmp_path)
+    shared = cluster.fit(witness, train, valid, workers=2, seed=3, progress=False)
+    require_close(shared, alone)
+    names = {shard.name for shard in scanned.manifest.shards}
+    opened = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1)]
+    for part, common in {"train": {"shard-00000.arrow"}, "valid": set()}.items():
+        first, second = (set(each[part]) for each in opened)
+        assert first | second == names
+        assert first & second == common
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.slow
+def test_a_fit_that_lost_workers_goes_on_with_another_number_of_them(
+    scanned: ScannedData, doomed: Doomed, tmp_path: Path
+) -> None:
+    """Batches do not depend on who shares them."""
+    options = {**OPTIONS, "batch_size": len(scanned) // STEPS}
+    doomed.config = replace(doomed.config, **options)
+    alone = pn.PCMCNet(**options).fit(scanned, seed=3, device="cpu", progress=False)
+    folder = tmp_path / "run"
+    with pytest.raises(TrainingError, match="workers failed more than 0 times"):
+        cluster.fit(doomed, scanned, workers=2, seed=3, run_folder=folder, failures=0, progress=False)
+    assert Path(doomed.marker).exists()
+    shared = cluster.fit(
+        pn.PCMCNet(**options), scanned, workers=3, seed=3, run_folder=folder, resume=True, progress=False
+    )
+    require_close(shared, alone)
+
+
+def require_close(found: pn.PCMCNet, expected: pn.PCMCNet) -> None:
+    """The same weights and losses, up to the rounding of sums in another order."""
+    for name, value in found.network_.state_dict().items():
+        torch.testing.assert_close(value, expected.network_.state_dict()[name], rtol=0, atol=1e-5)
+    for entry, known in zip(found.history, expected.history, strict=True):
+        assert entry["train_loss"] == pytest.approx(known["train_loss"], abs=1e-5)
+        assert entry["valid_loss"] == pytest.approx(known["valid_loss"], abs=1e-5)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_too_few_shards_for_the_workers_are_warned_of(
+    scanned: ScannedData, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"")  # so that it ends there
+    with pytest.raises(InputError, match="holds an unfinished run"):
+        cluster.fit(pn.PCMCNet(**OPTIONS), replace(scanned, memory=2**16), workers=2, run_folder=tmp_path)
+    assert "a buffer has about 1 shards for 2 workers" in caplog.text
 
 
 def test_an_unfinished_run_is_not_overwritten(data: pn.ChoiceData, tmp_path: Path, local_ray: None) -> None:

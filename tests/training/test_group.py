@@ -4,17 +4,20 @@ import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor, nn
 
 import pcmcnet as pn
-from pcmcnet.data import Encoder
+from pcmcnet.data import EncodedStream, Encoder
 from pcmcnet.data.batches import Batch
+from pcmcnet.data.scan.cache import Checked
 from pcmcnet.datasets import airline
 from pcmcnet.training import Checkpoint, TrainConfig, train
 from pcmcnet.training.group import Group, current_group, training_in
@@ -59,6 +62,22 @@ def together(n: int, fit: Callable[[], Any]) -> list[Any]:
         return list(pool.map(run, range(n)))
 
 
+def built(model: pn.PCMCNet, encoder: Encoder) -> nn.Module:
+    """Threads share a random state, so they get copies of one network."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return model._build(encoder)
+
+
+def require_same(
+    weights: dict[str, Tensor], others: list[dict[str, Tensor]], expected: dict[str, Tensor], tolerance: float
+) -> None:
+    """All of a group have the same weights to the last bit, and those of one process up to rounding."""
+    for name, value in weights.items():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=tolerance)
+        assert all(torch.equal(value, same[name]) for same in others)
+
+
 @pytest.mark.parametrize(
     ("n", "device", "tolerance"),
     [
@@ -81,9 +100,7 @@ def test_a_group_comes_to_the_weights_of_one_process(n: int, device: str, tolera
     model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, batch_size=16)
     encoder = Encoder.learn(part)
     sets, valid = (encoder.encode(some).to(torch.device(device)) for some in (part, held_out))
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        network = model._build(encoder).to(device)
+    network = built(model, encoder).to(device)
     model._prepare(network, sets)
 
     def fit() -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
@@ -93,13 +110,54 @@ def test_a_group_comes_to_the_weights_of_one_process(n: int, device: str, tolera
 
     expected, history = fit()
     (weights, entries), *others = together(n, fit)
-    for name, value in weights.items():
-        torch.testing.assert_close(value, expected[name], rtol=0, atol=tolerance)
-    for same, _ in others:
-        assert all(torch.equal(value, weights[name]) for name, value in same.items())
+    require_same(weights, [same for same, _ in others], expected, tolerance)
     for entry, known in zip(entries, history, strict=True):
         for what in ("train_loss", "valid_loss", "gradient_norm"):
             assert entry[what] == pytest.approx(known[what], abs=tolerance)  # as their weights
+
+
+@pytest.fixture
+def scanned(tmp_path: Path) -> pn.ScannedData:
+    """200 sets with weights, some of them 0, in 15 shards or so, of which a buffer holds five."""
+    table = airline.simulate(200, seed=0)
+    sets = np.unique(table["individual"].to_numpy(), return_inverse=True)[1]
+    pq.write_table(table.append_column("weight", [(sets % 4).astype(float)]), tmp_path / "trips.parquet")
+    roles = {"individual": ["dtd"], "features": ["totalPrice", "totalTripDurationMinutes", "nFlights", "outDepTime"]}
+    found = pn.ChoiceData.scan(
+        tmp_path / "trips.parquet",
+        choice_set="individual", chosen="choice", categorical=[], weight="weight", memory="1 MiB", **roles,
+    )  # fmt: skip
+    return replace(found, memory=4 * 5 * max(shard.bytes for shard in found.manifest.shards))
+
+
+@pytest.mark.parametrize("n", [2, 7])
+def test_processes_that_read_their_own_shards_come_to_the_weights_of_one(n: int, scanned: pn.ScannedData) -> None:
+    """Some 20 steps. Seven processes are more than a buffer has shards, and all are more than the last one has."""
+    model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, batch_size=12)
+    parts = [part.counted() for part in scanned.split((0.8, 0.2), seed=0)]
+    encoder = Encoder.learn(parts[0])
+    network = built(model, encoder)
+    model._prepare(network, next(EncodedStream(parts[0], encoder, torch.device("cpu")).pieces()))
+    opened: list[set[str]] = []
+
+    def fit() -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+        group, module = current_group(), copy.deepcopy(network)
+        own = [replace(part, checked=Checked(part.folder)) for part in parts]
+        sets, valid = (EncodedStream(part, encoder, torch.device("cpu"), group.rank, group.size) for part in own)
+        outcome = train(module, sets, model.config, valid=valid, seed=3)
+        opened.append(set(own[1].checked.seen))  # by which shards are taken in one order in all epochs
+        return module.state_dict(), outcome.history
+
+    assert 9 <= len(parts[0]) / 12 <= 11
+    assert len(scanned.buffers()) > 2
+    expected, history = fit()
+    opened.clear()
+    (weights, entries), *others = together(n, fit)
+    require_same(weights, [same for same, _ in others], expected, tolerance=1e-5)
+    for entry, known in zip(entries, history, strict=True):
+        for what in ("train_loss", "valid_loss", "gradient_norm"):
+            assert entry[what] == pytest.approx(known[what], abs=1e-5)  # as their weights
+    assert sum(map(len, opened)) == len(set.union(*opened)) == len(scanned.manifest.shards)
 
 
 def test_weights_of_sets_count_over_the_whole_batch(make_sets: Callable[..., Any]) -> None:

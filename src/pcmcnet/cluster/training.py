@@ -1,15 +1,18 @@
 """Fit a network by several workers: Ray Train runs the loop of one process on each of them.
 
+    before:        the encoder is learnt from a scanned table, and kept beside its shards
     every worker:  the same batches, planned from (seed, epoch) -> its share of each -> gradients added up over all
     the first:     a checkpoint after each epoch, to a folder that all workers see
     at the end:    the model is read from the last checkpoint, as a run that goes on and finds nothing left to do
 
-So the weights are those of one process, up to rounding. When a worker dies, Ray starts all of them again, and they go
-on from the last checkpoint: the run ends as if nothing had happened.
+A worker's share is that of the shards it reads, which are every n-th of a buffer, or every n-th set of a table that all
+of them have in memory. So the weights are those of one process, up to rounding. When a worker dies, Ray starts all of
+them again, and they go on from the last checkpoint: the run ends as if nothing had happened.
 """
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -30,6 +33,7 @@ from pcmcnet.training.group import Group, training_in
 from pcmcnet.training.progress import watch
 
 POLL = 0.25  # seconds between looks at the board
+log = logging.getLogger("pcmcnet")
 _FIT = "fit"
 
 
@@ -82,6 +86,7 @@ def fit(
         raise ConfigError(f"workers share the training of networks, and {name} is none: fit it in one process.")
     if resume and run_folder is None:
         raise InputError("resume=True needs the run_folder of the run to go on with.")
+    _look_through(model, train, valid, workers)
     with connected(workers) as ray, ExitStack() as stack:
         address = _address(ray, run_folder, stack)
         shared = stack.enter_context(SharedFolder.opened(address))
@@ -100,6 +105,23 @@ def fit(
         _run(ray, given, workers=workers, failures=failures, epochs=epochs, progress=progress)
         shared.pull()
         return model.fit(train, valid, seed, "cpu", False, run_folder=shared.own, resume=True)
+
+
+def _look_through(model: ChoiceModel, train: Sets, valid: Sets | None, workers: int) -> None:
+    """Do once what takes a look at all shards, before there are workers who would do it all alike."""
+    if not isinstance(train, ScannedData) or train.fits:
+        return
+    train.require_chosen("fitting")
+    model.survey(train, valid)
+    groups = train.buffers()
+    shards = len(train.manifest.shards) / len(groups)
+    if shards < workers:
+        log.warning(
+            "a buffer has about %.0f shards for %d workers, some of which will be idle: scan again with more memory, "
+            "which is that of all workers together.",
+            shards,
+            workers,
+        )
 
 
 def _reachable(data: Sets | None) -> Sets | None:

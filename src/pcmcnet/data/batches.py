@@ -70,8 +70,11 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def parts(self, order: Sequence[int] | None = None) -> Iterator[EncodedSets]:
+    def parts(self, order: Sequence[int] | None = None) -> Iterator[Part]:
         """Go through all sets once, in an order that the numbers given decide on, such as seed and epoch."""
+
+    def pieces(self) -> Iterator[EncodedSets]:
+        """Go through all sets once, in small parts that are the same for every process of a group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +108,10 @@ class EncodedSets:
 
     def parts(self, order: Sequence[int] | None = None) -> Iterator[EncodedSets]:
         """Yield the one part there is: batches are drawn from it in any order."""
+        yield self
+
+    def pieces(self) -> Iterator[EncodedSets]:
+        """Yield the one part there is."""
         yield self
 
     def to(self, device: torch.device) -> EncodedSets:
@@ -188,6 +195,27 @@ class EncodedSets:
             contents=tuple(column.at(flat) for column in self.contents),
             individual_contents=tuple(column.at(index) for column in self.individual_contents),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portion:
+    """A part of a table of which this process holds some sets, and others of its group the rest."""
+
+    sizes: Ints  # (S,) of all sets, by which every process plans the same batches
+    own: EncodedSets | None  # the sets that are here, if any
+    place: Ints  # (S,) where among them each set is, -1 for those of others
+
+    def share(self, sets: Ints) -> Ints:
+        """Return where this process has some of the sets; there may be none."""
+        places = self.place[sets]
+        return places[places >= 0]
+
+    def to(self, device: torch.device) -> Portion:
+        """Copy the tensors to a device."""
+        return self if self.own is None else replace(self, own=self.own.to(device))
+
+
+Part = EncodedSets | Portion  # as a process alone has it, and as one of several has it
 
 
 def plan_batches(

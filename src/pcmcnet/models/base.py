@@ -26,6 +26,7 @@ from pcmcnet.models.contents import without_contents
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
+from pcmcnet.training.group import current_group
 from pcmcnet.training.progress import Report
 
 Floats = NDArray[np.float64]
@@ -181,7 +182,7 @@ class ChoiceModel(ABC):
             if not isinstance(part, ChoiceData | ScannedData):
                 raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
             part.require_chosen("fitting")
-            if not any(some.weights.any() for some in part.parts()):
+            if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.counted())):
                 raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
         train, valid = self._in_memory(train, valid)
         if not self.reads_contents:
@@ -200,14 +201,19 @@ class ChoiceModel(ABC):
             with nullcontext() if folder is None else sole_writer(folder):
                 self._fit(train, valid, settings)
             common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
-            shown = train.sample(_DESCRIBED) if isinstance(train, ScannedData) else train
-            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_, "table": describe(shown)}
+            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_}
+            if current_group().size == 1:  # of several processes none is asked for its model
+                shown = train.sample(_DESCRIBED) if isinstance(train, ScannedData) else train
+                self.training_["table"] = describe(shown)
         except BaseException:  # a fit that failed leaves the model as it was
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
         self._schema = train.schema
         return self
+
+    def survey(self, train: Sets, valid: Sets | None) -> None:  # noqa: B027 - most models have nothing to learn ahead
+        """Look through a table before several processes fit to it, so that none of them has to."""
 
     def predict_log_proba(self, data: Any) -> Floats:
         """Return log-probabilities, one per row of the table in its order; -inf for unavailable rows.

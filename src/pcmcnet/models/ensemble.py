@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
@@ -115,6 +115,10 @@ class Ensemble(ChoiceModel):
                 members.append(self._member().fit(part, valid, **_settings(settings, k, seeds[-1])))
         self.members_ = members
         self.training_ = {"seeds": seeds}
+
+    def survey(self, train: Sets, valid: Sets | None) -> None:
+        """Learn what the members need: they are fitted to the same sets."""
+        self._member().survey(train, valid)
 
     # -- answers ----------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Sets, Source
 from pcmcnet.data.files import json_bytes, writing
 from pcmcnet.data.ragged import stretches
+from pcmcnet.data.scan import learnt
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.contents import class_names, digests, own_encoders, require_same, require_used
@@ -30,6 +31,7 @@ from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
 from pcmcnet.training.config import require_word
 from pcmcnet.training.feed import device_of, place, to_host
+from pcmcnet.training.group import current_group
 
 Tails = Literal["bend", "keep"]
 
@@ -143,7 +145,7 @@ class NeuralModel(ChoiceModel):
         held_out = None if held_out is None else held_out.counted()
         if part.largest < 2:
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
-        encoder = Encoder.learn(part, bend=self.config.tails == "bend")
+        encoder = self._encoder(part)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(settings.seed)  # of the CPU alone
             network = self._build(encoder).to(device)
@@ -162,6 +164,15 @@ class NeuralModel(ChoiceModel):
         )
         self.encoder_, self.network_ = encoder, network
         return outcome
+
+    def _encoder(self, part: Sets) -> Encoder:
+        return learnt(part, bend=self.config.tails == "bend")
+
+    def survey(self, train: Sets, valid: Sets | None) -> None:
+        """Learn the encoders that a fit needs, for whoever finds them kept beside a scanned table."""
+        self._encoder(train.counted())
+        if self.config.refit and valid is not None:
+            self._encoder(self._both(train, valid)().counted())
 
     def _both(self, train: Sets, valid: Sets) -> Callable[[], Sets]:
         """Return how to join both parts, or say that this cannot be done."""
@@ -236,18 +247,19 @@ class NeuralModel(ChoiceModel):
 
 
 def _source(data: Sets, encoder: Encoder, device: torch.device) -> Source:
-    """Encode what is in memory at once, and what is on disk as it is needed."""
-    return (
-        EncodedStream(data, encoder, device) if isinstance(data, ScannedData) else place(encoder.encode(data), device)
-    )
+    """Encode what is in memory at once, and what is on disk as it is needed, by each process of a group its own."""
+    if isinstance(data, ScannedData):
+        group = current_group()
+        return EncodedStream(data, encoder, device, group.rank, group.size)
+    return place(encoder.encode(data), device)
 
 
 def _telling(data: Source) -> EncodedSets:
-    """Return the first part in which alternatives of a set differ, or the last."""
-    for part in data.parts():
-        if part is data or part.varies_within_sets():
+    """Return the first piece in which alternatives of a set differ, or the last."""
+    for piece in data.pieces():
+        if piece is data or piece.varies_within_sets():
             break
-    return part
+    return piece
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Several processes that train one module together, each on its share of every batch.
 
-    batch of sets S, process r of n:   S_r = every n-th set of S from the r-th on
+    batch of sets S, process r of n:   S_r = every n-th set of S from the r-th on, where each holds all sets,
+                                             or those of S that it holds, where each has read a part of the table
     gradient  =  sum_r  d/dw  sum_{s in S_r} weight_s nll_s   /   sum_r sum_{s in S_r} weight_s
 
 which is the gradient of one process that holds all of S, up to rounding. All processes plan the same batches, take the

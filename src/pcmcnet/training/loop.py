@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, EncodedSets, Source, plan_batches
+from pcmcnet.data.batches import Batch, EncodedSets, Portion, Source, plan_batches
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
@@ -176,7 +176,10 @@ def mean_nll(module: nn.Module, data: Source, config: TrainConfig) -> float:
     total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
     group = current_group()
     for part in data.parts():
-        for _, batch, log_p in predict(module, part, pair_budget=config.pair_budget, group=group):
+        own, among = (part.own, None) if isinstance(part, Portion) else (part, group)
+        if own is None:
+            continue
+        for _, batch, log_p in predict(module, own, pair_budget=config.pair_budget, group=among):
             nll = batch.weight * choice_nll(log_p, batch.chosen)
             total += torch.stack([nll.sum(), batch.weight.sum()]).double()
     group.add_up(total)

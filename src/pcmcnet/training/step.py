@@ -10,14 +10,14 @@ Nothing is read back from the device before the end of the epoch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, EncodedSets, Source
+from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.data.columns import Ints
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.config import TrainConfig
@@ -74,8 +74,9 @@ class Steps:
             self.step(batch)
         return Totals(*self.total.tolist())
 
-    def turn_to(self, part: EncodedSets) -> None:
+    def turn_to(self, part: Part) -> None:
         """Take batches from another part of the source."""
+        assert isinstance(part, EncodedSets)  # a process alone has all of it
         self.data = part
 
     def step(self, batch: Batch) -> None:
@@ -93,14 +94,24 @@ class Steps:
 class SharedSteps(Steps):
     """The same, each step taken by the processes of a group together."""
 
+    share: Callable[[Ints], Ints]  # of a batch: where this process has its sets
+
     def __init__(self, module: nn.Module, source: Source, config: TrainConfig, group: Group) -> None:
         super().__init__(module, source, config)
         self.group = group
 
+    def turn_to(self, part: Part) -> None:
+        """Take batches from another part of the source, of which this process has all sets or its own alone."""
+        own = part.own if isinstance(part, Portion) else part
+        self.share = part.share if isinstance(part, Portion) else self.group.share
+        if own is not None:  # else it has no set of any batch
+            self.data = own
+
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
-        """Take a step for each batch of the plan, with its learning rate; a batch may be too small for all."""
-        shares = [self.group.share(sets) for sets in plan]
-        own = batches_on(self.device, self.data, [sets for sets in shares if len(sets)])
+        """Take a step for each batch of the plan, with its learning rate; a process may have no set of a batch."""
+        shares = [self.share(sets) for sets in plan]
+        held = [sets for sets in shares if len(sets)]
+        own = batches_on(self.device, self.data, held) if held else iter(())
         self.total.zero_()
         for sets, lr in zip(shares, rates, strict=True):
             for group in self.optimiser.param_groups:
@@ -156,8 +167,9 @@ class RecordedSteps(Steps):
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return Totals(*self.total.tolist())
 
-    def turn_to(self, part: EncodedSets) -> None:
+    def turn_to(self, part: Part) -> None:
         """Take batches from another part: in the memory that the graphs read, or, where it is too small, anew."""
+        assert isinstance(part, EncodedSets)
         before = getattr(self, "data", part)
         held = part if before is part else before.copy_(part)
         if held is None:

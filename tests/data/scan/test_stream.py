@@ -29,6 +29,43 @@ def tensors(sets: EncodedSets, index: Any) -> list[Any]:
     return [value.tolist() for value in values if isinstance(value, torch.Tensor)]
 
 
+@pytest.mark.parametrize("n", [2, 3, 50])
+def test_each_of_several_processes_reads_its_own_shards_and_knows_the_sizes_of_all_sets(
+    write: Callable[..., Path], make_table: Callable[..., pa.Table], roles: dict[str, Any], n: int
+) -> None:
+    """Two buffers of several shards, of which 50 processes are too many."""
+    path = write(make_table())
+    whole = ChoiceData.scan(path, memory="1 MiB", **roles)
+    room = sum(shard.bytes for shard in whole.manifest.shards) * 3
+
+    def stream(**which: int) -> EncodedStream:
+        scanned = replace(ChoiceData.scan(path, memory="1 MiB", **roles), memory=room)  # it has opened nothing yet
+        return EncodedStream(scanned.split((0.9, 0.1))[0].counted(), encoder, CPU, **which)
+
+    encoder = Encoder.learn(whole)
+    alone = list(stream().parts((0, 1)))
+    assert len(alone) == 2
+    several = [stream(rank=rank, size=n) for rank in range(n)]
+    for part, *portions in zip(alone, *(each.parts((0, 1)) for each in several), strict=True):
+        holders = np.stack([portion.place >= 0 for portion in portions]).sum(0)
+        assert holders.tolist() == [1] * len(part)
+        for portion in portions:
+            assert portion.sizes.tolist() == part.sizes.tolist()
+            here = np.flatnonzero(portion.place >= 0)
+            assert (portion.own is None) == (len(here) == 0)
+            if portion.own is not None:
+                assert tensors(portion.own, portion.share(here)) == tensors(part, here)
+    opened = [set(each.data.checked.seen) for each in several]
+    assert sum(map(len, opened)) == len(set.union(*opened)) == len(whole.manifest.shards)
+
+
+def test_pieces_are_the_same_for_all_processes(scanned: ScannedData) -> None:
+    encoder = Encoder.learn(scanned)
+    first, second = (next(EncodedStream(scanned, encoder, CPU, rank, 2).pieces()) for rank in (0, 1))
+    assert tensors(first, np.arange(len(first))) == tensors(second, np.arange(len(second)))
+    assert sum(map(len, EncodedStream(scanned, encoder, CPU).pieces())) == len(scanned)
+
+
 def test_what_is_learnt_from_disk_is_what_is_learnt_in_memory(scanned: ScannedData) -> None:
     ours, theirs = Encoder.learn(scanned, bend=True), Encoder.learn(scanned.read(), bend=True)
     assert ours.features.categorical == theirs.features.categorical

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.columns import Ints
 from pcmcnet.data.scan.cache import Checked, Manifest, Tally
 from pcmcnet.data.scan.convert import cached
 from pcmcnet.data.scan.hashing import draws
@@ -51,6 +52,26 @@ class Counted:
         return shard.data.weights > 0
 
 
+class Outline(NamedTuple):
+    """What of a shard belongs to a part, without its columns: a hundredth of it, more or less."""
+
+    first: Ints  # (S,) row of the table where each set begins
+    sizes: Ints  # (S,)
+    rows: int  # of the table, unavailable ones included
+
+    @classmethod
+    def of(cls, shard: Shard, mask: NDArray[np.bool_]) -> Outline:
+        """Look at some sets of a shard."""
+        sizes = shard.data.sizes[mask]
+        return cls(shard.first[mask], sizes, int(sizes.sum() + mask[shard.data.hidden_sets].sum()))
+
+    @property
+    def tally(self) -> Tally:
+        """How many there are of what."""
+        pairs, largest = int((self.sizes**2).sum()), int(self.sizes.max(initial=0))
+        return Tally(len(self.sizes), int(self.sizes.sum()), self.rows, pairs, largest)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScannedData:
     """Choice sets on disk, as :meth:`ChoiceData.scan` returns them.
@@ -71,7 +92,7 @@ class ScannedData:
         for what, path in (("table", table), ("cache", cache)):
             if not isinstance(path, str | os.PathLike) and not (path is None and what == "cache"):
                 raise InputError(f"{what}: expected the path of a file or folder, got {type(path).__name__}.")
-        for name, kind in schema.kinds.items():
+        for name, kind in schema.contents.items():
             raise SchemaError(
                 f"column {name!r} is declared as {kind}: such columns cannot be scanned yet. Read the table whole by "
                 f"ChoiceData.from_long (without --stream), or leave the column out."
@@ -91,7 +112,7 @@ class ScannedData:
         """How many there are of what."""
         if not self.filters:
             return self.manifest.tally
-        return sum((Tally.of(part) for part in self.parts()), Tally())
+        return sum((outline.tally for outline in self.outlines()), Tally())
 
     def __len__(self) -> int:
         return self.tally.sets
@@ -125,10 +146,22 @@ class ScannedData:
         """Open one shard after the other; those without any set of this part are left out."""
         for k in range(len(self.manifest.shards)) if which is None else which:
             shard = read_shard(self.checked.path(self.manifest.shards[k]), self.schema)
-            for only in self.filters:
-                shard = shard.subset(only.mask(shard))
+            shard = shard.subset(self._mask(shard))
             if len(shard.data):
                 yield shard
+
+    def outlines(self, which: Sequence[int] | None = None) -> Iterator[Outline]:
+        """Look at one shard after the other without reading its columns, nor looking through it for damage."""
+        for k in range(len(self.manifest.shards)) if which is None else which:
+            shard = read_shard(self.folder / self.manifest.shards[k].name, self.schema)
+            yield Outline.of(shard, self._mask(shard))
+
+    def _mask(self, shard: Shard) -> NDArray[np.bool_]:
+        """Tell which sets of a shard belong to this part."""
+        mask = np.ones(len(shard.data), bool)
+        for only in self.filters:
+            mask &= only.mask(shard)
+        return mask
 
     def parts(self) -> Iterator[ChoiceData]:
         """Yield all sets, some thousands at a time, as choice data whose columns lie on disk."""

@@ -4,6 +4,9 @@ Every epoch takes the shards in an order of its own, as many at a time as the me
 hash of their id, so a buffer is a random part of the table, and batches are drawn from all of it. Its sets are in the
 order of the table: with a buffer that holds everything, batches are those of a table in memory. While one buffer is in
 use, a thread reads the next.
+
+Of several processes each reads every n-th shard of a buffer, and of the others only how large their sets are. So all of
+them plan the batches that one process would, and each holds its own sets of every batch.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import torch
 
-from pcmcnet.data.batches import EncodedSets
+from pcmcnet.data.batches import EncodedSets, Part, Portion
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan.scanned import ScannedData
 
@@ -25,11 +29,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class EncodedStream:
-    """A ``batches.Source`` of the sets of a scanned table, on a device."""
+    """A ``batches.Source`` of the sets of a scanned table, on a device; for one process, or for the r-th of several."""
 
     data: ScannedData
     encoder: Encoder
     device: torch.device
+    rank: int = 0
+    size: int = 1
 
     def __len__(self) -> int:
         return len(self.data)
@@ -39,23 +45,40 @@ class EncodedStream:
         """Mean number of ordered pairs of a set."""
         return self.data.tally.pairs / self.data.tally.sets
 
-    def parts(self, order: Sequence[int] | None = None) -> Iterator[EncodedSets]:
+    def parts(self, order: Sequence[int] | None = None) -> Iterator[Part]:
         """Go through all sets once, buffer by buffer, the shards shuffled by the numbers given."""
         n = len(self.data.manifest.shards)
         shuffled = None if order is None else np.random.default_rng([*order, n]).permutation(n).tolist()
-        for part in ahead(self._read(group) for group in self.data.buffers(shuffled)):
+        read: Callable[[Sequence[int]], Part | None] = self._read if self.size == 1 else self._read_own
+        for part in ahead(partial(read, group) for group in self.data.buffers(shuffled)):
             if part is not None:
                 yield part.to(self.device)
 
-    def _read(self, group: Sequence[int]) -> Callable[[], EncodedSets | None]:
-        def read() -> EncodedSets | None:
-            pieces, first = [], []
-            for shard in self.data.shards(group):
-                pieces.append(self.encoder.encode(shard.data))
-                first.append(shard.first)
-            return EncodedSets.join(pieces, np.argsort(np.concatenate(first))) if pieces else None
+    def pieces(self) -> Iterator[EncodedSets]:
+        """Go through all sets once, shard by shard, whichever process this is."""
+        for shard in self.data.shards():
+            yield self.encoder.encode(shard.data).to(self.device)
 
-        return read
+    def _read(self, group: Sequence[int]) -> EncodedSets | None:
+        """Read a buffer; None where none of its sets is in this part of the table."""
+        pieces, first = [], []
+        for shard in self.data.shards(group):
+            pieces.append(self.encoder.encode(shard.data))
+            first.append(shard.first)
+        return EncodedSets.join(pieces, np.argsort(np.concatenate(first))) if pieces else None
+
+    def _read_own(self, group: Sequence[int]) -> Portion | None:
+        """Read every n-th shard of a buffer from the r-th on, and the sizes of the sets of all."""
+        outlines = list(self.data.outlines(group))
+        first = np.concatenate([outline.first for outline in outlines])
+        sizes = np.concatenate([outline.sizes for outline in outlines])
+        if not len(first):
+            return None
+        order = np.argsort(first)
+        shard = np.repeat(np.arange(len(group)), [len(outline.first) for outline in outlines])[order]
+        ours = shard % self.size == self.rank
+        place = np.where(ours, np.cumsum(ours) - 1, -1)  # its own are in the same order
+        return Portion(sizes=sizes[order], own=self._read(group[self.rank :: self.size]), place=place)
 
 
 def ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
