@@ -3,7 +3,8 @@
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)        pi_c(I) = exp(g_c . h(I)) / sum_d exp(g_d . h(I))
 
 EM from several starts never lowers the likelihood and comes near a maximum; Newton's steps on the exact Hessian
-finish. In a large table the starts are compared on a sample of its sets, and the best goes on with all of them.
+finish. In a large table the starts are compared on a sample of its sets, and the best's maximum there is where all
+of them begin.
 Each class keeps independence of irrelevant alternatives; their mixture does not.
 """
 
@@ -31,7 +32,7 @@ from pcmcnet.training.config import require_number
 
 _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maximum may be at infinity
 _FIRST = 15  # EM steps from each start, before the best goes on
-_SAMPLE = 4_000  # choice sets on which starts are compared, where there are twice as many or more
+_SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
 _GAIN = 1e-5  # of the log-likelihood, relative to its size, that an EM step must bring for another one
 
 
@@ -149,17 +150,9 @@ class LatentClassMNL(LogitModel):
         mixture, sample = (Mixture(*part, classes, float(self.config.prior)) for part in (problem, few))
         begun = [_em(sample, start, [], min(_FIRST, self.config.em_steps)) for start in self._starts(sample, seed)]
         at, em = max(begun, key=lambda run: run[0].value)
+        x, em, steps = self._settle(sample, at, em)
         if few is not problem:
-            at, em = mixture.at(at.x), []
-        at, em = _em(mixture, at, em, self.config.em_steps - len(em) + 1)
-        x, steps = maximise(
-            mixture.objective,
-            at.x,
-            mixture.all_weights,
-            curvature=mixture.hessian,
-            scale=1 / mixture.spread,
-            max_iter=self.config.max_iter,
-        )
+            x, em, steps = self._settle(mixture, mixture.at(x), [])
         value = float(mixture.weights @ mixture.at(x).log_p)
         log.info(
             "%d classes: log-likelihood %.3f after %d EM and %d further steps",
@@ -169,6 +162,19 @@ class LatentClassMNL(LogitModel):
             steps,
         )
         return _Fitted(mixture, x, value, steps, em)
+
+    def _settle(self, mixture: Mixture, at: Point, em: list[float]) -> tuple[Floats, list[float], int]:
+        """Go on with EM and then with Newton's steps; returns the maximum, the values climbed and the steps."""
+        at, em = _em(mixture, at, em, self.config.em_steps - len(em) + 1)
+        x, steps = maximise(
+            mixture.objective,
+            at.x,
+            mixture.all_weights,
+            curvature=mixture.hessian,
+            scale=1 / mixture.spread,
+            max_iter=self.config.max_iter,
+        )
+        return x, em, steps
 
     def _starts(self, mixture: Mixture, seed: int) -> list[Point]:
         """Begin each start with the classes that a random share of the sets would form."""
