@@ -1,6 +1,7 @@
 """Feature-based pairwise choice Markov chains: fit a table, ask for probabilities."""
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema
+from pcmcnet.data.contents import Frozen
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.evaluation import Comparison, Report, compare, evaluate
 from pcmcnet.insight.explanation import Explanation, explain
@@ -35,6 +36,7 @@ __all__ = [
     "Comparison",
     "Ensemble",
     "Explanation",
+    "Frozen",
     "LatentClassMNL",
     "LinearPCMC",
     "NestedMNL",

@@ -2,6 +2,7 @@
 
 import io
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from PIL import Image
 from torch import nn
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.contents import Frozen
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.evaluation import compare
 from pcmcnet.evaluation.seen import seen_by
@@ -288,8 +290,131 @@ def test_what_is_no_module_is_refused(encoders: Any, message: str) -> None:
 def test_a_module_for_no_column_of_contents_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"encoders names 'nod', which is no column of a kind .* Did you mean 'node'"):
         PCMCNet(encoders={"nod": Ring()}).fit(graph(), progress=False)
-    with pytest.raises(ConfigError, match="cannot be inside another model"):
-        Ensemble(PCMCNet(encoders={"node": Ring()}))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda model: Ensemble(model, 2),
+        lambda model: Calibrated(model),
+        lambda model: Calibrated(Ensemble(model, 2)),
+    ],
+)
+def test_a_module_of_ones_own_works_inside_other_models(wrap: Any, tmp_path: Path) -> None:
+    model = wrap(PCMCNet(encoders={"node": Ring()}, hidden=(8,), epochs=1))
+    train, valid = graph().split((0.7, 0.3))
+    model.fit(train, valid, progress=False)
+    folder = model.save(tmp_path / "model")
+    again = load(folder, encoders={"node": Ring()})
+    assert np.array_equal(again.predict_proba(valid), model.predict_proba(valid))
+    assert type(model)(**asdict(model.config), **model.extras).identity == model.identity
+    assert model.identity != wrap(PCMCNet(encoders={"node": Other()}, hidden=(8,), epochs=1)).identity
+    with pytest.raises(ArtifactError, match=r"of the class Ring: give it by load\(folder, encoders=\{'node': Ring"):
+        load(folder)
+
+
+def test_encoders_are_for_models_with_a_use_for_them(tmp_path: Path) -> None:
+    named = Ensemble("pcmcnet", 2, options={"epochs": 1}, encoders={"node": Ring()})
+    assert list(named.extras["encoders"]) == ["node"]
+    with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):
+        Ensemble("mnl", 2, encoders={"node": Ring()})
+    with pytest.raises(ConfigError, match="encoders belong to a model given by its name"):
+        Calibrated(PCMCNet(), encoders={"node": Ring()})
+    folder = Ensemble("mnl", 2).fit(ChoiceData.from_long(table(), **ROLES)).save(tmp_path / "logits")
+    with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):
+        load(folder, encoders={"node": Ring()})
+
+
+# -- frozen encoders -------------------------------------------------------------------------------------------------
+
+
+class Light(nn.Module):
+    """The mean of a picture's values, or the last number of a text; counts the contents that it is asked for."""
+
+    asked = 0
+
+    def __init__(self, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(weight))
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        Light.asked += len(pictures)
+        return self.weight * pictures.flatten(1).mean(1, keepdim=True)
+
+    def encode(self, texts: list[str]) -> torch.Tensor:
+        Light.asked += len(texts)
+        return self.weight * torch.tensor([[float(text.split()[-3])] for text in texts])
+
+
+FROZEN: dict[str, tuple[str, Any]] = {
+    "photo": ("image", lambda **more: Frozen(Light(), **more)),
+    "words": ("text", lambda **more: Frozen(Light().encode, **more)),
+}
+
+
+def shade_data(column: str, seed: int = 0, **more: Any) -> ChoiceData:
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": [column]}
+    return ChoiceData.from_long(shades(seed=seed), **roles, kinds={column: FROZEN[column][0]}, **more)
+
+
+@pytest.mark.parametrize("column", FROZEN)
+def test_a_frozen_encoder_is_run_once_for_each_content(column: str, tmp_path: Path) -> None:
+    """There are 25 shades in 240 rows; the second fit, with a cache, asks for none, and neither does a prediction."""
+    build, data = FROZEN[column][1], shade_data(column)
+    Light.asked = 0
+    model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=8, lr=0.02).fit(data, progress=False)
+    assert Light.asked == 25
+    assert model.score(shade_data(column, 1)) > -0.5
+    assert model.encoder_.encode(data).contents[0].table.shape == (25, 1)
+    assert model.num_parameters == PCMCNet(hidden=(8,)).fit(table_of_one_number(), progress=False).num_parameters
+    Light.asked = 0
+    kept = [
+        PCMCNet(encoders={column: build(cache=tmp_path)}, hidden=(8,), epochs=8, lr=0.02).fit(data, progress=False)
+        for _ in range(2)
+    ]
+    assert np.array_equal(kept[1].predict_proba(data), model.predict_proba(data))
+    assert Light.asked == 25
+
+
+def table_of_one_number() -> ChoiceData:
+    rows = {"id": [0, 0], "y": [0, 1], "x": [1.0, 2.0]}
+    return ChoiceData.from_long(rows, choice_set="id", chosen="y", features=["x"])
+
+
+@pytest.mark.parametrize("column", FROZEN)
+def test_a_frozen_encoder_must_be_given_again_as_it_was(column: str, tmp_path: Path) -> None:
+    build, data = FROZEN[column][1], shade_data(column, missing="indicator")
+    model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=1).fit(data, progress=False)
+    folder = model.save(tmp_path / "model")
+    again = load(folder, encoders={column: build(cache=tmp_path / "cache")})
+    assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
+    with pytest.raises(ArtifactError, match=rf"encoders=\{{'{column}': Frozen\(Light"):
+        load(folder)
+    other = Frozen(Light(2.0) if column == "photo" else Light(2.0).encode)
+    with pytest.raises(ArtifactError, match=r"was fitted with another Frozen.* than this one, or with other weights"):
+        load(folder, encoders={column: other})
+    frozen = model.encoders[column]
+    assert isinstance(frozen, Frozen)
+    with torch.no_grad():
+        frozen._module.weight.fill_(3)  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="has changed since the model was fitted"):
+        model.predict_proba(data)
+
+
+def test_frozen_encoders_work_inside_other_models_and_for_gaps(tmp_path: Path) -> None:
+    rows = shades()
+    rows["photo"] = [None if k % 9 == 0 else photo for k, photo in enumerate(rows["photo"])]
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["photo"], "missing": "indicator"}
+    data = ChoiceData.from_long(rows, **roles, kinds={"photo": "image"})
+    frozen = Frozen.pictures(Light(), lambda image: torch.from_numpy(np.array(image)) / 255, cache=tmp_path / "cache")
+    model = Ensemble(PCMCNet(encoders={"photo": frozen}, hidden=(8,), epochs=1), 2).fit(data, progress=False)
+    again = load(model.save(tmp_path / "model"), encoders={"photo": frozen})
+    assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
+
+
+def test_a_function_that_is_not_frozen_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"expected a torch module for column 'words', .* Freeze a function: Frozen"):
+        PCMCNet(encoders={"words": Light().encode})  # type: ignore[dict-item]
 
 
 # -- words and pictures ----------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Categorical, Columns, Curve, Kind, Numeric
-from pcmcnet.data.contents import ContentCode, code_from_dict, code_to_dict, learn_codes, prepare
+from pcmcnet.data.contents import ContentCode, Frozen, code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.moments import Moments
 from pcmcnet.data.numbers import NumericCode, Parts, learn_numbers
 from pcmcnet.data.schema import Schema
@@ -69,12 +69,13 @@ class SideEncoder:
         bend: bool = False,
         contents: bool = False,
         curves: Mapping[str, Curve] | None = None,
+        frozen: Mapping[str, Frozen] | None = None,
     ) -> SideEncoder:
         """Learn the codes of the columns, in their order; ``contents`` says that there may be columns of them."""
         moments, vocabularies = _look(parts)
         numeric = learn_numbers(moments, parts, bend=bend, curves=curves or {})
         categorical = [CategoryCode(name, tuple(sorted(words))) for name, words in vocabularies.items()]
-        return cls(numeric, tuple(categorical), learn_codes(parts()) if contents else ())
+        return cls(numeric, tuple(categorical), learn_codes(parts(), frozen) if contents else ())
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
         """(length, n_numeric) standardised values, then indicators."""
@@ -129,10 +130,15 @@ class Encoder:
     individual: SideEncoder
 
     @classmethod
-    def learn(cls, data: ChoiceData | ScannedData, *, bend: bool = False) -> Encoder:
-        """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail."""
+    def learn(
+        cls, data: ChoiceData | ScannedData, *, bend: bool = False, frozen: Mapping[str, Frozen] | None = None
+    ) -> Encoder:
+        """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail.
+
+        ``frozen`` names encoders of one's own that are not trained.
+        """
         rich = bool(data.schema.contents)
-        found: dict[str, Any] = {"contents": rich, "curves": data.schema.curves}
+        found: dict[str, Any] = {"contents": rich, "curves": data.schema.curves, "frozen": frozen}
         features = SideEncoder.learn(lambda: (part.features for part in data.parts()), bend=bend, **found)
         who = SideEncoder.learn(lambda: (part.individual for part in data.parts()), **found)
         return cls(data.schema, features, who)
@@ -161,19 +167,20 @@ class Encoder:
         return {"schema": self.schema.to_dict(), **sides}
 
     @classmethod
-    def from_dict(cls, entries: dict[str, Any]) -> Encoder:
-        """Build from what :meth:`to_dict` returned."""
+    def from_dict(cls, entries: dict[str, Any], frozen: Mapping[str, Frozen] | None = None) -> Encoder:
+        """Build from what :meth:`to_dict` returned, and the frozen encoders, which are not saved."""
         try:
-            return cls(Schema.from_dict(entries["schema"]), _side(entries["features"]), _side(entries["individual"]))
+            sides = [_side(entries[side], frozen or {}) for side in ("features", "individual")]
+            return cls(Schema.from_dict(entries["schema"]), *sides)
         except (KeyError, TypeError) as error:
             raise ArtifactError(f"the saved encoder is incomplete ({error!r}): save the model again.") from error
 
 
-def _side(entries: dict[str, Any]) -> SideEncoder:
+def _side(entries: dict[str, Any], frozen: Mapping[str, Frozen]) -> SideEncoder:
     return SideEncoder(
         tuple(NumericCode.from_dict(code) for code in entries["numeric"]),
         tuple(CategoryCode(str(code["name"]), tuple(map(str, code["categories"]))) for code in entries["categorical"]),
-        tuple(code_from_dict(code) for code in entries.get("contents", ())),
+        tuple(code_from_dict(code, frozen) for code in entries.get("contents", ())),
     )
 
 

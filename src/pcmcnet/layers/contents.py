@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.contents import ContentCode
+from pcmcnet.data.contents import ContentCode, Frozen, FrozenCode
 from pcmcnet.data.contents.texts import BUCKETS
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import ConfigError
@@ -114,17 +114,21 @@ FACTORIES: Mapping[str, Callable[[Any], nn.Module]] = {
 
 
 def representation_of(
-    side: SideEncoder, *, dropout: float = 0.0, own: Mapping[str, nn.Module] | None = None
+    side: SideEncoder, *, dropout: float = 0.0, own: Mapping[str, nn.Module | Frozen] | None = None
 ) -> Representation:
     """Return the representation of one side's columns, freshly initialised but for copies of ``own`` modules."""
-    given = own or {}
-    encoders = [
-        (deepcopy(given[code.name]) if code.name in given else FACTORIES[code.kind](code), code)
-        for code in side.contents
-    ]
+    encoders = [(_encoder_of(code, own or {}), code) for code in side.contents]
     widths = [(encoder, width_of(encoder, code)) for encoder, code in encoders]
     curves = {k: CURVES[code.curve](code.knots) for k, code in enumerate(side.numeric) if code.curve and code.knots}
     return Representation(side.n_numeric, side.cardinalities, dropout=dropout, encoders=widths, curves=curves)
+
+
+def _encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.Module:
+    """Return a copy of the user's module, or a fresh one of the kind; what is frozen gives vectors beforehand."""
+    given = own.get(code.name)
+    if isinstance(given, nn.Module):
+        return deepcopy(given)
+    return FACTORIES["vector" if isinstance(code, FrozenCode) else code.kind](code)
 
 
 @torch.no_grad()

@@ -165,7 +165,7 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None) -> Ch
         Where the model is.
     encoders
         The torch modules of your own that it was fitted with, by columns, built as they were then; their weights are
-        read from the folder.
+        read from the folder. What was frozen must be as it was.
 
     Raises
     ------
@@ -173,6 +173,7 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None) -> Ch
         When the folder is no model, is damaged or altered, or was written by a newer version.
     """
     from pcmcnet.models import KINDS
+    from pcmcnet.models.wrapping import takes_encoders
 
     path = as_path(folder)
     manifest = _manifest(path)
@@ -180,7 +181,7 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None) -> Ch
         known = did_you_mean(str(manifest["model"]), KINDS)
         raise ArtifactError(f"{path}: unknown kind of model {manifest['model']!r}.{known}")
     own = own_encoders(encoders)
-    if own and not KINDS[manifest["model"]].reads_contents:
+    if own and not takes_encoders(KINDS[manifest["model"]]):
         raise ConfigError(f"{path} holds a {KINDS[manifest['model']].__name__}, which has no encoders: leave them out.")
     files = {name: _checked(path, name, digest) for name, digest in manifest["files"].items()}
     try:
@@ -189,6 +190,8 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None) -> Ch
     except ArtifactError:
         raise
     except _AMISS as error:
+        if own and isinstance(error, ConfigError):  # it is about what was given, most likely
+            raise
         raise ArtifactError(f"{path}: the saved model is incomplete or altered ({error}).") from error
     return model
 

@@ -23,7 +23,7 @@ from pcmcnet.data.ragged import log_softmax_by_set, ordered_pairs
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.summary import Summary
-from pcmcnet.models.wrapping import as_options, member_files, member_of, unfitted
+from pcmcnet.models.wrapping import Wrapper, as_options, member_files, member_of, unfitted
 from pcmcnet.training.config import require_number
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are searched
@@ -59,7 +59,7 @@ class CalibratedConfig:
         object.__setattr__(self, "options", asdict(inner.config))
 
 
-class Calibrated(ChoiceModel):
+class Calibrated(Wrapper):
     """A model whose probabilities are taken to the power 1/T.
 
     ``Calibrated(fitted, T)`` is ready for use. ``Calibrated(model).fit(train, valid)`` fits a model of the same kind
@@ -70,6 +70,8 @@ class Calibrated(ChoiceModel):
     ----------
     model
         A model, or the name of one with its ``options``.
+    encoders
+        Of a model given by its name: see :class:`NeuralModel`.
     temperature
         Where the model is fitted: T > 0; 1 changes nothing.
 
@@ -94,14 +96,11 @@ class Calibrated(ChoiceModel):
         temperature: float | Temperature | None = None,
         *,
         options: Mapping[str, Any] | None = None,
+        encoders: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> None:
         super().__init__(**as_options(model, options), **more)
-        inner = unfitted(self.config.model, self.config.options)
-        # Class variables to all other models: here they are what the model inside makes them.
-        self.gives = inner.gives  # type: ignore[misc]
-        self.order_matters = inner.order_matters  # type: ignore[misc]
-        self.reads_contents = inner.reads_contents  # type: ignore[misc]
+        self._take(model, encoders)
         if temperature is not None:
             if not isinstance(model, ChoiceModel):
                 raise ConfigError("a temperature is for a fitted model: leave it out, and fit finds one.")
@@ -113,7 +112,7 @@ class Calibrated(ChoiceModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         if valid is None:
             raise InputError("a temperature is found by choices that were not fitted: give a validation part.")
-        inner = unfitted(self.config.model, self.config.options)
+        inner = self._inner()
         given = {name: getattr(settings, name) for name in FitSettings.__slots__}
         self.model_ = inner.fit(train, valid if inner.stops_early else None, **given)
         self.temperature_ = find_temperature(self.model_, valid)
@@ -166,7 +165,7 @@ class Calibrated(ChoiceModel):
         value = self.temperature_.value
         if not isinstance(value, float | int) or not 0 < value < math.inf:
             raise ArtifactError(f"the saved temperature is {value!r}, not a number above 0: save the model again.")
-        self.model_ = member_of(files, 1)
+        self.model_ = member_of(files, 1, self.extras)
 
 
 def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:

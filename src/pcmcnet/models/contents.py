@@ -2,7 +2,7 @@
 
 Such a module is checked, told from others, and asked for again when a model is read: no code is saved. Of a module the
 weights are, with the network's, and the name of its class. Whoever reads the model gives a module of that class, as
-built for the fit.
+built for the fit. Of a frozen encoder not even the weights are saved, but a hash by which it is known again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 from pcmcnet.data import Schema
+from pcmcnet.data.contents import Frozen
 from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean
 
-Modules = Mapping[str, nn.Module]
+Encoders = Mapping[str, nn.Module | Frozen]
 
 log = logging.getLogger("pcmcnet")
 
@@ -32,19 +33,25 @@ def without_contents(model: str, train: Any, valid: Any) -> tuple[Any, Any]:
     return train.without_contents(), None if valid is None else valid.without_contents()
 
 
-def own_encoders(given: Any) -> dict[str, nn.Module]:
-    """Take a mapping from columns to modules."""
+def own_encoders(given: Any) -> dict[str, nn.Module | Frozen]:
+    """Take a mapping from columns to modules or frozen encoders."""
     found = {} if given is None else given
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
         raise ConfigError(f"encoders must name a module for each column, as in {{'photo': MyModule()}}, got {given!r}.")
     for name, module in found.items():
-        if not isinstance(module, nn.Module):
+        if not isinstance(module, nn.Module | Frozen):
             what = f"the class {module.__name__}" if isinstance(module, type) else repr(module)
-            raise ConfigError(f"encoders: expected a torch module for column {name!r}, got {what}.")
+            hint = " Freeze a function: Frozen(function)." if callable(module) and not isinstance(module, type) else ""
+            raise ConfigError(f"encoders: expected a torch module for column {name!r}, got {what}.{hint}")
     return dict(found)
 
 
-def require_used(modules: Modules, schema: Schema) -> None:
+def frozen_ones(encoders: Encoders) -> dict[str, Frozen]:
+    """Take those that are not trained."""
+    return {name: encoder for name, encoder in encoders.items() if isinstance(encoder, Frozen)}
+
+
+def require_used(modules: Encoders, schema: Schema) -> None:
     """Refuse a module for a column that is none of contents."""
     for name in modules:
         if name not in schema.contents:
@@ -54,30 +61,34 @@ def require_used(modules: Modules, schema: Schema) -> None:
             )
 
 
-def class_names(modules: Modules) -> dict[str, str]:
+def class_names(modules: Encoders) -> dict[str, str]:
     """Return the name of each module's class."""
-    return {name: type(module).__qualname__ for name, module in modules.items()}
-
-
-def digests(modules: Modules) -> dict[str, str]:
-    """Return the class of each module with a hash of its weights: what a fit depends on."""
-    weights = {
-        name: {k: v.detach().cpu().contiguous() for k, v in m.state_dict().items()} for name, m in modules.items()
-    }
     return {
-        name: f"{kind} {hashlib.sha256(save_tensors(weights[name])).hexdigest()}"
-        for name, kind in class_names(modules).items()
+        name: module.label if isinstance(module, Frozen) else type(module).__qualname__
+        for name, module in modules.items()
     }
 
 
-def require_same(modules: Modules, saved: Mapping[str, str]) -> None:
+def digests(modules: Encoders) -> dict[str, str]:
+    """Return the class of each module with a hash of its weights: what a fit depends on."""
+    return {name: f"{kind} {_digest(modules[name])}" for name, kind in class_names(modules).items()}
+
+
+def _digest(module: nn.Module | Frozen) -> str:
+    if isinstance(module, Frozen):
+        return module.identity
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    return hashlib.sha256(save_tensors(weights)).hexdigest()
+
+
+def require_same(modules: Encoders, saved: Mapping[str, str]) -> None:
     """Refuse other modules than a saved model was fitted with."""
     given = class_names(modules)
     for name, kind in saved.items():
         if name not in given:
             raise ArtifactError(
                 f"the model was fitted with a module of its user's for column {name!r}, of the class {kind}: give it "
-                f"by load(folder, encoders={{{name!r}: {kind}(...)}})."
+                f"by load(folder, encoders={{{name!r}: {kind if kind.endswith(')') else f'{kind}(...)'}}})."
             )
         if given[name] != kind:
             raise ArtifactError(

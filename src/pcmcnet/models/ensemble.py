@@ -26,7 +26,7 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.spread import Spread, interval, log_mean, log_odds
 from pcmcnet.models.summary import Summary
-from pcmcnet.models.wrapping import as_options, member_files, member_of, unfitted
+from pcmcnet.models.wrapping import Wrapper, as_options, member_files, member_of, unfitted
 from pcmcnet.training.checkpoint import checkpoints, member_folder
 from pcmcnet.training.config import require_number
 
@@ -63,7 +63,7 @@ class EnsembleConfig:
         object.__setattr__(self, "options", asdict(member.config))
 
 
-class Ensemble(ChoiceModel):
+class Ensemble(Wrapper):
     """The mean of n fits of a model, with intervals.
 
     Parameters
@@ -72,6 +72,8 @@ class Ensemble(ChoiceModel):
         What to fit n times: a model, which stays as it is, or the name of one with its ``options``.
     n
         Number of members.
+    encoders
+        Of a model given by its name: see :class:`NeuralModel`.
     options
         Others of :class:`EnsembleConfig`.
 
@@ -91,18 +93,19 @@ class Ensemble(ChoiceModel):
     config: EnsembleConfig
     members_: list[ChoiceModel]
 
-    def __init__(self, model: Any = None, n: int = 5, *, options: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        model: Any = None,
+        n: int = 5,
+        *,
+        options: Mapping[str, Any] | None = None,
+        encoders: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(**as_options(model, options), n=n, **more)
-        member = self._member()
-        # Class variables to all other models: here they are what the members make them.
-        self.gives = member.gives  # type: ignore[misc]
+        member = self._take(model, encoders)
         self.stops_early = member.stops_early  # type: ignore[misc]
         self.streams = member.streams and not self.config.resample  # type: ignore[misc]
-        self.order_matters = member.order_matters  # type: ignore[misc]
-        self.reads_contents = member.reads_contents  # type: ignore[misc]
-
-    def _member(self) -> ChoiceModel:
-        return unfitted(self.config.model, self.config.options)
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         members, seeds = [], []
@@ -112,13 +115,13 @@ class Ensemble(ChoiceModel):
                 seeds.append(int(source.generate_state(1, np.uint64)[0] >> 1))
                 log.info("member %d of %d", k, self.config.n)
                 part = _reweighted(train, source) if self.config.resample else train
-                members.append(self._member().fit(part, valid, **_settings(settings, k, seeds[-1])))
+                members.append(self._inner().fit(part, valid, **_settings(settings, k, seeds[-1])))
         self.members_ = members
         self.training_ = {"seeds": seeds}
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Learn what the members need: they are fitted to the same sets."""
-        self._member().survey(train, valid)
+        self._inner().survey(train, valid)
 
     # -- answers ----------------------------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class Ensemble(ChoiceModel):
         return files
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
-        self.members_ = [member_of(files, k) for k in range(1, self.config.n + 1)]
+        self.members_ = [member_of(files, k, self.extras) for k in range(1, self.config.n + 1)]
 
 
 def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:

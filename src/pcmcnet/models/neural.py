@@ -19,12 +19,13 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Sets, Source
+from pcmcnet.data.contents import Frozen
 from pcmcnet.data.files import json_bytes, writing
 from pcmcnet.data.ragged import stretches
 from pcmcnet.data.scan import learnt
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
-from pcmcnet.models.contents import class_names, digests, own_encoders, require_same, require_used
+from pcmcnet.models.contents import class_names, digests, frozen_ones, own_encoders, require_same, require_used
 from pcmcnet.models.slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
@@ -64,7 +65,7 @@ class NeuralModel(ChoiceModel):
     encoders
         Modules of one's own by columns of contents, in the place of those that come with the kind: each maps the
         distinct contents of a batch (u, ...) to vectors (u, width). A fit trains a copy from the weights they have;
-        what needs no gradient stays as it is.
+        what needs no gradient stays as it is. What is :class:`Frozen` is run once for each content, and not trained.
     options
         As ``config_class`` has them.
     """
@@ -76,7 +77,7 @@ class NeuralModel(ChoiceModel):
     encoder_: Encoder
     network_: nn.Module
 
-    def __init__(self, *, encoders: Mapping[str, nn.Module] | None = None, **options: Any) -> None:
+    def __init__(self, *, encoders: Mapping[str, nn.Module | Frozen] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.encoders = own_encoders(encoders)
 
@@ -166,7 +167,8 @@ class NeuralModel(ChoiceModel):
         return outcome
 
     def _encoder(self, part: Sets) -> Encoder:
-        return learnt(part, bend=self.config.tails == "bend")
+        bend, frozen = self.config.tails == "bend", frozen_ones(self.encoders)
+        return Encoder.learn(part, bend=bend, frozen=frozen) if frozen else learnt(part, bend=bend)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Learn the encoders that a fit needs, for whoever finds them kept beside a scanned table."""
@@ -235,7 +237,7 @@ class NeuralModel(ChoiceModel):
     def _restore(self, files: Mapping[str, bytes]) -> None:
         entries = json.loads(files["encoder.json"])
         require_same(self.encoders, entries.get("modules", {}))
-        self.encoder_ = Encoder.from_dict(entries)
+        self.encoder_ = Encoder.from_dict(entries, frozen_ones(self.encoders))
         with torch.random.fork_rng(devices=[]):
             self.network_ = self._build(self.encoder_)
         try:

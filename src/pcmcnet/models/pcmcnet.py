@@ -9,7 +9,7 @@ share its probability (uniform expansion).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -28,6 +28,7 @@ from pcmcnet.layers.contents import representation_of
 from pcmcnet.layers.precision import Precision
 from pcmcnet.layers.rates import Initialisation, RateForm, require_rate
 from pcmcnet.models.chains import ChainModel
+from pcmcnet.models.contents import Encoders
 from pcmcnet.models.diagram import draw_network
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
 from pcmcnet.models.slopes import Input, jacobian_by_output, jacobian_by_pairs
@@ -86,7 +87,7 @@ class PCMCNetwork(nn.Module):
 
     capturable: bool  # whether nothing in a step waits for the device
 
-    def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Mapping[str, nn.Module] | None = None) -> None:
+    def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
         self.individual = representation_of(who, dropout=config.dropout, own=own)

@@ -15,7 +15,6 @@ shown in another order has other probabilities.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +26,7 @@ from pcmcnet.data import Batch, Encoder
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.contents import representation_of
 from pcmcnet.layers.dropout import Dropout
+from pcmcnet.models.contents import Encoders
 from pcmcnet.models.neural import NetworkConfig, NeuralModel
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
@@ -68,9 +68,7 @@ class PointerNetworkConfig(NetworkConfig):
 class PointingNetwork(nn.Module):
     """Batch -> log-probabilities (B, J)."""
 
-    def __init__(
-        self, encoder: Encoder, config: PointerNetworkConfig, own: Mapping[str, nn.Module] | None = None
-    ) -> None:
+    def __init__(self, encoder: Encoder, config: PointerNetworkConfig, own: Encoders | None = None) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
         self.individual = representation_of(who, dropout=config.dropout, own=own)

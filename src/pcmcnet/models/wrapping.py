@@ -2,7 +2,7 @@
 
 A wrapper's options are the name and the options of the model inside, so that they survive JSON like any others; its
 saved folder holds the files of the model inside behind a prefix, ``member-1-weights.safetensors`` for instance, and
-``member-1-kind.json`` with its name and how it was trained.
+``member-1-kind.json`` with its name and how it was trained. Encoders of one's own are handed on to the model inside.
 """
 
 from __future__ import annotations
@@ -16,8 +16,44 @@ from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.artifact import restored, state_files
 from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.contents import own_encoders
 
 _KIND = "kind.json"
+
+
+class Wrapper(ChoiceModel):
+    """A model around another, with the encoders of one's own that the inner one is to have."""
+
+    config: Any
+    _inside: dict[str, Any]  # what the model inside is given beside its options
+
+    def _take(self, model: Any, encoders: Mapping[str, Any] | None) -> ChoiceModel:
+        """Take over what no option can hold, and what is a class variable elsewhere; return the model inside."""
+        if isinstance(model, ChoiceModel):
+            if encoders is not None:
+                raise ConfigError("encoders belong to a model given by its name: a model object has its own.")
+            self._inside = dict(model.extras)
+        else:
+            self._inside = {"encoders": found} if (found := own_encoders(encoders)) else {}
+        inner = self._inner()
+        self.gives = inner.gives  # type: ignore[misc]
+        self.order_matters = inner.order_matters  # type: ignore[misc]
+        self.reads_contents = inner.reads_contents  # type: ignore[misc]
+        return inner
+
+    def _inner(self) -> ChoiceModel:
+        """Return the model inside, unfitted."""
+        return unfitted(self.config.model, self.config.options, self._inside)
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """Return what the model inside is given beside its options."""
+        return self._inside
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the options, and what tells encoders of one's own from others."""
+        return {**self._inner().identity, **super().identity}
 
 
 def as_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -26,20 +62,25 @@ def as_options(model: Any, options: Mapping[str, Any] | None) -> dict[str, Any]:
         return {"model": model, "options": dict(options or {})}
     if options is not None:
         raise ConfigError("options belong to a model given by its name: a model object has its own.")
-    if model.extras:
-        raise ConfigError("a model with encoders of your own cannot be inside another model: fit it by itself.")
     return {"model": model.name, "options": asdict(model.config)}
 
 
-def unfitted(name: Any, options: Mapping[str, Any]) -> ChoiceModel:
-    """Build the model inside by its name and options."""
+def unfitted(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any] | None = None) -> ChoiceModel:
+    """Build the model inside by its name and options, with encoders of one's own where it has a use for them."""
     from pcmcnet.models import KINDS
 
     if not isinstance(name, str) or name not in KINDS:
         found = f"{name.__name__}, a class" if isinstance(name, type) else repr(name)
         known = did_you_mean(name, KINDS) if isinstance(name, str) else ""
         raise ConfigError(f"expected a model such as PCMCNet(), or the name of one, got {found}.{known}")
-    return KINDS[name](**options)
+    if extras and not takes_encoders(KINDS[name]):
+        raise ConfigError(f"{KINDS[name].__name__} has no encoders: leave them out.")
+    return KINDS[name](**options, **(extras or {}))
+
+
+def takes_encoders(kind: type[ChoiceModel]) -> bool:
+    """Tell whether a model, or one inside it, may have encoders of one's own."""
+    return kind.reads_contents or issubclass(kind, Wrapper)
 
 
 def member_files(model: ChoiceModel, number: int) -> dict[str, bytes]:
@@ -49,9 +90,9 @@ def member_files(model: ChoiceModel, number: int) -> dict[str, bytes]:
     return {f"member-{number}-{name}": content for name, content in files.items()}
 
 
-def member_of(files: Mapping[str, bytes], number: int) -> ChoiceModel:
+def member_of(files: Mapping[str, bytes], number: int, extras: Mapping[str, Any] | None = None) -> ChoiceModel:
     """Build a fitted model from what :func:`member_files` returned."""
     prefix = f"member-{number}-"
     own = {name.removeprefix(prefix): content for name, content in files.items() if name.startswith(prefix)}
     kind = json.loads(own[_KIND])
-    return restored(kind["model"], kind["training"], own)
+    return restored(kind["model"], kind["training"], own, extras)

@@ -21,10 +21,15 @@ def objects(*values: str) -> np.ndarray:
     return np.array(values, object)
 
 
-def test_texts_that_differ_by_case_and_blanks_alone_are_one() -> None:
-    column = read(["A quiet  room", "a Quiet room\n", "", "12"])
-    assert column.codes.tolist() == [0, 0, 1, 2]
-    assert column.table.tolist() == ["a quiet room", "", "12"]
+def test_equal_texts_are_kept_once_and_as_they_are_written() -> None:
+    column = read(["A quiet  room", "", "A quiet  room", "12"])
+    assert column.codes.tolist() == [0, 1, 0, 2]
+    assert column.table.tolist() == ["A quiet  room", "", "12"]
+
+
+def test_to_a_network_case_and_blanks_are_no_difference() -> None:
+    first, second = TextCode.learn("text", objects("a")).prepare(objects("A quiet  room", "a Quiet room\n"))
+    assert np.array_equal(first, second)
 
 
 def test_gaps_are_no_empty_texts() -> None:

@@ -7,7 +7,26 @@ its training part (a scale, a vocabulary); it survives JSON, and turns any later
 maps these numbers to vectors is the matter of :mod:`pcmcnet.layers.contents`.
 """
 
-from pcmcnet.data.contents.codes import CODES, ContentCode, code_from_dict, code_to_dict, learn_codes, prepare
+from pcmcnet.data.contents.codes import (
+    CODES,
+    ContentCode,
+    FrozenCode,
+    code_from_dict,
+    code_to_dict,
+    learn_codes,
+    prepare,
+)
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.reading import read_contents
 
-__all__ = ["CODES", "ContentCode", "code_from_dict", "code_to_dict", "learn_codes", "prepare", "read_contents"]
+__all__ = [
+    "CODES",
+    "ContentCode",
+    "Frozen",
+    "FrozenCode",
+    "code_from_dict",
+    "code_to_dict",
+    "learn_codes",
+    "prepare",
+    "read_contents",
+]

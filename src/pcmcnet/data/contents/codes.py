@@ -1,9 +1,12 @@
-"""The codes of all kinds, what they have in common, and their form in JSON."""
+"""The codes of all kinds, what they have in common, and their form in JSON.
+
+A column with a frozen encoder has a code of its own: what the encoder gives, standardised like any vectors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -11,19 +14,23 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, Columns, ContentKind, Contents, Ints, concat_column
 from pcmcnet.data.contents.bags import MultiCode
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.ids import IdCode
 from pcmcnet.data.contents.images import ImageCode
 from pcmcnet.data.contents.instants import DatetimeCode
 from pcmcnet.data.contents.texts import TextCode
 from pcmcnet.data.contents.vectors import VectorCode
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import ArtifactError, ConfigError, SchemaError
 
 
 class ContentCode(Protocol):
     """What a model keeps of the contents of one column of its training part."""
 
-    kind: ClassVar[ContentKind]
     dtype: ClassVar[type[np.generic]]  # of what a network gets
+
+    @property
+    def kind(self) -> ContentKind:
+        """Kind of the column."""
 
     @property
     def name(self) -> str:
@@ -45,7 +52,47 @@ CODES: Mapping[str, Any] = {
 }
 
 
-def learn_codes(parts: Iterable[Columns]) -> tuple[ContentCode, ...]:
+@dataclass(frozen=True, slots=True)
+class FrozenCode:
+    """Contents by a frozen encoder: what it is given of them, if not they themselves, and its vectors' scale."""
+
+    name: str
+    kind: ContentKind
+    given: ContentCode | None
+    scale: VectorCode
+    identity: str  # of the encoder
+    encoder: Frozen = field(compare=False, repr=False)
+    dtype: ClassVar[type[np.generic]] = np.float32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what a network gets for one content."""
+        return self.scale.shape
+
+    @classmethod
+    def learn(cls, name: str, column: Contents, encoder: Frozen) -> FrozenCode:
+        """Encode the distinct contents, and learn the scale of their vectors."""
+        given = None if encoder.sees_contents else CODES[column.kind].learn(name, column.table)
+        identity = encoder.identity
+        vectors = encoder.vectors(name, column.kind, column.table, given, identity=identity)
+        return cls(name, column.kind, given, VectorCode.learn(name, vectors), identity, encoder)
+
+    def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
+        """(U, ...) contents -> (U, W) standardised vectors."""
+        if self.encoder.identity != self.identity:
+            raise ConfigError(
+                f"column {self.name!r}: {self.encoder.label} has changed since the model was fitted, with which it "
+                f"must not: freeze a copy of the module."
+            )
+        vectors = self.encoder.vectors(self.name, self.kind, table, self.given, identity=self.identity)
+        return self.scale.prepare(vectors)
+
+    def sound(self) -> bool:
+        """Tell whether the values are such as were saved."""
+        return self.kind in CODES and self.scale.sound() and isinstance(self.identity, str)
+
+
+def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = None) -> tuple[ContentCode, ...]:
     """Learn the codes of the columns of contents, each from the distinct contents that all parts use."""
     found: dict[str, Contents] = {}
     for columns in parts:
@@ -57,7 +104,13 @@ def learn_codes(parts: Iterable[Columns]) -> tuple[ContentCode, ...]:
     for name, column in found.items():
         if not len(column.table):
             raise SchemaError(f"column {name!r} has no content at all in the training part: leave it out.")
-    return tuple(CODES[column.kind].learn(name, column.table) for name, column in found.items())
+    encoders = frozen or {}
+    return tuple(
+        FrozenCode.learn(name, column, encoders[name])
+        if name in encoders
+        else CODES[column.kind].learn(name, column.table)
+        for name, column in found.items()
+    )
 
 
 def prepare(code: ContentCode, column: Contents) -> tuple[Ints, NDArray[Any]]:
@@ -71,13 +124,36 @@ def prepare(code: ContentCode, column: Contents) -> tuple[Ints, NDArray[Any]]:
 
 def code_to_dict(code: ContentCode) -> dict[str, Any]:
     """Return plain values, for JSON."""
+    if isinstance(code, FrozenCode):
+        given = None if code.given is None else code_to_dict(code.given)
+        plain = {"name": code.name, "of": code.kind, "identity": code.identity}
+        return {"kind": "frozen", **plain, "given": given, "scale": code_to_dict(code.scale)}
     return {"kind": code.kind, **asdict(code)}  # type: ignore[call-overload]  # every code is a dataclass
 
 
-def code_from_dict(entries: Mapping[str, Any]) -> ContentCode:
+def code_from_dict(entries: Mapping[str, Any], frozen: Mapping[str, Frozen] | None = None) -> ContentCode:
     """Build from what :func:`code_to_dict` returned; KeyError or TypeError where it is amiss."""
+    if entries["kind"] == "frozen":
+        return _frozen_from_dict(entries, (frozen or {})[entries["name"]])
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items() if k != "kind"}
     code: ContentCode = CODES[entries["kind"]](**values)
     if not (isinstance(code.name, str) and code.sound()):
+        raise TypeError(str(code))
+    return code
+
+
+def _frozen_from_dict(entries: Mapping[str, Any], encoder: Frozen) -> FrozenCode:
+    """Refuse another encoder than the column was fitted with."""
+    if entries["identity"] != encoder.identity:
+        raise ArtifactError(
+            f"column {entries['name']!r}: the model was fitted with another {encoder.label} than this one, or with "
+            f"other weights: give the same one."
+        )
+    given = None if entries["given"] is None else code_from_dict(entries["given"])
+    scale = code_from_dict(entries["scale"])
+    if not isinstance(scale, VectorCode):
+        raise TypeError(str(scale))
+    code = FrozenCode(entries["name"], entries["of"], given, scale, entries["identity"], encoder)
+    if not code.sound():
         raise TypeError(str(code))
     return code

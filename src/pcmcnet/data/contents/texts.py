@@ -7,7 +7,8 @@ numbers: three hashes into ``BUCKETS`` (1.. of them; 0 is nothing) and a value.
     a number   its length alone, with its first digit, with its first two digits     asinh of it, standardised
 
 So words never seen share what their beginnings and endings have in common with known ones, and numbers near each
-other share their leading digits and differ little in value. Texts that differ by white space or case alone are one.
+other share their leading digits and differ little in value. Texts that differ by white space or case alone are the
+same to a network; they are kept as they are written, for encoders to which they are not.
 """
 
 from __future__ import annotations
@@ -98,10 +99,10 @@ def bucket(part: str) -> int:
 
 
 def read_texts(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Read texts: (n,) codes and (U,) distinct texts, in lower case with single blanks."""
+    """Read texts: (n,) codes and (U,) distinct texts, as they are written."""
     if not (is_text(values.type) or pa.types.is_null(values.type)):
         raise BadTypeError("expected text")
-    texts = [None if text is None else " ".join(text.lower().split()) for text in values.to_pylist()]
+    texts = values.to_pylist()
     codes, found = np.full(len(texts), GAP, np.int32), np.empty(len(texts), object)
     found[:] = texts
     present = np.array([text is not None for text in texts], np.bool_)
