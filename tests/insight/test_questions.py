@@ -102,3 +102,13 @@ def test_sets_are_drawn_by_size_and_weight(labelled: ChoiceData) -> None:
 def test_numbers_of_questions_are_checked(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be a whole number"):
         require_sampling(**{name: value})
+
+
+def test_without_labels_categories_and_numbers_a_text_names_an_alternative() -> None:
+    table = {"s": [1, 1], "v": [[1.0], [2.0]], "about": ["A quiet room", "Room in a lively street, close to bars"]}
+    kinds: dict[str, Any] = {"v": "vector", "about": "text"}
+    data = ChoiceData.from_long(table, choice_set="s", features=["v", "about"], kinds=kinds)
+    assert name_of(data, 0).lower() == "#1 (a quiet room)"
+    assert name_of(data, 1).lower() == "#2 (room in a lively street…)"
+    bare = ChoiceData.from_long(table, choice_set="s", features=["v"], kinds={"v": "vector"})
+    assert name_of(bare, 1) == "#2"

@@ -67,3 +67,10 @@ def test_averages_and_quantiles_count_weights() -> None:
 def test_what_is_not_there_is_refused(driven: ChoiceData, ask: Callable[[ChoiceData], Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ask(driven)
+
+
+def test_contents_make_no_groups() -> None:
+    table = {"s": [1, 1, 2, 2], "about": ["a", "b", "c", "d"]}
+    data = ChoiceData.from_long(table, choice_set="s", features=["about"], kinds={"about": "text"})
+    with pytest.raises(InputError, match="by='about' is of kind text: only numbers and categories make groups"):
+        segments(data, "about")

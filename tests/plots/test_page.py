@@ -60,3 +60,19 @@ def test_a_page_is_written_by_its_name_only(tmp_path: Path) -> None:
     assert page.write_page("text", tmp_path / "a.html").read_text("utf-8") == "text"
     with pytest.raises(InputError, match=r"ends in \.html, got 'a.txt'"):
         page.write_page("text", tmp_path / "a.txt")
+
+
+def test_pictures_lie_in_their_cells_and_only_as_data() -> None:
+    uri = f"data:image/png;base64,{EVIL}"
+    text = page.table([["room", "photo"], ["A", page.Thumbnail.of(uri)], ["B", page.Thumbnail.of("http://x/y.png")]])
+    assert text.count("<img") == 1
+    assert '<img class="thumbnail" alt="picture" src="data:image/png;base64,&lt;b&gt;&amp;&quot;&#x27;">' in text
+    assert "http" not in text
+
+
+def test_on_a_phone_rows_of_many_columns_are_cards_that_name_their_cells() -> None:
+    head = ["room", "price", EVIL, "about"]
+    rows = Cells(page.table([head, ["A", "1", "2", "a text that needs a second line"], ["B", "failed"]])).rows
+    assert [attributes.get("data-head") for _, attributes in rows[1]] == [None, "price", EVIL, "about"]
+    assert rows[1][3][1]["class"] == "words"
+    assert "cards" not in page.table([head[:3], ["A", "1", "2"]])

@@ -60,7 +60,7 @@ def _of_alternatives(data: ChoiceData) -> dict[str, Column]:
 
 def _column(column: Column) -> dict[str, Any]:
     if isinstance(column, Contents):
-        return _contents(column.compact())
+        return content_facts(column.compact())
     return _numbers(column) if isinstance(column, Numeric) else _categories(column)
 
 
@@ -80,7 +80,7 @@ def _categories(column: Categorical) -> dict[str, Any]:
     return {"categories": sorted(listed), "most": listed[0] if listed else None, "distinct": len(present)}
 
 
-def _contents(column: Contents) -> dict[str, Any]:
+def content_facts(column: Contents) -> dict[str, Any]:
     """Say of contents in use how many there are, and what a form needs to know of their kind."""
     facts: dict[str, Any] = {"kind": column.kind, "distinct": len(column.table)}
     match column.kind:

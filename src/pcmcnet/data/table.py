@@ -110,6 +110,8 @@ def _to_arrow(name: str, values: Any) -> Any:
         and np.datetime_data(values.dtype)[0] in ("Y", "M", "W", "h", "m")
     ):
         values = values.astype("datetime64[s]")  # Arrow knows days and seconds, and nothing between or above
+    if isinstance(values, np.ndarray) and values.dtype.kind == "S":
+        values = values.tolist()  # Arrow would end each at its first zero byte, and pictures have such
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Columns, Ints, Numeric
+from pcmcnet.data.columns import Columns, Contents, Ints, Numeric
+from pcmcnet.data.describe import as_json
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
@@ -63,7 +64,7 @@ class ExampleSet:
             "choice_set": self.choice_set,
             "individual": dict(self.individual),
             "names": list(self.names),
-            "columns": {name: list(values) for name, values in self.columns.items()},
+            "columns": {name: list(values) for name, values in self.columns.items()},  # pictures as data URIs
             "p": self.p.tolist(),
             "chosen": self.chosen,
             "nll": self.nll,
@@ -130,12 +131,14 @@ def _example(model: ChoiceModel, data: ChoiceData, kind: Kind, position: int) ->
 
 
 def plain_values(columns: Columns, places: Ints) -> dict[str, list[Any]]:
-    """Return numbers and names of some rows; None where a number is missing."""
+    """Return numbers, names and contents of some rows as JSON has them; None where one is missing."""
     found: dict[str, list[Any]] = {}
     for name, column in columns.items():
         some = column.take(places)
         if isinstance(some, Numeric):
             found[name] = [None if np.isnan(value) else float(str(value)) for value in some.values]
+        elif isinstance(some, Contents):
+            found[name] = [None if content is None else as_json(content) for content in some.plain()]
         else:
             found[name] = [str(value) for value in some.plain()]
     return found

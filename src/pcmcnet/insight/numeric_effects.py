@@ -37,11 +37,13 @@ class NumericEffects:
     column: str  # of the demand curves
     curves: Mapping[str, DemandCurve]  # by whose share it is
     sets: int  # choice sets asked about
+    others: tuple[str, ...] = ()  # features that are no numbers, and so have no response of this kind
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
         return {
             "sets": self.sets,
+            "others": list(self.others),
             "responses": [table.to_dict() for table in self.tables],
             "demand": {name: curve.to_dict() for name, curve in self.curves.items()},
         }
@@ -80,7 +82,13 @@ def numeric_effects(
     if features is None:
         tables.sort(key=lambda table: -abs(table.rows[0].own) * (table.kind == "elasticity"))
     first = tables[0].column
-    return NumericEffects(tables=tuple(tables), column=first, curves=_curves(model, data, first, seed), sets=len(data))
+    return NumericEffects(
+        tables=tuple(tables),
+        column=first,
+        curves=_curves(model, data, first, seed),
+        sets=len(data),
+        others=tuple(name for name, column in data.features.items() if not isinstance(column, Numeric)),
+    )
 
 
 def _responses(model: Predictor, data: ChoiceData, name: str) -> ElasticityTable:

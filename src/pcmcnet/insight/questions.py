@@ -4,7 +4,8 @@ An alternative is known by its *place*, from 0 to N - 1 in the flat columns of a
 the model in one call: places in sets (Q,) -> log-probabilities (sum of sizes,), set after set.
 
 People know it by its label. In a table without labels it is called by its number among those on offer in its set, from
-1 on in the order of the table, and by its first category or else its first number: #2 (A7/A7), #2 (price 34.5).
+1 on in the order of the table, and by its first category, or else its first number, or else the beginning of its
+first text: #2 (A7/A7), #2 (price 34.5), #2 (quiet room).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Ints, Numeric
+from pcmcnet.data.columns import GAP, Categorical, Contents, Ints, Numeric
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p
 from pcmcnet.evaluation.tables import number
@@ -111,15 +112,21 @@ def name_of(data: ChoiceData, place: int) -> str:
 
 
 def _leading(data: ChoiceData, place: int) -> str | None:
-    """Return the first category of an alternative, or else its first number with the name of the column."""
+    """Return the first category of an alternative, or its first number with the name of the column, or a text."""
     for column in data.features.values():
         if isinstance(column, Categorical):
-            word = column.categories[int(column.codes[place])]
-            return word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…"
+            return _cut(column.categories[int(column.codes[place])])
     for name, column in data.features.items():
         if isinstance(column, Numeric) and not np.isnan(column.values[place]):
             return f"{name} {number(float(column.values[place]))}"
+    for column in data.features.values():
+        if isinstance(column, Contents) and column.kind == "text" and column.codes[place] != GAP:
+            return _cut(str(column.table[column.codes[place]])) or None
     return None
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…"
 
 
 def spoken(value: Any) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Column, Ints, Numeric
+from pcmcnet.data.columns import Column, Contents, Ints, Numeric
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import InputError, did_you_mean
 
@@ -105,6 +105,8 @@ def numeric_values(data: ChoiceData, name: str) -> tuple[Floats, bool]:
 def _values(data: ChoiceData, by: str | ArrayLike) -> tuple[NDArray[Any], bool]:
     if isinstance(by, str):
         column, of_sets = column_of(data, by)
+        if isinstance(column, Contents):
+            raise InputError(f"by={by!r} is of kind {column.kind}: only numbers and categories make groups.")
         return column.plain(), of_sets
     values = np.asarray(by)
     if values.shape not in ((len(data),), (len(data.rows),)):

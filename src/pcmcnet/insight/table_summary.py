@@ -6,6 +6,7 @@ people go for; both count every set by its weight, and the second every alternat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import GAP, Categorical, Column, Contents, Kind
+from pcmcnet.data.describe import content_facts
 from pcmcnet.data.ragged import spread
 from pcmcnet.insight.questions import name_of
 
@@ -38,6 +40,7 @@ class ColumnSummary:
     chosen: float | None = None  # weighted mean over the alternatives chosen
     distinct: int | None = None
     categories: tuple[tuple[str, float], ...] = ()  # the most frequent ones, with their shares of the values
+    detail: str | None = None  # of contents: the size of vectors, the range of instants, the names in lists
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,8 +117,10 @@ def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSu
             name=name, role=role, kind="categorical", missing=0, distinct=int((counts > 0).sum()), categories=most
         )
     if isinstance(column, Contents):
-        distinct, gaps = len(column.compact().table), int((column.codes == GAP).sum())
-        return ColumnSummary(name=name, role=role, kind=column.kind, missing=gaps, distinct=distinct)
+        facts, gaps = content_facts(column.compact()), int((column.codes == GAP).sum())
+        return ColumnSummary(
+            name=name, role=role, kind=column.kind, missing=gaps, distinct=facts["distinct"], detail=_detail(facts)
+        )
     values: Floats = column.values.astype(np.float64)
     there = ~np.isnan(values)
     if not there.any():
@@ -133,6 +138,18 @@ def _column(data: ChoiceData, name: str, column: Column, role: Role) -> ColumnSu
         offered=offered,
         chosen=chosen,
     )
+
+
+def _detail(facts: Mapping[str, Any]) -> str | None:
+    """Say in few words what contents are like."""
+    if "size" in facts:
+        return f"{facts['size']:,} numbers"
+    if "min" in facts:
+        return f"{facts['min']} to {facts['max']}"
+    if "categories" in facts:
+        some, words = ", ".join(facts["categories"][:_MOST]), facts["words"]
+        return f"{some}{', ...' if words > _MOST else ''} ({words:,} names)"
+    return None
 
 
 def _means(data: ChoiceData, values: Floats) -> tuple[float | None, float | None]:

@@ -35,7 +35,17 @@ tbody th { color: var(--text); } td.failed { white-space: normal; color: var(--b
 .note { color: var(--soft); font-size: .9rem; margin: .4rem 0; }
 figure { margin: 0; break-inside: avoid; } figcaption { font-size: .9rem; color: var(--soft); }
 img { max-width: 100%; height: auto; background: #fff; }
+td.words { white-space: normal; min-width: 10rem; } td.words, th.words { text-align: left; }
+.thumbnail { height: 3.5rem; max-width: 6rem; object-fit: contain; vertical-align: middle; }
+@media (max-width: 40rem) { .cards thead { display: none; }
+  .cards tr { display: block; padding: .3rem 0; border-bottom: 1px solid var(--rule); }
+  .cards th, .cards td { display: flex; justify-content: space-between; gap: 1rem; padding: .05rem .45rem; border: 0;
+    white-space: normal; min-width: 0; }
+  .cards td::before { content: attr(data-head); flex: none; max-width: 50%; color: var(--soft); text-align: left; }
+  .cards td.words { text-align: right; } }
 """
+
+_MANY, _LONG = 3, 28  # columns that a phone has room for, and letters that need no second line
 
 
 def page(title: str, body: str, *, style: str = "", head: str = "") -> str:
@@ -57,26 +67,55 @@ def page(title: str, body: str, *, style: str = "", head: str = "") -> str:
 
 
 def table(cells: Sequence[Sequence[str]], *, strong: Collection[int] = ()) -> str:
-    """Return a table that scrolls sideways where it is too wide.
+    """Return a table that scrolls sideways where it is too wide; on a phone, rows of many columns become cards.
 
     ``cells`` are rows of text, the heads first; the rows after them that ``strong`` numbers, from 0, are set in bold.
     A row shorter than the heads, such as that of a failure, ends in a cell that takes the rest of the line.
     """
     head, *body = cells
-    heads = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    rows = "\n".join(_row(row, len(head), strong=k in strong) for k, row in enumerate(body))
-    return f'<div class="wide"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+    whole = [row for row in body if len(row) == len(head)]
+    words = [k > 0 and any(len(row[k]) > _LONG for row in whole) for k in range(len(head))]
+    kinds = [' class="words"' if long else "" for long in words]
+    heads = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for cell, kind in zip(head, kinds, strict=True))
+    rows = "\n".join(_row(row, head, kinds, strong=k in strong) for k, row in enumerate(body))
+    kind = ' class="cards"' if len(head) > _MANY else ""
+    return (
+        f'<div class="wide"><table{kind}>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>'
+    )
 
 
-def _row(row: Sequence[str], width: int, *, strong: bool) -> str:
+class Thumbnail(str):
+    """A cell that is a picture: its text stands for it where there are only letters."""
+
+    __slots__ = ("uri",)
+    uri: str
+
+    @classmethod
+    def of(cls, uri: str, text: str = "picture") -> Thumbnail:
+        """Show a picture that lies in a data URI, which is all that a page may load."""
+        cell = cls(text)
+        cell.uri = uri
+        return cell
+
+
+def _cell(cell: str, head: str, kind: str) -> str:
+    """A cell, with its head where rows may become cards."""
+    inner, named = escape(cell), f' data-head="{escape(head)}"' if head else ""
+    if isinstance(cell, Thumbnail) and cell.uri.startswith("data:image/"):
+        inner = f'<img class="thumbnail" alt="{inner}" src="{escape(cell.uri)}">'
+    return f"<td{kind}{named}>{inner}</td>"
+
+
+def _row(row: Sequence[str], heads: Sequence[str], kinds: Sequence[str], *, strong: bool) -> str:
     label, *cells = row
-    kind = ' class="best"' if strong else ""
+    kind, width = ' class="best"' if strong else "", len(heads)
     if len(row) < width:
         *cells, last = cells
         rest = f'<td class="failed" colspan="{width - len(row) + 1}">{escape(last)}</td>'
     else:
         rest = ""
-    inner = "".join(f"<td>{escape(cell)}</td>" for cell in cells) + rest
+    named = heads[1:] if width > _MANY else [""] * width
+    inner = "".join(map(_cell, cells, named, kinds[1:])) + rest
     return f'<tr{kind}><th scope="row">{escape(label)}</th>{inner}</tr>'
 
 

@@ -83,3 +83,12 @@ def test_a_picture_of_the_training_table_is_known_again_though_a_copy_is_kept() 
     model = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
     assert seen_by(model, data.subset([0, 1])) == "some"
     assert seen_by(model, data.subset([3, 4])) == "none known"
+
+
+def test_arrays_of_bytes_are_read_whole_though_they_hold_zeros() -> None:
+    contents = np.array([picture(seed=0), picture(seed=1)])
+    assert contents.dtype.kind == "S"
+    data = ChoiceData.from_long(
+        {"id": [1, 1], "photo": contents}, choice_set="id", features=["photo"], kinds={"photo": "image"}
+    )
+    assert data.features["photo"].plain().tolist() == contents.tolist()

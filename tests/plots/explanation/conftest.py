@@ -1,9 +1,11 @@
 """Explanations of small models, to draw; names of columns and labels are as hostile as a table's may be."""
 
+import io
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pcmcnet import MNL, ChoiceData, Explanation, PCMCNet, RankBy, explain
 from pcmcnet.insight.explanation import PARTS
@@ -54,3 +56,43 @@ def explained() -> dict[str, Explanation]:
 @pytest.fixture(scope="session")
 def evil() -> str:
     return EVIL
+
+
+def rooms(sets: int = 12) -> ChoiceData:
+    """Rooms with pictures, texts, lists and vectors; individuals with a picture and a time."""
+    rng = np.random.default_rng(0)
+
+    def picture(light: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("L", (6, 4), int(light)).save(file, "PNG")
+        return file.getvalue()
+
+    n = 3 * sets
+    table = {
+        "search": np.repeat(np.arange(sets), 3),
+        "booked": (np.arange(3) == rng.integers(3, size=sets)[:, None]).ravel().astype(int),
+        "price": rng.uniform(50, 200, n),
+        "photo": [picture(light) for light in rng.integers(255, size=n)],
+        "about": [EVIL + " and very many words of a text that goes on and on without an end in sight"] * n,
+        "services": [[["wifi"], ["pool", EVIL], []][k] for k in rng.integers(3, size=n)],
+        "style": rng.normal(size=(n, 5)),
+        "guest": np.repeat([picture(light) for light in range(sets)], 3),
+        "at": np.repeat(np.datetime64("2024-03-01", "s") + rng.integers(10**6, size=sets), 3),
+    }
+    kinds: dict[str, Any] = {"photo": "image", "about": "text", "services": "multi", "style": "vector"}
+    return ChoiceData.from_long(
+        table,
+        choice_set="search",
+        chosen="booked",
+        features=["price", *kinds],
+        individual=["guest", "at"],
+        kinds={**kinds, "guest": "image", "at": "datetime"},
+    )
+
+
+@pytest.fixture(scope="session")
+def rich() -> Explanation:
+    """An explanation of a network that reads all kinds of columns."""
+    data = rooms()
+    net = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    return explain(net, data, sets=6, baselines={}, progress=False)

@@ -1,8 +1,16 @@
 """Sections on what a model does."""
 
+import json
+import re
+from pathlib import Path
+
 from pcmcnet import Explanation
+from pcmcnet.plots.explanation import write
 from pcmcnet.plots.explanation.answers import context_section, elasticities_section, examples_section
 from pcmcnet.plots.explanation.blocks import Figure, Heading, Table, Words
+from pcmcnet.plots.explanation.page import plotly_script
+from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.plots.page import Thumbnail
 
 
 def test_the_table_of_elasticities_has_a_line_for_each_feature(explained: dict[str, Explanation]) -> None:
@@ -46,3 +54,43 @@ def test_an_unknown_choice_is_not_marked(explained: dict[str, Explanation]) -> N
     section = examples_section(part)
     assert not any(block.strong for block in section.blocks if isinstance(block, Table))
     assert any("the choice is not known" in block.text for block in section.blocks if isinstance(block, Words))
+
+
+def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil: str) -> None:
+    assert rich.left_out == {}
+    assert rich.importance is not None
+    assert {row.name for row in rich.importance.rows} == {"price", "photo", "about", "services", "style", "guest", "at"}
+    assert rich.elasticities is not None
+    assert [table.column for table in rich.elasticities.tables] == ["price"]
+    sections = {section.name: section for section in sections_of(rich)}
+    notes = [block.text for block in sections["elasticities"].blocks if isinstance(block, Words)]
+    assert any(text.startswith("photo, about, services, style are not among them") for text in notes)
+    tables = [block.cells for block in sections["examples"].blocks if isinstance(block, Table)]
+    guest, alternatives = tables[:2]
+    assert list(guest[0]) == ["of the individual", "guest"]
+    heads, first = alternatives[:2]
+    cells = dict(zip(heads, first, strict=True))
+    assert isinstance(cells["photo"], Thumbnail)
+    assert len(cells["about"]) == 60
+    assert cells["style"].endswith("… (5)")
+    about = [block.cells for block in sections["table"].blocks if isinstance(block, Table)]
+    others = next(cells for cells in about if "kind" in cells[0])
+    what = {row[0]: row[-1] for row in others}
+    assert what["style"] == "5 numbers"
+    assert what["services"] == f"{evil}, pool, wifi (3 names)"
+    assert what["at"].startswith("2024-03-0")
+
+
+def test_a_report_with_pictures_holds_them_and_nothing_else_to_fetch(
+    rich: Explanation, evil: str, tmp_path: Path
+) -> None:
+    page, text, numbers = write(rich, tmp_path)
+    html = page.read_text("utf-8").replace(plotly_script(), "")
+    sources = re.findall(r'src="([^"]*)"', html)
+    assert len(sources) == 3 * (3 + 1)  # three examples of three rooms and a guest
+    assert all(source.startswith("data:image/png;") for source in sources)
+    assert evil not in html
+    assert "data:image" not in text.read_text("utf-8")
+    example = json.loads(numbers.read_text("utf-8"))["examples"][0]
+    assert example["columns"]["photo"][0].startswith("data:image/png;")
+    assert len(example["columns"]["style"][0]) == 5

@@ -111,7 +111,7 @@ def test_figures_that_need_half_the_width_share_a_line() -> None:
     whole = Figure(traces=(), caption="Whole.", numbers=[["x"], ["1"]], square=True)
     section = Section(name="one", title="One", blocks=(half, half, note("between"), half, whole))
     text = page.explanation_page([section], title="Figures")
-    before, after = text[: text.index("between")], text[text.index("between") :]
+    before, after = text[: text.index(">between<")], text[text.index(">between<") :]
     assert before.count('<div class="pair">') == 1
     assert '<div class="pair">' not in after
     assert 'style="height:min(360px, 80vw)"' in after

@@ -8,7 +8,19 @@ from pcmcnet.insight.context_summary import ContextSummary
 from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.importance import Importance
 from pcmcnet.insight.numeric_effects import NumericEffects
-from pcmcnet.plots.explanation.blocks import Block, Facts, Heading, Section, Table, note, number, percent, words
+from pcmcnet.plots.explanation.blocks import (
+    Block,
+    Facts,
+    Heading,
+    Section,
+    Table,
+    brief,
+    is_picture,
+    note,
+    number,
+    percent,
+    words,
+)
 from pcmcnet.plots.explanation.figures import demand_figure, importance_figure
 from pcmcnet.plots.explanation.set_figures import (
     SHOWN,
@@ -52,8 +64,18 @@ def elasticities_section(part: NumericEffects) -> Section:
         f"by one per cent (elasticity) or by one unit (semi-elasticity, in parts of 1). Averages over {part.sets:,} "
         f"sets, in which an alternative counts as much as it is predicted to be chosen."
     )
-    blocks = (words(text), Table(cells=[heads, *rows]), demand_figure(part.curves))
-    return Section(name="elasticities", title="How it responds to numbers", blocks=blocks)
+    blocks: list[Block] = [words(text), Table(cells=[heads, *rows])]
+    if part.others:
+        one = len(part.others) == 1
+        blocks.append(
+            note(
+                f"{', '.join(part.others)} {'is' if one else 'are'} not among them: only numbers rise by a unit. Their "
+                f"importance is in the section before."
+            )
+        )
+    return Section(
+        name="elasticities", title="How it responds to numbers", blocks=(*blocks, demand_figure(part.curves))
+    )
 
 
 _RESPONSES = {"elasticity": "elasticity", "semi": "semi-elasticity", "marginal": "marginal effect"}
@@ -85,7 +107,7 @@ def context_section(part: ContextSummary) -> Section:
         for c in found.cases
     ]
     named = ["", f"i: {first.i}", f"j: {first.j}", f"third: {first.removed}"]
-    features = [[name, *map(number, values)] for name, values in part.alternatives.items()]
+    features = [[name, *map(brief, values)] for name, values in part.alternatives.items()]
     blocks: list[Block] = [words(text), Table(cells=[heads, *rows])]
     if features:
         blocks += [Heading(text="The strongest case"), Table(cells=[named, *features])]
@@ -128,8 +150,11 @@ def examples_section(part: tuple[ExampleSet, ...]) -> Section:
 def _example(example: ExampleSet) -> list[Block]:
     blocks: list[Block] = [Heading(text=f"{_KINDS[example.kind]}: set {example.choice_set}"), words(_story(example))]
     if example.individual:
-        values = ", ".join(f"{name} {number(value)}" for name, value in example.individual.items())
+        values = ", ".join(f"{name} {brief(value)}" for name, value in example.individual.items())
         blocks.append(note(f"The individual: {values}."))
+        pictures = {name: brief(value) for name, value in example.individual.items() if is_picture(value)}
+        if pictures:
+            blocks.append(Table(cells=[["of the individual", *pictures], ["", *pictures.values()]]))
     strong = frozenset(k for k, place in enumerate(shown(example)) if place == example.chosen)
     blocks.append(Table(cells=_alternatives(example), strong=strong))
     if len(example.p) > SHOWN:
@@ -161,7 +186,7 @@ def _alternatives(example: ExampleSet) -> Cells:
     heads = ["alternative", "probability", *example.columns]
     names = [name + (" (chosen)" if k == example.chosen else "") for k, name in enumerate(example.names)]
     rows = [
-        [names[k], f"{example.p[k]:.4f}", *(number(values[k]) for values in example.columns.values())]
+        [names[k], f"{example.p[k]:.4f}", *(brief(values[k]) for values in example.columns.values())]
         for k in shown(example)
     ]
     return [heads, *rows]

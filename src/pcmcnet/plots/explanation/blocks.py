@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pcmcnet.evaluation.tables import Cells, number, percent
+from pcmcnet.plots.page import Thumbnail
 
 __all__ = [
     "Block",
@@ -22,6 +23,8 @@ __all__ = [
     "Tiles",
     "Tone",
     "Words",
+    "brief",
+    "is_picture",
     "note",
     "number",
     "percent",
@@ -30,6 +33,9 @@ __all__ = [
 ]
 
 Tone = Literal["plain", "note", "warning"]
+
+_FEW = 3  # numbers of a vector, beyond which not all are written
+_LONGEST = 60  # letters of a text in a cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +99,32 @@ class Section:
     name: str
     title: str
     blocks: tuple[Block, ...]
+
+
+def brief(value: Any) -> str:
+    """Write a value for a cell: a number, a word, the beginning of a long text or list, or a picture as such.
+
+    Examples
+    --------
+    >>> brief(0.123456), brief(None), brief([0.25, 2, 3.5, 4]), brief(["wifi", "pool"]), brief([])
+    ('0.1235', '-', '0.25, 2, … (4)', 'wifi, pool', 'none')
+    """
+    if isinstance(value, str):
+        return Thumbnail.of(value) if is_picture(value) else _cut(value)
+    if not isinstance(value, list):
+        return number(value)
+    if value and not isinstance(value[0], str) and len(value) > _FEW:
+        return f"{', '.join(map(number, value[: _FEW - 1]))}, … ({len(value):,})"
+    return _cut(", ".join(map(number, value))) or "none"
+
+
+def is_picture(value: Any) -> bool:
+    """Tell a picture, which comes as a data URI."""
+    return isinstance(value, str) and value.startswith("data:image/")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def words(text: str) -> Words:

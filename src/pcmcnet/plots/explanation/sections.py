@@ -127,7 +127,8 @@ def table_section(part: TableSummary) -> Section:
         blocks += [Table(cells=[["categorical column", "of", "distinct", "most frequent"], *map(_named_row, named)])]
     others = [column for column in part.columns if column.kind not in ("numeric", "categorical")]
     if others:
-        blocks += [Table(cells=[["other column", "of", "kind", "distinct", "missing"], *map(_other_row, others)])]
+        heads = ["other column", "of", "kind", "distinct", "missing", "what"]
+        blocks += [Table(cells=[heads, *map(_other_row, others)])]
     if part.labels:
         rows = [[label.label, f"{label.offered:.1%}", f"{label.chosen:.1%}"] for label in part.labels]
         blocks.append(Table(cells=[["alternative", "on offer", "chosen"], *rows]))
@@ -149,7 +150,8 @@ def _named_row(column: ColumnSummary) -> list[str]:
 
 
 def _other_row(column: ColumnSummary) -> list[str]:
-    return [column.name, _OF[column.role], column.kind, number(column.distinct), f"{column.missing:,}"]
+    counts = [number(column.distinct), f"{column.missing:,}"]
+    return [column.name, _OF[column.role], column.kind, *counts, column.detail or "-"]
 
 
 def model_section(part: ModelSummary) -> Section:
