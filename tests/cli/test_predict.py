@@ -1,3 +1,4 @@
+import io
 import json
 import re
 import shutil
@@ -10,8 +11,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from PIL import Image
 
-from pcmcnet.models import load
+from pcmcnet.data import ChoiceData
+from pcmcnet.models import PCMCNet, load
 
 Run = Callable[..., Any]
 CODES = [("007", "08:30"), ("008", "09:00"), ("009", "10:15")]
@@ -117,3 +120,31 @@ def test_a_table_is_not_overwritten_by_its_own_prediction(cli: Run, model: Path,
     result = cli("predict", model, table, "-o", table)
     assert "is the table itself: choose another file" in result.message
     assert table.read_bytes() == before
+
+
+def test_lists_go_through_a_csv_and_pictures_do_not(cli: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    file = io.BytesIO()
+    Image.new("L", (4, 4), 9).save(file, "PNG")
+    table = {
+        "s": np.repeat(np.arange(20), 2),
+        "y": [1, 0] * 20,
+        "has": [["x", "y"], ["z"]] * 20,
+        "v": rng.normal(size=(40, 3)).tolist(),
+        "at": np.repeat(np.datetime64("2024-05-01", "s") + rng.integers(10**6, size=20), 2),
+    }
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "t.parquet")
+    kinds: dict[str, Any] = {"has": "multi", "v": "vector", "at": "datetime"}
+    roles: dict[str, Any] = {"choice_set": "s", "chosen": "y", "features": ["has", "v"], "individual": ["at"]}
+    data = ChoiceData.from_long(tmp_path / "t.parquet", **roles, kinds=kinds)
+    PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False).save(tmp_path / "model")
+    for given, out in (("t.parquet", "p.csv"), ("p.csv", "q.parquet")):
+        result = cli("predict", tmp_path / "model", tmp_path / given, "-o", tmp_path / out, "--column", f"p of {given}")
+        assert result.status == 0, result.err
+    found = read(tmp_path / "q.parquet")
+    assert found["p of t.parquet"].to_pylist() == pytest.approx(found["p of p.csv"].to_pylist(), abs=1e-12)
+    pictured = pa.table({**table, "photo": [file.getvalue()] * 40})
+    pyarrow.parquet.write_table(pictured, tmp_path / "pictured.parquet")
+    refused = cli("predict", tmp_path / "model", tmp_path / "pictured.parquet", "-o", tmp_path / "r.csv")
+    assert "column 'photo' has the type binary, which a CSV file cannot hold" in refused.message
+    assert not (tmp_path / "r.csv").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data.files import replacing, write_bytes, write_table
+from pcmcnet.data.files import replacing, writable, write_bytes, write_table
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import ArtifactError, InputError
 
@@ -87,3 +87,16 @@ def test_files_and_their_names_are_on_the_disk_when_they_are_said_to_be(
     monkeypatch.setattr(Path, "replace", replace)
     write_bytes(tmp_path / "a.txt", b"new")
     assert order == ["file", "name", "folder"]
+
+
+def test_a_csv_holds_lists_as_json_and_refuses_pictures(tmp_path: Path) -> None:
+    table = pa.table({"has": [["wifi", "pool"], None], "v": [[0.1, 2.0], [3.0, 4.0]], "word": [b"a", b"b"]})
+    ready = writable(table, tmp_path / "t.csv")
+    assert ready["has"].to_pylist() == ['["wifi", "pool"]', None]
+    assert ready["v"].to_pylist() == ["[0.1, 2.0]", "[3.0, 4.0]"]
+    assert ready["word"].to_pylist() == ["a", "b"]
+    write_table(ready, tmp_path / "t.csv")
+    assert writable(table, tmp_path / "t.parquet") is table
+    for column in ([b"\x89PNG"], [{"a": 1}]):
+        with pytest.raises(InputError, match=r"column 'photo' has the type .* a CSV file cannot hold: write \.parquet"):
+            writable(pa.table({"photo": column}), tmp_path / "t.csv")

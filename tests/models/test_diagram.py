@@ -1,5 +1,6 @@
 """The drawing of a fitted network: what it says is true, and it can be read."""
 
+import io
 import itertools
 import re
 import xml.etree.ElementTree as ET
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData
@@ -195,3 +197,22 @@ def test_the_drawing_in_the_documentation_is_what_its_page_draws(
     monkeypatch.chdir(tmp_path)
     exec(block, {"np": np, "pn": pn})
     assert (tmp_path / "diagram.svg").read_text("utf-8") == (DOCS / "diagram.svg").read_text("utf-8")
+
+
+def test_contents_are_drawn_with_what_their_encoders_are_given_and_give() -> None:
+    rng, n = np.random.default_rng(0), 40
+    file = io.BytesIO()
+    Image.new("L", (6, 4), 9).save(file, "PNG")
+    table = {
+        "s": np.repeat(np.arange(n // 2), 2),
+        "y": [1, 0] * (n // 2),
+        "photo": [file.getvalue()] * n,
+        "about": ["a", "b"] * (n // 2),
+        "v": rng.normal(size=(n, 100)),
+        "has": [["x", "y"], ["z"]] * (n // 2),
+    }
+    kinds: dict[str, Any] = {"photo": "image", "about": "text", "v": "vector", "has": "multi"}
+    data = ChoiceData.from_long(table, choice_set="s", chosen="y", features=list(kinds), kinds=kinds)
+    drawn = parts(str(PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False).diagram()))
+    words = next(part.words for part in drawn if any("vector" in word for word in part.words))
+    assert words[1:5] == ["image, 4 × 6 → 32", "text → 32", "vector, 100 → 64", "multi, 3 → 2"]

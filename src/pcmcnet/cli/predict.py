@@ -40,7 +40,7 @@ def predict(
     """
     import pyarrow as pa
 
-    from pcmcnet.data.files import require_table_path, write_table
+    from pcmcnet.data.files import require_table_path, writable, write_table
     from pcmcnet.data.lock import sole_writer
     from pcmcnet.data.table import read_table
     from pcmcnet.errors import ConfigError, SchemaError
@@ -73,6 +73,7 @@ def predict(
     rows = read_table(table, text=estimator.schema.text_columns)
     if column in rows.column_names:
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
+    ready = writable(rows, output)  # says what is wrong with it before the work
     probabilities = estimator.predict_proba(rows)
-    write_table(rows.append_column(column, pa.array(probabilities)), output)
+    write_table(ready.append_column(column, pa.array(probabilities)), output)
     show(f"wrote {rows.num_rows:,} rows to {output}", {"output": str(output), "rows": rows.num_rows}, as_json=json_)

@@ -18,6 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
 
+from pcmcnet.data.contents import ContentCode
+from pcmcnet.data.contents.bags import MultiCode
+from pcmcnet.data.contents.images import ImageCode
+from pcmcnet.data.contents.vectors import VectorCode
 from pcmcnet.data.encoding import CategoryCode, Encoder, SideEncoder
 from pcmcnet.data.numbers import NumericCode
 from pcmcnet.layers import Representation
@@ -102,7 +106,7 @@ def _side(
         kind, alone = by_name[codes.numeric[k].name]
         by_name[codes.numeric[k].name] = f"{kind} → {alone + curve}", alone + curve
     for code, encoder in zip(codes.contents, module.encoders, strict=True):
-        by_name[code.name] = f"{code.kind} → {(width := width_of(encoder, code))}", width
+        by_name[code.name] = f"{_content(code)} → {(width := width_of(encoder, code))}", width
     shown = _shorten(names, _MANY_COLUMNS)
     lines = [by_name[name][0] for name in shown]
     if len(shown) < len(names):
@@ -128,6 +132,19 @@ def _become(code: NumericCode | CategoryCode) -> str:
     if isinstance(code, NumericCode):
         return code.curve or ("number, or missing" if code.indicator else "number")
     return f"category, {len(code.categories):,} → {_input_width(code)}"
+
+
+def _content(code: ContentCode) -> str:
+    """Say what an encoder of contents is given, where that has a size."""
+    match code:
+        case VectorCode():
+            return f"{code.kind}, {len(code.mean):,}"
+        case ImageCode():
+            return f"{code.kind}, {code.height} × {code.width}"
+        case MultiCode():
+            return f"{code.kind}, {len(code.categories):,}"
+        case _:
+            return code.kind
 
 
 def _pairs(who: int, what: int) -> Box:
