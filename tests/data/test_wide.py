@@ -222,3 +222,87 @@ def test_a_column_that_would_give_the_answer_away_is_refused(roles: dict[str, An
 def test_the_availability_of_one_alternative_may_describe_the_individual() -> None:
     data = ChoiceData.from_wide(TABLE, **ROLES, available="{alternative}_ok", individual=["bus_ok"])
     assert data.individual["bus_ok"].values.tolist() == [1, 0]
+
+
+# -- columns of other kinds ------------------------------------------------------------------------------------------
+
+
+def test_kinds_are_those_of_the_long_form() -> None:
+    table = {
+        "choice": ["a", "b"],
+        "a_v": [[1.0, 2.0], [3.0, 4.0]],
+        "b_v": np.array([[5, 6], [1, 2]]),
+        "a_has": [["wifi"], []],
+        "b_has": [None, ["pool", "wifi"]],
+        "a_hour": [3, 4],
+        "b_hour": [5.5, 6.5],
+        "at": ["2024-05-17", "2024-05-18"],
+    }
+    data = ChoiceData.from_wide(
+        table,
+        chosen="choice",
+        alternatives=["a", "b"],
+        features={name: f"{{alternative}}_{name}" for name in ("v", "has", "hour")},
+        individual=["at"],
+        kinds={"v": "vector", "has": "multi", "at": "datetime", "hour": "piecewise"},
+        missing="indicator",
+    )
+    assert data.features["v"].plain()[1].tolist() == [5, 6]
+    assert data.features["v"].codes.tolist() == [0, 1, 2, 0]  # type: ignore[union-attr]
+    assert data.features["has"].plain().tolist() == [("wifi",), None, (), ("pool", "wifi")]
+    assert data.features["hour"].plain().tolist() == [3, 5.5, 4, 6.5]
+    assert data.individual["at"].kind == "datetime"
+    assert data.schema.kinds == {"v": "vector", "has": "multi", "at": "datetime", "hour": "piecewise"}
+
+
+@pytest.mark.parametrize("other", [np.zeros((2, 3)), [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
+def test_a_vector_of_another_size_is_told_by_its_row(other: Any) -> None:
+    table = {"a_v": np.zeros((2, 2)), "b_v": other, "c_v": np.ones((2, 2))}
+    with pytest.raises(
+        SchemaError, match=r"column 'v', row 1 .*expected a vector of 2 numbers .* got 3 numbers; 2 such"
+    ):
+        ChoiceData.from_wide(
+            table,
+            chosen=None,
+            alternatives=["a", "b", "c"],
+            features={"v": "{alternative}_v"},
+            kinds={"v": "vector"},
+        )
+
+
+def test_lists_and_numbers_do_not_go_together() -> None:
+    with pytest.raises(SchemaError, match="feature 'v': its columns have the types"):
+        ChoiceData.from_wide(
+            {"a_v": [[1.0]]},
+            chosen=None,
+            alternatives=["a", "b"],
+            features={"v": {"a": "a_v", "b": 0}},
+            kinds={"v": "vector"},
+        )
+
+
+def test_kinds_in_a_file_without_types_are_read_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "wide.csv").write_text('choice,a_v,b_v\na,"[1, 2]","[3, 4]"\nb,"[5, 6]","[1, 2]"\n')
+    data = ChoiceData.from_wide(
+        tmp_path / "wide.csv",
+        chosen="choice",
+        alternatives=["a", "b"],
+        features={"v": "{alternative}_v"},
+        kinds={"v": "vector"},
+    )
+    assert [row.tolist() for row in data.features["v"].plain()] == [[1, 2], [3, 4], [5, 6], [1, 2]]
+
+
+def test_pictures_are_found_from_the_folder_of_a_wide_file(tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.new("L", (2, 2), 7).save(tmp_path / "a.png")
+    (tmp_path / "wide.csv").write_text("choice,a_photo,b_photo\na,a.png,a.png\n")
+    data = ChoiceData.from_wide(
+        tmp_path / "wide.csv",
+        chosen="choice",
+        alternatives=["a", "b"],
+        features={"photo": "{alternative}_photo"},
+        kinds={"photo": "image"},
+    )
+    assert data.features["photo"].plain()[1] == (tmp_path / "a.png").read_bytes()

@@ -154,6 +154,7 @@ class ChoiceData:
         categorical: Sequence[str] | None = None,
         keep: Sequence[str] = (),
         missing: Missing = "error",
+        kinds: Mapping[str, DeclaredKind] | None = None,
     ) -> ChoiceData:
         """Read a wide table: one row per choice, one group of columns per alternative.
 
@@ -170,7 +171,7 @@ class ChoiceData:
             from each label to a column name or to a number that holds for every row.
         available
             Likewise for the 0/1 availability of each alternative.
-        individual, weight, choice_set, categorical, keep, missing
+        individual, weight, choice_set, categorical, keep, missing, kinds
             As for :meth:`from_long`; without ``choice_set`` every row is its own set.
 
         Returns
@@ -201,8 +202,9 @@ class ChoiceData:
             categorical=categorical,
             keep=keep,
             missing=missing,
+            kinds=kinds or {},
         )
-        return cls.from_schema(table_, schema)
+        return cls(**long.read(table_, schema, folder=long.folder_of(table)))
 
     @classmethod
     def scan(

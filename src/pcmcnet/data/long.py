@@ -6,7 +6,9 @@ availability, choices, labels, weights, individuals, features. A column is freed
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,13 +60,17 @@ class Sets:
         return SchemaError(f"{noun} {self.first(sets)}{more}: {problem}. {remedy}")
 
 
-def read(table: Any, schema: Schema, part: Part | None = None) -> dict[str, Any]:
-    """Read and check a long table, or ``part`` of a larger one; returns the fields of ``ChoiceData``."""
+def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | None = None) -> dict[str, Any]:
+    """Read and check a long table, or ``part`` of a larger one; returns the fields of ``ChoiceData``.
+
+    Paths in the table count from ``folder``, or from that of the table's file.
+    """
+    folder = folder_of(table) if folder is None else folder
     arrow = read_table(table, schema.columns, text=schema.text_columns, compact=True)
     if arrow.num_rows == 0:
         raise SchemaError("the table is empty: expected at least one row.")
     set_of_row, ids = _number_sets(arrow[schema.choice_set], name=schema.choice_set)
-    everything = Reader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]), part=part)
+    everything = Reader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]), part=part, folder=folder)
     del arrow  # its columns live on in the reader, until they are forgotten
     rows, hidden = _order_rows(everything, schema, set_of_row)
     reader = everything.at(rows)
@@ -95,6 +101,13 @@ def read(table: Any, schema: Schema, part: Part | None = None) -> dict[str, Any]
         "hidden_rows": hidden,
         "hidden_sets": set_of_row[hidden].astype(np.int64),
     }
+
+
+def folder_of(table: Any) -> Path | None:
+    """Return the folder that paths in a table count from: that of its file, or none for a table in memory."""
+    if not isinstance(table, str | os.PathLike):
+        return None
+    return Path(table) if Path(table).is_dir() else Path(table).parent
 
 
 def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int32], NDArray[Any]]:

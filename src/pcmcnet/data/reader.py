@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,17 @@ class Reader:
     name_set: Callable[[int], str]
     dictionaries_are_text: bool
     part: Part | None = None  # of a larger table
+    folder: Path | None = None  # of the table's file, from which paths in it count
     found: dict[str, Distinct] = field(default_factory=dict)  # distinct values, once they are known
 
     @classmethod
-    def of(cls, table: pa.Table, name_set: Callable[[int], str], part: Part | None = None) -> Reader:
+    def of(
+        cls, table: pa.Table, name_set: Callable[[int], str], part: Part | None = None, folder: Path | None = None
+    ) -> Reader:
         """Read all rows; ``name_set(row)`` names a row's choice set."""
         columns = dict(zip(table.column_names, table.columns, strict=True))
         encoded_text = (table.schema.metadata or {}).items() >= ENCODED_TEXT.items()
-        return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text, part)
+        return cls(columns, np.arange(table.num_rows), True, name_set, encoded_text, part, folder)
 
     def at(self, rows: Ints) -> Reader:
         """Return a reader of the same columns at other rows."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pcmcnet.data.columns import DeclaredKind
 from pcmcnet.data.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.schema import Missing, Schema
 from pcmcnet.data.table import read_table
@@ -32,6 +33,7 @@ def to_long(
     categorical: Sequence[str] | None = None,
     keep: Sequence[str] = (),
     missing: Missing = "error",
+    kinds: Mapping[str, DeclaredKind] | None = None,
 ) -> tuple[pa.Table, Schema]:
     """Interleave the groups of columns: row r * K + k of the result is alternative k of row r."""
     schema = Schema(
@@ -41,6 +43,7 @@ def to_long(
         categorical=categorical,  # type: ignore[arg-type]
         keep=keep,  # type: ignore[arg-type]
         missing=missing,
+        kinds=kinds or {},
     )
     carried = [*schema.individual, *schema.keep, *([] if weight is None else [weight])]
     taken = [name for name in _OWN if name in carried or name in schema.features]
@@ -170,15 +173,34 @@ def _interleave(arrow: pa.Table, places: list[str | float], *, name: str) -> pa.
     """Weave one column per alternative into one long column."""
     n = arrow.num_rows
     parts = [arrow[p].combine_chunks() if isinstance(p, str) else pa.array(np.full(n, p)) for p in places]
+    parts = _as_lists(parts)
     kinds = {part.type for part in parts} - {pa.null()}
     if len({part.type for part in parts}) > 1:
         try:
-            parts = [_as_float(part) if all(map(_is_number, kinds)) else part.cast(pa.string()) for part in parts]
+            parts = [_as_one(part, kinds) for part in parts]
         except pa.ArrowException as error:
             found = ", ".join(sorted(map(str, kinds)))
             raise SchemaError(f"feature {name!r}: its columns have the types {found}, expected one type.") from error
     order = np.arange(n * len(parts)).reshape(len(parts), n).T.ravel()
     return pa.chunked_array(parts).take(order)
+
+
+def _as_lists(parts: list[pa.Array]) -> list[pa.Array]:
+    """Take lists of a fixed size for lists of any, so that a wrong size is told by its row."""
+    fixed = [pa.types.is_fixed_size_list(part.type) for part in parts]
+    if len({part.type for part in parts}) == 1:
+        return parts
+    return [part.cast(pa.list_(part.type.value_type)) if f else part for part, f in zip(parts, fixed, strict=True)]
+
+
+def _as_one(part: pa.Array, kinds: set[pa.DataType]) -> pa.Array:
+    """Bring a column to the type that all of a feature's have in common."""
+    if all(map(_is_number, kinds)):
+        return _as_float(part)
+    items = [kind.value_type for kind in kinds if pa.types.is_list(kind)]
+    if len(items) == len(kinds):  # lists, of numbers or else of names
+        return part.cast(pa.list_(pa.float64() if all(map(_is_number, items)) else pa.string()))
+    return part.cast(next(iter(kinds)) if len(kinds) == 1 else pa.string())
 
 
 def _is_number(kind: pa.DataType) -> bool:

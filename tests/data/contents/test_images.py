@@ -11,6 +11,7 @@ from PIL import Image
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.contents.images import ImageCode
+from pcmcnet.data.files import write_table
 from pcmcnet.errors import SchemaError
 
 
@@ -49,6 +50,28 @@ def test_a_missing_file_is_refused_with_its_row(tmp_path: Path) -> None:
     where = r"column 'photo', row 1 \(choice set A\): the picture .*b\.png cannot be read: No such file or directory\."
     with pytest.raises(SchemaError, match=where):
         read(paths)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "folder"])
+def test_paths_count_from_the_folder_of_the_table(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not from the working folder, which has another picture of the name; a whole path stays as it is."""
+    home, work = tmp_path / "home", tmp_path / "work"
+    for folder, value in ((home, 1), (work, 2)):
+        (folder / "photos").mkdir(parents=True)
+        (folder / "photos" / "a.png").write_bytes(png(value))
+    monkeypatch.chdir(work)
+    table = pa.table({"id": ["A", "A"], "photo": ["photos/a.png", str(work / "photos" / "a.png")]})
+    place = home / {"csv": "t.csv", "parquet": "t.parquet", "folder": "."}[form]
+    write_table(table, home / "t.parquet" if form == "folder" else place)
+    roles: dict[str, Any] = {"choice_set": "id", "features": ["photo"], "kinds": {"photo": "image"}}
+    found = ChoiceData.from_long(place, **roles)
+    assert found.features["photo"].plain().tolist() == [png(1), png(2)]
+    assert read(["photos/a.png"]).table.tolist() == [png(2)]
+    (home / "photos" / "a.png").unlink()
+    with pytest.raises(SchemaError, match=r"row 0 .*Paths count from the table's folder, .*home"):
+        ChoiceData.from_long(place, **roles)
+    with pytest.raises(SchemaError, match="Paths count from the working folder"):
+        read(["photos/b.png"])
 
 
 @pytest.mark.parametrize(

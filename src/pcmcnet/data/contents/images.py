@@ -1,5 +1,7 @@
 """Pictures: files by their paths, or the bytes of such files, in any format that Pillow reads.
 
+Paths count from the folder of the table's file, and those of a table in memory from the working folder.
+
 The bytes are kept as they are, each distinct picture once. A network gets (C, H, W) numbers from 0 to 1: one channel
 where all training pictures are grey and else three; the size of the training pictures where it is one, at most 64 a
 side, and else 64 x 64. Pictures of other sizes are brought to it.
@@ -44,10 +46,13 @@ class ImageCode:
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> ImageCode:
         """Learn channels and size."""
-        pictures = [_opened(content) for content in table]
-        sizes = {picture.size for picture in pictures}
-        width, height = sizes.pop() if len(sizes) == 1 else (LARGEST, LARGEST)
-        grey = all(picture.mode in _GREY for picture in pictures)
+        found = [size_and_grey(content) for content in table]
+        return cls.of(name, {size for size, _ in found}, grey=all(grey for _, grey in found))
+
+    @classmethod
+    def of(cls, name: str, sizes: set[tuple[int, int]], *, grey: bool) -> ImageCode:
+        """Choose channels and size for pictures of these sizes."""
+        width, height = next(iter(sizes)) if len(sizes) == 1 else (LARGEST, LARGEST)
         return cls(name, 1 if grey else 3, min(height, LARGEST), min(width, LARGEST))
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.uint8]:
@@ -67,7 +72,13 @@ class ImageCode:
         return whole and self.channels in (1, 3)
 
 
-def read_images(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def size_and_grey(content: bytes) -> tuple[tuple[int, int], bool]:
+    """Return the width and height of a picture, and whether it has no colours."""
+    picture = _opened(content)
+    return picture.size, picture.mode in _GREY
+
+
+def read_images(values: pa.ChunkedArray, folder: Path | None = None) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Read paths or bytes, and look into each distinct picture: (n,) codes and (U,) the bytes of distinct ones."""
     types, kind = pa.types, values.type
     named = is_text(kind)
@@ -76,7 +87,7 @@ def read_images(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any
     known: dict[Any, bytes] = {}
     for row, given in enumerate(values.to_pylist()):
         if given is not None and given not in known:
-            known[given] = _file(given, row) if named else given
+            known[given] = _file(given, row, folder) if named else given
             _require_picture(known[given], f"{given}: " if named else "", row)
     present = np.array([given is not None for given in values.to_pylist()], np.bool_)
     found = np.empty(int(present.sum()), object)
@@ -86,12 +97,13 @@ def read_images(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any
     return codes, found[first]
 
 
-def _file(path: str, row: int) -> bytes:
+def _file(path: str, row: int, folder: Path | None) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return (Path(path) if folder is None else folder / path).read_bytes()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        remedy = "Paths count from the working folder: correct the path, or drop the row."
+        start = "the working folder" if folder is None else f"the table's folder, {folder}"
+        remedy = f"Paths count from {start}: correct the path, or drop the row."
         raise BadContentError(row, f"the picture {path} cannot be read: {why}.", remedy) from None
 
 

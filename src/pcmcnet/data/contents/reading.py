@@ -26,7 +26,6 @@ _READ: dict[ContentKind, Any] = {
     "datetime": read_instants,
     "multi": read_lists,
     "text": read_texts,
-    "image": read_images,
     "id": read_ids,
 }
 
@@ -39,7 +38,7 @@ def read_contents(reader: Reader, column: str, kind: ContentKind, *, missing: Mi
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     try:
-        codes, table = _READ[kind](values)
+        codes, table = read_images(values, reader.folder) if kind == "image" else _READ[kind](values)
     except BadContentError as bad:
         raise reader.fail(column, int(reader.rows[bad.row]), bad.problem, bad.remedy) from None
     except BadTypeError as bad:
