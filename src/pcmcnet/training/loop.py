@@ -84,7 +84,7 @@ def train(
         state = RunState(stopping=EarlyStopping(config.patience, config.min_delta) if valid is not None else None)
     else:
         module.load_state_dict(state.module)
-        steps.restore(state.optimiser)
+        steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d", state.epoch)
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
     with watch(config.epochs, show=progress) as report, threads_for(pairs * _size(module)):
@@ -161,7 +161,7 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
     state.epoch = entry["epoch"]
     state.history.append(entry)
     state.module = steps.module.state_dict()
-    state.optimiser = steps.optimiser.state_dict()["state"]
+    state.optimiser = steps.optimiser.state
     if state.stopping is not None and state.stopping.update(state.epoch, entry["valid_loss"]):
         state.best = {k: v.clone() for k, v in state.module.items()}
     if state.cooling is None and state.stopping is not None and state.stopping.stop:

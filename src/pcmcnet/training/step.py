@@ -10,7 +10,7 @@ Nothing is read back from the device before the end of the epoch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.data.columns import Ints
 from pcmcnet.layers.likelihood import choice_nll
+from pcmcnet.training.adam import Adam
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of
 from pcmcnet.training.group import Group, current_group
@@ -52,25 +53,16 @@ class Steps:
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.optimiser = self._optimiser(config)
 
-    def _optimiser(self, config: TrainConfig) -> torch.optim.Optimizer:
-        """Adam; the decay is decoupled, so without it this is the paper's optimiser."""
-        fused = all(p.device.type in ("cpu", "cuda") for p in self.parameters)
+    def _optimiser(self, config: TrainConfig) -> Adam:
+        """Without decay this is the paper's optimiser."""
         decay = config.decay(parameters=sum(p.numel() for p in self.parameters), sets=len(self.source))
-        return torch.optim.AdamW(self.parameters, lr=config.lr, weight_decay=decay, fused=fused)
-
-    def restore(self, state: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Go on from the optimiser's state of an earlier run."""
-        groups = [dict(group) for group in self.optimiser.param_groups]
-        self.optimiser.load_state_dict({"state": state, "param_groups": self.optimiser.state_dict()["param_groups"]})
-        for group, before in zip(self.optimiser.param_groups, groups, strict=True):
-            group["lr"] = before["lr"]  # the very object: a recorded graph reads it
+        return Adam(self.parameters, lr=config.lr, decay=decay)
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
         """Take a step for each batch of the plan, with its learning rate."""
         self.total.zero_()
         for batch, lr in zip(batches_on(self.device, self.data, plan), rates, strict=True):
-            for group in self.optimiser.param_groups:
-                group["lr"] = lr
+            self.optimiser.lr = lr
             self.step(batch)
         return Totals(*self.total.tolist())
 
@@ -114,8 +106,7 @@ class SharedSteps(Steps):
         own = batches_on(self.device, self.data, held) if held else iter(())
         self.total.zero_()
         for sets, lr in zip(shares, rates, strict=True):
-            for group in self.optimiser.param_groups:
-                group["lr"] = lr
+            self.optimiser.lr = lr
             self.step_together(next(own) if len(sets) else None)
         return Totals(*self.total.tolist())
 
@@ -144,11 +135,9 @@ class RecordedSteps(Steps):
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.met: set[tuple[int, int]] = set()
 
-    def _optimiser(self, config: TrainConfig) -> torch.optim.Optimizer:
+    def _optimiser(self, config: TrainConfig) -> Adam:
         optimiser = super()._optimiser(config)
-        self.lr = torch.tensor(config.lr, device=self.device)
-        for group in optimiser.param_groups:
-            group.update(lr=self.lr, capturable=True)
+        self.lr = optimiser.lr = torch.tensor(config.lr, device=self.device)
         return optimiser
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:

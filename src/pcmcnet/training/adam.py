@@ -1,0 +1,83 @@
+"""Adam (Kingma & Ba, 2015) with decoupled decay (Loshchilov & Hutter, 2019): one call for all weights.
+
+The numbers are those of ``torch.optim.AdamW`` with ``fused=True``, whose state this one shares. That class loads the
+compiler of torch when it is first made, which takes longer than to fit a small table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+BETAS, EPS = (0.9, 0.999), 1e-8
+
+State = Mapping[int, Mapping[str, Tensor]]
+
+
+class Slot(NamedTuple):
+    """A weight, and running means of its gradient and of the gradient's square."""
+
+    weight: Tensor
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    step: Tensor  # taken so far
+
+
+class Adam:
+    """The optimiser of some weights; ``lr`` may be changed at any time, and may be a tensor."""
+
+    def __init__(self, parameters: Iterable[Tensor], *, lr: float | Tensor, decay: float) -> None:
+        self.lr, self.decay = lr, decay
+        self.slots = [
+            Slot(p, torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device)) for p in parameters
+        ]
+        kinds = sorted(self.slots, key=_kind)
+        self.groups = [list(slots) for _, slots in groupby(kinds, key=_kind)]
+
+    def step(self) -> None:
+        """Move the weights that have a gradient."""
+        for group in self.groups:
+            moved = [(slot, slot.weight.grad) for slot in group if slot.weight.grad is not None]
+            if not moved:
+                continue
+            slots, gradients = zip(*moved, strict=True)
+            weights, means, squares, steps = (list(part) for part in zip(*slots, strict=True))
+            torch._foreach_add_(steps, 1)
+            with torch.no_grad():
+                torch._fused_adamw_(
+                    weights,
+                    list(gradients),
+                    means,
+                    squares,
+                    [],
+                    steps,
+                    lr=self.lr,
+                    beta1=BETAS[0],
+                    beta2=BETAS[1],
+                    weight_decay=self.decay,
+                    eps=EPS,
+                    amsgrad=False,
+                    maximize=False,
+                )
+
+    @property
+    def state(self) -> dict[int, dict[str, Tensor]]:
+        """What a run that goes on needs, by the number of the weight."""
+        return {k: {"step": s.step, "exp_avg": s.exp_avg, "exp_avg_sq": s.exp_avg_sq} for k, s in enumerate(self.slots)}
+
+    @torch.no_grad()
+    def restore(self, state: State) -> None:
+        """Go on from the state of an earlier run, in the same memory: a recorded graph reads it."""
+        for k, entries in state.items():
+            slot = self.slots[k]
+            for mine, given in ((slot.step, "step"), (slot.exp_avg, "exp_avg"), (slot.exp_avg_sq, "exp_avg_sq")):
+                mine.copy_(entries[given])
+
+
+def _kind(slot: Slot) -> tuple[str, str]:
+    """Weights of one kind go together."""
+    return str(slot.weight.device), str(slot.weight.dtype)

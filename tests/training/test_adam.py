@@ -1,0 +1,63 @@
+"""The optimiser takes the steps of torch's, and goes on from its state."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from pcmcnet.training.adam import Adam
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)).append(nn.Linear(2, 1).double())
+
+
+def gradients(module: nn.Module, seed: int, *, without: int | None = None) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for k, p in enumerate(module.parameters()):
+        p.grad = None if k == without else torch.randn(p.shape, generator=generator, dtype=p.dtype)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_steps_are_those_of_torch_bit_for_bit(decay: float) -> None:
+    ours, theirs = network(), network()
+    adam = Adam(ours.parameters(), lr=0.01, decay=decay)
+    expected = torch.optim.AdamW(theirs.parameters(), lr=0.01, weight_decay=decay, fused=True)
+    for seed in range(5):
+        for module in (ours, theirs):
+            gradients(module, seed, without=2 if seed == 1 else None)  # a weight may have no part in a batch
+        adam.lr = expected.param_groups[0]["lr"] = 0.01 / (seed + 1)
+        adam.step()
+        expected.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_a_run_goes_on_from_the_state_of_another() -> None:
+    whole, parts = network(), network()
+    adam = Adam(whole.parameters(), lr=0.01, decay=0.0)
+    before = Adam(parts.parameters(), lr=0.01, decay=0.0)
+    for seed in range(4):
+        if seed == 2:
+            later = Adam(parts.parameters(), lr=0.01, decay=0.0)
+            later.restore(before.state)
+            before = later
+        for module, optimiser in ((whole, adam), (parts, before)):
+            gradients(module, seed)
+            optimiser.step()
+    for mine, other in zip(whole.parameters(), parts.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_the_compiler_of_torch_is_not_loaded() -> None:
+    code = """
+import sys, torch
+from pcmcnet.training.adam import Adam
+weight = torch.nn.Parameter(torch.ones(2)); weight.grad = torch.ones(2)
+Adam([weight], lr=.1, decay=0.).step()
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
