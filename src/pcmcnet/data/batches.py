@@ -235,10 +235,17 @@ def plan_batches(
     plan: list[Ints] = []
     for begin in range(0, len(order), max(stretch, 1)):
         part = order[begin : begin + stretch]
-        plan += _cut(part[np.argsort(sizes[part], kind="stable")], sizes, batch_size, pair_budget)
+        plan += _cut(part[_by_size(sizes[part])], sizes, batch_size, pair_budget)
     if rng is not None:
         plan = [plan[i] for i in rng.permutation(len(plan))]
     return plan
+
+
+def _by_size(sizes: Ints) -> Ints:
+    """Return the stable order by size; numbers of 16 bits are sorted by counting, in a fraction of the time."""
+    small = sizes.astype(np.uint16) if len(sizes) and sizes.max() < 2**16 else sizes
+    order: Ints = np.argsort(small, kind="stable")
+    return order
 
 
 def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int) -> list[Ints]:
@@ -246,6 +253,8 @@ def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int) -> list[Int
 
     A batch that a fraction of the budget already fills ends where padding would make up too much of it.
     """
+    if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= pair_budget * _FULL:  # no batch comes so far
+        return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]
     pieces: list[Ints] = []
     begin = 0
     while begin < len(sets):
