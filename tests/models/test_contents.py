@@ -181,8 +181,8 @@ def test_the_training_table_is_known_again(fitted: PCMCNet, data: ChoiceData) ->
 
 def test_the_drawing_names_the_kinds(fitted: PCMCNet) -> None:
     text = fitted.diagram()
-    assert "vector → 2" in text
-    assert "multi → 2" in text
+    assert "vector, 2 → 2" in text
+    assert "multi, 3 → 2" in text
     assert "datetime → 7" in text
 
 

@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from pcmcnet.data import ScannedData
 from pcmcnet.data.files import replacing, require_folder
 from pcmcnet.data.formats import column_names
+from pcmcnet.data.scan.contents import row_bytes
 from pcmcnet.data.scan.sources import Stream, open_stream
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.base import ChoiceModel
 
 _SCAN = ".scan"  # in the folder of the result, until it is complete
-_ROWS = 2**16  # written at once
+_ROWS = 2**16  # written at once, at most
+_SHARES = 16  # of the memory, one of which these may take
 
 
 def predict_folder(
@@ -79,7 +81,8 @@ def predict_folder(
         _opened(place, data.n_rows)[shard.table_rows] = found
     done = 0
     for stream, target in _files(table, output, schema.text_columns):
-        done += _append(stream, target, column, _opened(place, data.n_rows)[done:])
+        at_once = max(min(_ROWS, data.memory // _SHARES // row_bytes(stream, schema)), 1)
+        done += _append(stream, target, column, _opened(place, data.n_rows)[done:], at_once)
     shutil.rmtree(scratch)
     return done
 
@@ -112,11 +115,11 @@ def _files(table: Path, output: Path, text: frozenset[str]) -> Iterator[tuple[St
         )
 
 
-def _append(stream: Stream, target: Path, column: str, probabilities: NDArray[np.float64]) -> int:
-    """Copy a file with the new column; returns its number of rows."""
+def _append(stream: Stream, target: Path, column: str, probabilities: NDArray[np.float64], at_once: int) -> int:
+    """Copy a file with the new column, so many rows at once; returns its number of rows."""
     schema, done = stream.schema.append(pa.field(column, pa.float64())), 0
     with replacing(target) as beside, pyarrow.parquet.ParquetWriter(beside, schema, write_page_checksum=True) as writer:
-        for batch in stream.batches(_ROWS):
+        for batch in stream.batches(at_once):
             values = pa.array(probabilities[done : done + batch.num_rows])
             writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, values], schema=schema))
             done += batch.num_rows

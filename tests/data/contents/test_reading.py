@@ -91,13 +91,6 @@ def test_files_carry_contents(tmp_path: Path, ending: str) -> None:
     assert ChoiceData.from_schema(path, data().schema).fingerprint() == data().fingerprint()
 
 
-def test_a_scan_says_that_it_cannot_take_them_yet(tmp_path: Path) -> None:
-    path = tmp_path / "table.parquet"
-    pyarrow.parquet.write_table(pa.table(TABLE), path)
-    with pytest.raises(SchemaError, match="'v' is declared as vector: such columns cannot be scanned yet"):
-        ChoiceData.scan(path, choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"})
-
-
 def test_memory_does_not_grow_with_repeated_content() -> None:
     """5,000 rows of 384 numbers are 7.7 MB as float32, of which 10 distinct ones are kept."""
     pool = np.random.default_rng(0).normal(size=(10, 384))

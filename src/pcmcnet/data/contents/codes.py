@@ -18,9 +18,10 @@ from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.ids import IdCode
 from pcmcnet.data.contents.images import ImageCode
 from pcmcnet.data.contents.instants import DatetimeCode
+from pcmcnet.data.contents.learning import Learner
 from pcmcnet.data.contents.texts import TextCode
 from pcmcnet.data.contents.vectors import VectorCode
-from pcmcnet.errors import ArtifactError, ConfigError, SchemaError
+from pcmcnet.errors import ArtifactError, ConfigError
 
 
 class ContentCode(Protocol):
@@ -94,22 +95,23 @@ class FrozenCode:
 
 def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = None) -> tuple[ContentCode, ...]:
     """Learn the codes of the columns of contents, each from the distinct contents that all parts use."""
-    found: dict[str, Contents] = {}
+    encoders = frozen or {}
+    found: dict[str, Learner] = {}
+    whole: dict[str, Contents] = {}  # of frozen encoders, which are run on all contents
     for columns in parts:
         for name, column in columns.items():
             if isinstance(column, Contents):
-                joined = concat_column(found[name], column.compact()) if name in found else column.compact()
-                assert isinstance(joined, Contents)
-                found[name] = joined
-    for name, column in found.items():
-        if not len(column.table):
-            raise SchemaError(f"column {name!r} has no content at all in the training part: leave it out.")
-    encoders = frozen or {}
+                used = column.compact()
+                found.setdefault(name, Learner(CODES[column.kind], column.kind)).add(used.table)
+                if name in encoders:
+                    joined = concat_column(whole[name], used) if name in whole else used
+                    assert isinstance(joined, Contents)
+                    whole[name] = joined
     return tuple(
-        FrozenCode.learn(name, column, encoders[name])
-        if name in encoders
-        else CODES[column.kind].learn(name, column.table)
-        for name, column in found.items()
+        FrozenCode.learn(name, whole[name], encoders[name])
+        if name in encoders and len(whole[name].table)
+        else learner.code(name)
+        for name, learner in found.items()
     )
 
 

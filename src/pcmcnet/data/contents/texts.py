@@ -50,7 +50,7 @@ class TextCode:
     @classmethod
     def learn(cls, name: str, table: NDArray[Any]) -> TextCode:
         """Learn the mean and the scale of numbers."""
-        values = np.array([_bent(word) for text in table for word in words(text) if word[0].isdecimal()])
+        values = numbers_in(table)
         return cls(name, float(values.mean()), float(values.std())) if values.size else cls(name, 0.0, 0.0)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
@@ -87,6 +87,11 @@ def words(text: str) -> list[str]:
     ['non', '-', 'stop', 'for', '1204.50', 'eur', '!']
     """
     return [match[0] for match, _ in zip(_WORD.finditer(text.lower()), range(LONGEST), strict=False)]
+
+
+def numbers_in(table: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the numbers in texts, bent."""
+    return np.array([_bent(word) for text in table for word in words(text) if word[0].isdecimal()], np.float64)
 
 
 def _bent(number: str) -> float:

@@ -40,6 +40,12 @@ class ShardFile:
     name: str
     bytes: int
     sha256: str
+    loaded: int = 0  # bytes of its contents, once they are prepared for a network
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes in memory, about."""
+        return self.bytes + self.loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +179,9 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def describe_shard(path: Path) -> ShardFile:
+def describe_shard(path: Path, loaded: int = 0) -> ShardFile:
     """Take down what a shard's file is like."""
-    return ShardFile(path.name, path.stat().st_size, hash_file(path))
+    return ShardFile(path.name, path.stat().st_size, hash_file(path), loaded)
 
 
 def hash_file(path: Path) -> str:

@@ -11,9 +11,11 @@ import pyarrow as pa
 from pcmcnet.data import long
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.closeness import Span
+from pcmcnet.data.columns import GAP, Contents, Ints
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.reader import Part
 from pcmcnet.data.scan.cache import Manifest, ShardFile, Tally, describe_shard, entry_of, identity_of, making, whole
+from pcmcnet.data.scan.contents import loaded_bytes, row_bytes
 from pcmcnet.data.scan.shards import write_shard
 from pcmcnet.data.scan.sources import Stream, open_stream
 from pcmcnet.data.scan.spill import Piles
@@ -42,8 +44,9 @@ def cached(table: Path, schema: Schema, *, cache: Path | None, memory: int) -> t
 
 
 def _convert(stream: Stream, schema: Schema, folder: Path, memory: int) -> tuple[Schema, Tally, tuple[ShardFile, ...]]:
-    width = 8 * len(stream.columns) + 24  # bytes of a row, about
-    piles = Piles(folder, stream, schema.choice_set, _count_piles(stream.rows * width, memory))
+    width = row_bytes(stream, schema)
+    count = _count_piles(stream.rows * width, memory)
+    piles = Piles(folder, stream, schema.choice_set, count, contents=schema.contents)
     piles.fill(at_once=memory // _SHARES // width)
     if not piles.rows:
         raise SchemaError("the table is empty: expected at least one row.")
@@ -72,7 +75,8 @@ def _categorical(found: pa.Schema, schema: Schema) -> tuple[str, ...]:
     def is_category(kind: pa.DataType) -> bool:
         return bool(pa.types.is_dictionary(kind) or is_text(kind) or pa.types.is_boolean(kind))
 
-    return tuple(name for name in (*schema.individual, *schema.features) if is_category(found.field(name).type))
+    inputs = [name for name in (*schema.individual, *schema.features) if name not in schema.contents]
+    return tuple(name for name in inputs if is_category(found.field(name).type))
 
 
 def _shards(piles: Piles, schema: Schema, folder: Path) -> tuple[Tally, tuple[ShardFile, ...]]:
@@ -80,6 +84,7 @@ def _shards(piles: Piles, schema: Schema, folder: Path) -> tuple[Tally, tuple[Sh
     shards: list[ShardFile] = []
     spans: dict[str, Span] = {}
     weighted, tally = schema.weight is None, Tally()
+    sizes: dict[str, int] = {}
     for pile in range(piles.count):
         taken = piles.take(pile)
         if taken is None:
@@ -90,10 +95,11 @@ def _shards(piles: Piles, schema: Schema, folder: Path) -> tuple[Tally, tuple[Sh
         except SchemaError as error:
             several = f" This is one of {piles.count} parts of the table: others may have more." * (piles.count > 1)
             raise SchemaError(f"{error}{several}") from error
+        _require_one_size(data, numbers, sizes)
         del table, taken
         path = folder / f"shard-{pile:05d}.arrow"
         write_shard(path, data, numbers)
-        shards.append(describe_shard(path))
+        shards.append(describe_shard(path, loaded_bytes(data)))
         tally += Tally.of(data)
         weighted = weighted or bool(data.weights.any())
         pa.default_memory_pool().release_unused()
@@ -102,3 +108,18 @@ def _shards(piles: Piles, schema: Schema, folder: Path) -> tuple[Tally, tuple[Sh
     for name, span in spans.items():
         span.require_steps(name)
     return tally, tuple(shards)
+
+
+def _require_one_size(data: ChoiceData, numbers: Ints, sizes: dict[str, int]) -> None:
+    """Refuse vectors of another size than those of the parts before, which ``sizes`` has by column."""
+    for rows, columns in ((data.rows, data.features), (data.rows[data.offsets[:-1]], data.individual)):
+        for name, column in columns.items():
+            if not isinstance(column, Contents) or column.kind != "vector" or not len(column.table):
+                continue
+            size = column.table.shape[1]
+            if sizes.setdefault(name, size) != size:
+                row = int(numbers[rows[column.codes != GAP]].min())
+                raise SchemaError(
+                    f"column {name!r}, row {row}: expected a vector of {sizes[name]} numbers as in other parts of the "
+                    f"table, got {size} numbers. Give all vectors one size, or drop these rows."
+                )

@@ -92,11 +92,6 @@ class ScannedData:
         for what, path in (("table", table), ("cache", cache)):
             if not isinstance(path, str | os.PathLike) and not (path is None and what == "cache"):
                 raise InputError(f"{what}: expected the path of a file or folder, got {type(path).__name__}.")
-        for name, kind in schema.contents.items():
-            raise SchemaError(
-                f"column {name!r} is declared as {kind}: such columns cannot be scanned yet. Read the table whole by "
-                f"ChoiceData.from_long (without --stream), or leave the column out."
-            )
         allowed = bytes_of(memory)
         place = None if cache is None else Path(cache)
         folder, manifest = cached(Path(table), schema, cache=place, memory=allowed)
@@ -153,7 +148,7 @@ class ScannedData:
     def outlines(self, which: Sequence[int] | None = None) -> Iterator[Outline]:
         """Look at one shard after the other without reading its columns, nor looking through it for damage."""
         for k in range(len(self.manifest.shards)) if which is None else which:
-            shard = read_shard(self.folder / self.manifest.shards[k].name, self.schema)
+            shard = read_shard(self.folder / self.manifest.shards[k].name, self.schema, contents=False)
             yield Outline.of(shard, self._mask(shard))
 
     def _mask(self, shard: Shard) -> NDArray[np.bool_]:
@@ -174,7 +169,7 @@ class ScannedData:
         groups: list[list[int]] = []
         used = room
         for k in range(len(self.manifest.shards)) if order is None else order:
-            size = self.manifest.shards[k].bytes
+            size = self.manifest.shards[k].room
             if used + size > room:
                 groups.append([])
                 used = 0
@@ -210,6 +205,11 @@ class ScannedData:
         Every set draws its part by itself, so the shares are met as closely as chance allows, and nothing is copied.
         """
         generator(seed)  # says what is wrong with it
+        if by in self.schema.contents:
+            raise SchemaError(
+                f"column {by!r} is of kind {self.schema.contents[by]}: only numbers and categories can group the "
+                f"choice sets of a scanned table."
+            )
         if by is not None and by not in (*self.schema.individual, *self.schema.keep):
             next(iter(self.shards())).keys_by(by)
         ends = [0.0, *np.cumsum(shares_of(parts))[:-1].tolist(), 1.0]

@@ -4,8 +4,8 @@
     shown     list of its alternatives: row (in the table), place (among the shard's rows), label, features
     hidden    list of those that are not available: row, place
 
-Columns are known by their places in the schema, so that they may have any names. Numbers are read where they lie, and
-only what is asked for is read.
+Columns are known by their places in the schema, so that they may have any names. Categories and contents are
+dictionaries: each distinct one is there once. Numbers are read where they lie, and only what is asked for is read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Columns, Ints, Numeric
+from pcmcnet.data.columns import GAP, Categorical, Column, Columns, ContentKind, Contents, Ints, Numeric
 from pcmcnet.data.formats import one_line
+from pcmcnet.data.scan.contents import contents_from_arrow, contents_to_arrow
 from pcmcnet.data.scan.hashing import Keys, keys_of, mixed, text_keys
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError
@@ -63,7 +64,7 @@ class Shard:
         found = {**self.data.individual, **self.data.keep}[column]
         if isinstance(found, Categorical):
             return text_keys(list(found.categories))[found.codes]
-        assert isinstance(found, Numeric)  # contents are not scanned
+        assert isinstance(found, Numeric)  # ScannedData.split refuses others
         return mixed((found.values.astype(np.float64) + 0.0).view(np.uint64))
 
 
@@ -93,19 +94,20 @@ def write_shard(path: Path, data: ChoiceData, numbers: Ints) -> None:
         writer.write_batch(batch)
 
 
-def read_shard(path: Path, schema: Schema) -> Shard:
-    """Map a shard into memory."""
+def read_shard(path: Path, schema: Schema, *, contents: bool = True) -> Shard:
+    """Map a shard into memory; texts, lists and pictures are read, unless the contents are to be left out."""
     try:
         with pa.memory_map(str(path)) as file:
             batch = pa.ipc.open_file(file).get_batch(0)
-        return _shard(batch, schema)
+        return _shard(batch, schema, contents=contents)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise ArtifactError(
             f"{path} cannot be read ({one_line(error)}): delete the cache {path.parent} and scan again."
         ) from error
 
 
-def _shard(batch: pa.RecordBatch, schema: Schema) -> Shard:
+def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
+    kinds: dict[str, ContentKind | None] = dict(schema.contents) if contents else dict.fromkeys(schema.contents)
     shown, hidden = batch.column("shown"), batch.column("hidden")
     fields, away = _fields(shown), _fields(hidden)
     offsets = shown.offsets.to_numpy().astype(np.int64)
@@ -116,10 +118,10 @@ def _shard(batch: pa.RecordBatch, schema: Schema) -> Shard:
         set_ids=batch.column("id").to_numpy(zero_copy_only=False),
         chosen=_numbers(batch.column("chosen")) if has_chosen else None,
         weights=_numbers(batch.column("weight")),
-        features={name: _from_arrow(fields[f"feature {k}"]) for k, name in enumerate(schema.features)},
+        features=_columns({name: fields[f"feature {k}"] for k, name in enumerate(schema.features)}, kinds),
         labels=_categorical(fields["label"]) if "label" in fields else None,
-        individual=_columns(batch, "individual", schema.individual),
-        keep=_columns(batch, "keep", schema.keep),
+        individual=_columns(_of_sets(batch, "individual", schema.individual), kinds),
+        keep=_columns(_of_sets(batch, "keep", schema.keep), kinds),
         rows=_numbers(fields["place"]),
         hidden_rows=_numbers(away["place"]),
         hidden_sets=np.repeat(np.arange(batch.num_rows), np.diff(hidden.offsets.to_numpy())),
@@ -156,21 +158,33 @@ def _fields(lists: pa.ListArray) -> dict[str, pa.Array]:
     return {field.name: values.field(field.name) for field in values.type}
 
 
-def _columns(batch: pa.RecordBatch, role: str, names: tuple[str, ...]) -> Columns:
-    return {name: _from_arrow(batch.column(f"{role} {k}")) for k, name in enumerate(names)}
+def _of_sets(batch: pa.RecordBatch, role: str, names: tuple[str, ...]) -> dict[str, pa.Array]:
+    return {name: batch.column(f"{role} {k}") for k, name in enumerate(names)}
+
+
+def _columns(arrays: dict[str, pa.Array], kinds: dict[str, ContentKind | None]) -> Columns:
+    """Read columns; those whose kind is None are left out."""
+    there = {name: array for name, array in arrays.items() if kinds.get(name, "plain") is not None}
+    return {name: _from_arrow(array, kinds.get(name)) for name, array in there.items()}
 
 
 def _to_arrow(column: Column) -> pa.Array:
     if isinstance(column, Numeric):
         return pa.array(column.values)
-    assert isinstance(column, Categorical)  # contents are not scanned
+    if isinstance(column, Contents):
+        used = column.compact()
+        codes = pa.array(used.codes, mask=used.codes == GAP)
+        return pa.DictionaryArray.from_arrays(codes, contents_to_arrow(used))
     counts = np.bincount(column.codes, minlength=len(column.categories))  # some may not be used here
     words = pa.array([column.categories[k] for k in np.flatnonzero(counts)], pa.string())
     codes = (np.cumsum(counts > 0) - 1).astype(np.int32)[column.codes]
     return pa.DictionaryArray.from_arrays(pa.array(codes), words)
 
 
-def _from_arrow(values: pa.Array) -> Column:
+def _from_arrow(values: pa.Array, kind: ContentKind | None) -> Column:
+    if kind is not None:
+        codes = values.indices.fill_null(GAP).to_numpy(zero_copy_only=False).astype(np.int32)
+        return Contents(codes, contents_from_arrow(values.dictionary, kind), kind)
     return _categorical(values) if pa.types.is_dictionary(values.type) else Numeric(_numbers(values))
 
 

@@ -1,12 +1,13 @@
 """Rows in any order -> piles on disk, all rows of a choice set on one pile, and each pile small enough for memory.
 
 A row goes to the pile that the hash of its set's id names. Within a pile rows keep their order, so that each can be
-read as a table of its own; the rows' numbers in the whole table go along. Text is written as numbers.
+read as a table of its own; the rows' numbers in the whole table go along. Names are written as numbers; contents, which
+may all differ, as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,15 @@ _ROWS = 2**18  # read at once, at most
 class Piles:
     """The piles of a table, and the vocabularies of its text columns."""
 
-    def __init__(self, folder: Path, stream: Stream, choice_set: str, count: int) -> None:
+    def __init__(
+        self, folder: Path, stream: Stream, choice_set: str, count: int, *, contents: Collection[str] = ()
+    ) -> None:
         self.folder, self.stream, self.choice_set, self.count = folder, stream, choice_set, count
         self.rows = 0
         self.vocabularies = {
             field.name: Vocabulary()
             for field in stream.schema
-            if field.name != choice_set and is_text(_plain(field.type))
+            if field.name != choice_set and field.name not in contents and is_text(_plain(field.type))
         }
 
     def fill(self, *, at_once: int) -> None:

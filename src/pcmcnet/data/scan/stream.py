@@ -21,8 +21,10 @@ import numpy as np
 import torch
 
 from pcmcnet.data.batches import EncodedSets, Part, Portion
+from pcmcnet.data.columns import Ints
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan.scanned import ScannedData
+from pcmcnet.data.scan.shards import joined
 
 T = TypeVar("T")
 
@@ -61,24 +63,31 @@ class EncodedStream:
 
     def _read(self, group: Sequence[int]) -> EncodedSets | None:
         """Read a buffer; None where none of its sets is in this part of the table."""
+        if self.data.schema.contents:  # what several shards hold is prepared once
+            shards = list(self.data.shards(group))
+            return self.encoder.encode(joined(shards)) if shards else None
         pieces, first = [], []
         for shard in self.data.shards(group):
             pieces.append(self.encoder.encode(shard.data))
             first.append(shard.first)
-        return EncodedSets.join(pieces, np.argsort(np.concatenate(first))) if pieces else None
+        return EncodedSets.join(pieces, _order(first)) if pieces else None
 
     def _read_own(self, group: Sequence[int]) -> Portion | None:
         """Read every n-th shard of a buffer from the r-th on, and the sizes of the sets of all."""
         outlines = list(self.data.outlines(group))
-        first = np.concatenate([outline.first for outline in outlines])
-        sizes = np.concatenate([outline.sizes for outline in outlines])
-        if not len(first):
+        order = _order([outline.first for outline in outlines])
+        if not len(order):
             return None
-        order = np.argsort(first)
+        sizes = np.concatenate([outline.sizes for outline in outlines])
         shard = np.repeat(np.arange(len(group)), [len(outline.first) for outline in outlines])[order]
         ours = shard % self.size == self.rank
         place = np.where(ours, np.cumsum(ours) - 1, -1)  # its own are in the same order
         return Portion(sizes=sizes[order], own=self._read(group[self.rank :: self.size]), place=place)
+
+
+def _order(first: Sequence[Ints]) -> Ints:
+    """Put the sets of some shards in the order of the table; each shard is in it, which a stable sort is quick at."""
+    return np.argsort(np.concatenate(first), kind="stable")
 
 
 def ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
