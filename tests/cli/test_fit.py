@@ -299,31 +299,68 @@ def test_resuming_where_nothing_was_begun_begins(
 # -- columns of other kinds ----------------------------------------------------------------------------------------
 
 
-def test_an_embedding_of_384_numbers_in_parquet_is_fitted_and_predicted(cli: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fixed", [True, False], ids=["fixed_size_list", "list"])
+def test_an_embedding_of_384_numbers_in_parquet_goes_from_fit_to_evaluate(
+    cli: Run, tmp_path: Path, *, fixed: bool
+) -> None:
     rng = np.random.default_rng(0)
-    pool, item = rng.normal(size=(6, 384)), rng.integers(6, size=60)
+    pool, item = rng.normal(size=(6, 384)).astype(np.float32), rng.integers(6, size=60)
+    vectors = pyarrow.FixedSizeListArray.from_arrays(pool[item].ravel(), 384)
     table = pyarrow.table(
         {
             "trip": np.arange(60) // 3,
             "took": (np.arange(60) % 3 == 0).astype(int),
-            "e": pyarrow.FixedSizeListArray.from_arrays(pool[item].ravel(), 384),
+            "e": vectors if fixed else vectors.cast(pyarrow.list_(pyarrow.float32())),
             "at": np.repeat(np.datetime64("2024-01-01T07:00", "s") + 3600 * np.arange(20), 3),
+            "price": rng.gamma(2.0, 5.0, 60),
         }
     )
-    pyarrow.parquet.write_table(table, tmp_path / "table.parquet")
-    roles = ["--choice-set", "trip", "--chosen", "took", "--features", "e", "--individual", "at"]
-    kinds = ["--kinds", "e=vector,at=datetime", "--set=epochs=2"]
-    status, out, _ = cli("fit", tmp_path / "table.parquet", *roles, *kinds, "-o", tmp_path / "model")
+    file = tmp_path / "table.parquet"
+    pyarrow.parquet.write_table(table, file)
+    roles = ["--choice-set", "trip", "--chosen", "took", "--features", "e,price", "--individual", "at"]
+    kinds = ["--kinds", "e=vector,at=datetime,price=piecewise", "--set=epochs=2"]
+    status, out, _ = cli("fit", file, *roles, *kinds, "-o", tmp_path / "model")
     assert status == 0
     assert "alternative.encoders.0.weight" in out
-    status, _, _ = cli("predict", tmp_path / "model", tmp_path / "table.parquet", "-o", tmp_path / "p.parquet")
-    assert status == 0
+    assert cli("predict", tmp_path / "model", file, "-o", tmp_path / "p.parquet").status == 0
     p = pyarrow.parquet.read_table(tmp_path / "p.parquet")["probability"].to_numpy()
     np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=0, atol=1e-6)
+    status, out, _ = cli("evaluate", tmp_path / "model", file, "--json")
+    assert status == 0
+    assert json.loads(out)["nll"] == pytest.approx(-np.log(p[::3]).mean(), abs=1e-6)
     (tmp_path / "roles.toml").write_text(load(tmp_path / "model").schema.to_toml())
     schema = ["--schema", tmp_path / "roles.toml", "--set=epochs=2"]
-    assert cli("fit", tmp_path / "table.parquet", *schema, "-o", tmp_path / "again")[0] == 0
-    assert np.array_equal(*(load(tmp_path / m).predict_proba(tmp_path / "table.parquet") for m in ("model", "again")))
+    assert cli("fit", file, *schema, "-o", tmp_path / "again").status == 0
+    assert np.array_equal(*(load(tmp_path / m).predict_proba(file) for m in ("model", "again")))
+    ragged = [*vectors.to_pylist()[:59], [1.0] * 383]
+    pyarrow.parquet.write_table(table.set_column(2, "e", [ragged]), file)
+    where = "column 'e', row 59 (choice set 19): expected a vector of 384 numbers as in most rows, got 383 numbers"
+    assert cli("evaluate", tmp_path / "model", file).message.startswith(where)
+    short = pyarrow.FixedSizeListArray.from_arrays(pool[item, :300].ravel(), 300)
+    pyarrow.parquet.write_table(table.set_column(2, "e", short), file)
+    found = cli("predict", tmp_path / "model", file, "-o", tmp_path / "q.parquet")
+    assert found.message.startswith("column 'e': the model was trained with vectors of 384 numbers, got 300")
+
+
+def test_pictures_are_found_from_the_folder_of_the_table(cli: Run, tmp_path: Path) -> None:
+    from PIL import Image
+
+    (tmp_path / "photos").mkdir()
+    for k in range(4):
+        Image.new("L", (4, 4), 60 * k).save(tmp_path / "photos" / f"{k}.png")
+    rows = ["trip,took,photo", *(f"{k // 2},{k % 2},photos/{k % 4}.png" for k in range(12))]
+    (tmp_path / "table.csv").write_text("\n".join(rows))
+    roles = ["--choice-set", "trip", "--chosen", "took", "--features", "photo", "--kinds", "photo=image"]
+    found = cli("fit", tmp_path / "table.csv", *roles, "--set=epochs=1", "-o", tmp_path / "model")
+    assert found.status == 0
+    for rest in (["-o", tmp_path / "p.parquet"], ["-o", tmp_path / "p.csv"]):
+        assert cli("predict", tmp_path / "model", tmp_path / "table.csv", *rest).status == 0
+    assert str(tmp_path).encode() not in (tmp_path / "p.parquet").read_bytes()
+    assert cli("evaluate", tmp_path / "model", tmp_path / "table.csv").status == 0
+    (tmp_path / "photos" / "3.png").unlink()
+    message = cli("evaluate", tmp_path / "model", tmp_path / "table.csv").message
+    assert message.startswith("column 'photo', row 3 (choice set 1): the picture photos/3.png cannot be read: No such")
+    assert f"Paths count from the table's folder, {tmp_path}" in message
 
 
 def test_a_vector_of_the_wrong_size_ends_in_one_line_with_row_and_size(cli: Run, tmp_path: Path) -> None:

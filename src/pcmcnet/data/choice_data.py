@@ -22,6 +22,7 @@ from pcmcnet.data.fingerprint import fingerprint
 from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Conflict, Missing, Schema
 from pcmcnet.data.splits import fold_parts, generator, number_groups, split_parts
+from pcmcnet.data.table import folder_of
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ class ChoiceData:
             missing=missing,
             kinds=kinds or {},
         )
-        return cls(**long.read(table_, schema, folder=long.folder_of(table)))
+        return cls(**long.read(table_, schema, folder=folder_of(table)))
 
     @classmethod
     def scan(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from pcmcnet.data.formats import FOLDER
 from pcmcnet.errors import ArtifactError, InputError
 
 _SPACE = "Free some space, or choose another place, and try again; what was there before is as it was."
@@ -86,6 +87,8 @@ def write_bytes(path: str | Path, content: bytes, named: object = None) -> None:
 def write_table(table: pa.Table, path: str | Path) -> None:
     """Write a table atomically, in the format that the file's ending names."""
     target = Path(path)
+    noted = {key: note for key, note in (table.schema.metadata or {}).items() if key != FOLDER}
+    table = table.replace_schema_metadata(noted or None)
     with replacing(require_table_path(target)) as beside:
         if target.suffix == ".parquet":
             pyarrow.parquet.write_table(table, beside, write_page_checksum=True)

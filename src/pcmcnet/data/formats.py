@@ -23,6 +23,7 @@ import pyarrow.parquet
 
 from pcmcnet.errors import SchemaError, did_you_mean
 
+FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
 ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
 
 

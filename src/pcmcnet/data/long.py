@@ -6,7 +6,6 @@ availability, choices, labels, weights, individuals, features. A column is freed
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from pcmcnet.data.contents import read_contents
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
 from pcmcnet.data.reader import Part, Reader
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.table import read_table
+from pcmcnet.data.table import folder_of, read_table
 from pcmcnet.errors import SchemaError
 
 
@@ -101,13 +100,6 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         "hidden_rows": hidden,
         "hidden_sets": set_of_row[hidden].astype(np.int64),
     }
-
-
-def folder_of(table: Any) -> Path | None:
-    """Return the folder that paths in a table count from: that of its file, or none for a table in memory."""
-    if not isinstance(table, str | os.PathLike):
-        return None
-    return Path(table) if Path(table).is_dir() else Path(table).parent
 
 
 def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int32], NDArray[Any]]:

@@ -16,10 +16,10 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.formats import column_names, one_line, read_path, require_columns
+from pcmcnet.data.formats import FOLDER, column_names, one_line, read_path, require_columns
 from pcmcnet.errors import SchemaError
 
-__all__ = ["column_names", "read_table"]
+__all__ = ["column_names", "folder_of", "read_table"]
 
 
 def read_table(
@@ -48,7 +48,8 @@ def read_table(
         When the source cannot be read, or lacks a column.
     """
     if isinstance(table, str | os.PathLike):
-        return read_path(Path(table), columns, text=text, compact=compact)
+        found = read_path(Path(table), columns, text=text, compact=compact)
+        return found.replace_schema_metadata({**(found.schema.metadata or {}), FOLDER: str(folder_of(table))})
     if isinstance(table, pa.Table):
         wanted = table.column_names if columns is None else list(columns)
         require_columns(wanted, table.column_names)
@@ -56,6 +57,14 @@ def read_table(
     if isinstance(table, Mapping):
         return _from_mapping(table, columns)
     return _from_frame(table, columns)
+
+
+def folder_of(table: Any) -> Path | None:
+    """Return the folder that paths in a table count from: that of its file, or none for a table made in memory."""
+    if isinstance(table, str | os.PathLike):
+        return Path(table) if Path(table).is_dir() else Path(table).parent
+    noted = (table.schema.metadata or {}).get(FOLDER) if isinstance(table, pa.Table) else None
+    return None if noted is None else Path(noted.decode())
 
 
 def _from_mapping(table: Mapping[Any, Any], columns: Sequence[str] | None) -> pa.Table:
