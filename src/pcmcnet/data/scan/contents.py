@@ -56,13 +56,13 @@ def row_bytes(stream: Stream, schema: Schema) -> int:
         column = batch.column(stream.columns.index(name))
         width += column.nbytes / batch.num_rows
         if kind == "image" and is_text(column.type):
-            width += _file_bytes(column)
+            width += _file_bytes(column, stream.folder)
     return int(width)
 
 
-def _file_bytes(paths: pa.Array) -> float:
+def _file_bytes(paths: pa.Array, folder: Path) -> float:
     """Return the mean size of some files; what is wrong with a path is told when it is read."""
-    found = [Path(path) for path in islice(filter(None, paths.unique().to_pylist()), 50)]
+    found = [folder / path for path in islice(filter(None, paths.unique().to_pylist()), 50)]
     sizes = [path.stat().st_size for path in found if path.is_file()]
     return sum(sizes) / max(len(sizes), 1)
 

@@ -91,7 +91,7 @@ def _shards(piles: Piles, schema: Schema, folder: Path) -> tuple[Tally, tuple[Sh
             continue
         table, numbers = taken
         try:
-            data = ChoiceData(**long.read(table, schema, Part(numbers, spans)))
+            data = ChoiceData(**long.read(table, schema, Part(numbers, spans), piles.stream.folder))
         except SchemaError as error:
             several = f" This is one of {piles.count} parts of the table: others may have more." * (piles.count > 1)
             raise SchemaError(f"{error}{several}") from error

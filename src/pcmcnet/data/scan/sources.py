@@ -28,6 +28,11 @@ class Stream(ABC):
         self.path, self.source, self.columns = path, source, list(columns)
 
     @property
+    def folder(self) -> Path:
+        """Where paths in the table count from."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    @property
     @abstractmethod
     def files(self) -> list[Path]:
         """The files that hold the table."""
