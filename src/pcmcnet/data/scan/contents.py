@@ -62,7 +62,7 @@ def row_bytes(stream: Stream, schema: Schema) -> int:
 
 def _file_bytes(paths: pa.Array, folder: Path) -> float:
     """Return the mean size of some files; what is wrong with a path is told when it is read."""
-    found = [folder / path for path in islice(filter(None, paths.unique().to_pylist()), 50)]
+    found: list[Path] = [folder / path for path in islice(filter(None, paths.unique().to_pylist()), 50)]
     sizes = [path.stat().st_size for path in found if path.is_file()]
     return sum(sizes) / max(len(sizes), 1)
 
