@@ -450,3 +450,58 @@ def test_networks_look_at_pictures_and_read_words(column: str, kind: str, tmp_pa
     copied = model.predict_proba(compose(test, [[0, 0, 0, 1, 1, 1, 2, 2, 2]], [0]))
     once = model.predict_proba(compose(test, [[0, 1, 2]], [0]))
     np.testing.assert_allclose(copied, np.repeat(once / 3, 3), rtol=0, atol=1e-6)
+
+
+# -- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+def of_every_kind(seed: int = 0) -> dict[str, Any]:
+    """Shades with words, vectors, lists, instants and hours that go with them."""
+    rng, rows = np.random.default_rng(seed), shades(seed=seed)
+    n = len(rows["id"])
+    extra = {
+        "v": rng.normal(size=(n, 3)),
+        "has": [WORDS[k] for k in rng.integers(4, size=n)],
+        "hour": rng.uniform(0, 24, n),
+        "age": np.repeat(rng.uniform(20, 80, n // 3), 3),
+        "at": np.repeat(np.datetime64("2024-01-01T08:00", "s") + rng.integers(10**6, size=n // 3), 3),
+    }
+    return rows | extra | {"shade": rows["photo"]}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("frozen_on", ["cpu", "cuda"])
+def test_a_gpu_reads_every_kind_as_a_cpu_does(frozen_on: str, tmp_path: Path) -> None:
+    kinds = {"photo": "image", "shade": "image", "words": "text", "v": "vector", "has": "multi", "at": "datetime"}
+    roles: dict[str, Any] = {
+        "choice_set": "id",
+        "chosen": "y",
+        "features": ["photo", "shade", "words", "v", "has", "hour"],
+        "individual": ["age", "at"],
+        "kinds": kinds | {"hour": "piecewise", "age": "spline"},
+    }
+    train, test = (ChoiceData.from_long(of_every_kind(seed), **roles) for seed in (0, 1))
+    scores = {}
+    for device in ("cpu", "cuda"):
+        frozen = Frozen(Light().to(frozen_on), cache=tmp_path / device)
+        model = PCMCNet(encoders={"shade": frozen}, hidden=(16,), epochs=10, lr=0.02)
+        scores[device] = model.fit(train, device=device, progress=False).score(test)
+        assert next(model.network_.parameters()).device.type == device
+        here = model.predict_proba(test)
+        other = model.network_.to("cpu" if device == "cuda" else "cuda")
+        # Convolutions of float32 on a GPU keep ten bits of their factors.
+        np.testing.assert_allclose(model.predict_proba(test), here, rtol=0, atol=0.02)
+        other.cpu()
+        again = load(model.save(tmp_path / f"model-{device}"), encoders={"shade": frozen})
+        assert np.array_equal(again.predict_proba(test), model.predict_proba(test))
+    assert min(scores.values()) > -0.6
+    assert abs(scores["cpu"] - scores["cuda"]) < 0.15  # other masks of dropout
+
+
+@pytest.mark.gpu
+def test_steps_with_curves_are_recorded_on_a_gpu_and_come_to_the_same() -> None:
+    rows = of_every_kind()
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["hour"], "individual": ["age"]}
+    data = ChoiceData.from_long(rows, **roles, kinds={"hour": "piecewise", "age": "spline"})
+    scores = [PCMCNet(hidden=(8,), epochs=5).fit(data, device=d, progress=False).score(data) for d in ("cpu", "cuda")]
+    assert abs(scores[0] - scores[1]) < 0.005  # float32 products in another order
