@@ -244,7 +244,7 @@ class Reader:
     def flag(self, column: str) -> NDArray[np.bool_]:
         """Read a column that may only hold 0/1 or false/true."""
         kind = self.columns[column].type
-        if not _is_number(kind):
+        if not _is_number(kind.value_type if pa.types.is_dictionary(kind) else kind):
             raise SchemaError(f"column {column!r} has the type {kind}, expected 0/1 or true/false.")
         exact = self._numbers(column)
         ones: NDArray[np.bool_] = exact.values == 1

@@ -64,6 +64,18 @@ def test_ids_may_be_of_any_kind(write: Write, make_table: Make, roles: Roles, ki
     require_same(scanned.read(), ChoiceData.from_long(path, **roles))
 
 
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.int8(), pa.float64()])
+def test_flags_may_be_dictionaries_of_numbers_as_in_memory(
+    write: Write, make_table: Make, roles: Roles, kind: pa.DataType
+) -> None:
+    table = make_table(120)
+    for name in ("open", "took"):
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table[name].cast(kind).combine_chunks().dictionary_encode())
+    path = write(table, "arrow")
+    require_same(ChoiceData.scan(path, memory="1 MiB", **roles).read(), ChoiceData.from_long(table, **roles))
+
+
 def test_a_scan_knows_its_numbers_without_reading_the_shards(
     scanned: ScannedData, write: Write, make_table: Make, roles: Roles
 ) -> None:
