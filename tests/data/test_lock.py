@@ -140,6 +140,27 @@ def test_what_dead_writers_left_is_swept_away_and_what_lives_stays(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
+def test_half_written_files_within_a_folder_go_once_they_are_whole(
+    other: mp.context.ForkProcess, tmp_path: Path
+) -> None:
+    other.kill()
+    other.join()
+    folder, dead = tmp_path / "results", other.pid
+    (folder / "below").mkdir(parents=True)
+    for name in ("a.json", "below/b.json", f".{dead}.a.json", f"below/.{dead}.b.json", f".{os.getpid()}.a.json"):
+        (folder / name).touch()
+    for name in (f".{dead}.missing.json", ".notes", f"{dead}.a.json"):
+        (folder / name).touch()
+    with pytest.raises(KeyError), sole_writer(folder):
+        raise KeyError("what it was to write may not be there")
+    assert (folder / f".{dead}.a.json").exists()
+    with sole_writer(folder):
+        pass
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    kept = {f".{os.getpid()}.a.json", f".{dead}.missing.json", ".notes", f"{dead}.a.json"}
+    assert found == {"a.json", "below/b.json"} | kept
+
+
 def test_a_system_without_locks_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "fcntl", None)
     with sole_writer(tmp_path / "run"):

@@ -24,7 +24,7 @@ import pyarrow.parquet
 from pcmcnet.cluster.engine import connected, quiet
 from pcmcnet.data.files import require_folder, write_table
 from pcmcnet.data.formats import is_hidden
-from pcmcnet.data.lock import sole_writer, sweep
+from pcmcnet.data.lock import sole_writer
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.evaluation.watch import watch
@@ -113,8 +113,6 @@ def predict(
         for found in _by_ray_data(ray, task, [name for name in names if name not in kept], workers):
             report.end(found["name"], f"failed: {found['error']}" if found["error"] else f"{found['rows']:,} rows")
             failures += [found["error"]] if found["error"] else []
-        for name in names:
-            sweep(target / name)
     if failures:
         more = f" So it is with {len(failures) - 1} more files." if len(failures) > 1 else ""
         raise SchemaError(f"{min(failures)}{more} All others are predicted; the same call goes on with these.")
@@ -152,7 +150,6 @@ class _Task:
         if self.column in rows.column_names:
             raise SchemaError(f"{self.source / name} already has a column {self.column!r}: choose another name.")
         rows = rows.append_column(self.column, pa.array(self.model.predict_proba(rows)))
-        sweep(target)
         write_table(
             rows.replace_schema_metadata({**(rows.schema.metadata or {}), _KEY: json.dumps(asdict(origin))}), target
         )

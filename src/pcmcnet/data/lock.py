@@ -36,7 +36,7 @@ _held: set[tuple[int, int, Path]] = set()  # process, thread and place: a writer
 
 @contextmanager
 def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold the right to write a folder or file, and sweep away what killed writers left beside it.
+    """Hold the right to write a folder or file, and sweep away what killed writers left beside it and within it.
 
     Raises
     ------
@@ -54,6 +54,7 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         sweep(place)
         yield
+        _sweep_within(place)
     finally:
         _held.discard(key)
         if lock is not None:
@@ -73,6 +74,15 @@ def sweep(place: Path) -> None:
         if match and not _lives(int(match[1])):
             with suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _sweep_within(folder: Path) -> None:
+    """Remove half-written files of dead writers below a folder, each of which has been written whole since."""
+    for path in folder.rglob(".*") if folder.is_dir() else ():
+        match = re.fullmatch(r"\.(\d+)\.(.+)", path.name)
+        if match and path.with_name(match[2]).is_file() and not _lives(int(match[1])):
+            with suppress(OSError):
+                path.unlink()
 
 
 def _make_parents(place: Path) -> list[Path]:

@@ -1,0 +1,126 @@
+"""kill -9 of a command that works by Ray: its workers end with it, and the same command goes on."""
+
+import os
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pcmcnet.models import load
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray"),
+]
+PATIENCE = 180  # seconds, until a Ray without its command has ended
+FIT = ["--set=hidden=4", "--set=epochs=150", "--set=batch_size=24", "--set=schedule=constant"]
+RAY = ["--engine=ray", "--workers=2"]
+
+
+class Marked:
+    """Processes of one Ray: all of them inherit a variable of the environment."""
+
+    def __init__(self, folder: str) -> None:
+        self.mark = uuid.uuid4().hex
+        settings = {"RAY_TMPDIR": folder, "PCMCNET_TEST_MARK": self.mark, "RAY_BACKEND_LOG_LEVEL": "fatal"}
+        settings |= {"RAY_TRAIN_METRICS_ENABLED": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+        self.before = f"import os\nos.environ.update({settings!r})\nos.environ.pop('RAY_ADDRESS', None)"
+
+    def alive(self) -> list[str]:
+        """The commands of those that have not ended."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and int(folder.name) != os.getpid():
+                with suppress(OSError):
+                    if self.mark.encode() in (folder / "environ").read_bytes():
+                        found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        return found
+
+    def wait(self) -> float:
+        """Until all have ended; returns the seconds that it took."""
+        began = time.monotonic()
+        while found := self.alive():
+            assert time.monotonic() - began < PATIENCE, found
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+
+@pytest.fixture
+def ray() -> Iterator[Marked]:
+    """What to do before a command, so that its Ray can be told from others; none of it is left."""
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
+        marked = Marked(folder)
+        yield marked
+        marked.wait()
+
+
+def until(condition: Any, run: Any) -> None:
+    """Wait for a moment in the course of a command."""
+    ends = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < ends, run.log.read_text()
+        time.sleep(0.005)
+
+
+def test_a_fit_by_workers_whose_command_is_killed_goes_on_to_the_same_model(
+    server: Any, ray: Marked, table: Path, roles: list[str], sound: Any, tmp_path: Path
+) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "model"
+    undisturbed = server.run("fit", table, *roles, *FIT, *RAY, "-o", whole, before=ray.before)
+    assert undisturbed.status == 0, undisturbed.log
+    words = ["fit", table, *roles, *FIT, *RAY, "-o", folder]
+    run = server.start(*words, before=ray.before)
+    until((folder / "checkpoint.safetensors").exists, run)
+    assert len(ray.alive()) > 3
+    run.kill()
+    sound(folder)
+    assert not (folder / "model.json").exists()
+    ray.wait()
+    sound(folder)
+    refused = server.run(*words, before=ray.before)
+    assert "holds an unfinished run: go on with it" in refused.message
+    ended = server.run(*words, "--resume", before=ray.before)
+    assert ended.status == 0, ended.log
+    for name in ("weights.safetensors", "encoder.json"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+    assert len(load(folder).history) == 150
+
+
+def test_a_prediction_by_workers_whose_command_is_killed_goes_on_with_the_files_it_has(
+    server: Any, ray: Marked, model: Path, table: Path, tmp_path: Path
+) -> None:
+    source, target, files = tmp_path / "in", tmp_path / "out", 120
+    source.mkdir()
+    rows = pq.read_table(table)
+    for k in range(files):
+        ids = rows["trip"].to_numpy() + 1000 * k
+        pq.write_table(rows.set_column(0, "trip", [ids]), source / f"{k:03}.parquet")
+    words = ["predict", model, source, *RAY, "-o", target]
+    run = server.start(*words, before=ray.before)
+    until(lambda: len(list(target.glob("[!.]*.parquet"))) >= 5, run)
+    run.kill()
+    ray.wait()
+    kept = {path: path.stat().st_mtime_ns for path in target.glob("[!.]*.parquet")}
+    assert 5 <= len(kept) < files
+    expected = load(model).predict_proba(rows)
+    for path in kept:
+        np.testing.assert_allclose(pq.read_table(path)["probability"].to_numpy(), expected, rtol=0, atol=1e-7)
+    ended = server.run(*words, before=ray.before)
+    assert ended.status == 0, ended.log
+    assert ended.log.count("already predicted") == len(kept)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert sorted(path.name for path in target.iterdir()) == [f"{k:03}.parquet" for k in range(files)]
+    for k in range(files):
+        found = pq.read_table(target / f"{k:03}.parquet")
+        assert found.drop_columns("probability").equals(pq.read_table(source / f"{k:03}.parquet"))
+        np.testing.assert_allclose(found["probability"].to_numpy(), expected, rtol=0, atol=1e-7)
