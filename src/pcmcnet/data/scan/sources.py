@@ -14,9 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 
 from pcmcnet.data.formats import Arrow, Csv, Folder, Parquet, one_sentence, open_source, require_columns
 
+_BUFFER = 2**16  # bytes of a column of a Parquet file that are read at once
 _BLOCK = 2**22  # bytes of a CSV that are parsed at once
 _WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
 
@@ -81,18 +83,30 @@ class FolderStream(Stream):
         return pa.schema([self.source.dataset.schema.field(name) for name in self.columns])
 
     def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        for fragment in self.source.dataset.get_fragments():
+            yield from self._of_file(fragment, rows)
+
+    def _of_file(self, fragment: Any, rows: int) -> Iterator[pa.RecordBatch]:
+        """Read a file in pieces, which takes far less memory than a scanner does; the latter is for what is cast."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
-        yield from self.source.dataset.to_batches(
+        checks: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
+        with pyarrow.parquet.ParquetFile(fragment.path, buffer_size=_BUFFER, **checks) as file:
+            there = file.schema_arrow
+            if all(
+                there.get_all_field_indices(field.name) and there.field(field.name) == field for field in self.schema
+            ):
+                for batch in file.iter_batches(rows, columns=self.columns, use_threads=False):
+                    yield batch.select(self.columns)
+                return
+        yield from fragment.to_batches(
+            schema=self.source.dataset.schema,
             columns=self.columns,
             batch_size=rows,
             batch_readahead=1,  # what is read ahead is held in memory
-            fragment_readahead=1,
             use_threads=False,
             cache_metadata=False,
-            fragment_scan_options=ParquetFragmentScanOptions(
-                pre_buffer=False, use_buffered_stream=True, page_checksum_verification=True
-            ),
+            fragment_scan_options=ParquetFragmentScanOptions(use_buffered_stream=True, **checks),
         )
 
 
