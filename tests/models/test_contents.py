@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -410,6 +412,20 @@ def test_frozen_encoders_work_inside_other_models_and_for_gaps(tmp_path: Path) -
     model = Ensemble(PCMCNet(encoders={"photo": frozen}, hidden=(8,), epochs=1), 2).fit(data, progress=False)
     again = load(model.save(tmp_path / "model"), encoders={"photo": frozen})
     assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
+
+
+def test_each_content_of_a_scanned_table_is_encoded_once(tmp_path: Path) -> None:
+    rows = shades()
+    file = tmp_path / "table.parquet"
+    pq.write_table(pa.table({name: rows[name] for name in ("id", "y", "words")}), file)
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["words"], "kinds": {"words": "text"}}
+    whole = ChoiceData.from_long(file, **roles)
+    scanned = ChoiceData.scan(file, memory="1 MiB", **roles)
+    Light.asked = 0
+    model = PCMCNet(encoders={"words": Frozen(Light().encode, cache=tmp_path / "cache")}, hidden=(8,), epochs=2)
+    model.fit(scanned, progress=False)
+    assert Light.asked == 25
+    np.testing.assert_array_equal(model.predict_proba(scanned), model.predict_proba(whole))
 
 
 def test_a_function_that_is_not_frozen_is_refused() -> None:
