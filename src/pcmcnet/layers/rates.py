@@ -116,6 +116,13 @@ class PairwiseRates(nn.Module):
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
+        if self._fuses(alternatives) and self._dtype(alternatives) == torch.bfloat16:
+            from pcmcnet.layers.gpu import pairs as gpu
+
+            who, known = (self.leave, individual[:, :0]) if self.who is None else (self.who, individual)
+            weights = (who.weight[:, : known.shape[1]], self.leave.weight, self.enter.weight, self.enter.bias)
+            options = gpu.FusedOptions(self.activation, self.dropout.active, torch.bfloat16)
+            return gpu.network_scores(gpu.FirstLayer(known, alternatives, *weights), self._layers(), options, mask)
         return self.scores_of_halves(*self.halves(individual, alternatives), mask)
 
     def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
@@ -127,15 +134,27 @@ class PairwiseRates(nn.Module):
 
     def scores_of_halves(self, leave: Tensor, enter: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate the rest of f on the pairwise sums of the halves: 2 x (B, J, H) -> (B, J, J)."""
-        layers = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
-        half = compute_dtype(self.precision, leave.device, self.hidden) == torch.bfloat16
-        dtype = torch.bfloat16 if half else leave.dtype
-        if leave.device.type == "cuda" and leave.dtype == torch.float32 and len(layers) > 1 and has_triton():
+        layers, dtype = self._layers(), self._dtype(leave)
+        if self._fuses(leave):
             from pcmcnet.layers.gpu import pairs as gpu
 
-            return gpu.fused_scores(leave, enter, layers, gpu.FusedOptions(self.activation, self.dropout.active, dtype))
+            fused = gpu.FusedOptions(self.activation, self.dropout.active, dtype)
+            return gpu.fused_scores(leave, enter, layers, fused, mask)
         options = PairOptions(activation=ACTIVATIONS[self.activation], dropout=self.dropout.active, dtype=dtype)
         return pair_scores(leave, enter, layers, options, mask)
+
+    def _layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weights and biases of the layers after the first."""
+        return [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+
+    def _dtype(self, given: Tensor) -> torch.dtype:
+        """Type of the products over pairs."""
+        half = compute_dtype(self.precision, given.device, self.hidden) == torch.bfloat16
+        return torch.bfloat16 if half else given.dtype
+
+    def _fuses(self, given: Tensor) -> bool:
+        """Tell whether kernels of their own are there for the pairs."""
+        return given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()
 
     @torch.no_grad()
     def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:

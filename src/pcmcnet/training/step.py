@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.data.columns import Ints
+from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.adam import Adam
 from pcmcnet.training.config import TrainConfig
@@ -147,6 +148,8 @@ class RecordedSteps(Steps):
         places = [min(-(-int(self.data.sizes[sets].max()) // stride) * stride, largest) for sets in plan]
         order = torch.split(torch.from_numpy(np.concatenate(plan)).to(self.device), [len(sets) for sets in plan])
         schedule = torch.tensor(list(rates), device=self.device)
+        if not self.met:
+            self.compile(order, places)
         self.total.zero_()
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
@@ -155,6 +158,24 @@ class RecordedSteps(Steps):
                 self.replay(index, width)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return Totals(*self.total.tolist())
+
+    def compile(self, order: Sequence[Tensor], places: Sequence[int]) -> None:
+        """Compile the kernels of batches like these before the first step: one batch of about each size shows them."""
+        if not has_triton():
+            return
+        from pcmcnet.layers.gpu.launch import compile_together
+
+        shown = {math.ceil(math.log2(width)): (index, width) for index, width in zip(order, places, strict=True)}
+
+        def passes() -> None:
+            for index, width in shown.values():
+                batch = self.data.gather(index, width)
+                choice_nll(self.module(batch), batch.chosen).sum().backward()  # type: ignore[no-untyped-call]
+
+        with torch.random.fork_rng(devices=[self.device]):
+            compile_together(passes, self.device)
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def turn_to(self, part: Part) -> None:
         """Take batches from another part: in the memory that the graphs read, or, where it is too small, anew."""

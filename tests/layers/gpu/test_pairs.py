@@ -21,10 +21,12 @@ def fused() -> Fused:
     """The fused scores of layers, with options by name."""
     from pcmcnet.layers.gpu import pairs
 
-    def scores(leave: Tensor, enter: Tensor, layers: nn.ModuleList, **options: Any) -> Tensor:
+    def scores(
+        leave: Tensor, enter: Tensor, layers: nn.ModuleList, mask: Tensor | None = None, **options: Any
+    ) -> Tensor:
         given: dict[str, Any] = {"activation": "leaky_relu", "dropout": 0.0, "dtype": torch.float32}
         flat = [(layer.weight, layer.bias) for layer in layers]
-        return pairs.fused_scores(leave, enter, flat, pairs.FusedOptions(**{**given, **options}))
+        return pairs.fused_scores(leave, enter, flat, pairs.FusedOptions(**{**given, **options}), mask)
 
     return scores
 
@@ -60,6 +62,40 @@ def test_values_and_gradients_are_those_of_the_formula(
     plain = plain_scores(given[0], given[1], flat, PairOptions(activation=ACTIVATIONS[activation]))
     found = gradients(fused(*given, activation=activation, kept=kept, piece=piece), *given)
     assert relative(found, gradients(plain, *given)) < 1e-4  # float32; a unit at its kink may fall on either side
+
+
+def ragged(sets: int, places: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Masks of sets of all sizes from 1 to the largest, and of their pairs of two different alternatives."""
+    sizes = torch.randint(1, places + 1, (sets,), generator=torch.Generator().manual_seed(seed))
+    mask = (torch.arange(places) < sizes.unsqueeze(1)).cuda()
+    return mask, mask.unsqueeze(2) & mask.unsqueeze(1) & ~torch.eye(places, dtype=torch.bool, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("sets", "places", "hidden"),
+    [
+        (5, 7, (16, 24)),
+        (7, 3, (7, 5, 6)),
+        (2, 70, (8, 8)),
+        (40, 20, (128, 256)),
+        (33, 9, (128, 128, 128)),
+        (3, 1, (8, 8)),
+    ],
+)
+@pytest.mark.parametrize(("kept", "piece"), [(1 << 30, 1 << 19), (0, 30), (0, 200)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sets_of_unequal_sizes_have_the_scores_of_their_real_pairs_alone(
+    fused: Fused, sets: int, places: int, hidden: tuple[int, ...], kept: int, piece: int, dtype: torch.dtype
+) -> None:
+    given, (mask, pairs) = problem(sets, places, hidden), ragged(sets, places)
+    flat = [(layer.weight, layer.bias) for layer in given[2]]
+    plain = plain_scores(given[0], given[1], flat, PairOptions(activation=ACTIVATIONS["leaky_relu"]))
+    found = gradients(fused(*given, mask, kept=kept, piece=piece, dtype=dtype), *given)
+    expected = gradients(plain.where(pairs, plain.new_zeros(())), *given)
+    if not bool(pairs.any()):
+        assert all(float(tensor.abs().max()) == 0 for tensor in found)
+    else:
+        assert relative(found, expected) < (1e-4 if dtype == torch.float32 else 0.1)  # see the test below
 
 
 @pytest.mark.parametrize("hidden", [(128, 128), (512, 512), (256, 128, 136), (64, 64)])

@@ -1,11 +1,11 @@
 """Hidden layers forward, one pass over a tensor of (pairs, H) each.
 
-    spread    h = drop(act(left_r + right_bj))         two thin matrices -> (pairs, H)
+    spread    h = drop(act(left_bi + right_bj))        two thin matrices -> (pairs, H)
     bend      h = drop(act(z + bias))                  a hidden layer between two products
-    finish    f = w . drop(act(z + bias)) + shift      the last hidden layer and the output: one number per pair
+    finish    f = w . drop(act(z + bias))              the last hidden layer and the output: one number per pair
 
-A row (b, i) is an alternative that is left, with number r = b J + i; a pair (b, i, j) has number r J + j. A piece has
-``rows`` of these from ``row0`` on, or ``pairs`` from ``pair0`` on.
+Pairs and the rows they come from are numbered as in ``layout``. A piece has ``rows`` of these from ``row0`` on, the
+first of them in the set ``set0``, and the pairs within ``bounds``.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -15,11 +15,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pcmcnet.layers.gpu.layout import pairs_of, set_of
 from pcmcnet.layers.gpu.units import act, drop
 
 
-@triton.jit(do_not_specialize=["set0", "row0", "rows", "limit", "J"])
+@triton.jit(do_not_specialize=["J", "set0", "row0", "rows", "limit"])
 def spread(
+    sizes,
+    starts,
+    J,
+    bounds,
     left,
     right,
     out,
@@ -27,53 +32,59 @@ def spread(
     set0,
     row0,
     rows,
-    J,
+    E,
+    F,
     H,
     limit,
+    SKIP: tl.constexpr,
     ACT: tl.constexpr,
     DROP: tl.constexpr,
     C: tl.constexpr,
     TJ: tl.constexpr,
 ):
-    """Fill (rows, J, H) from ``left`` and ``right`` (B, J, H). Program (units, block of j, set): right is read once."""
-    s = tl.program_id(2)
+    """Fill (pairs, H) from ``left`` and ``right`` (B, J, H), whose rows are E and F apart.
+
+    Program (units, block of j, set): right is read once.
+    """
+    b = set0 + tl.program_id(2)
+    n, first = set_of(sizes, starts, bounds, b)
     u, j = tl.program_id(0) * C + tl.arange(0, C), tl.program_id(1) * TJ + tl.arange(0, TJ)
     units = u < H
-    here = units[None, :] & (j < J)[:, None]
-    seed = tl.load(seeds)
-    other = ((set0 + s).to(tl.int64) * J + j)[:, None] * H + u[None, :]
-    c = tl.load(right + other, mask=here, other=0.0).to(tl.float32)
-    pair = row0.to(tl.int64) * J + j
-    left += row0.to(tl.int64) * H
-    out += j.to(tl.int64)[:, None] * H + u[None, :]
-    stride = J * H + s.to(tl.int64) * 0  # in 64 bits
-    first, last = tl.maximum(0, (set0 + s) * J - row0), tl.minimum(rows, (set0 + s + 1) * J - row0)
-    for r in tl.range(first, last, num_stages=3):
-        h = act(tl.load(left + r * H + u, mask=units, other=0.0).to(tl.float32)[None, :] + c, ACT)
+    row = b.to(tl.int64) * J
+    c = tl.load(right + (row + j)[:, None] * F + u[None, :], mask=units[None, :] & (j < n)[:, None], other=0.0)
+    c = c.to(tl.float32)
+    left += row * E + u
+    out += first * H + u[None, :]
+    seed, pair0 = tl.load(seeds), tl.load(bounds) + first
+    begin, end = tl.maximum(row0 - row, 0).to(tl.int32), tl.minimum(row0 + rows - row, n).to(tl.int32)
+    end = tl.where(tl.program_id(1) * TJ < n, end, begin)
+    for i in tl.range(begin, end, num_stages=3):
+        h = act(tl.load(left + i * E, mask=units, other=0.0).to(tl.float32)[None, :] + c, ACT)
+        at, here = pairs_of(n, i, j, SKIP)
         if DROP:
-            h = drop(h, seed, pair + r * J, u, limit)
-        tl.store(out + stride * r, h.to(out.dtype.element_ty), mask=here)
+            h = drop(h, seed, pair0 + at, u, limit)
+        tl.store(out + at.to(tl.int64)[:, None] * H, h.to(out.dtype.element_ty), mask=here[:, None] & units[None, :])
 
 
 @triton.jit
-def _bent(z, bias, seeds, layer, pair0, r, u, at, here, H, limit, ACT: tl.constexpr, DROP: tl.constexpr):
+def _bent(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT: tl.constexpr, DROP: tl.constexpr):
     h = act(
         tl.load(z + at, mask=here, other=0.0).to(tl.float32) + tl.load(bias + u, mask=u < H, other=0.0)[None, :], ACT
     )
     if DROP:
-        h = drop(h, tl.load(seeds + layer), pair0 + r, u, limit)
+        h = drop(h, tl.load(seeds + layer), tl.load(bounds) + r, u, limit)
     return h
 
 
-@triton.jit(do_not_specialize=["pair0", "pairs", "layer", "limit"])
+@triton.jit(do_not_specialize=["room", "layer", "limit"])
 def bend(
     z,
     bias,
     out,
+    bounds,
     seeds,
     layer,
-    pair0,
-    pairs,
+    room,
     H,
     limit,
     ACT: tl.constexpr,
@@ -81,25 +92,25 @@ def bend(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Fill (pairs, H) from what a product gave."""
+    """Fill (room, H) from what a product gave; with 0 after the last pair."""
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    here = (u < H)[None, :] & (r < pairs)[:, None]
+    here = (u < H)[None, :] & (r < room)[:, None]
     at = r[:, None] * H + u[None, :]
-    h = _bent(z, bias, seeds, layer, pair0, r, u, at, here, H, limit, ACT, DROP)
+    h = _bent(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT, DROP)
+    h = tl.where((r < tl.load(bounds + 1) - tl.load(bounds))[:, None], h, 0.0)
     tl.store(out + at, h.to(out.dtype.element_ty), mask=here)
 
 
-@triton.jit(do_not_specialize=["pair0", "pairs", "layer", "limit"])
+@triton.jit(do_not_specialize=["room", "layer", "limit"])
 def finish(
     z,
     bias,
     w,
-    shift,
     out,
+    bounds,
     seeds,
     layer,
-    pair0,
-    pairs,
+    room,
     H,
     limit,
     ACT: tl.constexpr,
@@ -107,10 +118,9 @@ def finish(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Fill in the scores, which are those of all pairs."""
+    """Fill in the scores (room,), but for a shift."""
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    here = (u < H)[None, :] & (r < pairs)[:, None]
+    here = (u < H)[None, :] & (r < room)[:, None]
     at = r[:, None] * H + u[None, :]
-    h = _bent(z, bias, seeds, layer, pair0, r, u, at, here, H, limit, ACT, DROP)
-    f = tl.sum(h * tl.load(w + u, mask=u < H, other=0.0)[None, :], 1) + tl.load(shift)
-    tl.store(out + pair0 + r, f, mask=r < pairs)
+    h = _bent(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT, DROP)
+    tl.store(out + r, tl.sum(h * tl.load(w + u, mask=u < H, other=0.0)[None, :], 1), mask=r < room)

@@ -62,23 +62,23 @@ def act(z, ACT: tl.constexpr):
 
 
 @triton.jit
-def slope(z, ACT: tl.constexpr):
-    """Differentiate the activation at z, in float32."""
+def slope(z, by, ACT: tl.constexpr):
+    """Multiply by the derivative of the activation at z, in float32."""
     if ACT == "relu":
-        d = tl.where(z > 0, 1.0, 0.0)
+        d = tl.where(z > 0, by, 0.0)
     elif ACT == "leaky_relu":
-        d = tl.where(z > 0, 1.0, 0.01)
+        d = tl.where(z > 0, by, 0.01 * by)
     elif ACT == "sigmoid":
         s = tl.sigmoid(z)
-        d = s * (1.0 - s)
+        d = by * (s * (1.0 - s))
     elif ACT == "tanh":
         t = 2.0 * tl.sigmoid(2.0 * z) - 1.0
-        d = 1.0 - t * t
+        d = by * (1.0 - t * t)
     elif ACT == "silu":
         s = tl.sigmoid(z)
-        d = s * (1.0 + z * (1.0 - s))
+        d = by * (s * (1.0 + z * (1.0 - s)))
     else:
-        d = 0.5 * (1.0 + tl.erf(z * 0.7071067811865476)) + z * 0.3989422804014327 * tl.exp(-0.5 * z * z)
+        d = by * (0.5 * (1.0 + tl.erf(z * 0.7071067811865476)) + z * 0.3989422804014327 * tl.exp(-0.5 * z * z))
     return d
 
 

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.stationary.scale import copied, result_type
 
 WIDTHS = (8, 32, 64, 128)  # of the matrix; few, as the kernels are compiled for each
@@ -25,7 +26,7 @@ def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
     q = rates.to(result_type(rates.dtype)).contiguous()
     sets, n, _ = q.shape
     factors, exits, law, scale = (q.new_empty(size) for size in (q.numel(), sets * n, sets * n, sets))
-    _solve[(sets,)](q, mask.contiguous(), factors, exits, law, scale, n, **_shape(q, n))
+    launch(_solve, (sets,), q, mask.contiguous(), factors, exits, law, scale, n, **_shape(q, n))
     return copied(law.view(sets, n), rates.dtype), factors, exits, law, scale
 
 
@@ -34,7 +35,7 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Te
     sets, n = mask.shape
     flow = factors.new_empty(sets, n, n)
     grad = grad.contiguous()
-    _pull_back[(sets,)](grad, mask.contiguous(), factors, exits, law, scale, flow, n, **_shape(flow, n))
+    launch(_pull_back, (sets,), grad, mask.contiguous(), factors, exits, law, scale, flow, n, **_shape(flow, n))
     return flow.to(grad.dtype)
 
 

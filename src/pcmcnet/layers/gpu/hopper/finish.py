@@ -17,6 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from pcmcnet.layers.gpu.hopper.tiles import CHUNK, LAUNCH, ROWS, SLOPES, columns, tiles
+from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.gpu.units import numbers_of_units, processors, scramble
 
 
@@ -27,18 +28,21 @@ def finish_product(
     w: Tensor,
     *,
     activation: str,
-    dropout: tuple[Tensor, int, int, int],
+    bounds: Tensor,
+    dropout: tuple[Tensor, int, int],
     keep: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Return scores of pairs and, if they are to be kept, the slopes.
+    """Return parts of the scores of pairs (parts, room) and, if they are to be kept, the slopes (room, H).
 
-    ``dropout``: seeds, which of them is the layer's, number of the first pair, and limit, which is 0 for no dropout.
+    ``dropout``: seeds, which of them is the layer's, and limit, which is 0 for no dropout.
     """
-    seeds, layer, first, limit = dropout
+    seeds, layer, limit = dropout
     width = columns(len(weight))
     parts = torch.empty(len(weight) // width, len(h), device=h.device)
     slopes = h.new_empty(len(h) if keep else 0, len(weight))
-    _finish_product[(processors(h.device),)](
+    launch(
+        _finish_product,
+        (processors(h.device),),
         tiles(h, ROWS.value, CHUNK.value),
         tiles(weight, width, CHUNK.value),
         tiles(slopes if keep else h, ROWS.value, width),
@@ -46,9 +50,9 @@ def finish_product(
         w,
         numbers_of_units(len(weight), h.device),
         parts,
+        bounds,
         seeds,
         layer,
-        first,
         len(h),
         len(weight),
         h.shape[1],
@@ -57,13 +61,13 @@ def finish_product(
         KEEP=keep,
         DROP=limit != 0,
         N=width,
-        STAGES=3,
+        STAGES=3 if keep else 4,
         **LAUNCH,
     )
-    return parts.sum(0), slopes
+    return parts, slopes
 
 
-@gluon.jit(do_not_specialize=["layer", "pair0", "pairs", "limit"])
+@gluon.jit(do_not_specialize=["layer", "room", "limit"])
 def _finish_product(
     h,
     weight,
@@ -72,10 +76,10 @@ def _finish_product(
     w,
     numbers,
     out,
+    bounds,
     seeds,
     layer,
-    pair0,
-    pairs,
+    room,
     H,
     D,
     limit,
@@ -85,7 +89,7 @@ def _finish_product(
     N: gl.constexpr,
     STAGES: gl.constexpr,
 ):
-    """Multiply (pairs, D) by (H, D)^T in tiles (2 ROWS, N); ``out`` (tiles across, pairs) gets parts of the scores."""
+    """Multiply (pairs, D) by (H, D)^T in tiles (2 ROWS, N); ``out`` (tiles across, room) gets parts of the scores."""
     hs = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, ROWS, CHUNK], h.layout)
     ws = gl.allocate_shared_memory(gl.bfloat16, [STAGES, N, CHUNK], weight.layout)
     kept = gl.allocate_shared_memory(gl.bfloat16, [2, ROWS if KEEP else 8, N], slopes.layout)
@@ -95,8 +99,8 @@ def _finish_product(
         mbarrier.init(empty.index(i), count=2)
         mbarrier.init(ready.index(i), count=1)
     shared = (hs, ws, kept, empty, ready)
-    layer_of = (bias, w, numbers, out, seeds + layer, pair0, limit)
-    shape = (pairs, H // N, D // CHUNK)
+    layer_of = (bias, w, numbers, out, seeds + layer, bounds, room, limit)
+    shape = (bounds, H // N, D // CHUNK)
     gl.warp_specialize(
         [
             (_finish_half, (0, shared, slopes, layer_of, shape, SLOPE, KEEP, DROP, N, STAGES)),
@@ -111,7 +115,8 @@ def _finish_product(
 @gluon.jit
 def _bring_tiles(h, weight, shared, shape, N: gl.constexpr, STAGES: gl.constexpr):
     hs, ws, _, empty, ready = shared
-    pairs, across, chunks = shape
+    bounds, across, chunks = shape
+    pairs = (gl.load(bounds + 1) - gl.load(bounds)).to(gl.int32)
     i = 0
     for tile in range(gl.program_id(0), gl.cdiv(pairs, 2 * ROWS) * across, gl.num_programs(0)):
         m, n = tile // across * 2 * ROWS, tile % across * N
@@ -140,8 +145,10 @@ def _finish_half(
     STAGES: gl.constexpr,
 ):
     hs, ws, kept, empty, ready = shared
-    bias, w, numbers, out, seed, pair0, limit = layer_of
-    pairs, across, chunks = shape
+    bias, w, numbers, out, seed, bounds, room, limit = layer_of
+    _, across, chunks = shape
+    pair0 = gl.load(bounds)
+    pairs = (gl.load(bounds + 1) - pair0).to(gl.int32)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
     i = 0
     for tile in range(gl.program_id(0), gl.cdiv(pairs, 2 * ROWS) * across, gl.num_programs(0)):
@@ -171,7 +178,7 @@ def _finish_half(
             fence_async_shared()
             tma.async_copy_shared_to_global(slopes, [m, n], kept.index(half))
         f = gl.sum(f * gl.load(w + u)[None, :], 1)
-        gl.store(out + (tile % across) * pairs + p, f, mask=p < pairs)
+        gl.store(out + (tile % across) * room + p, f, mask=p < pairs)
     tma.store_wait(0)
 
 

@@ -12,26 +12,32 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from pcmcnet.layers.gpu.hopper.tiles import CHUNK, LAUNCH, ROWS, columns, tiles
+from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.gpu.units import processors
 
 
-def weighted_products(slopes: Tensor, h: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Return G (H, D) and s (H,): sums over pairs of slopes times h, and of slopes, weighted by the gradient."""
-    pairs, width = slopes.shape
+def weighted_products(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
+    """Return G (H, D) and s (H,): sums over pairs of slopes times h, and of slopes, weighted by the gradient.
+
+    A chunk of pairs is read whole: where there are fewer, h and the gradient (room,) are to be 0.
+    """
+    room, width = slopes.shape
     across = columns(h.shape[1])
     count = (width // (2 * ROWS.value)) * (h.shape[1] // across)
-    chunks = triton.cdiv(pairs, CHUNK.value)
-    parts = min(max(processors(h.device) // count, 1), chunks)
+    parts = min(max(processors(h.device) // count, 1), triton.cdiv(room, CHUNK.value))
     products = torch.empty(parts, width, h.shape[1], device=h.device)
     sums = torch.empty(parts, width, device=h.device)
-    _weighted_products[(count * parts,)](
+    launch(
+        _weighted_products,
+        (count * parts,),
         tiles(slopes, CHUNK.value, ROWS.value),
         tiles(h, CHUNK.value, across),
         gradient,
         products,
         sums,
-        pairs,
-        triton.cdiv(chunks, parts),
+        bounds,
+        room,
+        parts,
         width,
         h.shape[1],
         N=across,
@@ -41,8 +47,10 @@ def weighted_products(slopes: Tensor, h: Tensor, gradient: Tensor) -> tuple[Tens
     return products.sum(0), sums.sum(0)
 
 
-@gluon.jit(do_not_specialize=["pairs", "steps"])
-def _weighted_products(slopes, h, gradient, out, sums, pairs, steps, H, D, N: gl.constexpr, STAGES: gl.constexpr):
+@gluon.jit(do_not_specialize=["room", "parts"])
+def _weighted_products(
+    slopes, h, gradient, out, sums, bounds, room, parts, H, D, N: gl.constexpr, STAGES: gl.constexpr
+):
     """Each program has a tile (2 ROWS, N) of the result, and a part of the pairs."""
     cs = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, CHUNK, ROWS], slopes.layout)
     hs = gl.allocate_shared_memory(gl.bfloat16, [STAGES, CHUNK, N], h.layout)
@@ -55,10 +63,12 @@ def _weighted_products(slopes, h, gradient, out, sums, pairs, steps, H, D, N: gl
     tiles = H // (2 * ROWS) * across
     tile, part = gl.program_id(0) % tiles, gl.program_id(0) // tiles
     m, n = tile // across * 2 * ROWS, tile % across * N
-    begin = part * steps * CHUNK
-    steps = gl.maximum(gl.minimum(steps, gl.cdiv(pairs - begin, CHUNK)), 1)  # beyond the last pair all is 0
+    chunks = gl.cdiv((gl.load(bounds + 1) - gl.load(bounds)).to(gl.int32), CHUNK)
+    each = gl.cdiv(chunks, parts)
+    begin = gl.where(part * each < chunks, part * each * CHUNK, room)  # beyond the room all is 0
+    steps = gl.maximum(gl.minimum(each, chunks - part * each), 1)
     shared = (cs, hs, empty, ready)
-    where = (begin, steps, pairs, m, n, part, H, D)
+    where = (begin, steps, room, m, n, part, H, D)
     gl.warp_specialize(
         [
             (_multiply_half, (0, shared, gradient, out, sums, where, N, STAGES)),
@@ -88,20 +98,20 @@ def _bring_pairs(slopes, h, shared, where, STAGES: gl.constexpr):
 def _multiply_half(half: gl.constexpr, shared, gradient, out, sums, where, N: gl.constexpr, STAGES: gl.constexpr):
     """Weight a chunk in registers while the product of the chunk before is under way."""
     cs, hs, empty, ready = shared
-    begin, steps, pairs, m, n, part, H, D = where
+    begin, steps, room, m, n, part, H, D = where
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
     operand: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
     total = gl.zeros((ROWS, N), gl.float32, layout)
     q = begin + gl.arange(0, CHUNK, gl.SliceLayout(0, operand))
-    c = _weighted(cs, ready, 0, gl.load(gradient + q, mask=q < pairs, other=0.0), half, STAGES, operand)
+    c = _weighted(cs, ready, 0, gl.load(gradient + q, mask=q < room, other=0.0), half, STAGES, operand)
     side = gl.sum(c, 1)
     a = c.to(gl.bfloat16)
     q += CHUNK
-    g = gl.load(gradient + q, mask=q < pairs, other=0.0)
+    g = gl.load(gradient + q, mask=q < room, other=0.0)
     for i in range(steps - 1):
         total = warpgroup_mma(a, hs.index(i % STAGES), total, is_async=True)
         q += CHUNK
-        g_next = gl.load(gradient + q, mask=q < pairs, other=0.0)
+        g_next = gl.load(gradient + q, mask=q < room, other=0.0)
         c = _weighted(cs, ready, i + 1, g, half, STAGES, operand)
         side += gl.sum(c, 1)
         a_next = c.to(gl.bfloat16)

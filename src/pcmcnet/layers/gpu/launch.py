@@ -1,0 +1,60 @@
+"""Launching kernels; or only noting what would be launched, so that all of it is compiled side by side.
+
+Kernels are compiled when they are first launched, one after the other, which takes longer than to train on a small
+table. A step that launches nothing shows which kernels the next ones need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+import triton
+
+THREADS = 16
+
+
+class Launch(NamedTuple):
+    """A kernel and what it is given."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    given: tuple[Any, ...]
+    kind: dict[str, Any]
+
+
+_noted: list[Launch] | None = None  # backward passes run in threads of their own: a context would not reach them
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None:
+    """Launch a kernel, or note it."""
+    if _noted is None:
+        kernel[grid](*given, **kind)
+    else:
+        _noted.append(Launch(kernel, grid, given, kind))
+
+
+def compile_together(work: Callable[[], None], device: torch.device) -> None:
+    """Compile all kernels that some work launches. It is done without them: its results are of no use."""
+    global _noted  # noqa: PLW0603
+    if not hasattr(triton, "AsyncCompileMode"):
+        return
+    noted: list[Launch] = []
+    _noted = noted
+    try:
+        work()
+    finally:
+        _noted = None
+    torch.cuda.synchronize(device)
+    with ThreadPoolExecutor(THREADS, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
+        with triton.AsyncCompileMode(pool):
+            found = [kernel.warmup(*given, grid=grid, **kind) for kernel, grid, given, kind in noted]
+        ready = {id(kernel): kernel for kernel in (f.result() if hasattr(f, "result") else f for f in found)}
+        list(pool.map(_load, ready.values()))
+
+
+def _load(kernel: Any) -> None:
+    """Bring a compiled kernel to the device, and compile what launches it."""
+    _ = kernel.run

@@ -1,0 +1,200 @@
+"""Where pairs stand: set after set, row after row, with neither padding nor the pairs of an alternative with itself.
+
+A row (b, i) is an alternative that is left, with number b J + i; it has a pair (b, i, j) for every other real j. Real
+alternatives come first, so the pair is at
+
+    starts_b + i (n_b - 1) + j - (j > i)        with starts_b the sum of n (n - 1) over the sets before.
+
+The sizes n are known to the device alone: tensors have room for as many pairs as padded sets would have, and kernels
+read how many there are. Without a mask all n^2 pairs stand, as no alternative is entered that is also left.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pcmcnet.layers.gpu.launch import launch
+
+
+class Piece(NamedTuple):
+    """Some rows, and the numbers of their first pair and of the first after their last."""
+
+    rows: range
+    bounds: Tensor  # (2,) int64
+    room: int  # for pairs
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The places of all pairs of B sets of up to J alternatives."""
+
+    sizes: Tensor  # (B + 1,) int32, the last 0
+    starts: Tensor  # (B + 1,) int64
+    places: int
+    skip: bool  # the pairs of an alternative with itself
+
+    @classmethod
+    def of(cls, mask: Tensor | None, halves: Tensor) -> Layout:
+        """Count the real alternatives of (B, J), or take all of them."""
+        sets, places, _ = halves.shape
+        if mask is None:
+            sizes = halves.new_full((sets + 1,), places, dtype=torch.int32)
+            return cls(sizes, torch.arange(sets + 1, device=halves.device) * places**2, places, False)
+        sizes = torch.empty(sets + 1, dtype=torch.int32, device=mask.device)
+        pairs = torch.empty(sets + 1, dtype=torch.int64, device=mask.device)
+        shape = {"R": 16, "C": columns(places)}
+        launch(_count, (triton.cdiv(sets + 1, 16),), mask.contiguous(), sizes, pairs, sets, places, **shape)
+        return cls(sizes, pairs.cumsum(0), places, True)
+
+    @property
+    def sets(self) -> int:
+        """Number of sets."""
+        return len(self.sizes) - 1
+
+    @property
+    def row(self) -> int:
+        """Pairs of a row, at most."""
+        return self.places - self.skip
+
+    def cut(self, rows: int) -> Iterator[Piece]:
+        """Cut all rows into pieces of so many."""
+        total = self.sets * self.places
+        count = triton.cdiv(total, rows)
+        bounds = torch.empty(count + 1, dtype=torch.int64, device=self.sizes.device)
+        launch(
+            _bounds, (1,), *self.tensors, bounds, count, rows, total, C=triton.next_power_of_2(count + 1), **self.kind
+        )
+        for k in range(count):
+            part = range(k * rows, min((k + 1) * rows, total))
+            yield Piece(part, bounds[k : k + 2], max(len(part) * self.row, 1))
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, int]:
+        """What kernels need to find a pair."""
+        return self.sizes, self.starts, self.places
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """And what they are compiled for."""
+        return {"SKIP": int(self.skip)}
+
+
+def columns(places: int) -> int:
+    """Return the size of a block for a row of (J, J): one of few, as kernels are compiled for each."""
+    return max(int(triton.next_power_of_2(places)), 64)
+
+
+@triton.jit(do_not_specialize=["sets", "J"])
+def _count(mask, sizes, pairs, sets, J, R: tl.constexpr, C: tl.constexpr):
+    """Fill in sizes, and, one place later, numbers of pairs."""
+    b, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
+    at = b.to(tl.int64)[:, None] * J + j[None, :]
+    real = tl.load(mask + at, mask=(b < sets)[:, None] & (j < J)[None, :], other=0)
+    n = tl.max(tl.where(real != 0, j[None, :] + 1, 0), 1)
+    tl.store(sizes + b, n, mask=b <= sets)
+    tl.store(pairs + b + 1, n.to(tl.int64) * tl.maximum(n - 1, 0), mask=b < sets)
+    if tl.program_id(0) == 0:
+        tl.store(pairs, tl.zeros((), tl.int64))
+
+
+@triton.jit(do_not_specialize=["J", "count", "rows", "total"])
+def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl.constexpr):
+    """Find the first pair from each multiple of ``rows`` on."""
+    k = tl.arange(0, C)
+    row = tl.minimum(k.to(tl.int64) * rows, total)
+    b = row // J
+    n = tl.load(sizes + b, mask=k <= count, other=0)
+    first = tl.load(starts + b, mask=k <= count, other=0) + tl.minimum(row - b * J, n) * tl.maximum(n - SKIP, 0)
+    tl.store(out + k, first, mask=k <= count)
+
+
+@triton.jit
+def set_of(sizes, starts, bounds, b):
+    """Return the size of a set, and where its first pair stands in a piece, which may begin later."""
+    return tl.load(sizes + b), tl.load(starts + b) - tl.load(bounds)
+
+
+@triton.jit
+def pairs_of(n, i, j, SKIP: tl.constexpr):
+    """Return where the pairs of a row stand among those of its set, and which of them are any."""
+    at = i * (n - SKIP) + j
+    here = j < n
+    if SKIP:
+        at -= tl.where(j > i, 1, 0)
+        here &= j != i
+    return at, here
+
+
+@triton.jit(do_not_specialize=["set0", "row0", "rows", "room"])
+def place(
+    sizes,
+    starts,
+    J,
+    bounds,
+    parts,
+    shift,
+    out,
+    set0,
+    row0,
+    rows,
+    room,
+    PARTS: tl.constexpr,
+    SKIP: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Fill (B, J, J) with sums of parts (PARTS, room), shifted; 0 where there is no pair."""
+    b = set0 + tl.program_id(1)
+    n, first = set_of(sizes, starts, bounds, b)
+    i, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
+    row = b.to(tl.int64) * J + i
+    ours = ((i < J) & (row >= row0) & (row < row0 + rows))[:, None] & (j < J)[None, :]
+    at, here = pairs_of(n, i[:, None], j[None, :], SKIP)
+    here &= ours & (i < n)[:, None]
+    total = tl.zeros((R, C), tl.float32) + tl.load(shift)
+    for part in tl.static_range(PARTS):
+        total += tl.load(parts + part * room.to(tl.int64) + first + at, mask=here, other=0.0)
+    tl.store(out + row[:, None] * J + j[None, :], tl.where(here, total, 0.0), mask=ours)
+
+
+@triton.jit(do_not_specialize=["set0", "row0", "rows"])
+def pick(
+    sizes,
+    starts,
+    J,
+    bounds,
+    grid,
+    out,
+    set0,
+    row0,
+    rows,
+    SKIP: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Take the pairs of a piece out of (B, J, J)."""
+    b = set0 + tl.program_id(1)
+    n, first = set_of(sizes, starts, bounds, b)
+    i, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
+    row = b.to(tl.int64) * J + i
+    at, here = pairs_of(n, i[:, None], j[None, :], SKIP)
+    here &= ((i < n) & (row >= row0) & (row < row0 + rows))[:, None]
+    tl.store(out + first + at, tl.load(grid + row[:, None] * J + j[None, :], mask=here, other=0.0), mask=here)
+
+
+@triton.jit(do_not_specialize=["room", "H"])
+def clear(h, bounds, room, H, R: tl.constexpr, C: tl.constexpr):
+    """Set rows (room, H) after the last pair to 0, as many as there are programs for."""
+    r = tl.load(bounds + 1) - tl.load(bounds) + tl.program_id(0) * R + tl.arange(0, R)
+    u = tl.program_id(1) * C + tl.arange(0, C)
+    zeros = tl.zeros((R, C), h.dtype.element_ty)
+    tl.store(h + r[:, None] * H + u[None, :], zeros, mask=(r < room)[:, None] & (u < H)[None, :])
