@@ -23,6 +23,7 @@ from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.importance import importance
 from pcmcnet.insight.what_if import compose, with_values
 from pcmcnet.models import MNL, Calibrated, Ensemble, PCMCNet, PointerNetwork, RandomForest, Uniform, load
+from pcmcnet.tuning import tune
 
 KINDS = {"v": "vector", "has": "multi", "at": "datetime"}
 WORDS = [["wifi"], ["pool", "wifi"], [], ["spa"]]
@@ -274,6 +275,14 @@ def test_a_fit_goes_on_only_with_the_same_module(tmp_path: Path) -> None:
 def test_comparisons_fit_copies_with_the_module() -> None:
     found = compare({"ring": PCMCNet(encoders={"node": Ring()}, epochs=1)}, graph(), split=(0.7, 0.3), progress=False)
     assert "ring" in str(found)
+
+
+def test_a_search_tries_options_with_the_module(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    base = PCMCNet(encoders={"node": Ring()}, epochs=1)
+    settings: dict[str, Any] = {"space": {"lr": [0.01, 0.02]}, "folder": tmp_path / "search", "progress": False}
+    found = [tune(base, graph(), trials=trials, **settings).model for trials in (1, 2)]  # the second goes on
+    assert all(list(model.extras["encoders"]) == ["node"] for model in found)
 
 
 @pytest.mark.parametrize(

@@ -89,12 +89,12 @@ class Objective:
     def _with(self, options: Mapping[str, Any]) -> ChoiceModel:
         """Return the model with a trial's options. A search fits the best again itself, so ``refit`` is off."""
         refit = {"refit": False} if "refit" in {f.name for f in fields(self.base.config)} else {}
-        return type(self.base)(**{**asdict(self.base.config), **options, **refit})
+        return type(self.base)(**{**asdict(self.base.config), **options, **refit}, **self.base.extras)
 
     def _saved(self, model: ChoiceModel, folder: Path) -> ChoiceModel | None:
         """Return the model of a folder if it is the one that a fit would give."""
         try:
-            saved = load(folder)
+            saved = load(folder, **model.extras)
         except PcmcNetError as error:
             log.info("the saved model is made again: %s", error)
             return None
