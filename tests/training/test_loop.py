@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data import Batch, EncodedSets
+from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
 from pcmcnet.errors import TrainingError
 from pcmcnet.training import loop
 from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState
@@ -477,3 +477,20 @@ def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: Make
     expected = train(whole, data, CONFIG)
     assert [e["train_loss"] for e in resumed.history] == [e["train_loss"] for e in expected.history]
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), whole.parameters(), strict=True))
+
+
+def test_sets_with_large_contents_are_predicted_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_NUMBERS", 270)
+    table = {"s": np.repeat(np.arange(40), 2), "v": np.random.default_rng(0).normal(size=(80, 10))}
+    data = ChoiceData.from_long(table, choice_set="s", features=["v"], kinds={"v": "vector"})
+    encoded = Encoder.learn(data).encode(data)
+    seen: list[int] = []
+
+    class Look(nn.Linear):
+        def forward(self, batch: Batch) -> Tensor:
+            seen.append(batch.contents[0].values.numel())
+            return torch.zeros(batch.mask.shape)
+
+    sets = [sets for sets, _, _ in predict(Look(1, 1), encoded, pair_budget=10**6)]
+    assert sorted(np.concatenate(sets).tolist()) == list(range(40))
+    assert seen == [260, 260, 260, 20]  # 13 sets of two vectors each

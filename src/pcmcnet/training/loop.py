@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, EncodedSets, Portion, Source, plan_batches
+from pcmcnet.data.batches import Batch, Coded, EncodedSets, Portion, Source, plan_batches
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
@@ -31,6 +31,7 @@ from pcmcnet.training.step import Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
 from pcmcnet.training.threads import threads_for
 
+_NUMBERS = 2**21  # of the contents of a batch without gradients; a network has some tens of times as many in between
 PREDICTED = 5_000_000  # pairs of a batch without gradients that keep a GPU busy while the next is prepared
 
 log = logging.getLogger("pcmcnet")
@@ -196,13 +197,23 @@ def predict(
     device = device_of(module)
     if device.type == "cuda":
         pair_budget = max(pair_budget, PREDICTED)
-    plan = plan_batches(data.sizes, batch_size=max(len(data), 1), pair_budget=pair_budget)
+    plan = plan_batches(data.sizes, batch_size=_at_once(data), pair_budget=pair_budget)
     if group is not None:
         plan = [own for sets in plan if len(own := group.share(sets))]
     for sets, batch in zip(plan, batches_on(device, data, plan), strict=True):
         with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
             log_p = module(batch)
         yield sets, batch, log_p
+
+
+def _at_once(data: EncodedSets) -> int:
+    """Return how many sets to predict at once: as pairs allow, or fewer where contents such as pictures are large."""
+
+    def width(columns: Sequence[Coded]) -> int:
+        return sum(column.table[:1].numel() for column in columns)
+
+    each = width(data.contents) * float(data.sizes.mean() if len(data) else 1) + width(data.individual_contents)
+    return max(min(len(data), int(_NUMBERS / each)) if each else len(data), 1)
 
 
 def _size(module: nn.Module) -> int:
