@@ -1,6 +1,8 @@
 """Time per epoch by one process, and by 1 and 2 workers of Ray that share each batch.
 
-    python -m benchmarks.cluster [--json FILE]
+    python -m benchmarks.cluster [--json FILE] [workers] [wide]
+
+``workers`` takes a network of 64 and 64 units, ``wide`` one of 256 and 256.
 
 The epochs of a fit are timed by its first worker; the start of Ray and of the workers is not in them and has a column
 of its own. Fits take turns, and the best epoch of each counts. All workers compute on one thread each, and on one
@@ -20,14 +22,14 @@ from pcmcnet import cluster
 from pcmcnet.datasets import airline
 
 SETS, BATCH, EPOCHS, ROUNDS = 1200, 64, 4, 2
-WIDTHS = ((64, 64), (256, 256))
 
 
 def in_one_process(model: pn.PCMCNet, data: pn.ChoiceData) -> Any:
     return model.fit(data, device="cpu", progress=False)
 
 
-def main() -> list[Row]:
+def epochs(hidden: tuple[int, ...]) -> list[Row]:
+    """Time the ways, taking turns."""
     data = pn.ChoiceData.from_long(airline.simulate(SETS, seed=0), **airline.ROLES)
     ways: dict[str, Callable[..., Any]] = {
         "one process": in_one_process,
@@ -44,27 +46,26 @@ def main() -> list[Row]:
         "start s": ".1f",
     }
     table = Table(f"airline shape, {SETS:,} sets, batches of {BATCH}", columns)
-    for hidden in WIDTHS:
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        for _ in range(ROUNDS):
-            for name, fit in ways.items():
-                model = pn.PCMCNet(hidden=hidden, batch_size=BATCH, epochs=EPOCHS)
-                began = time.perf_counter()
-                fit(model, data)
-                epochs = [entry["seconds"] for entry in model.history]
-                found[name].append((min(epochs), time.perf_counter() - began - sum(epochs)))
-        alone = min(found["one process"])[0]
-        for name, times in found.items():
-            best, start = min(times)
-            row = {"way": name, "hidden": "x".join(map(str, hidden)), "parameters": model.num_parameters}
-            table.add({**row, "s/epoch": best, "sets/s": SETS / best, "speed": alone / best, "start s": start})
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, fit in ways.items():
+            model = pn.PCMCNet(hidden=hidden, batch_size=BATCH, epochs=EPOCHS)
+            began = time.perf_counter()
+            fit(model, data)
+            taken = [entry["seconds"] for entry in model.history]
+            found[name].append((min(taken), time.perf_counter() - began - sum(taken)))
+    alone = min(found["one process"])[0]
+    for name, times in found.items():
+        best, start = min(times)
+        row = {"way": name, "hidden": "x".join(map(str, hidden)), "parameters": model.num_parameters}
+        table.add({**row, "s/epoch": best, "sets/s": SETS / best, "speed": alone / best, "start s": start})
     return table.rows
 
 
 if __name__ == "__main__":
     run(
         "benchmarks.cluster",
-        {"workers": main},
+        {"workers": lambda: epochs((64, 64)), "wide": lambda: epochs((256, 256))},
         description=__doc__ or "",
         json_file=RUNS / "cluster.json",
         device="cpu",

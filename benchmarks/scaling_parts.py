@@ -1,11 +1,13 @@
 """The parts of an epoch one by one: what `benchmarks.scaling_plan` reckons with.
 
-    python -m benchmarks.scaling_parts [--json FILE] [tables] [steps] [group] [shared] [checkpoint] [stream]
+    python -m benchmarks.scaling_parts [--json FILE] [tables] [steps] [group] [shared] [own] [checkpoint] [stream]
 
-tables      scan, look at hashes, learn the encoder, read and encode shards, plan batches
+tables      scan, look at hashes, learn the encoder, read and encode shards, look at sizes alone, plan batches; and
+            read as one of two workers, which is not a part, but what these are held against
 steps       training steps on one CPU thread, by the number of sets of a batch
 group       sums over two processes by gloo, by the number of bytes
 shared      epochs of one and of two workers: not a part, but what the sum of the parts is held against
+own         the same, of workers that read their own shards of a table on disk
 checkpoint  writing the state of a run
 stream      a large table scanned and fitted for one epoch: likewise
 
@@ -21,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,11 +37,13 @@ from benchmarks import streaming
 from benchmarks.harness import RUNS, Row, Section, Table, run
 from pcmcnet.data import EncodedStream, Encoder
 from pcmcnet.data.batches import EncodedSets, plan_batches
+from pcmcnet.data.scan import learnt
 from pcmcnet.data.scan.cache import hash_file
 from pcmcnet.datasets import airline
 from pcmcnet.training.checkpoint import Checkpoint, RunState
 
 ROUNDS = 4
+NOBODY = 10**6  # a worker among so many has no shard of its own
 BIG = streaming.ROWS
 MESSAGES = (1_000, 16_000, 64_000, 256_000, 1_000_000)  # parameters
 BOTH = """
@@ -65,10 +70,15 @@ from pcmcnet.training.group import Group, training_in
 rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
 dist.init_process_group("gloo", f"file://{folder}/meet-{size}", rank=rank, world_size=size)
-data = pn.ChoiceData.from_long(airline.simulate(1200, seed=0), **airline.ROLES)
+if len(sys.argv) > 4:
+    from benchmarks import streaming
+    data = pn.ChoiceData.scan(sys.argv[4], memory="64 MiB", **streaming.ROLES)
+    model = pn.PCMCNet(**{**streaming.OPTIONS, "epochs": 3})
+else:
+    data = pn.ChoiceData.from_long(airline.simulate(1200, seed=0), **airline.ROLES)
+    model = pn.PCMCNet(hidden=(64, 64), batch_size=64, epochs=5)
 marks = []
 with training_in(Group(rank, size, dist.all_reduce)):
-    model = pn.PCMCNet(hidden=(64, 64), batch_size=64, epochs=5)
     model.fit(data, device="cpu", progress=False, on_epoch=lambda entry: marks.append(time.process_time()))
 print(np.diff(marks).min(), min(entry["seconds"] for entry in model.history), model.num_parameters)
 """
@@ -116,12 +126,15 @@ def tables() -> list[Row]:
         with made as folder, tempfile.TemporaryDirectory() as cache:
             numbers = iter(range(100))
 
-            def scan(folder: Path = folder, roles: Any = roles, cache: str = cache, numbers: Any = numbers) -> Any:
-                return pn.ChoiceData.scan(folder, memory="64 MiB", cache=Path(cache) / str(next(numbers)), **roles)
+            def scan(
+                memory: str = "64 MiB", folder: Path = folder, roles: Any = roles, cache: str = cache, k: Any = numbers
+            ) -> Any:
+                return pn.ChoiceData.scan(folder, memory=memory, cache=Path(cache) / str(next(k)), **roles)
 
-            data = scan()
+            data, large = scan(), scan(memory="1 GiB")
             encoder = Encoder.learn(data, bend=True)  # also looks at the hashes of all shards
             stream = EncodedStream(data, encoder, torch.device("cpu"))
+            few = replace(stream, data=large)  # shards, for what opening a shard takes is not a matter of its sets
             parts = list(stream.parts((0, 1)))
             about = {
                 "table": name,
@@ -132,12 +145,15 @@ def tables() -> list[Row]:
                 "shard_bytes": sum(shard.bytes for shard in data.manifest.shards) / data.n_rows,
                 "encoded_bytes": sum(part.nbytes for part in parts) / data.n_rows,
                 "pairs": data.tally.pairs / len(data),
+                "half": -(-len(large.manifest.shards) // 2) / len(large.manifest.shards),
             }
             works: dict[str, Callable[[], Any]] = {
                 "scan": scan,
                 "check": lambda data=data: [hash_file(data.folder / shard.name) for shard in data.manifest.shards],
                 "learn": lambda data=data: Encoder.learn(data, bend=True),
-                "read": lambda stream=stream: [len(part) for part in stream.parts((0, 1))],
+                "read": lambda stream=stream: [len(part.sizes) for part in stream.parts((0, 1))],
+                "sizes": lambda stream=few: _sizes(stream, rank=NOBODY, size=NOBODY + 1),
+                "read, 1 of 2": lambda stream=few: _sizes(stream, rank=0, size=2),
                 "plan": lambda parts=parts: [_planned(part) for part in parts],
             }
             for part, work in works.items():
@@ -146,6 +162,11 @@ def tables() -> list[Row]:
                 rates = {"rows/s": data.n_rows / time_.cpu, "sets/s": len(data) / time_.cpu}
                 shown.add({"part": part, **figures, **rates, **about})
     return shown.rows
+
+
+def _sizes(stream: EncodedStream, **which: int) -> list[int]:
+    """Go through an epoch as one of several workers."""
+    return [len(part.sizes) for part in replace(stream, **which).parts((0, 1))]
 
 
 def _planned(part: EncodedSets) -> int:
@@ -202,13 +223,32 @@ def shared() -> list[Row]:
     columns = {"workers": "", "cpu": ".2f", "wall": ".2f", "parameters": ","}
     shown = Table("an epoch of 1,200 airline sets, 64x64, batches of 64; of each worker, the mean", columns)
     for size in (1, 2):
-        with tempfile.TemporaryDirectory() as folder:
-            commands = [[sys.executable, "-c", SHARED, str(rank), str(size), folder] for rank in range(size)]
-            running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-            found = np.array([[float(x) for x in each.communicate()[0].split()] for each in running])
-        cpu, wall, parameters = found.mean(0)
-        shown.add({"workers": size, "cpu": cpu, "wall": wall, "parameters": int(parameters), "sets": 1200})
+        shown.add({"workers": size, **_by_workers(size), "sets": 1200})
     return shown.rows
+
+
+def own() -> list[Row]:
+    """Likewise of workers that read their own shards."""
+    columns = {"workers": "", "cpu": ".2f", "wall": ".2f", "parameters": ",", "shards": "", "buffers": ""}
+    with streaming.tables(1_000_000) as folder:
+        data = pn.ChoiceData.scan(folder, memory="64 MiB", **streaming.ROLES)
+        learnt(data, bend=True)
+        shown = Table(f"an epoch of {len(data):,} sets from disk, 16x16, batches of 256; of each worker", columns)
+        about = {"shards": len(data.manifest.shards), "buffers": len(data.buffers()), "memory": data.memory}
+        about |= {"sets": len(data), "rows": data.n_rows, "pairs": data.tally.pairs}
+        for size in (1, 2):
+            shown.add({"workers": size, **_by_workers(size, str(folder)), **about})
+    return shown.rows
+
+
+def _by_workers(size: int, *table: str) -> Row:
+    """Train by some processes; seconds of an epoch of each, the mean."""
+    with tempfile.TemporaryDirectory() as folder:
+        commands = [[sys.executable, "-c", SHARED, str(rank), str(size), folder, *table] for rank in range(size)]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+        found = np.array([[float(x) for x in each.communicate()[0].split()] for each in running])
+    cpu, wall, parameters = found.mean(0)
+    return {"cpu": cpu, "wall": wall, "parameters": int(parameters)}
 
 
 def checkpoint() -> list[Row]:
@@ -249,6 +289,7 @@ SECTIONS: dict[str, Section] = {
     "steps": steps,
     "group": group,
     "shared": shared,
+    "own": own,
     "checkpoint": checkpoint,
     "stream": stream,
 }

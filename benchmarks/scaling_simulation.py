@@ -2,8 +2,8 @@
 
 Workers wait for one another at every step, so a step takes as long as its slowest worker: with factors exp(spread Z),
 Z normal, of W workers the largest counts. It is drawn in one piece, as the largest of W uniform numbers is U^(1/W).
-Workers die at a constant rate. The state is kept after each epoch, so the epoch under way is lost; all workers start
-again and learn the encoder again. Without spread and without failures a run takes what the formula says.
+Workers die at a constant rate. The state is kept after each epoch, so the epoch under way is lost, and all workers
+start again. Without spread and without failures a run takes what the formula says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from benchmarks.scaling_model import AS_IT_IS, Design, Job, Rates, buffers, learn_seconds, parts
+from benchmarks.scaling_model import AS_IT_IS, Design, Job, Rates, buffers, parts
 
 DRAWS = 64  # steps that are drawn for each buffer; the others take their mean
 GIVEN_UP = 3  # failures after which a fit ends and is to be resumed by hand
@@ -47,16 +47,15 @@ def slowest(workers: int, spread: float, shape: tuple[int, ...], rng: np.random.
 def epoch_by_chance(job: Job, rates: Rates, design: Design, chances: Chances, rng: np.random.Generator) -> float:
     """Go through the buffers of an epoch: each is read while the one before is in use."""
     found, k, W = parts(job, rates, design), buffers(job, rates, design), job.workers
-    read = found.read / k * slowest(W, chances.spread, (k,), rng)
+    read = found.ahead(design) / k * slowest(W, chances.spread, (k,), rng)
     stretch = slowest(W, chances.spread, (k, DRAWS), rng).mean(1)
-    use = (found.use - found.compute) / k + found.compute / k * stretch
+    use = (found.use(design) - found.compute) / k + found.compute / k * stretch
     return float(read[0] + np.maximum(read[1:], use[:-1]).sum() + use[-1] + found.keep)
 
 
 def run_by_chance(job: Job, rates: Rates, design: Design, chances: Chances, rng: np.random.Generator) -> Run:
-    """Fit once, from the start of the workers to the last epoch and what follows."""
-    again = learn_seconds(job, rates, design)
-    start = (rates.start if job.workers > 1 else 0.0) + again
+    """Fit once, from the start of the workers to the last epoch."""
+    start = rates.start if job.workers > 1 else 0.0
     rate = chances.deaths * job.workers / 3600
     clock, failures, fresh, done = 0.0, 0, True, 0
     dies = rng.exponential(1 / rate) if rate else np.inf
@@ -67,7 +66,7 @@ def run_by_chance(job: Job, rates: Rates, design: Design, chances: Chances, rng:
             dies = clock + rng.exponential(1 / rate)
         else:
             clock, done, fresh = clock + attempt, done + 1, False
-    return Run(clock + (again if job.workers > 1 else 0.0), failures)
+    return Run(clock, failures)
 
 
 def simulate(

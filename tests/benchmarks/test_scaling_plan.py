@@ -43,27 +43,28 @@ def fitted() -> ModuleType:
 def rates(model: ModuleType) -> Any:
     """Numbers that are easy to reckon with."""
     return model.Rates(
-        scan=10.0, learn=100.0, read=60.0, check=400.0, plan=50.0, shard_bytes=8.0, encoded_bytes=4.0,
+        scan=10.0, learn=100.0, read=60.0, sizes=20.0, check=400.0, plan=50.0, shard_bytes=8.0, encoded_bytes=4.0,
         pair=0.01, cube=0.001, step=0.5, issue=3.0, hop=0.25, wire=80.0, checkpoint=24.0, bus=40.0, start=7.0,
     )  # fmt: skip
 
 
 @pytest.fixture
 def job(model: ModuleType) -> Any:
-    return model.Job(sets=100, alternatives=10, batch=10, columns=3, parameters=20, memory=16_000.0)
+    return model.Job(sets=100, alternatives=10, batch=10, columns=3, parameters=20, memory=16_000.0, shards=16)
 
 
 def test_one_worker_takes_what_comes_out_by_hand(model: ModuleType, job: Any, rates: Any) -> None:
     """3,000 values at 60 a second; 100 sets at 50; 1,000 rows of 4 bytes at 40; 100 (1 + 1); 10 steps of a half."""
     found = model.parts(job, rates)
-    assert found == pytest.approx((50, 2, 100, 200, 5, 0, 10), rel=1e-12)
-    assert found.use == pytest.approx(307, rel=1e-12)
+    assert found == pytest.approx((50, 0, 2, 100, 200, 5, 0, 10), rel=1e-12)
+    assert found.use(model.AS_IT_IS) == pytest.approx(307, rel=1e-12)
     # 8,000 bytes in buffers of 4,000: half the reading goes first, then half the use beside the rest, then the rest.
     assert model.buffers(job, rates) == 2
     assert model.epoch_seconds(job, rates) == pytest.approx(25 + 307 / 2 + 307 / 2 + 10, rel=1e-12)
     assert model.scan_seconds(job, rates) == pytest.approx(1000 * 5 / 10, rel=1e-12)
     # To begin with, 8,000 bytes are hashed at 400 a second and 3,000 values looked at, at 100.
-    assert model.fit_seconds(replace(job, epochs=2), rates) == pytest.approx(30 + 20 + 2 * 342, rel=1e-12)
+    assert model.learn_seconds(job, rates) == pytest.approx(20 + 30, rel=1e-12)
+    assert model.fit_seconds(replace(job, epochs=2), rates) == pytest.approx(2 * 342, rel=1e-12)
 
 
 def test_a_table_in_one_buffer_is_read_before_it_is_used_and_many_buffers_are_read_meanwhile(
@@ -76,23 +77,37 @@ def test_a_table_in_one_buffer_is_read_before_it_is_used_and_many_buffers_are_re
     assert model.epoch_seconds(many, replace(rates, read=1.0)) == pytest.approx(3000 + 10 + 307 / 32_000, rel=1e-12)
 
 
-def test_several_workers_share_the_steps_and_nothing_else(model: ModuleType, job: Any, rates: Any) -> None:
-    """2.5 steps, each with 2 x 2 hops of a quarter, 1.5 x 80 bytes at 80, and 3 - 20 < 0.5 to launch."""
-    found = model.parts(replace(job, workers=4), rates)
-    assert found == pytest.approx((50, 2, 100, 50, 1.25, 2.5 * (1 + 1.5), 10), rel=1e-12)
-    own = model.parts(replace(job, workers=4), rates, model.Design(own_shards=True, readers=5))
-    assert own[:3] == pytest.approx((50 / 4 / 5, 2 / 4, 100 / 4), rel=1e-12)
-    assert own[3:] == found[3:]
+def test_several_workers_share_all_but_what_their_plans_need(model: ModuleType, job: Any, rates: Any) -> None:
+    """Two of the eight shards of a buffer each: a quarter of reading and hashing, but the sizes of all 100 sets.
+
+    2.5 steps, each with 2 x 2 hops of a quarter, 1.5 x 80 bytes at 80, and 3 - 20 < 0.5 to launch.
+    """
+    four = replace(job, workers=4)
+    found = model.parts(four, rates)
+    assert model.share(four, rates) == 1 / 4
+    assert found == pytest.approx((12.5 + 5, 5, 2, 25, 50, 1.25, 2.5 * (1 + 1.5), 10), rel=1e-12)
+    assert found.ahead(model.AS_IT_IS) == pytest.approx(22.5, rel=1e-12)
+    ahead = model.Design(readers=5, planned_ahead=True)
+    changed = model.parts(four, rates, ahead)
+    assert changed.read == pytest.approx(17.5 / 5, rel=1e-12)
+    assert changed.ahead(ahead) == pytest.approx(3.5 + 5 + 2, rel=1e-12)
+    assert changed.use(ahead) == found.use(model.AS_IT_IS) - 2
+    own = model.parts(four, rates, model.Design(own_plan=True))
+    assert (own.sizes, own.plan) == pytest.approx((5 / 4, 2 / 4), rel=1e-12)
+    # Workers are started; the encoder was learnt before.
+    assert model.fit_seconds(four, rates) == pytest.approx(7 + model.epoch_seconds(four, rates), rel=1e-12)
 
 
-def test_an_encoder_that_is_kept_is_not_learnt_again(model: ModuleType, job: Any, rates: Any) -> None:
-    two, kept = replace(job, workers=2), model.Design(encoder_kept=True)
-    assert model.learn_seconds(two, rates) == pytest.approx(50, rel=1e-12)
-    assert model.learn_seconds(two, rates, kept) == pytest.approx(20, rel=1e-12)
-    assert model.learn_seconds(two, rates, replace(kept, own_shards=True)) == pytest.approx(10, rel=1e-12)
-    # Two workers are started, and whoever started them looks at the shards once more.
-    epoch = model.epoch_seconds(two, rates)
-    assert model.fit_seconds(two, rates) == pytest.approx(7 + 50 + epoch + 50, rel=1e-12)
+def test_shards_that_do_not_come_out_even_leave_workers_waiting(model: ModuleType, job: Any, rates: Any) -> None:
+    """A buffer has eight: of three workers one has three, and of ten each has one or none."""
+    assert model.share(replace(job, workers=3), rates) == pytest.approx(3 / 8, rel=1e-12)
+    assert model.share(replace(job, workers=10), rates) == pytest.approx(1 / 8, rel=1e-12)
+    assert model.parts(replace(job, workers=10), rates).compute == pytest.approx(200 / 8, rel=1e-12)
+    # Without a memory of its own, the job gets one by which a buffer has a shard for each of the ten.
+    enough = replace(job, workers=10, memory=None, shards=20)
+    assert model.share(enough, rates) == 1 / 10
+    assert model.share(replace(job, workers=10, in_memory=True), rates) == 1 / 10
+    assert model.parts(replace(job, workers=10, in_memory=True), rates).sizes == 0
 
 
 def test_launching_counts_where_it_takes_longer_than_the_step_itself(model: ModuleType, job: Any, rates: Any) -> None:
@@ -103,19 +118,19 @@ def test_launching_counts_where_it_takes_longer_than_the_step_itself(model: Modu
 
 
 def test_what_reaches_the_workers_bounds_reading(model: ModuleType, job: Any, rates: Any) -> None:
-    """8,000 bytes: by each of four workers, or a quarter by each."""
-    four, own = replace(job, workers=4), model.Design(own_shards=True)
-    assert model.parts(four, replace(rates, link=10.0)).read == pytest.approx(800, rel=1e-12)
-    assert model.parts(four, replace(rates, store=10.0)).read == pytest.approx(3200, rel=1e-12)
-    assert model.parts(four, replace(rates, store=10.0), own).read == pytest.approx(800, rel=1e-12)
+    """A quarter of 8,000 bytes by each of four workers, and 32 for each of 100 sets."""
+    four = replace(job, workers=4)
+    assert model.parts(four, replace(rates, link=10.0)).read == pytest.approx(520, rel=1e-12)
+    assert model.parts(four, replace(rates, store=10.0)).read == pytest.approx(4 * 520, rel=1e-12)
+    assert model.parts(replace(job, workers=1), replace(rates, link=10.0)).read == pytest.approx(800, rel=1e-12)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7, 64])
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("ahead", [False, True])
 def test_more_sets_alternatives_or_columns_never_take_less(
-    model: ModuleType, job: Any, rates: Any, workers: int, own: bool
+    model: ModuleType, job: Any, rates: Any, workers: int, ahead: bool
 ) -> None:
-    design = model.Design(own_shards=own)
+    design, job = model.Design(planned_ahead=ahead), replace(job, memory=None)
     for name, factors in {"sets": (1, 2, 5, 30), "alternatives": (1, 2, 3, 20), "columns": (1, 2, 4)}.items():
         jobs = [replace(job, workers=workers, **{name: getattr(job, name) * k}) for k in factors]
         for reckon in (model.epoch_seconds, model.fit_seconds, model.scan_seconds):
@@ -124,19 +139,32 @@ def test_more_sets_alternatives_or_columns_never_take_less(
 
 
 def test_the_part_that_saturates_first_is_found(model: ModuleType, job: Any, rates: Any) -> None:
-    """Computing takes 200 / W, copying 100: more than computing from 3 workers on."""
-    assert model.saturates_first(job, rates) == (3, "copy")
-    assert model.saturates_first(job, replace(rates, bus=math.inf)) == (5, "read")
-    free = replace(rates, bus=math.inf, read=math.inf, plan=math.inf, hop=0.0, wire=math.inf, checkpoint=math.inf)
-    assert model.saturates_first(job, free) == (None, "compute")
+    """An epoch takes 200 / W to compute, 5 / W to launch and x for a part that all do: too much from 205 / x on."""
+    free = replace(rates, bus=math.inf, read=math.inf, plan=math.inf, sizes=math.inf, check=math.inf, issue=0.0)
+    free = replace(free, hop=0.0, wire=math.inf, checkpoint=math.inf)
+    many = replace(job, memory=None, shards=512)
+    assert model.saturates_first(many, replace(free, sizes=4.9)) == (11, "sizes")
+    assert model.saturates_first(many, replace(free, plan=4.9)) == (11, "plan")
+    # 8,000 bytes at 100 a second, whoever reads them, and the sizes for each: 144 seconds with two, and 80 with one.
+    assert model.saturates_first(many, replace(free, store=100.0)) == (1, "read")
+    assert model.saturates_first(many, replace(free, step=0.0), most=300) == (None, "-")
 
 
-def test_memory_grows_with_the_table_only_where_the_scan_asks_for_it(model: ModuleType, rates: Any) -> None:
+def test_memory_is_shared_by_the_workers_and_grows_with_the_table_where_the_scan_asks_for_it(
+    model: ModuleType, rates: Any
+) -> None:
     small, large = (model.Job(sets=sets, alternatives=33) for sets in (1e6, 1e9))
-    assert small.allowed == model.GIB
-    assert large.allowed == pytest.approx(33e9 * (8 * 17 + 24) / 64, rel=1e-12)
+    assert small.scanned_with == model.GIB
+    assert large.scanned_with == pytest.approx(33e9 * (8 * 17 + 24) / 64, rel=1e-12)
+    assert (small.cut, large.cut) == (158, 512)  # 5.28e9 bytes in parts of a 32nd of a GiB, and as many as there may be
     assert model.memory(small, rates).host < model.memory(large, rates).host
     assert model.memory(large, rates).ids == 8e9
+    several = replace(large, workers=64)
+    # Eight bytes a row, four buffers in memory: an eighth of the table at once has a shard for each.
+    assert several.allowed(rates) == pytest.approx(33e9 * 8 * 4 / 8, rel=1e-12)
+    assert model.buffers(several, rates) == 8
+    assert model.share(several, rates) == 1 / 64
+    assert model.memory(several, rates).host < model.memory(large, rates).host
 
 
 # -- chance -------------------------------------------------------------------------------------------------------
@@ -170,7 +198,7 @@ def test_an_epoch_that_is_done_is_not_done_again(model: ModuleType, chance: Modu
     """The time of a run with failures exceeds the plain one by no more than what was under way, each time."""
     job = replace(job, epochs=5)
     plain, epoch = model.fit_seconds(job, rates), model.epoch_seconds(job, rates)
-    start = model.learn_seconds(job, rates)
+    start = 0.0  # of one worker
     runs = chance.simulate(job, rates, chances=chance.Chances(deaths=3600 / 2000), runs=200, seed=1)
     assert any(run.failures for run in runs)
     for run in runs:
@@ -202,7 +230,7 @@ def test_rates_are_those_that_records_were_made_with(fitted: ModuleType, tmp_pat
     """Steps of 2 ms + 10 us a set; elimination of 33^3 x 1 ns; sums of 4 ms + 1 ns a byte."""
     law = 512 * 33**3 * 1e-12 * 1e3
     about = {"columns": 3, "shard_bytes": 40.0, "encoded_bytes": 20.0, "table": "airline"}
-    speeds = {"scan": 10.0, "learn": 20.0, "read": 30.0, "check": 2.0, "plan": 40.0}
+    speeds = {"scan": 10.0, "learn": 20.0, "read": 30.0, "check": 2.0, "plan": 40.0, "sizes": 70.0}
     records: dict[str, Any] = {
         "tables": [{"part": k, "rows/s": v, "sets/s": v, **about} for k, v in speeds.items()],
         "checkpoint": [{"MB/s": 5.0}],
@@ -225,7 +253,8 @@ def test_rates_are_those_that_records_were_made_with(fitted: ModuleType, tmp_pat
         (tmp_path / f"{k}.json").write_text(json.dumps({"figures": {name: rows}}))
     found = fitted.figures(tmp_path)
     cpu, gpu = fitted.on_cpu(found, "airline", "8"), fitted.on_gpu(found)
-    assert (cpu.scan, cpu.learn, cpu.read, cpu.check, cpu.plan) == pytest.approx((50, 60, 90, 80, 40), rel=1e-9)
+    host = (cpu.scan, cpu.learn, cpu.read, cpu.check, cpu.plan, cpu.sizes)
+    assert host == pytest.approx((50, 60, 90, 80, 40, 70), rel=1e-9)
     assert (cpu.step, cpu.pair, cpu.hop, 1 / cpu.wire) == pytest.approx((2e-3, 2e-6, 2e-3, 1e-9), rel=1e-6)
     assert (gpu.step, gpu.issue, gpu.cube) == pytest.approx((2e-3, 7e-3, 1e-12), rel=1e-6)
     sizes = fitted.AIRLINE
