@@ -54,9 +54,21 @@ def test_known_probabilities_add_the_divergence_from_them(cli: Run, model: Path,
     assert "kl" not in json.loads(cli("evaluate", model, table, "--json").out)
 
 
+def test_a_table_read_part_by_part_gets_the_same_report(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
+    words = ["--stream", "--memory", "1 MiB", "--cache", tmp_path / "cache"]
+    whole, parts = (cli("evaluate", model, table, *more, "--json") for more in ([], words))
+    assert (parts.status, parts.err) == (0, "")
+    assert json.loads(parts.out) == {**json.loads(whole.out), "seen_in_training": "some"}
+
+
 # Bad input by name: the words of an evaluation, and the line that it ends in.
 CASES = {
     "no model": (["{here}", "{table}"], r"is not a saved model: model.json is missing"),
+    "cache alone": (["{model}", "{table}", "--cache", "here"], r"read part by part: add --stream"),
+    "truth in parts": (
+        ["{model}", "{table}", "--stream", "--truth", "x"],
+        r"--truth is for a table that is read whole",
+    ),
     "missing file": (["{model}", "nowhere.csv"], r"nowhere.csv: no such file or folder"),
     "no choices": (["{model}", "{here}/new.csv"], r"has no column 'took'"),
     "top of words": (["{model}", "{table}", "--top", "one"], r"--top: expected whole numbers such as 1,5, got 'one'"),

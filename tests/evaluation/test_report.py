@@ -13,7 +13,7 @@ from pcmcnet.data.files import write_table
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import Report, evaluate
-from pcmcnet.evaluation.report import metrics_per_set
+from pcmcnet.evaluation.per_set import metrics_per_set
 
 P = [0.75, 0.25, 0.5, 0.25, 0.25]  # set 1 takes the second of two, set 2 the second of three: tied for 2nd
 LOG2, LOG3 = math.log(2), math.log(3)

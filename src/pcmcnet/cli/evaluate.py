@@ -10,6 +10,7 @@ import pyarrow as pa
 import typer
 from numpy.typing import NDArray
 
+from pcmcnet.cli import roles
 from pcmcnet.cli.output import Json, show, whole_numbers
 
 
@@ -19,6 +20,9 @@ def evaluate(
     top: Annotated[str, typer.Option(help="Report the accuracy within the first N, for these N.")] = "1,5",
     truth: Annotated[str | None, typer.Option(help="Column with known probabilities: adds the KL divergence.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    stream: roles.Stream = False,
+    cache: roles.Cache = None,
+    memory: roles.Memory = None,
     json_: Json = False,
 ) -> None:
     """Print NLL, accuracy and Brier score of MODEL on TABLE, with bootstrap intervals.
@@ -27,18 +31,29 @@ def evaluate(
     Where the model was trained on the table, or on a part of it, a note says that the figures flatter it.
 
     Example: `pcmcnet evaluate model test-trips.csv --top 1,3`
+
+    A table larger than memory: `pcmcnet evaluate model trips/ --stream --memory "2 GiB"`
     """
-    from pcmcnet.data import ChoiceData
+    from pcmcnet.data import ChoiceData, ScannedData, Sets
     from pcmcnet.data.table import read_table
+    from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import evaluate as assess
     from pcmcnet.evaluation.seen import in_sample_warning, seen_by
     from pcmcnet.models import load
 
     sizes = whole_numbers("--top", top)
     estimator = load(model)
-    rows = read_table(table, text=estimator.schema.text_columns)
-    known = None if truth is None else _numbers(rows, truth)
-    data = ChoiceData.from_schema(rows, estimator.schema)
+    known = None
+    if stream:
+        if truth is not None:
+            raise ConfigError("--truth is for a table that is read whole: leave out --stream, or --truth.")
+        data: Sets = ScannedData.of(table, estimator.schema, cache=cache, memory=memory or roles.MEMORY)
+    elif cache is not None or memory is not None:
+        raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
+    else:
+        rows = read_table(table, text=estimator.schema.text_columns)
+        known = None if truth is None else _numbers(rows, truth)
+        data = ChoiceData.from_schema(rows, estimator.schema)
     report, seen = assess(estimator, data, sizes, seed, truth=known), seen_by(estimator, data)
     note = in_sample_warning(estimator, data, seen)
     text = str(report) if note is None else f"{report}\n\n{note}"

@@ -21,7 +21,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Ints
 from pcmcnet.data.splits import fold_parts, generator, split_parts
 from pcmcnet.errors import ConfigError, PcmcNetError
-from pcmcnet.evaluation.report import model_metrics
+from pcmcnet.evaluation.per_set import model_metrics
 from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.training.config import require_number

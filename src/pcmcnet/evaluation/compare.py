@@ -25,8 +25,9 @@ from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.cells import Cell, Failure, Floats, Fold, fresh, machine, measure, model_identity, plan_folds
 from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.per_set import mean_metrics
 from pcmcnet.evaluation.predictions import require_sets
-from pcmcnet.evaluation.report import check_options, mean_metrics
+from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.store import CellStore
 from pcmcnet.evaluation.tally import Outcomes, tally
 from pcmcnet.evaluation.watch import log, watch

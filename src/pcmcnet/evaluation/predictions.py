@@ -11,6 +11,7 @@ from typing import Any, Protocol, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.data.schema import Schema
@@ -41,11 +42,23 @@ def gives_of(model: Any) -> Gives:
     return gives
 
 
-def require_data(model: Any, data: Any) -> ChoiceData:
-    """Pass choice data on; read a table by the schema of the model, where it has one."""
-    name = type(model).__name__
+def require_predictor(model: Any) -> None:
+    """Refuse what gives no probabilities."""
     if not callable(getattr(model, "predict_log_proba", None)):
-        raise InputError(f"model: expected an object with the method predict_log_proba, got {name}.")
+        raise InputError(f"model: expected an object with the method predict_log_proba, got {type(model).__name__}.")
+
+
+def require_data(model: Any, data: Any) -> ChoiceData:
+    """Pass choice data on; read a table by the schema of the model, where it has one, and a scanned one if it fits."""
+    require_predictor(model)
+    name = type(model).__name__
+    if isinstance(data, ScannedData):
+        if not data.fits:
+            raise InputError(
+                "this needs all choice sets in memory, for which the scanned table is too large: take "
+                "data.sample(n_sets). evaluate, score and predict_proba take the whole table."
+            )
+        return data.read()
     if isinstance(data, ChoiceData):
         return data
     schema = getattr(model, "schema", None)
@@ -57,9 +70,9 @@ def require_data(model: Any, data: Any) -> ChoiceData:
     return ChoiceData.from_schema(data, schema)
 
 
-def require_sets(data: ChoiceData) -> None:
+def require_sets(data: ChoiceData | ScannedData) -> None:
     """Refuse data without a set that counts; a part of a table may have none."""
-    if not data.weights.any():
+    if not (data.weights.any() if isinstance(data, ChoiceData) else len(data.counted())):
         raise InputError(f"expected at least one choice set with a weight above 0, got none in {len(data)}.")
 
 

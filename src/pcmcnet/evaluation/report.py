@@ -15,20 +15,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ConfigError
-from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.bootstrap import interval
-from pcmcnet.evaluation.predictions import (
-    Predictor,
-    gives_of,
-    predicted_log_p,
-    predicted_scores,
-    require_data,
-    require_sets,
-    true_p,
-)
+from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
+from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.base import Gives
 
 Floats = NDArray[np.float64]
@@ -139,7 +131,7 @@ class Report:
 
 def evaluate(
     model: Predictor,
-    data: ChoiceData | Any,
+    data: ChoiceData | ScannedData | Any,
     top: Sequence[int] = (1, 5),
     seed: int = 0,
     *,
@@ -155,7 +147,8 @@ def evaluate(
         Anything with ``predict_log_proba(data)``; see :class:`Predictor`. A model whose attribute ``gives`` is
         "ranking" is asked by ``predict_scores(data)`` and gets accuracies alone.
     data
-        Choice sets with choices; or a table (path, data frame, mapping), read by the model's own schema.
+        Choice sets with choices; or a table (path, data frame, mapping), read by the model's own schema. Of a scanned
+        table one shard after the other is looked at, and the metrics of each set are kept.
     top
         For which n the accuracy within the n most probable alternatives is wanted.
     seed
@@ -194,21 +187,23 @@ def evaluate(
     BRIER   0.5000  0.5000 to 0.5000   0.5000
     """
     check_options(top, resamples, seed, ties)
-    data = require_data(model, data)
-    chosen = data.require_chosen("an evaluation")
+    require_predictor(model)
+    data = data if isinstance(data, ScannedData) else require_data(model, data)
+    data.require_chosen("an evaluation")
     require_sets(data)
-    true = None if truth is None else true_p(truth, data)
     tie_seed, boot_seed = np.random.SeedSequence(seed).spawn(2)
     tie_rng = np.random.default_rng(tie_seed) if ties == "random" else None
-    per_set = model_metrics(model, data, chosen, top, true=true, rng=tie_rng)
-    reference = metrics_per_set(metrics.uniform_log_p(data.offsets), data.offsets, chosen, top, true=true)
+    if isinstance(data, ScannedData):
+        per_set, reference, weights = measured_by_shards(model, data, top, truth, tie_rng)
+    else:
+        per_set, reference, weights = measured(model, data, top, truth, tie_rng)
     intervals: dict[str, tuple[float, float]] = {}
     if resamples and per_set:
         stacked = np.column_stack(list(per_set.values()))  # (S, M)
         rng = np.random.default_rng(boot_seed)
-        ends = interval(stacked, data.weights, rng=rng, resamples=resamples, level=LEVEL).tolist()
+        ends = interval(stacked, weights, rng=rng, resamples=resamples, level=LEVEL).tolist()
         intervals = {name: (low, high) for name, (low, high) in zip(per_set, ends, strict=True)}
-    means = mean_metrics(per_set, data.weights)
+    means = mean_metrics(per_set, weights)
     return Report(
         n_sets=len(data),
         nll=means.get("nll"),
@@ -217,51 +212,9 @@ def evaluate(
         kl=means.get("kl"),
         n_impossible=int(np.isposinf(per_set.get("nll", 0.0)).sum()),
         intervals=intervals,
-        uniform=mean_metrics(reference, data.weights),
+        uniform=mean_metrics(reference, weights),
         gives=gives_of(model),
     )
-
-
-def model_metrics(
-    model: Any,
-    data: ChoiceData,
-    chosen: Ints,
-    top: Sequence[int] = (1, 5),
-    *,
-    true: Floats | None = None,
-    rng: np.random.Generator | None = None,
-) -> dict[str, Floats]:
-    """Ask a model about choice sets and return every metric (S,) that its answers admit."""
-    if gives_of(model) == "ranking":
-        # Scores may be of any size, so that only equal ones are tied.
-        return _hits(predicted_scores(model, data), data.offsets, chosen, top, rng, tie=0.0)
-    return metrics_per_set(predicted_log_p(model, data), data.offsets, chosen, top, true=true, rng=rng)
-
-
-def metrics_per_set(
-    log_p: Floats,
-    offsets: Ints,
-    chosen: Ints,
-    top: Sequence[int] = (1, 5),
-    *,
-    true: Floats | None = None,
-    rng: np.random.Generator | None = None,
-) -> dict[str, Floats]:
-    """Return every metric (S,) by its name in a report; ``rng`` breaks ties, where it is given."""
-    tops = _hits(log_p, offsets, chosen, top, rng, tie=metrics.TIE)
-    known = {} if true is None else {"kl": metrics.kl(true, log_p, offsets)}
-    loss, squares = metrics.nll(log_p, offsets, chosen), metrics.brier(log_p, offsets, chosen)
-    return {"nll": loss, **tops, "brier": squares, **known}
-
-
-def _hits(
-    scores: Floats, offsets: Ints, chosen: Ints, top: Sequence[int], rng: np.random.Generator | None, *, tie: float
-) -> dict[str, Floats]:
-    """Return the accuracies (S,) within the first n."""
-    if rng is None:
-        return {f"top_{n}": metrics.top(scores, offsets, chosen, n, tie=tie) for n in top}
-    places = metrics.places(scores, offsets, chosen, rng, tie=tie)
-    return {f"top_{n}": (places < n).astype(np.float64) for n in top}
 
 
 def check_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
@@ -277,12 +230,6 @@ def check_options(top: Any, resamples: int, seed: int, ties: str = "expected") -
 
 def _whole(value: Any, least: int) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
-
-
-def mean_metrics(per_set: Mapping[str, Floats], weights: Floats) -> dict[str, float]:
-    """Return weighted means; a set of weight 0 takes no part, not even where its value is infinite."""
-    there = weights > 0
-    return {name: float(np.average(v[there], weights=weights[there])) for name, v in per_set.items()}
 
 
 def finite(value: float | None) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns import GAP, Column, Contents, Numeric
 from pcmcnet.data.contents.previews import original_hash
 from pcmcnet.data.describe import as_json
@@ -40,9 +40,9 @@ _WARNINGS = {
 }
 
 
-def seen_by(model: ChoiceModel, data: ChoiceData) -> Seen:
+def seen_by(model: ChoiceModel, data: Sets) -> Seen:
     """Tell which sets of a table a model was trained on, as far as that can be known."""
-    if data.schema.contents and not model.schema.contents:  # the model left them out
+    if isinstance(data, ChoiceData) and data.schema.contents and not model.schema.contents:  # the model left them out
         data = data.without_contents()
     known, found = model.training_, data.fingerprint()
     if known.get("fingerprint") == found:
@@ -50,10 +50,10 @@ def seen_by(model: ChoiceModel, data: ChoiceData) -> Seen:
     if known.get(DRAWN_FROM) == found:
         return "most"
     kept = (known.get("table") or {}).get("example")
-    return "some" if kept and _holds(data, kept) else "none known"
+    return "some" if kept and any(_holds(part, kept) for part in data.parts()) else "none known"
 
 
-def in_sample_warning(model: ChoiceModel, data: ChoiceData, seen: Seen | None = None) -> str | None:
+def in_sample_warning(model: ChoiceModel, data: Sets, seen: Seen | None = None) -> str | None:
     """Say what to make of figures on a table that a model has seen; None where it has not, as far as is known."""
     words = _WARNINGS.get(seen or seen_by(model, data))
     return None if words is None else words.format(trained=model.training_.get("choice_sets", 0), sets=len(data))

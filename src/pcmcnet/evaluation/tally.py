@@ -23,7 +23,8 @@ from pcmcnet.evaluation.bootstrap import by_group, p_values, percentiles, resamp
 from pcmcnet.evaluation.cells import Cell, Failure, Fold
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, FoldResult, Row
 from pcmcnet.evaluation.metrics import uniform_log_p
-from pcmcnet.evaluation.report import LEVEL, mean_metrics, metrics_per_set
+from pcmcnet.evaluation.per_set import mean_metrics, metrics_per_set
+from pcmcnet.evaluation.report import LEVEL
 from pcmcnet.models.base import ChoiceModel
 
 Floats = NDArray[np.float64]
