@@ -277,6 +277,7 @@ def test_comparisons_fit_copies_with_the_module() -> None:
     assert "ring" in str(found)
 
 
+@pytest.mark.slow
 def test_a_search_tries_options_with_the_module(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     base = PCMCNet(encoders={"node": Ring()}, epochs=1)

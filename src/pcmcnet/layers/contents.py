@@ -25,7 +25,7 @@ from pcmcnet.layers.curves import CURVES
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.representation import Representation, embedding_width
 
-_DROPPED = 0.1  # share of what a picture's fields show: pictures are few, and soon learnt by heart
+_DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 _WIDE = 64  # numbers, from which on a vector is first mapped to so many
 
 
@@ -70,16 +70,20 @@ class Words(nn.Module):
 
 
 class Picture(nn.Module):
-    """Convolutions of 3 x 3, each halving the sides until they are at most 4, then a linear map to a unit scale."""
+    """Convolutions of 3 x 3, each halving the sides until they are at most 4, then a linear map to a unit scale.
 
-    def __init__(self, shape: tuple[int, int, int], width: int = 32) -> None:
+    The vector is narrow: with less room for a picture's own traits, unseen pictures are told by what they share with
+    others.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], width: int = 8, channels: int = 32) -> None:
         super().__init__()
-        channels, *sides = shape
-        layers: list[nn.Module] = [nn.Conv2d(channels, width // 2, 3, padding=1), nn.ReLU()]
-        seen = width // 2
+        seen, *sides = shape
+        layers: list[nn.Module] = [nn.Conv2d(seen, channels // 2, 3, padding=1), nn.ReLU()]
+        seen = channels // 2
         while max(sides) > 4:
-            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(seen, width, 3, padding=1), nn.ReLU()]
-            seen, sides = width, [-(-side // 2) for side in sides]
+            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(seen, channels, 3, padding=1), nn.ReLU()]
+            seen, sides = channels, [-(-side // 2) for side in sides]
         self.layers = nn.Sequential(
             *layers, nn.Flatten(), Dropout(_DROPPED), nn.Linear(seen * sides[0] * sides[1], width)
         )
