@@ -13,6 +13,8 @@ import re
 import warnings
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from threading import BoundedSemaphore
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from pcmcnet.serving.refusal import RefusalError, shown, unusable
 
 Where = Callable[[int], str]
 FORMATS = ", ".join(SHOWN)
+_DECODING = BoundedSemaphore(2)  # pictures at once, of all requests: each may take some hundred MB
 _LARGEST = float(np.finfo(np.float32).max)
 _URI = re.compile(r"data:image/[\w.+-]+(?:;[\w.+-]+=[\w.+-]*)*;base64,", re.IGNORECASE)
 _READ: Mapping[str, Any] = {
@@ -87,7 +90,8 @@ def contents_of(values: list[Any], kind: Any, at: Where, *, gaps: bool, size: in
 def _contents(values: list[Any], kind: Any, at: Where) -> Contents:
     read, type_ = _READ[kind]
     try:
-        codes, table = read(pa.chunked_array([pa.array(values, type_)]))
+        with _DECODING if kind == "image" else nullcontext():
+            codes, table = read(pa.chunked_array([pa.array(values, type_)]))
     except BadContentError as bad:
         problem = re.sub(r"; \d+ such rows", "", bad.problem)
         raise RefusalError(422, f"{at(bad.row)}: {problem}") from None
