@@ -21,9 +21,11 @@ are the b_c, then the g_c of all classes but the first.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +35,11 @@ from pcmcnet.models.estimation.maximum import uphill
 
 Floats = NDArray[np.float64]
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 _HALVINGS = 30
+_LARGE = 1_000_000  # numbers in a design from which on classes are worth a thread each
 
 
 class Point(NamedTuple):
@@ -101,7 +107,7 @@ class Mixture:
         """Evaluate everything that the steps below need."""
         b, g = self.split(x)
         log_pi = log_shares(self.who, g)
-        found = [self.sets.evaluate(row) for row in b]
+        found = self._by_class(self.sets.evaluate, b)
         joint = log_pi + self.sets.over_all_sets(np.column_stack([ll for ll, _, _ in found]))
         log_p, r = posterior(joint)
         value = float(self.weights @ log_p - x @ self.prior @ x / 2)
@@ -141,9 +147,16 @@ class Mixture:
         K, C = self.sets.n_columns, self.classes
         places = [slice(c * K, (c + 1) * K) for c in range(C)] + [slice(C * K, None)]
         weights = (self.weights[:, None] * r)[self.sets.sets]
-        blocks = [-self.sets.hessian(p, mean, weights[:, c]) for c, (p, mean) in enumerate(at.inside)]
+        blocks = self._by_class(lambda c: -self.sets.hessian(*at.inside[c], weights[:, c]), range(C))
         blocks.append(_share_information(self.who, np.exp(at.log_pi), self.weights))
         return places, [block + self.prior[place, place] for place, block in zip(places, blocks, strict=True)]
+
+    def _by_class(self, function: Callable[[T], U], given: Iterable[T]) -> list[U]:
+        """Call a function for every class; at the same time, where that pays: numpy lets other threads run."""
+        if self.classes == 1 or self.sets.z.size < _LARGE:
+            return list(map(function, given))
+        with ThreadPoolExecutor(self.classes) as pool:
+            return list(pool.map(function, given))
 
     def direction(self, at: Point, r: Floats) -> Floats:
         """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
