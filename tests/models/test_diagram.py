@@ -15,6 +15,7 @@ from PIL import Image
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, NotFittedError
+from pcmcnet.layers.contents import width_of
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.diagram import SIZE, WIDTH, text_width
 
@@ -213,6 +214,10 @@ def test_contents_are_drawn_with_what_their_encoders_are_given_and_give() -> Non
     }
     kinds: dict[str, Any] = {"photo": "image", "about": "text", "v": "vector", "has": "multi"}
     data = ChoiceData.from_long(table, choice_set="s", chosen="y", features=list(kinds), kinds=kinds)
-    drawn = parts(str(PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False).diagram()))
+    model = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    drawn = parts(str(model.diagram()))
     words = next(part.words for part in drawn if any("vector" in word for word in part.words))
-    assert words[1:5] == ["image, 4 × 6 → 32", "text → 32", "vector, 100 → 64", "multi, 3 → 2"]
+    side = zip(model.encoder_.features.contents, model.network_.alternative.encoders, strict=True)
+    given = ["image, 4 × 6", "text", "vector, 100", "multi, 3"]
+    widths = [width_of(encoder, code) for code, encoder in side]
+    assert words[1:5] == [f"{what} → {width}" for what, width in zip(given, widths, strict=True)]
