@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,24 +20,8 @@ from torch import Tensor
 from pcmcnet.layers.gpu import backward, forward, layout
 from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.gpu.layout import Layout, Piece
+from pcmcnet.layers.gpu.options import FusedOptions, hopper_kernels
 from pcmcnet.layers.gpu.units import processors
-
-KEPT = 3 << 30  # bytes kept from the forward to the backward pass, at most
-PIECE = 1 << 19  # pairs of a piece
-GLUON = ("3.6.",)  # versions of Triton with the language that the kernels for Hopper were run in
-
-Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
-
-
-@dataclass(frozen=True)
-class FusedOptions:
-    """How to compute the pairs: activation by name, dropout, type of the products, and the budgets."""
-
-    activation: str
-    dropout: float
-    dtype: torch.dtype
-    kept: int = KEPT
-    piece: int = PIECE
 
 
 class State(NamedTuple):
@@ -77,7 +58,7 @@ class Network:
         self.weight, self.shift = flat[-2].detach().view(-1) * self.scale, flat[-1].detach()
         limit = round(options.dropout * 2**32)
         self.limit = limit - 2**32 if limit >= 2**31 else limit  # the same 32 bits
-        hopper = _hopper(leave.device)
+        hopper = hopper_kernels(leave.device)
         fits = hopper is not None and hopper.takes(self.hidden[-1][0], options.activation)
         self.hopper = hopper if fits else None
         self.units: dict[str, Any] = {"ACT": options.activation, "DROP": options.dropout > 0}
@@ -306,14 +287,3 @@ def _rows(half: Tensor) -> Tensor:
 def _outer(d: Tensor, h: Tensor) -> Tensor:  # (P, H), (P, D) -> (H, D)
     """Return d^T h in float32."""
     return torch.mm(d.t(), h) if d.dtype == torch.float32 else torch.mm(d.t(), h, out_dtype=torch.float32)
-
-
-@cache
-def _hopper(device: torch.device) -> ModuleType | None:
-    """Load the kernels for Hopper, where they can run."""
-    known = triton.__version__.startswith(GLUON) and find_spec("triton.experimental.gluon") is not None
-    if not known or torch.cuda.get_device_capability(device) != (9, 0):
-        return None
-    from pcmcnet.layers.gpu import hopper
-
-    return hopper

@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 
 from pcmcnet.layers.gpu.halves import FirstLayer, first_gradients, halves, packed_inputs
 from pcmcnet.layers.gpu.layout import Layout
-from pcmcnet.layers.gpu.network import FusedOptions, Layer, Network
+from pcmcnet.layers.gpu.network import Network
+from pcmcnet.layers.gpu.options import FusedOptions, Layer
 
 __all__ = ["FirstLayer", "FusedOptions", "fused_scores", "network_scores"]
 

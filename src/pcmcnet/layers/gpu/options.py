@@ -1,0 +1,40 @@
+"""How to compute the pairs on a CUDA device, and with which kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+
+import torch
+import triton
+from torch import Tensor
+
+KEPT = 3 << 30  # bytes kept from the forward to the backward pass, at most
+PIECE = 1 << 19  # pairs of a piece
+GLUON = ("3.6.",)  # versions of Triton with the language that the kernels for Hopper were run in
+
+Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
+
+
+@dataclass(frozen=True)
+class FusedOptions:
+    """How to compute the pairs: activation by name, dropout, type of the products, and the budgets."""
+
+    activation: str
+    dropout: float
+    dtype: torch.dtype
+    kept: int = KEPT
+    piece: int = PIECE
+
+
+@cache
+def hopper_kernels(device: torch.device) -> ModuleType | None:
+    """Load the kernels for Hopper, where they can run."""
+    known = triton.__version__.startswith(GLUON) and find_spec("triton.experimental.gluon") is not None
+    if not known or torch.cuda.get_device_capability(device) != (9, 0):
+        return None
+    from pcmcnet.layers.gpu import hopper
+
+    return hopper
