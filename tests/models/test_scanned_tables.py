@@ -14,7 +14,8 @@ import pcmcnet as pn
 from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.pcmcnet import PCMCNetwork
-from pcmcnet.training import TrainConfig, train
+from pcmcnet.training import TrainConfig, loop, train
+from pcmcnet.training.step import Steps
 
 ROLES: dict[str, Any] = {
     "choice_set": "trip",
@@ -106,7 +107,8 @@ class Reordered:
     def __len__(self) -> int:
         return len(self.whole)
 
-    def parts(self, order: Any = None) -> Any:
+    def parts(self, order: Any = None, skip: int = 0) -> Any:
+        assert not skip
         n = len(self.scanned.manifest.shards)
         shuffled = np.random.default_rng([*order, n]).permutation(n).tolist()
         for group in self.scanned.buffers(shuffled):
@@ -158,6 +160,40 @@ def test_predictions_come_in_the_order_of_the_rows(scanned: ScannedData, in_memo
         np.testing.assert_allclose(model.predict_proba(scanned), model.predict_proba(in_memory), rtol=0, atol=1e-6)
     with pytest.raises(InputError, match=r"ask for each of data\.parts\(\), or for data\.sample"):
         model.predict(scanned)
+
+
+def test_a_fit_interrupted_within_a_long_epoch_goes_on_from_the_last_buffer_bit_for_bit(
+    scanned: ScannedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every buffer is long enough to be kept; the one in which the second epoch breaks off is begun again."""
+    buffers, folder = len(scanned.buffers()), tmp_path / "run"
+    assert buffers > 2
+    whole = pn.PCMCNet(**OPTIONS).fit(scanned, progress=False)
+    monkeypatch.setattr(loop, "KEPT_EVERY", 0.0)
+    read: list[list[int]] = []
+    plain = EncodedStream._read
+
+    def counting(stream: EncodedStream, group: list[int]) -> EncodedSets | None:
+        read.append(group)
+        return plain(stream, group)
+
+    run, ran = Steps.run, [0]
+
+    def breaking(steps: Steps, plan: Any, rates: Any) -> Any:
+        ran[0] += 1
+        if ran[0] == buffers + 3:
+            raise Interruption
+        return run(steps, plan, rates)
+
+    monkeypatch.setattr(Steps, "run", breaking)
+    with pytest.raises(Interruption):
+        pn.PCMCNet(**OPTIONS).fit(scanned, progress=False, run_folder=folder)
+    monkeypatch.setattr(Steps, "run", run)
+    monkeypatch.setattr(EncodedStream, "_read", counting)
+    resumed = pn.PCMCNet(**OPTIONS).fit(scanned, progress=False, run_folder=folder, resume=True)
+    assert len(read) == (buffers - 2) + buffers  # of the second epoch the rest, and the third
+    assert weights(resumed.network_) == weights(whole.network_)
+    assert untimed(resumed.history) == untimed(whole.history)
 
 
 def test_an_interrupted_fit_goes_on_bit_for_bit(scanned: ScannedData, tmp_path: Path) -> None:

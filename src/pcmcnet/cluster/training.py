@@ -203,24 +203,27 @@ def _work(given: dict[str, Any]) -> PcmcNetError | None:
     from ray.train.torch import get_device
 
     context = ray.train.get_context()
-    group = Group(context.get_world_rank(), context.get_world_size(), torch.distributed.all_reduce)
     model, train, valid = ray.get(given["work"])
     device = given["device"] or str(get_device())
 
-    with SharedFolder.opened(given["address"]) as folder, training_in(group):
+    with SharedFolder.opened(given["address"]) as folder:
+        rank, size = context.get_world_rank(), context.get_world_size()
+        group = Group(rank, size, torch.distributed.all_reduce, folder.push)
         folder.pull()
 
         def on_epoch(entry: dict[str, Any]) -> None:
             end = torch.zeros(1, device=device)
             if group.leads:
-                folder.push()
                 end += float(ray.get(given["board"].leave.remote(_FIT, entry)) is not None)
             group.add_up(end)  # all of them, or none
             if end:
                 raise TrainingError("the fit was interrupted.")
 
         try:
-            model.fit(train, valid, given["seed"], device, False, run_folder=folder.own, resume=True, on_epoch=on_epoch)
+            with training_in(group):
+                model.fit(
+                    train, valid, given["seed"], device, False, run_folder=folder.own, resume=True, on_epoch=on_epoch
+                )
         except ArtifactError:
             raise  # one worker's alone, such as a full disk
         except PcmcNetError as error:

@@ -70,8 +70,11 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def parts(self, order: Sequence[int] | None = None) -> Iterator[Part]:
-        """Go through all sets once, in an order that the numbers given decide on, such as seed and epoch."""
+    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
+        """Go through all sets once, in an order that the numbers given decide on, such as seed and epoch.
+
+        ``skip`` is how many parts to leave out at the start.
+        """
 
     def pieces(self) -> Iterator[EncodedSets]:
         """Go through all sets once, in small parts that are the same for every process of a group."""
@@ -106,9 +109,10 @@ class EncodedSets:
         """Mean number of ordered pairs of a set."""
         return float((self.sizes**2).mean())
 
-    def parts(self, order: Sequence[int] | None = None) -> Iterator[EncodedSets]:
+    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[EncodedSets]:
         """Yield the one part there is: batches are drawn from it in any order."""
-        yield self
+        if not skip:
+            yield self
 
     def pieces(self) -> Iterator[EncodedSets]:
         """Yield the one part there is."""

@@ -1,7 +1,8 @@
 """The state of a training run on disk: one safetensors file per run, replaced atomically after each epoch.
 
-Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, the history, the stopping rule's state, the
-identity of the run (options, data, seed) and a hash over all of it. Nothing in it is executed on reading.
+Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, how far the next one has come where it takes
+long, the history, the stopping rule's state, the identity of the run (options, data, seed) and a hash over all of it.
+Nothing in it is executed on reading.
 """
 
 from __future__ import annotations
@@ -28,11 +29,22 @@ CHECKPOINT, REFIT = "checkpoint.safetensors", "refit-checkpoint.safetensors"  # 
 Tensors = dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class Within:
+    """How far an epoch has come: parts of the source and steps that are done, seconds, and sums over the steps."""
+
+    parts: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    totals: tuple[float, ...] = ()
+
+
 @dataclass
 class RunState:
-    """Where a training run stands after an epoch."""
+    """Where a training run stands after an epoch, or within one."""
 
-    epoch: int = 0
+    epoch: int = 0  # the last that is done
+    within: Within | None = None  # the next
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     stopping: EarlyStopping | None = None
@@ -60,6 +72,7 @@ class Checkpoint:
             {
                 "identity": self.identity,
                 "epoch": state.epoch,
+                "within": None if state.within is None else asdict(state.within),
                 "finished": state.finished,
                 "history": state.history,
                 "stopping": None if state.stopping is None else asdict(state.stopping),
@@ -86,6 +99,7 @@ class Checkpoint:
                 parts[part][rest] = tensor
         return RunState(
             epoch=entries["epoch"],
+            within=None if entries.get("within") is None else Within(**entries["within"]),
             finished=entries["finished"],
             history=entries["history"],
             stopping=None if entries["stopping"] is None else EarlyStopping(**entries["stopping"]),

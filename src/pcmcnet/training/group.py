@@ -31,6 +31,7 @@ class Group:
     rank: int = 0
     size: int = 1
     add_up: Callable[[Tensor], object] = lambda tensor: None  # replaces a tensor by its sum over all processes
+    kept: Callable[[], object] = lambda: None  # called by the first when it has written a checkpoint
 
     @property
     def leads(self) -> bool:

@@ -1,8 +1,9 @@
 """One loop for every network: modules, batches and a loss, and no knowledge of models.
 
 A module maps a ``Batch`` to log-probabilities (B, J). Every epoch draws its order of batches and its dropout from
-(seed, epoch) alone, so a run that goes on from a checkpoint is, on a CPU, bit for bit the run that was never
-interrupted. Within an epoch nothing is read back from the device.
+(seed, epoch) alone, and each part of a source that comes in several also from its number. So a run that goes on from a
+checkpoint is, on a CPU, bit for bit the run that was never interrupted. Within a part nothing is read back from the
+device.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pcmcnet.data.batches import Batch, Coded, EncodedSets, Portion, Source, pla
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
-from pcmcnet.training.checkpoint import Checkpoint, RunState
+from pcmcnet.training.checkpoint import Checkpoint, RunState, Within
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of
 from pcmcnet.training.group import Group, current_group
@@ -32,6 +33,7 @@ from pcmcnet.training.stopping import EarlyStopping
 from pcmcnet.training.threads import threads_for
 
 _NUMBERS = 2**21  # of the contents of a batch without gradients; a network has some tens of times as many in between
+KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source
 PREDICTED = 5_000_000  # pairs of a batch without gradients that keep a GPU busy while the next is prepared
 
 log = logging.getLogger("pcmcnet")
@@ -68,7 +70,7 @@ def train(
     config, seed
         Options, and where all randomness comes from.
     checkpoint
-        Where the state goes after each epoch, and whether to go on from there.
+        Where the state goes after each epoch, and within long ones, and whether to go on from there.
     progress
         Whether to show progress.
     on_epoch
@@ -86,16 +88,15 @@ def train(
     else:
         module.load_state_dict(state.module)
         steps.optimiser.restore(state.optimiser)
-        log.info("resuming after epoch %d", state.epoch)
+        log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
     with watch(config.epochs, show=progress) as report, threads_for(pairs * _size(module)):
         while not state.finished:
-            entry = _epoch(steps, config, seed=seed, epoch=state.epoch + 1, cooling=state.cooling)
+            entry = _epoch(steps, config, state, seed=seed, checkpoint=checkpoint)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
             _require_sound(entry)
             _advance(state, entry, steps, config)
-            if checkpoint and current_group().leads:
-                checkpoint.write(state)
+            _keep(state, checkpoint)
             report(entry)
             if on_epoch is not None:
                 on_epoch(entry)
@@ -104,33 +105,49 @@ def train(
     return Outcome(state.history, state.stopping.best_epoch if state.stopping else state.epoch)
 
 
-def _epoch(steps: Steps, config: TrainConfig, *, seed: int, epoch: int, cooling: int | None) -> dict[str, Any]:
-    """Go once through the training part; returns the entry for the history."""
-    began = time.perf_counter()
+def _keep(state: RunState, checkpoint: Checkpoint | None) -> None:
+    """Write the state; of several processes the first does."""
+    if checkpoint and current_group().leads:
+        checkpoint.write(state)
+        current_group().kept()
+
+
+def _epoch(
+    steps: Steps, config: TrainConfig, state: RunState, *, seed: int, checkpoint: Checkpoint | None
+) -> dict[str, Any]:
+    """Go once through the training part, or through the rest of it; returns the entry for the history."""
+    epoch, cooling, done = state.epoch + 1, state.cooling, state.within or Within()
+    began = kept = time.perf_counter()
     device, sets = steps.total.device, len(steps.source)
-    rng = np.random.default_rng([seed, epoch])
     batch_size = config.sets_per_batch(sets)
     expected = math.ceil(sets / batch_size)  # a few more where the budget of pairs cuts batches
 
     def rate(step: int) -> float:
-        done = min(epoch - 1 + step / expected, float(epoch))
-        return config.lr_at(done / config.epochs) if cooling is None else config.lr_cooling(done, since=cooling)
+        at = min(epoch - 1 + step / expected, float(epoch))
+        return config.lr_at(at / config.epochs) if cooling is None else config.lr_cooling(at, since=cooling)
 
     steps.module.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        _seed(current_group().seed(int(rng.integers(2**63))), device)
-        total, taken = Totals(), 0
-        for part in steps.source.parts((seed, epoch)):
+        total, taken = Totals(*done.totals), done.steps
+        for k, part in enumerate(steps.source.parts((seed, epoch), done.parts), start=done.parts):
+            # Each part draws by itself, so that the state needs none of a generator.
+            rng = np.random.default_rng([seed, epoch, k] if k else [seed, epoch])
+            _seed(current_group().seed(int(rng.integers(2**63))), device)
             steps.turn_to(part)
             plan = plan_batches(part.sizes, batch_size=batch_size, pair_budget=config.pair_budget, rng=rng)
             total = total.plus(steps.run(plan, map(rate, range(taken, taken + len(plan)))))
             taken += len(plan)
+            if (now := time.perf_counter()) - kept > KEPT_EVERY and math.isfinite(total.loss):
+                _hold(state, steps)
+                state.within = Within(k + 1, taken, done.seconds + now - began, tuple(total))
+                _keep(state, checkpoint)
+                kept = now
     return {
         "epoch": epoch,
         "train_loss": total.loss / total.weight,
         "lr": rate(taken - 1),
         "gradient_norm": total.norm / taken,
-        "seconds": time.perf_counter() - began,
+        "seconds": done.seconds + time.perf_counter() - began,
     }
 
 
@@ -157,12 +174,17 @@ def _require_sound(entry: dict[str, Any]) -> None:
         )
 
 
-def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: TrainConfig) -> None:
-    """Take an epoch into the state of the run."""
-    state.epoch = entry["epoch"]
-    state.history.append(entry)
+def _hold(state: RunState, steps: Steps) -> None:
+    """Let the state be that of the weights and of the optimiser as they are now."""
     state.module = steps.module.state_dict()
     state.optimiser = steps.optimiser.state
+
+
+def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: TrainConfig) -> None:
+    """Take an epoch into the state of the run."""
+    state.epoch, state.within = entry["epoch"], None
+    state.history.append(entry)
+    _hold(state, steps)
     if state.stopping is not None and state.stopping.update(state.epoch, entry["valid_loss"]):
         state.best = {k: v.clone() for k, v in state.module.items()}
     if state.cooling is None and state.stopping is not None and state.stopping.stop:

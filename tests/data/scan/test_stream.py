@@ -59,6 +59,18 @@ def test_each_of_several_processes_reads_its_own_shards_and_knows_the_sizes_of_a
     assert sum(map(len, opened)) == len(set.union(*opened)) == len(whole.manifest.shards)
 
 
+def test_parts_that_are_done_are_left_out_and_those_without_sets_do_not_count(scanned: ScannedData) -> None:
+    few = scanned.split((0.01, 0.99), seed=2)[0]
+    encoder = Encoder.learn(scanned)
+    for data in (scanned, few):
+        stream = EncodedStream(data, encoder, CPU)
+        sizes = [part.sizes.tolist() for part in stream.parts((0, 1))]
+        assert 1 < len(sizes) <= len(data.buffers())
+        for skip in range(len(sizes) + 1):
+            assert [part.sizes.tolist() for part in stream.parts((0, 1), skip)] == sizes[skip:]
+    assert len(sizes) < len(few.buffers())  # some have none
+
+
 def test_pieces_are_the_same_for_all_processes(scanned: ScannedData) -> None:
     encoder = Encoder.learn(scanned)
     first, second = (next(EncodedStream(scanned, encoder, CPU, rank, 2).pieces()) for rank in (0, 1))

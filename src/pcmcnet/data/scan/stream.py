@@ -47,14 +47,22 @@ class EncodedStream:
         """Mean number of ordered pairs of a set."""
         return self.data.tally.pairs / self.data.tally.sets
 
-    def parts(self, order: Sequence[int] | None = None) -> Iterator[Part]:
+    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
         """Go through all sets once, buffer by buffer, the shards shuffled by the numbers given."""
         n = len(self.data.manifest.shards)
         shuffled = None if order is None else np.random.default_rng([*order, n]).permutation(n).tolist()
         read: Callable[[Sequence[int]], Part | None] = self._read if self.size == 1 else self._read_own
-        for part in ahead(partial(read, group) for group in self.data.buffers(shuffled)):
+        for part in ahead(partial(read, group) for group in self._after(self.data.buffers(shuffled), skip)):
             if part is not None:
                 yield part.to(self.device)
+
+    def _after(self, groups: list[list[int]], skip: int) -> list[list[int]]:
+        """Leave out some buffers, not counting those that have no set of this part of the table."""
+        for k, group in enumerate(groups):
+            if not skip:
+                return groups[k:]
+            skip -= any(len(outline.first) for outline in self.data.outlines(group))
+        return []
 
     def pieces(self) -> Iterator[EncodedSets]:
         """Go through all sets once, shard by shard, whichever process this is."""
