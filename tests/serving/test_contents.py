@@ -17,6 +17,7 @@ from torch import nn
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
+from pcmcnet.serving import openapi
 from pcmcnet.serving.batch import together
 from pcmcnet.serving.columns import inputs_of
 from pcmcnet.serving.refusal import RefusalError
@@ -304,3 +305,8 @@ def test_any_content_is_answered_or_refused(
     )
     assert answer.status_code in (200, 422), answer.text
     assert answer.status_code == 200 or len(answer.json()["error"]) < 1_000
+
+
+def test_facts_about_contents_are_told_as_the_schema_says(client: Any) -> None:
+    openapi.About.model_validate(client.get("/v1/schema").json())
+    openapi.Example.model_validate(client.get("/v1/example").json())
