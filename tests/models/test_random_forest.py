@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import skops.io
+import torch
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 from pcmcnet.data import ChoiceData
@@ -200,6 +201,15 @@ def test_any_seed_will_do_and_each_gives_its_own_forest(trips: ChoiceData) -> No
 
 
 # -- summary and saved form ----------------------------------------------------------------------------------------
+
+
+def test_the_number_of_threads_does_not_matter(trips: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = RandomForest(**QUICK), RandomForest(**QUICK)
+    for threads, model in enumerate((one, two), 1):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
+        model.fit(trips)
+    assert one.num_parameters == two.num_parameters
+    assert np.array_equal(one.predict_proba(trips), two.predict_proba(trips))
 
 
 def test_the_summary_lists_importances_that_sum_to_1(forest: RandomForest) -> None:

@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData, Encoder
@@ -126,9 +127,10 @@ class RandomForest(ChoiceModel):
             min_samples_leaf=self.config.min_samples_leaf,
             max_features=self.config.max_features,
             random_state=int(np.random.default_rng(settings.seed).integers(2**32)),
-            n_jobs=1,
+            n_jobs=torch.get_num_threads(),  # trees have seeds of their own: the forest is the same
         )
         forest.fit(_inputs(encoder, relative, part), chosen, sample_weight=spread(part.weights, part.offsets))
+        forest.set_params(n_jobs=1)  # sums over trees would depend on which is ready first
         self.encoder_, self.relative_, self.forest_ = encoder, relative, forest
 
     def _log_proba(self, data: ChoiceData) -> Floats:
