@@ -299,6 +299,48 @@ def test_what_is_no_module_is_refused(encoders: Any, message: str) -> None:
         PCMCNet(encoders=encoders)
 
 
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Embedding(12, 3), nn.Linear(3, 3))
+    return module.append(module[1])
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (tied(), "Sequential for column 'node' has weights that are in two of its parts"),
+        (nn.LazyLinear(3), "LazyLinear for column 'node' has weights of no size yet"),
+    ],
+)
+def test_weights_that_cannot_be_saved_are_refused_at_once(module: nn.Module, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PCMCNet(encoders={"node": module})
+
+
+class Few(nn.Module):
+    """A module that gives what it should for few contents only."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return ids.float().unsqueeze(1).expand(-1, 2 if len(ids) < 5 else 3)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Embedding(5, 3), r"column 'node': Embedding was given [\d,]+ contents, and it failed: IndexError"),
+        (Few(), r"column 'node': Few was given 12 contents and should give vectors, shape \(12, 2\), got \(12, 3\)"),
+    ],
+)
+def test_what_a_module_does_wrong_is_told_with_its_column(module: nn.Module, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PCMCNet(encoders={"node": module}, epochs=1).fit(graph(), progress=False)
+
+
+def test_a_module_in_float64_works_alike(tmp_path: Path) -> None:
+    model = PCMCNet(encoders={"node": Ring().double()}, hidden=(8,), epochs=2).fit(graph(), progress=False)
+    again = load(model.save(tmp_path / "model"), encoders={"node": Ring().double()})
+    assert np.array_equal(again.predict_proba(graph(1)), model.predict_proba(graph(1)))
+
+
 def test_a_module_for_no_column_of_contents_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"encoders names 'nod', which is no column of a kind .* Did you mean 'node'"):
         PCMCNet(encoders={"nod": Ring()}).fit(graph(), progress=False)

@@ -124,7 +124,11 @@ def representation_of(
     encoders = [(_encoder_of(code, own or {}), code) for code in side.contents]
     widths = [(encoder, width_of(encoder, code)) for encoder, code in encoders]
     curves = {k: CURVES[code.curve](code.knots) for k, code in enumerate(side.numeric) if code.curve and code.knots}
-    return Representation(side.n_numeric, side.cardinalities, dropout=dropout, encoders=widths, curves=curves)
+    modules = {
+        k: code.name for k, code in enumerate(side.contents) if isinstance((own or {}).get(code.name), nn.Module)
+    }
+    parts: dict[str, Any] = {"encoders": widths, "own": modules, "curves": curves}
+    return Representation(side.n_numeric, side.cardinalities, dropout=dropout, **parts)
 
 
 def _encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.Module:

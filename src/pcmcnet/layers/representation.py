@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.data.batches import Distinct
+from pcmcnet.errors import ConfigError
 from pcmcnet.layers.curves import Piecewise, Spline
 from pcmcnet.layers.dropout import Dropout
 
@@ -37,6 +38,8 @@ class Representation(nn.Module):
         Dropout of the embedded vectors.
     encoders
         Of each column of contents, with the width of its vectors.
+    own
+        Which of them are modules of the user's, by their places, for what columns.
     curves
         Of some numeric inputs, by their places.
     """
@@ -48,12 +51,14 @@ class Representation(nn.Module):
         *,
         dropout: float = 0.0,
         encoders: Sequence[tuple[nn.Module, int]] = (),
+        own: Mapping[int, str] | None = None,
         curves: Mapping[int, Piecewise | Spline] | None = None,
     ) -> None:
         super().__init__()
         self.embeddings = nn.ModuleList(nn.Embedding(c + 1, embedding_width(c), padding_idx=0) for c in cardinalities)
         self.dropout = Dropout(dropout)
         self.encoders = nn.ModuleList(encoder for encoder, _ in encoders)
+        self.own = {k: (name, encoders[k][1]) for k, name in (own or {}).items()}
         self.curved = {k: curve.width for k, curve in (curves or {}).items()}  # widths by places
         self.curves = nn.ModuleList((curves or {}).values())
         widths = [*map(embedding_width, cardinalities), *(width for _, width in encoders)]
@@ -61,9 +66,29 @@ class Representation(nn.Module):
 
     def forward(self, numeric: Tensor, categorical: Tensor, contents: Sequence[Distinct] = ()) -> Tensor:
         """(..., F), (..., C), of each column of contents (u, ...) and (...) -> (..., width)."""
-        encoded = [encode(values)[place] for encode, (values, place) in zip(self.encoders, contents, strict=True)]
+        assert len(contents) == len(self.encoders)
+        encoded = [self._encoded(k, values).to(numeric.dtype)[place] for k, (values, place) in enumerate(contents)]
         encoded += [curve(numeric[..., k]) for k, curve in zip(self.curved, self.curves, strict=True)]
         if not len(self.embeddings):
             return torch.cat([*encoded, numeric], -1) if encoded else numeric
         parts = [embed(categorical[..., k]) for k, embed in enumerate(self.embeddings)]
         return torch.cat([self.dropout(torch.cat(parts, -1)), *encoded, numeric], -1)
+
+    def _encoded(self, k: int, values: Tensor) -> Tensor:
+        """Encode distinct contents; what a module of the user's does wrong is told with its column."""
+        encoder = self.encoders[k]
+        if k not in self.own:
+            vectors: Tensor = encoder(values)
+            return vectors
+        name, width = self.own[k]
+        told = f"column {name!r}: {type(encoder).__name__} was given {len(values):,} contents"
+        try:
+            found = encoder(values)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # a user's module may raise anything
+            raise ConfigError(f"{told}, and it failed: {type(error).__name__}: {error}") from error
+        if not isinstance(found, Tensor) or found.shape != (len(values), width):
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise ConfigError(f"{told} and should give vectors, shape ({len(values)}, {width}), got {shape}.")
+        return found

@@ -43,7 +43,20 @@ def own_encoders(given: Any) -> dict[str, nn.Module | Frozen]:
             what = f"the class {module.__name__}" if isinstance(module, type) else repr(module)
             hint = " Freeze a function: Frozen(function)." if callable(module) and not isinstance(module, type) else ""
             raise ConfigError(f"encoders: expected a torch module for column {name!r}, got {what}.{hint}")
+        if isinstance(module, nn.Module):
+            _require_weights(name, module)
     return dict(found)
+
+
+def _require_weights(name: str, module: nn.Module) -> None:
+    """Refuse a module whose weights cannot be saved."""
+    told = f"encoders: {type(module).__name__} for column {name!r}"
+    weights = module.state_dict().values()
+    if any(nn.parameter.is_lazy(tensor) for tensor in weights):
+        raise ConfigError(f"{told} has weights of no size yet: call it once, on two contents.")
+    places = [tensor.data_ptr() for tensor in weights if tensor.numel()]
+    if len(set(places)) < len(places):
+        raise ConfigError(f"{told} has weights that are in two of its parts, which cannot be saved: keep them in one.")
 
 
 def frozen_ones(encoders: Encoders) -> dict[str, Frozen]:

@@ -168,7 +168,7 @@ class Worker:
             if len(batch) > 1:
                 for job in batch:
                     self._answer([job])
-            elif isinstance(error, IndexError) and "id" in self.models[batch[0].model].schema.kinds.values():
+            elif isinstance(error.__cause__, IndexError) and "id" in self.models[batch[0].model].schema.kinds.values():
                 batch[0].answer.set_exception(unusable(_UNKNOWN_ID))
             elif isinstance(error, PcmcNetError):
                 batch[0].answer.set_exception(unusable(shortened(str(error))))
