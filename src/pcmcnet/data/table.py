@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -122,12 +123,27 @@ def _to_arrow(name: str, values: Any) -> Any:
     if isinstance(values, np.ndarray) and values.dtype.kind == "S":
         values = values.tolist()  # Arrow would end each at its first zero byte, and pictures have such
     try:
-        return pa.array(values, from_pandas=True)
+        array = pa.array(values, from_pandas=True)
+        return _by_the_clock(values) if _mixes_zones(array, values) else array
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         array = _from_objects(values)
         if array is None:
             raise SchemaError(f"column {name!r} cannot be read: {one_line(error)}.") from error
         return array
+
+
+def _mixes_zones(array: pa.Array, values: Any) -> bool:
+    """Tell whether instants have several time zones, all of which Arrow would take to that of the first."""
+    if not pa.types.is_timestamp(array.type) or (isinstance(values, np.ndarray) and values.dtype.kind == "M"):
+        return False
+    return len({value.tzinfo for value in values if isinstance(value, datetime) and not _is_gap(value)}) > 1
+
+
+def _by_the_clock(values: Any) -> pa.Array:
+    """Write instants as text, each by the clock of its own zone."""
+    return pa.array(
+        [value.isoformat() if isinstance(value, datetime) and not _is_gap(value) else None for value in values]
+    )
 
 
 def _from_objects(values: Any) -> pa.Array | None:

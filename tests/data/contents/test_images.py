@@ -1,6 +1,7 @@
 """Pictures: paths and bytes, what is refused with its row, and what size and colours they come to."""
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,15 @@ def test_a_missing_file_is_refused_with_its_row(tmp_path: Path) -> None:
     where = r"column 'photo', row 1 \(choice set A\): the picture .*b\.png cannot be read: No such file or directory\."
     with pytest.raises(SchemaError, match=where):
         read(paths)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(
+        SchemaError, match=r"row 0 \(choice set A\): the picture .*pipe\.png cannot be read: it is no file"
+    ):
+        read([str(tmp_path / "pipe.png")])
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "folder"])

@@ -29,8 +29,10 @@ MORNING = dt.datetime(2024, 5, 17, 9, 30)
         ["2024-05-17T09:30", "2024-05-17 09:30:00"],
         ["2024-05-17T09:30+02:00", "2024-05-17T09:30Z"],
         pa.array([MORNING.replace(hour=7)] * 2, pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms", "Europe/Paris")),
+        [MORNING.replace(tzinfo=dt.timezone(dt.timedelta(hours=5.5))), MORNING.replace(tzinfo=dt.UTC)],
+        [MORNING.replace(tzinfo=dt.UTC), MORNING],
     ],
-    ids=["python", "minutes", "nanoseconds", "text", "text with zones", "zone"],
+    ids=["python", "minutes", "nanoseconds", "text", "text with zones", "zone", "two zones", "a zone and none"],
 )
 def test_an_instant_is_what_the_clock_on_the_wall_showed(values: Any) -> None:
     column = read(values)
@@ -46,6 +48,7 @@ def test_dates_are_midnights() -> None:
     ("values", "message"),
     [
         (["2024-05-17", "17.5.2024"], r"row 1 \(choice set A\): expected a date or a time .*, got '17\.5\.2024'"),
+        (pa.array([MORNING] * 2, pa.timestamp("us", "Mars/Base")), "expected a time zone that is known .*'Mars/Base'"),
         ([3, 4], "has the type int64: expected dates, timestamps or text"),
         ([MORNING, None], r"row 1 \(choice set A\): expected a content of kind datetime, got nothing"),
     ],

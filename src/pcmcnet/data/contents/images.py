@@ -98,8 +98,11 @@ def read_images(values: pa.ChunkedArray, folder: Path | None = None) -> tuple[ND
 
 
 def _file(path: str, row: int, folder: Path | None) -> bytes:
+    file = Path(path) if folder is None else folder / path
     try:
-        return (Path(path) if folder is None else folder / path).read_bytes()
+        if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device may never end
+            raise OSError("it is no file")
+        return file.read_bytes()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         start = "the working folder" if folder is None else f"the table's folder, {folder}"

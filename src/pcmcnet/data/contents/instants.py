@@ -75,7 +75,7 @@ def read_instants(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[A
     if is_text(kind):
         instants = _parsed(values.to_pylist())
     elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        local = pc.local_timestamp(values) if pa.types.is_timestamp(kind) and kind.tz is not None else values
+        local = _local(values) if pa.types.is_timestamp(kind) and kind.tz is not None else values
         instants = local.cast(pa.timestamp("us"), safe=False).to_numpy()
     else:
         raise BadTypeError("expected dates, timestamps or text such as '2024-05-17T09:30'")
@@ -83,6 +83,14 @@ def read_instants(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[A
     present = ~np.isnat(instants)
     codes[present], first = number_contents(instants[present].astype(np.int64))
     return codes, instants[present][first]
+
+
+def _local(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Read the clock on the wall of the column's time zone."""
+    try:
+        return pc.local_timestamp(values)
+    except pa.ArrowInvalid as error:
+        raise BadTypeError(f"expected a time zone that is known here, got {values.type.tz!r}") from error
 
 
 def _parsed(texts: list[str | None]) -> NDArray[Any]:
