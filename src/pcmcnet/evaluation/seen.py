@@ -34,8 +34,8 @@ _WARNINGS = {
         "in-sample, and better than they would be on new ones."
     ),
     "some": (
-        "This table is not the very training table, but holds a choice set that equals one of it in all columns and in "
-        "the choice: the figures may be in part in-sample."
+        "This table holds a choice set that equals one of the training table in all columns and in the choice: it may "
+        "be that table or share sets with it, and figures of the model on these choices may be in-sample."
     ),
 }
 

@@ -106,6 +106,7 @@ class NeuralModel(ChoiceModel):
             "model": self.name,
             **self.identity,
             "seed": settings.seed,
+            **({"memory": train.memory} if isinstance(train, ScannedData) else {}),  # which decides on the batches
             "training table": train.fingerprint(),
             "validation table": None if valid is None else valid.fingerprint(),
         }
