@@ -172,8 +172,9 @@ class RecordedSteps(Steps):
                 batch = self.data.gather(index, width)
                 choice_nll(self.module(batch), batch.chosen).sum().backward()  # type: ignore[no-untyped-call]
 
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.random.fork_rng(devices=[self.device]):
-            compile_together(passes, self.device)
+            compile_together(passes, self.stream)
         for parameter in self.parameters:
             parameter.grad = None
 

@@ -25,29 +25,30 @@ class Launch(NamedTuple):
     kind: dict[str, Any]
 
 
-_noted: list[Launch] | None = None  # backward passes run in threads of their own: a context would not reach them
+_noted: dict[int, list[Launch]] = {}  # by streams: a backward pass has another thread, and the stream of the forward
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None:
     """Launch a kernel, or note it."""
-    if _noted is None:
-        kernel[grid](*given, **kind)
+    if _noted and (noted := _noted.get(torch.cuda.current_stream().cuda_stream)) is not None:
+        noted.append(Launch(kernel, grid, given, kind))
     else:
-        _noted.append(Launch(kernel, grid, given, kind))
+        kernel[grid](*given, **kind)
 
 
-def compile_together(work: Callable[[], None], device: torch.device) -> None:
-    """Compile all kernels that some work launches. It is done without them: its results are of no use."""
-    global _noted  # noqa: PLW0603
+def compile_together(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
+    """Compile all kernels that some work launches on a stream. It is done without them: its results are of no use."""
     if not hasattr(triton, "AsyncCompileMode"):
         return
     noted: list[Launch] = []
-    _noted = noted
+    _noted[stream.cuda_stream] = noted
     try:
-        work()
+        with torch.cuda.stream(stream):
+            work()
     finally:
-        _noted = None
-    torch.cuda.synchronize(device)
+        del _noted[stream.cuda_stream]
+    stream.synchronize()
+    device = stream.device
     with ThreadPoolExecutor(THREADS, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
         with triton.AsyncCompileMode(pool):
             found = [kernel.warmup(*given, grid=grid, **kind) for kernel, grid, given, kind in noted]
