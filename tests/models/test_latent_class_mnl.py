@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError, SchemaError, TrainingError
 from pcmcnet.models import MNL, LatentClassMNL, latent_class_mnl, load
-from pcmcnet.models.estimation import LogitSets, hessian, mixture
+from pcmcnet.models.estimation import LogitSets, hessian
 from pcmcnet.models.estimation.mixture import Mixture
 
 # Two kinds of people: one minds the cost and hardly the time, the other the time. Income draws to the second.
@@ -181,13 +181,6 @@ def test_starts_compared_on_a_sample_lead_to_the_same_maximum(
     found = LatentClassMNL(**asdict(model.config)).fit(data)
     assert found.score(data) == pytest.approx(model.score(data), abs=1e-6)
     np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have settled
-
-
-def test_classes_computed_at_the_same_time_are_the_same(
-    data: ChoiceData, model: LatentClassMNL, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mixture, "_LARGE", 0)
-    assert LatentClassMNL(**asdict(model.config)).fit(data).coefficients == model.coefficients
 
 
 def test_the_prior_pulls_coefficients_to_0(data: ChoiceData) -> None:

@@ -79,6 +79,27 @@ def test_sums_over_many_rows_do_not_depend_on_how_they_are_parted(monkeypatch: p
     np.testing.assert_allclose(parted.hessian(*parted.evaluate(b)[1:], weights[parted.sets]), whole, rtol=1e-12)
 
 
+@given(seed=st.integers(0, 2**16), sets=st.integers(1, 60), part=st.integers(1, 90))
+def test_parts_of_whole_sets_give_what_one_part_gives(seed: int, sets: int, part: int) -> None:
+    whole, weights, b = problem(seed, sets, 3)
+    parted, _, _ = problem(seed, sets, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pcmcnet.models.estimation.logit._PART", part)
+        assert parted._parts[-1].rows.stop == len(parted.z)
+        assert all(len(p.offsets) > 1 for p in parted._parts)
+    for ours, theirs in zip(parted.evaluate(b), whole.evaluate(b), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+    ours, theirs = (s.hessian(*s.evaluate(b)[1:], weights[s.sets]) for s in (parted, whole))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_sets_without_a_choice_to_make_have_no_part() -> None:
+    sets = LogitSets.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
+    ll, p, mean = sets.evaluate(np.ones(2))
+    assert (ll.shape, p.shape, mean.shape) == ((0,), (0,), (0, 2))
+    assert not sets.hessian(p, mean, np.zeros(0)).any()
+
+
 # -- maximum -------------------------------------------------------------------------------------------------------
 
 

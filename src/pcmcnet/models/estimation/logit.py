@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from pcmcnet.data.columns import Ints
 from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
 from pcmcnet.errors import TrainingError
+from pcmcnet.models.estimation.parts import by_part
 
 Floats = NDArray[np.float64]
 
@@ -31,6 +35,15 @@ _MOVED = 0.1
 _ROUNDING = 1e-14  # of a sum of log-probabilities
 _HALVINGS = 40
 _BLOCK = 4096
+_PART = 2**14  # rows, about, that a thread takes at a time
+
+
+class _Part(NamedTuple):
+    """Sets that are computed together."""
+
+    sets: slice
+    rows: slice
+    offsets: Ints  # of the sets within the part
 
 
 @dataclass(frozen=True)
@@ -67,22 +80,31 @@ class LogitSets:
         rms: Floats = np.sqrt(np.einsum("mk,mk->k", self.z, self.z) / max(len(self.z), 1))
         return np.maximum(rms, 1e-300)
 
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        """Cut where a set begins."""
+        cuts = np.searchsorted(self.offsets, np.arange(0, len(self.z) + _PART, _PART))
+        cuts = np.unique(np.minimum(cuts, len(self.sets)))
+        return [
+            _Part(slice(a, b), slice(self.offsets[a], self.offsets[b]), self.offsets[a : b + 1] - self.offsets[a])
+            for a, b in pairwise(cuts)
+        ]
+
     def evaluate(self, b: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the log-probabilities of the choices (R,), the probabilities (M,) of the others, and zbar (R, K)."""
-        ll, p = self._probabilities(b)
-        return ll, p, _weighted_sums(p, self.z, self.offsets)
+        ll, p, mean = np.empty(len(self.sets)), np.empty(len(self.z)), np.empty((len(self.sets), self.n_columns))
 
-    def _probabilities(self, b: Floats) -> tuple[Floats, Floats]:
-        v = self.z @ b
-        top = np.maximum(max_by_set(v, self.offsets), 0.0)
-        p = np.exp(v - spread(top, self.offsets))
-        total = np.exp(-top) + sum_by_set(p, self.offsets)
-        p /= spread(total, self.offsets)
-        return -(top + np.log(total)), p
+        def fill(part: _Part) -> None:
+            z = self.z[part.rows]
+            ll[part.sets], p[part.rows] = _probabilities(z @ b, part.offsets)
+            mean[part.sets] = _weighted_sums(p[part.rows], z, part.offsets)
+
+        by_part(fill, self._parts)
+        return ll, p, mean
 
     def log_likelihoods(self, b: Floats) -> Floats:
         """Return the log-probability of each choice, (S,)."""
-        return self.over_all_sets(self._probabilities(b)[0])
+        return self.over_all_sets(_probabilities(self.z @ b, self.offsets)[0])
 
     def over_all_sets(self, values: Floats) -> Floats:
         """Give the sets of one alternative the value 0: (R, ...) -> (S, ...)."""
@@ -96,7 +118,12 @@ class LogitSets:
 
     def hessian(self, p: Floats, mean: Floats, weights: Floats) -> Floats:
         """Return the Hessian (K, K) of the weighted log-likelihood at what ``evaluate`` gave; weights (R,)."""
-        return _gram(weights, mean) - _gram(p * spread(weights, self.offsets), self.z)
+
+        def bend(part: _Part) -> Floats:
+            w = weights[part.sets]
+            return _gram(w, mean[part.sets]) - _gram(p[part.rows] * spread(w, part.offsets), self.z[part.rows])
+
+        return sum(by_part(bend, self._parts), np.zeros((self.n_columns, self.n_columns)))
 
     def maximise(
         self, weights: Floats, *, start: Floats | None = None, max_iter: int = 100, settle: bool = True
@@ -151,6 +178,15 @@ class LogitSets:
         Near a maximum, steps shrink fast. Without one, each step moves some utility by about 1, for ever smaller gains.
         """
         return bool(np.abs(self.z @ direction).max(initial=0.0) < _MOVED)
+
+
+def _probabilities(v: Floats, offsets: Ints) -> tuple[Floats, Floats]:  # (M,) -> (R,), (M,)
+    """Return the log-probabilities of the choices and the probabilities of the others, at their utilities."""
+    top = np.maximum(max_by_set(v, offsets), 0.0)
+    p = np.exp(v - spread(top, offsets))
+    total = np.exp(-top) + sum_by_set(p, offsets)
+    p /= spread(total, offsets)
+    return -(top + np.log(total)), p
 
 
 def _blocks(rows: int) -> Iterator[slice]:

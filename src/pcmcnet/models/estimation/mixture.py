@@ -7,6 +7,8 @@ of class c given the choice, and s_c the score of log(pi_c P_c) in all parameter
     score    s = sum_c r_c s_c
     Hessian  sum_c r_c (H_c + s_c s_c') - s s'                        (Louis, 1982)
 
+where s_c may leave out what all classes have in common, here -sum_d pi_d h of the shares.
+
 EM raises sum_c r_c log(pi_c P_c) with r held fixed. One of Newton's steps does: its gradient is that of the
 log-likelihood, so the step, halved where it overshoots, raises the log-likelihood itself (Lange, 1995).
 
@@ -21,25 +23,21 @@ are the b_c, then the g_c of all classes but the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.models.estimation.logit import LogitSets
 from pcmcnet.models.estimation.maximum import uphill
+from pcmcnet.models.estimation.parts import by_part
 
 Floats = NDArray[np.float64]
 
-T = TypeVar("T")
-U = TypeVar("U")
-
 _HALVINGS = 30
-_LARGE = 1_000_000  # numbers in a design from which on classes are worth a thread each
+_SETS = 2**11  # that a thread takes at a time
 
 
 class Point(NamedTuple):
@@ -107,7 +105,7 @@ class Mixture:
         """Evaluate everything that the steps below need."""
         b, g = self.split(x)
         log_pi = log_shares(self.who, g)
-        found = self._by_class(self.sets.evaluate, b)
+        found = [self.sets.evaluate(row) for row in b]
         joint = log_pi + self.sets.over_all_sets(np.column_stack([ll for ll, _, _ in found]))
         log_p, r = posterior(joint)
         value = float(self.weights @ log_p - x @ self.prior @ x / 2)
@@ -125,21 +123,13 @@ class Mixture:
 
     def hessian(self, x: Floats) -> Floats:
         """Return the Hessian (P, P) of what is to be maximised."""
-        K, C, at = self.sets.n_columns, self.classes, self.at(x)
-        score, pi = self._scores(at), np.exp(at.log_pi)
-        out = -(score.T * self.weights) @ score
-        places, blocks = self._bends(at, at.r)
-        for place, bend in zip(places, blocks, strict=True):
+        K, G, C, at = self.sets.n_columns, self.who.shape[1], self.classes, self.at(x)
+        slopes = [np.hstack([self.sets.over_all_sets(-mean), self.who]) for _, mean in at.inside]
+        order = np.arange(C * (K + G)).reshape(C, K + G)
+        order = np.concatenate([order[:, :K].ravel(), order[1:, K:].ravel()])
+        out: Floats = covariance(slopes, at.r, self.weights)[np.ix_(order, order)]
+        for place, bend in zip(*self._bends(at, at.r), strict=True):
             out[place, place] -= bend
-        tail = slice(C * K, None)
-        for c, (_, mean) in enumerate(at.inside):
-            own, weights = self.sets.over_all_sets(-mean), self.weights * at.r[:, c]
-            shares = _outer((np.arange(C) == c)[1:] - pi[:, 1:], self.who)
-            across = (own.T * weights) @ shares
-            out[places[c], places[c]] += (own.T * weights) @ own
-            out[places[c], tail] += across
-            out[tail, places[c]] += across.T
-            out[tail, tail] += (shares.T * weights) @ shares
         return out
 
     def _bends(self, at: Point, r: Floats) -> tuple[list[slice], list[Floats]]:
@@ -147,16 +137,9 @@ class Mixture:
         K, C = self.sets.n_columns, self.classes
         places = [slice(c * K, (c + 1) * K) for c in range(C)] + [slice(C * K, None)]
         weights = (self.weights[:, None] * r)[self.sets.sets]
-        blocks = self._by_class(lambda c: -self.sets.hessian(*at.inside[c], weights[:, c]), range(C))
-        blocks.append(_share_information(self.who, np.exp(at.log_pi), self.weights))
+        blocks = [-self.sets.hessian(*at.inside[c], weights[:, c]) for c in range(C)]
+        blocks.append(covariance([self.who] * (C - 1), np.exp(at.log_pi[:, 1:]), self.weights))
         return places, [block + self.prior[place, place] for place, block in zip(places, blocks, strict=True)]
-
-    def _by_class(self, function: Callable[[T], U], given: Iterable[T]) -> list[U]:
-        """Call a function for every class; at the same time, where that pays: numpy lets other threads run."""
-        if self.classes == 1 or self.sets.z.size < _LARGE:
-            return list(map(function, given))
-        with ThreadPoolExecutor(self.classes) as pool:
-            return list(pool.map(function, given))
 
     def direction(self, at: Point, r: Floats) -> Floats:
         """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
@@ -194,15 +177,24 @@ def posterior(joint: Floats) -> tuple[Floats, Floats]:  # (S, C) -> (S,), (S, C)
     return total, np.exp(joint - total[:, None])
 
 
-def _share_information(who: Floats, pi: Floats, weights: Floats) -> Floats:
-    """Return minus the Hessian of sum_s w_s log pi in all g but the first, the same for every class."""
-    C, G = pi.shape[1], who.shape[1]
-    out = np.zeros((C - 1, G, C - 1, G))
-    for c in range(1, C):
-        for d in range(1, C):
-            bend = weights * pi[:, c] * ((c == d) - pi[:, d])
-            out[c - 1, :, d - 1, :] = (who.T * bend) @ who
-    return out.reshape((C - 1) * G, (C - 1) * G)
+def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:  # C x (S, A), (S, C), (S,)
+    """Return sum_s w_s sum_cd p_c (1[c = d] - p_d) u_c u_d', the block (c, d) of (C A, C A); p may sum to less than 1.
+
+    It is the Hessian of sum_s w_s log sum_c exp(u_c . x_c), p the shares in the sum.
+    """
+    C, A = len(slopes), slopes[0].shape[1] if slopes else 0
+
+    def add_up(rows: slice) -> Floats:
+        out = np.empty((C, A, C, A))
+        for c in range(C):
+            for d in range(c + 1):
+                mass = weights[rows] * shares[rows, c] * ((c == d) - shares[rows, d])
+                out[c, :, d, :] = (slopes[c][rows].T * mass) @ slopes[d][rows]
+                out[d, :, c, :] = out[c, :, d, :].T
+        return out.reshape(C * A, C * A)
+
+    parts = [slice(at, at + _SETS) for at in range(0, len(weights), _SETS)]
+    return sum(by_part(add_up, parts), np.zeros((C * A, C * A)))
 
 
 def _outer(a: Floats, b: Floats) -> Floats:  # (S, A), (S, B) -> (S, A B)

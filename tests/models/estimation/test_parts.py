@@ -1,0 +1,62 @@
+"""Parts at a time: in their order, with one thread for each product, and bit for bit the same on any number."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from threadpoolctl import threadpool_info
+
+from pcmcnet.models.estimation import LogitSets, logit, mixture
+from pcmcnet.models.estimation.mixture import Mixture
+from pcmcnet.models.estimation.parts import by_part
+
+
+def blas_threads(_: int = 0) -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_results_come_in_the_order_of_the_parts() -> None:
+    assert by_part(lambda i: i * i, range(20)) == [i * i for i in range(20)]
+    assert by_part(str, []) == []
+
+
+def test_products_have_one_thread_each_while_parts_are_computed() -> None:
+    before = blas_threads()
+    assert by_part(blas_threads, range(2)) == [{1}, {1}]
+    assert by_part(blas_threads, [0]) == [before]
+    assert blas_threads() == before
+
+
+def test_an_error_in_a_part_is_told() -> None:
+    with pytest.raises(ZeroDivisionError):
+        by_part(lambda i: 1 // i, [1, 0, 2])
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Give torch back the threads it had."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_the_number_of_threads_makes_no_difference(
+    threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logit, "_PART", 64)
+    monkeypatch.setattr(mixture, "_SETS", 16)
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 9, 200)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    sets = LogitSets.from_matrix(rng.normal(size=(offsets[-1], 5)), offsets, rng.integers(0, sizes))
+    both = Mixture(sets, np.column_stack([np.ones(200), rng.normal(size=200)]), rng.uniform(0.5, 2, 200), 3, 0.1)
+    x = rng.normal(size=both.n_parameters)
+    found = []
+    for number in (1, 2):
+        threads(number)
+        at = both.at(x)
+        found.append([at.log_p, at.r, both.hessian(x), both.em_step(at).x, *(a for pair in at.inside for a in pair)])
+    assert len(sets._parts) > 10
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
