@@ -2,9 +2,9 @@
 
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)        pi_c(I) = exp(g_c . h(I)) / sum_d exp(g_d . h(I))
 
-EM from several starts never lowers the likelihood and comes near a maximum; Newton's steps on the exact Hessian
-finish. In a large table the starts are compared on a sample of its sets, and the best's maximum there is where all
-of them begin.
+EM from several starts, more and more like Newton's method, never lowers the likelihood and comes near a maximum;
+Newton's steps on the exact Hessian finish. In a large table the starts are compared on a sample of its sets, and the
+best's maximum there is where all of them begin.
 Each class keeps independence of irrelevant alternatives; their mixture does not.
 """
 
@@ -33,7 +33,7 @@ from pcmcnet.training.config import require_number
 _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maximum may be at infinity
 _FIRST = 15  # EM steps from each start, before the best goes on
 _SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
-_GAIN = 1e-5  # of the log-likelihood, relative to its size, that an EM step must bring for another one
+_GAIN = 1e-7  # of the log-likelihood, relative to its size, that an EM step must bring for another one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ class LatentClassMNLConfig(LogitConfig):
     starts
         Random starts, the best of which goes on.
     em_steps
-        Steps of EM, at most.
+        Steps of EM, or between EM's and Newton's, at most.
     prior
         Precision of a normal prior around 0 on each coefficient of a standardised column, and on how far classes are
         apart in those of membership: a weak pull that keeps estimates finite. 0 for the maximum likelihood itself.
@@ -150,9 +150,10 @@ class LatentClassMNL(LogitModel):
         mixture, sample = (Mixture(*part, classes, float(self.config.prior)) for part in (problem, few))
         begun = [_em(sample, start, [], min(_FIRST, self.config.em_steps)) for start in self._starts(sample, seed)]
         at, em = max(begun, key=lambda run: run[0].value)
-        x, em, steps = self._settle(sample, at, em)
         if few is not problem:
-            x, em, steps = self._settle(mixture, mixture.at(x), [])
+            at, _ = _em(sample, at, em, self.config.em_steps)
+            at, em = mixture.at(at.x), []
+        x, em, steps = self._settle(mixture, at, em)
         value = float(mixture.weights @ mixture.at(x).log_p)
         log.info(
             "%d classes: log-likelihood %.3f after %d EM and %d further steps",
@@ -278,10 +279,11 @@ class LatentClassMNL(LogitModel):
 
 
 def _em(mixture: Mixture, at: Point, before: list[float], steps: int) -> tuple[Point, list[float]]:
-    """Take EM steps until they bring next to nothing; returns the values climbed, too."""
+    """Take steps, the first one EM's, until they bring next to nothing; returns the values climbed, too."""
     values = before or [at.value]
+    damping = 1.0
     for _ in range(steps):
-        at = mixture.em_step(at)
+        at, damping = mixture.climb(at, damping)
         values.append(at.value)
         if not np.isfinite(at.value):
             raise TrainingError("the log-likelihood is no longer finite: use fewer classes, or raise min_chosen.")

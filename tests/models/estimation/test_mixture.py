@@ -106,24 +106,45 @@ def test_the_hessian_is_the_difference_of_the_gradient(seed: int, classes: int, 
 
 
 @settings(max_examples=30)
-@given(seed=seeds, classes=numbers, prior=st.sampled_from([0.0, 0.1]))
-def test_steps_of_em_never_lower_what_they_maximise(seed: int, classes: int, prior: float) -> None:
+@given(seed=seeds, classes=numbers, prior=st.sampled_from([0.0, 0.1]), damping=st.sampled_from([1.0, 0.1, 1e-9]))
+def test_steps_never_lower_what_they_maximise(seed: int, classes: int, prior: float, damping: float) -> None:
     mixture, x = make(seed, classes, prior=prior)
     at = mixture.at(x)
     for _ in range(15):
-        following = mixture.em_step(at)
+        following, damping = mixture.climb(at, damping)
         assert following.value >= at.value
         at = following
     assert at.value > mixture.at(x).value
 
 
-def test_em_comes_to_rest_where_the_gradient_is_0() -> None:
+def test_a_damping_of_1_is_the_step_of_em_and_one_of_0_newtons() -> None:
+    """Two classes not far from their maximum, where the Hessian is that of a maximum and both steps are good ones."""
     mixture, x = make(1, 2, sets=200)
-    at = mixture.at(x)
-    for _ in range(600):
-        at = mixture.em_step(at)
-    gradient = mixture.all_weights @ mixture.objective(at.x)[1]
-    np.testing.assert_allclose(gradient, 0, atol=1e-2)  # EM slows down; the sum is over 200 sets
+    best, _ = maximise(mixture.objective, x, mixture.all_weights, curvature=mixture.hessian)
+    near = mixture.at(best + 0.01)
+    em, damping = mixture.climb(near, 1.0)
+    np.testing.assert_allclose(em.x - near.x, mixture.direction(near, near.r), rtol=1e-8)
+    assert damping < 1
+    newton, _ = mixture.climb(near, 0.0)
+    gradient = mixture.all_weights @ mixture.objective(near.x)[1]
+    np.testing.assert_allclose(newton.x - near.x, np.linalg.solve(-mixture.hessian(near.x), gradient), rtol=1e-6)
+    assert newton.value > em.value
+
+
+def test_steps_that_bring_less_than_expected_are_damped() -> None:
+    mixture, x = make(3, 2, sets=200)
+    far = mixture.at(20 * x)
+    there, damping = mixture.climb(far, 1e-6)
+    assert there.value > far.value
+    assert damping > 1e-6
+
+
+def test_steps_come_to_rest_where_the_gradient_is_0() -> None:
+    mixture, x = make(1, 2, sets=200)
+    at, damping = mixture.at(x), 1.0
+    for _ in range(40):
+        at, damping = mixture.climb(at, damping)
+    np.testing.assert_allclose(mixture.all_weights @ mixture.objective(at.x)[1], 0, atol=1e-5)  # a sum over 200 sets
     assert np.linalg.eigvalsh(mixture.hessian(at.x))[-1] < 1e-6
 
 

@@ -1,4 +1,4 @@
-"""A mixture of conditional logits: log-likelihood, scores and Hessian in all parameters, and the steps of EM.
+"""A mixture of conditional logits: log-likelihood, scores, Hessian, and steps between EM's and Newton's.
 
 Class c has coefficients b_c and, for an individual with numbers h (the first of them 1), the prior share
 pi_c = exp(g_c . h) / sum_d exp(g_d . h), with g_1 = 0. The choice has probability sum_c pi_c P_c. With r_c the share
@@ -10,7 +10,10 @@ of class c given the choice, and s_c the score of log(pi_c P_c) in all parameter
 where s_c may leave out what all classes have in common, here -sum_d pi_d h of the shares.
 
 EM raises sum_c r_c log(pi_c P_c) with r held fixed. One of Newton's steps does: its gradient is that of the
-log-likelihood, so the step, halved where it overshoots, raises the log-likelihood itself (Lange, 1995).
+log-likelihood, so the step, shortened where it overshoots, raises the log-likelihood itself (Lange, 1995). But it takes
+the information of the M-step for that of the log-likelihood, which is smaller by what is lost as classes are unknown
+(``_missing``), and is slow where most is lost. A step in between counts that loss, down to a part ``damping`` of EM's
+information; the better such steps do, the smaller it becomes.
 
 A weak normal prior keeps the coefficients finite: in a mixture some class can nearly always be made to choose with
 certainty. Each coefficient of a column of spread 1 has mean 0 and the precision ``strength``; so has the difference
@@ -31,12 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.models.estimation.logit import LogitSets
-from pcmcnet.models.estimation.maximum import uphill
 from pcmcnet.models.estimation.parts import by_part
 
 Floats = NDArray[np.float64]
 
-_HALVINGS = 30
+_TRIES = 30
+_PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others
+_FLAT = 1e-10  # information, relative to the largest, that is no more than rounding
 _SETS = 2**11  # that a thread takes at a time
 
 
@@ -123,13 +127,19 @@ class Mixture:
 
     def hessian(self, x: Floats) -> Floats:
         """Return the Hessian (P, P) of what is to be maximised."""
-        K, G, C, at = self.sets.n_columns, self.who.shape[1], self.classes, self.at(x)
+        at = self.at(x)
+        out = self._missing(at)
+        for place, bend in zip(*self._bends(at, at.r), strict=True):
+            out[place, place] -= bend
+        return out
+
+    def _missing(self, at: Point) -> Floats:
+        """Return the information (P, P) that is lost as classes are unknown."""
+        K, G, C = self.sets.n_columns, self.who.shape[1], self.classes
         slopes = [np.hstack([self.sets.over_all_sets(-mean), self.who]) for _, mean in at.inside]
         order = np.arange(C * (K + G)).reshape(C, K + G)
         order = np.concatenate([order[:, :K].ravel(), order[1:, K:].ravel()])
         out: Floats = covariance(slopes, at.r, self.weights)[np.ix_(order, order)]
-        for place, bend in zip(*self._bends(at, at.r), strict=True):
-            out[place, place] -= bend
         return out
 
     def _bends(self, at: Point, r: Floats) -> tuple[list[slice], list[Floats]]:
@@ -141,27 +151,50 @@ class Mixture:
         blocks.append(covariance([self.who] * (C - 1), np.exp(at.log_pi[:, 1:]), self.weights))
         return places, [block + self.prior[place, place] for place, block in zip(places, blocks, strict=True)]
 
-    def direction(self, at: Point, r: Floats) -> Floats:
-        """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
+    def _gradient(self, at: Point, r: Floats) -> Floats:
+        """Return the gradient (P,) of what the M-step maximises; of the value itself, where r is that of the point."""
         weights = self.weights[:, None] * r
         slopes = [-(weights[self.sets.sets, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
         slopes.append((self.weights[:, None] * (r - np.exp(at.log_pi))[:, 1:]).T @ self.who)
-        gradient = np.concatenate([np.ravel(slope) for slope in slopes]) - self.prior @ at.x
-        step = np.empty_like(at.x)
-        for place, bend in zip(*self._bends(at, r), strict=True):
-            scale = 1 / self.spread[place]
-            step[place] = scale * uphill(bend * np.outer(scale, scale), gradient[place] * scale)
+        gradient: Floats = np.concatenate([np.ravel(slope) for slope in slopes]) - self.prior @ at.x
+        return gradient
+
+    def direction(self, at: Point, r: Floats) -> Floats:
+        """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
+        roots = self._roots(*self._bends(at, r))
+        step: Floats = roots @ (roots.T @ self._gradient(at, r))
         return step
 
-    def em_step(self, at: Point) -> Point:
-        """Take a step of EM; nowhere else where none raises the value."""
-        step = self.direction(at, at.r)
-        for _ in range(_HALVINGS):
-            there = self.at(at.x + step)
-            if there.value >= at.value:
-                return there
-            step = step / 2
-        return at
+    def _roots(self, places: list[slice], bends: list[Floats]) -> Floats:
+        """Return W (P, P) with W W' the inverse of the blocks of information; flat directions are lent a little."""
+        out = np.zeros((self.n_parameters, self.n_parameters))
+        for place, bend in zip(places, bends, strict=True):
+            scale = 1 / self.spread[place]
+            values, vectors = np.linalg.eigh(bend * np.outer(scale, scale))
+            sizes = np.maximum(np.abs(values), _FLAT * max(float(np.abs(values).max(initial=0.0)), 1e-290))
+            out[place, place] = scale[:, None] * vectors / np.sqrt(sizes)
+        return out
+
+    def climb(self, at: Point, damping: float) -> tuple[Point, float]:
+        """Take a step between those of EM (damping 1) and Newton (0); returns the damping of the next one, too.
+
+        In units of EM's information the Hessian is lost - 1, where EM takes it for -1. No step is taken where none
+        raises the value.
+        """
+        roots = self._roots(*self._bends(at, at.r))
+        lost, vectors = np.linalg.eigh(roots.T @ self._missing(at) @ roots)
+        left, axes = 1 - lost, roots @ vectors
+        sizes, slope = np.maximum(np.abs(left), _FLAT), axes.T @ self._gradient(at, at.r)
+        for _ in range(_TRIES):
+            step = slope / np.maximum(sizes, damping)
+            there = self.at(at.x + axes @ step)
+            gain, expected = there.value - at.value, slope @ step - step @ (left * step) / 2
+            if gain > expected / 2:
+                return there, damping / _PACE
+            damping = _PACE * max(damping, float(sizes.min(initial=1.0)))  # less makes no difference
+            if gain >= 0:
+                return there, damping
+        return at, damping
 
 
 def log_shares(who: Floats, g: Floats) -> Floats:  # (S, G), (C, G) -> (S, C)
