@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError, SchemaError, TrainingError
@@ -181,6 +182,19 @@ def test_starts_compared_on_a_sample_lead_to_the_same_maximum(
     found = LatentClassMNL(**asdict(model.config)).fit(data)
     assert found.score(data) == pytest.approx(model.score(data), abs=1e-6)
     np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have settled
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_number_of_threads_makes_no_difference(
+    data: ChoiceData, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr("pcmcnet.models.estimation.logit._PART", 256)
+    monkeypatch.setattr("pcmcnet.models.estimation.mixture._SETS", 64)
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    with threadpool_limits(threads):
+        found = LatentClassMNL(classes=3).fit(data)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 3)
+    assert LatentClassMNL(classes=3).fit(data).coefficients == found.coefficients
 
 
 def test_the_prior_pulls_coefficients_to_0(data: ChoiceData) -> None:

@@ -27,6 +27,7 @@ from pcmcnet.models.design.individuals import IndividualDesign, parse_membership
 from pcmcnet.models.estimation import LogitSets, infer, maximise
 from pcmcnet.models.estimation.identification import require_identified
 from pcmcnet.models.estimation.mixture import Mixture, Point, log_shares, posterior
+from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel, log
 from pcmcnet.training.config import require_number
 
@@ -112,6 +113,7 @@ class LatentClassMNL(LogitModel):
     n_classes_: int
     profiles_: list[dict[str, Any]]
 
+    @products_in_one_thread()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
         self.design_ = self._learn_design(sets)

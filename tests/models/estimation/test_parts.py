@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info
 
 from pcmcnet.models.estimation import LogitSets, logit, mixture
 from pcmcnet.models.estimation.mixture import Mixture
-from pcmcnet.models.estimation.parts import by_part
+from pcmcnet.models.estimation.parts import by_part, products_in_one_thread
 
 
 def blas_threads(_: int = 0) -> set[int]:
@@ -25,6 +25,8 @@ def test_products_have_one_thread_each_while_parts_are_computed() -> None:
     before = blas_threads()
     assert by_part(blas_threads, range(2)) == [{1}, {1}]
     assert by_part(blas_threads, [0]) == [before]
+    with products_in_one_thread():
+        assert blas_threads() == {1}
     assert blas_threads() == before
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pcmcnet.data.columns import Ints
 from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.estimation.parts import by_part
+from pcmcnet.models.estimation.parts import by_part, products_in_one_thread
 
 Floats = NDArray[np.float64]
 
@@ -125,6 +125,7 @@ class LogitSets:
 
         return sum(by_part(bend, self._parts), np.zeros((self.n_columns, self.n_columns)))
 
+    @products_in_one_thread()
     def maximise(
         self, weights: Floats, *, start: Floats | None = None, max_iter: int = 100, settle: bool = True
     ) -> tuple[Floats, Floats, int]:
