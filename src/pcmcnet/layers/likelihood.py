@@ -7,9 +7,15 @@ import math
 import torch
 from torch import Tensor
 
+from pcmcnet.layers.gpu import runs_kernels
+
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
     """Take logs; padding and probabilities of 0 get -inf and no gradient, where log alone would give NaN."""
+    if runs_kernels(p) and p.numel():
+        from pcmcnet.layers.gpu import around
+
+        return around.log_probabilities(p, mask)
     possible = mask & (p != 0)  # a NaN stays one
     return p.where(possible, torch.ones_like(p)).log().masked_fill(~possible, -math.inf)
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.layers.activations import ACTIVATIONS, Activation
 from pcmcnet.layers.dropout import Dropout
-from pcmcnet.layers.gpu import has_triton
+from pcmcnet.layers.gpu import has_triton, runs_kernels
 from pcmcnet.layers.pairs import PairOptions, pair_scores
 from pcmcnet.layers.precision import Precision, compute_dtype
 
@@ -176,6 +176,11 @@ class PairwiseRates(nn.Module):
 
 def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
     """Turn scores into rates whose largest in each set is about 1: (B, J, J), (B, J) -> (B, J, J)."""
+    if runs_kernels(scores):
+        from pcmcnet.layers.gpu import around
+
+        if around.has_form(scores, rate):
+            return around.rates(scores, mask, rate=rate, epsilon=epsilon, floor=FLOOR)
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     pairs = _pairs(mask)
     if rate == "exp":
