@@ -3,9 +3,6 @@
 unfinish  dz = df w drop' act'(z + bias)           and what w and the bias get, in parts by program
 unbend    dh <- dh drop' act'(z + bias)            and what the bias gets, in parts by program
 gather    sums over j and over i of dh drop' act'  (pairs, H) -> two thin matrices
-
-With SCALED, what comes as dh is yet to be multiplied by a number for each pair, df (room,), which is 0 after the last
-pair of a piece.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -64,7 +61,6 @@ def unfinish(
 def unbend(
     z,
     bias,
-    df,
     dh,
     db,
     bounds,
@@ -73,7 +69,6 @@ def unbend(
     room,
     H,
     limit,
-    SCALED: tl.constexpr,
     ACT: tl.constexpr,
     DROP: tl.constexpr,
     C: tl.constexpr,
@@ -88,8 +83,6 @@ def unbend(
         here = (u < H)[None, :] & (r < room)[:, None]
         at = r[:, None] * H + u[None, :]
         d = tl.load(dh + at, mask=here, other=0.0).to(tl.float32)
-        if SCALED:
-            d *= tl.load(df + r, mask=r < room, other=0.0)[:, None]
         d = slope(tl.load(z + at, mask=here, other=0.0).to(tl.float32) + c, d, ACT)
         if DROP:
             d = drop(d, tl.load(seeds + layer), pair0 + r, u, limit)
@@ -107,7 +100,6 @@ def gather(
     bounds,
     left,
     right,
-    df,
     dh,
     dleft,
     dright,
@@ -120,7 +112,6 @@ def gather(
     H,
     limit,
     SKIP: tl.constexpr,
-    SCALED: tl.constexpr,
     ACT: tl.constexpr,
     DROP: tl.constexpr,
     C: tl.constexpr,
@@ -144,20 +135,15 @@ def gather(
     left += row * E + u
     dleft += ((block.to(tl.int64) * rows) + row - row0) * H + u
     dh += first * H + u[None, :]
-    df += first
     begin, end = tl.maximum(row0 - row, 0).to(tl.int32), tl.minimum(row0 + rows - row, n).to(tl.int32)
     end = tl.where(block * TJ < n, end, begin)
     for i in tl.range(begin, end, num_stages=4):
         at, here = pairs_of(n, i, j, SKIP)
         z = tl.load(left + i * E, mask=units, other=0.0).to(tl.float32)[None, :] + c
         d = tl.load(dh + at.to(tl.int64)[:, None] * H, mask=here[:, None] & units[None, :], other=0.0).to(tl.float32)
-        by = 1.0
-        if SCALED:
-            by = tl.load(df + at, mask=here, other=0.0)[:, None]
-        by = slope(z, by, ACT)
+        d = slope(z, d, ACT)
         if DROP:
-            by = drop(by, seed, pair0 + at, u, limit)
-        d *= by
+            d = drop(d, seed, pair0 + at, u, limit)
         total += d
         tl.store(dleft + i * H, tl.sum(d, 0), mask=units)
     other, on = (row + j)[:, None] * H + u[None, :], units[None, :] & (j < J)[:, None]

@@ -118,9 +118,10 @@ def finish(
     C: tl.constexpr,
     R: tl.constexpr,
 ):
-    """Fill in the scores (room,), but for a shift."""
+    """Fill in the scores of pairs, at their numbers, but for a shift."""
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
     at = r[:, None] * H + u[None, :]
     h = _bent(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT, DROP)
-    tl.store(out + r, tl.sum(h * tl.load(w + u, mask=u < H, other=0.0)[None, :], 1), mask=r < room)
+    score, pair0 = tl.sum(h * tl.load(w + u, mask=u < H, other=0.0)[None, :], 1), tl.load(bounds)
+    tl.store(out + pair0 + r, score, mask=r < tl.load(bounds + 1) - pair0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -30,10 +31,21 @@ _noted: dict[int, list[Launch]] = {}  # by streams: a backward pass has another 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None:
     """Launch a kernel, or note it."""
-    if _noted and (noted := _noted.get(torch.cuda.current_stream().cuda_stream)) is not None:
-        noted.append(Launch(kernel, grid, given, kind))
+    if noting():
+        _noted[torch.cuda.current_stream().cuda_stream].append(Launch(kernel, grid, given, kind))
     else:
         kernel[grid](*given, **kind)
+
+
+def noting() -> bool:
+    """Tell whether launches on this stream are only noted."""
+    return bool(_noted) and torch.cuda.current_stream().cuda_stream in _noted
+
+
+@cache
+def first_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return a stream whose kernels come before those of others."""
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def compile_together(work: Callable[[], None], stream: torch.cuda.Stream) -> None:

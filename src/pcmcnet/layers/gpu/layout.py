@@ -69,13 +69,13 @@ class Layout:
         """Cut all rows into pieces of so many."""
         total = self.sets * self.places
         count = triton.cdiv(total, rows)
-        bounds = torch.empty(count + 1, dtype=torch.int64, device=self.sizes.device)
+        bounds = torch.empty(count, 2, dtype=torch.int64, device=self.sizes.device)
         launch(
             _bounds, (1,), *self.tensors, bounds, count, rows, total, C=triton.next_power_of_2(count + 1), **self.kind
         )
         for k in range(count):
             part = range(k * rows, min((k + 1) * rows, total))
-            yield Piece(part, bounds[k : k + 2], max(len(part) * self.row, 1))
+            yield Piece(part, bounds[k], max(len(part) * self.row, 1))
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, int]:
@@ -108,13 +108,14 @@ def _count(mask, sizes, pairs, sets, J, R: tl.constexpr, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["J", "count", "rows", "total"])
 def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl.constexpr):
-    """Find the first pair from each multiple of ``rows`` on."""
+    """Find the first pair from each multiple of ``rows`` on: the end of a piece, and the beginning of the next."""
     k = tl.arange(0, C)
     row = tl.minimum(k.to(tl.int64) * rows, total)
     b = row // J
     n = tl.load(sizes + b, mask=k <= count, other=0)
     first = tl.load(starts + b, mask=k <= count, other=0) + tl.minimum(row - b * J, n) * tl.maximum(n - SKIP, 0)
-    tl.store(out + k, first, mask=k <= count)
+    tl.store(out + 2 * k - 1, first, mask=(k > 0) & (k <= count))
+    tl.store(out + 2 * k, first, mask=k < count)
 
 
 @triton.jit

@@ -18,10 +18,13 @@ import triton
 from torch import Tensor
 
 from pcmcnet.layers.gpu import backward, forward, layout
-from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.launch import first_stream, launch, noting
 from pcmcnet.layers.gpu.layout import Layout, Piece
-from pcmcnet.layers.gpu.options import FusedOptions, hopper_kernels
+from pcmcnet.layers.gpu.options import FusedOptions, hopper_kernels, kept_bytes
 from pcmcnet.layers.gpu.units import processors
+
+SPARE = 20  # processors that products leave to what is done beside them
+PAUSE = 20_000  # cycles, in which products have taken the other processors
 
 
 class State(NamedTuple):
@@ -32,6 +35,14 @@ class State(NamedTuple):
 
     inputs: Sequence[Tensor]
     results: Sequence[Tensor]
+
+
+class Turn(NamedTuple):
+    """What every second piece has in common."""
+
+    room: Tensor  # for its first hidden layer
+    built: torch.cuda.Event
+    done: torch.cuda.Event
 
 
 @dataclass(frozen=True)
@@ -65,29 +76,59 @@ class Network:
         self.kind = {**self.units, **places.kind}
 
     @property
-    def kept_bytes(self) -> int:
+    def state_bytes(self) -> int:
         """Bytes of the states of all pieces."""
         per_pair = sum(weight.shape[0] + weight.shape[1] for weight, _ in self.hidden)
         return self.sets * self.places * self.layout.row * per_pair * self.hidden[0][0].element_size()
 
-    def pieces(self, *, kept: bool = False) -> Iterator[Piece]:
-        """Cut all rows into pieces; one is enough where all is kept."""
-        return self.layout.cut(self.sets * self.places if kept else max(self.options.piece // self.places, 1))
+    def pieces(self, pairs: int | None = None) -> Iterator[Piece]:
+        """Cut all rows into pieces of about so many pairs, or into one."""
+        return self.layout.cut(self.sets * self.places if pairs is None else max(pairs // self.places, 1))
 
     def all_scores(self, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
         """Return the scores, and what the backward pass needs if that is to be kept and within the budget."""
-        scores = self.leave.new_empty(self.sets, self.places, self.places, dtype=torch.float32)
+        budget = kept_bytes(self.leave.device) if self.options.kept is None else self.options.kept
+        whole = keep and self.state_bytes <= budget
+        larger = 2 * self.options.piece  # there is room for it without the tensors of the backward pass
+        pieces, parts = list(self.pieces(None if whole else larger)), self.parts_of_scores()
         kept: list[Tensor] = []
-        whole = keep and self.kept_bytes <= self.options.kept
-        for piece in self.pieces(kept=whole):
-            state = self.forward(piece, scores, keep=whole)
-            kept += [*state.inputs, *state.results] if whole else []
+        if whole:
+            state = self.forward(pieces[0], self.spread(pieces[0], clear=True), parts)
+            kept = [*state.inputs, *state.results]
+        elif len(pieces) > 1:
+            self.score_in_turns(pieces, parts)
+        else:
+            self.forward(pieces[0], self.spread(pieces[0]), parts, keep=False)
+        scores = self.leave.new_empty(self.sets, self.places, self.places, dtype=torch.float32)
+        everything = Piece(range(self.sets * self.places), pieces[0].bounds, parts.shape[1])
+        self.over_sets(layout.place, everything, parts, self.shift, scores, room=parts.shape[1], PARTS=len(parts))
         return scores, kept
+
+    def score_in_turns(self, pieces: Sequence[Piece], parts: Tensor) -> None:
+        """Score pieces, with the first hidden layer of each built beside the products of the one before.
+
+        The former waits for memory and the latter for matrix units, so both have their processors. Products go first.
+        """
+        here = torch.cuda.current_stream(self.leave.device)
+        first = here if noting() else first_stream(self.leave.device)
+        turns = [Turn(self.room(pieces[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
+        for k, piece in enumerate(pieces):
+            room, built, done = turns[k % 2]
+            if k > 1:
+                here.wait_event(done)
+            if k > 0:
+                torch.cuda._sleep(PAUSE)  # type: ignore[no-untyped-call]
+            h = self.spread(piece, room)
+            built.record(here)
+            first.wait_event(built)
+            with torch.cuda.stream(first):
+                self.forward(piece, h, parts, keep=False, spare=SPARE)
+            done.record(first)
+        here.wait_stream(first)
 
     def all_gradients(self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype) -> Gradients:
         """Return the gradients by everything; those by the halves in a type of their own."""
         gradient = gradient.contiguous()
-        unused = torch.empty_like(gradient)
 
         def zeros(like: Tensor) -> Tensor:
             return torch.zeros_like(like, dtype=torch.float32)
@@ -96,9 +137,12 @@ class Network:
         layers += [zeros(self.weight).view(1, -1), zeros(self.shift)]
         leave, enter = (gradient.new_empty(self.leave.shape, dtype=dtype) for _ in range(2))
         sums = Gradients(leave, enter, layers)
-        count = len(self.hidden)
-        for piece in self.pieces(kept=bool(kept)):
-            state = State(kept[:count], kept[count:]) if kept else self.forward(piece, unused)
+        count, unused = len(self.hidden), self.parts_of_scores() if not kept else None
+        for piece in self.pieces(None if kept else self.options.piece):
+            if unused is None:
+                state = State(kept[:count], kept[count:])
+            else:
+                state = self.forward(piece, self.spread(piece, clear=True), unused)
             self.backward(piece, state, gradient, sums)
         for weight in layers[:-1:2]:
             weight.mul_(self.scale)
@@ -106,9 +150,8 @@ class Network:
 
     # -- forward ------------------------------------------------------------------------------------------------
 
-    def forward(self, piece: Piece, scores: Tensor, *, keep: bool = True) -> State:
-        """Compute the hidden layers of some rows, and fill in their scores."""
-        h = self.spread(piece)
+    def forward(self, piece: Piece, h: Tensor, parts: Tensor, *, keep: bool = True, spare: int = 0) -> State:
+        """Compute the hidden layers of some rows from the first on, and fill in parts of their scores."""
         inputs, results = [h], []
         for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
             z = torch.mm(h, weight.t())
@@ -116,35 +159,46 @@ class Network:
             self.over_pairs(forward.bend, z, bias, h, like=z, layer=k, piece=piece, size=4096, num_warps=4)
             inputs.append(h)
             results.append(z)
-        parts, result = self.finish(h, piece, keep=keep)
-        self.over_sets(layout.place, piece, parts, self.shift, scores, room=piece.room, PARTS=len(parts))
-        results.append(result)
+        results.append(self.finish(h, piece, parts, keep=keep, spare=spare))
         return State(inputs, results)
 
-    def spread(self, piece: Piece) -> Tensor:
-        """Build the first hidden layer of some rows."""
-        h = self.leave.new_empty(piece.room, self.width, dtype=self.options.dtype)
+    def room(self, piece: Piece) -> Tensor:
+        """Room for the first hidden layer of some rows."""
+        return self.leave.new_empty(piece.room, self.width, dtype=self.options.dtype)
+
+    def spread(self, piece: Piece, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
+        """Build the first hidden layer of some rows; ``clear`` what sums over pairs read after the last of them."""
+        h = self.room(piece) if room is None else room[: piece.room]
         block, entered = min(triton.next_power_of_2(self.width), 256), 8
         grid = (triton.cdiv(self.width, block), *self.grid(piece, entered))
         shape = {"C": block, "TJ": entered, "num_warps": 4}
         given = (self.leave, self.enter, h, self.seeds)
         launch(forward.spread, grid, *self.find(piece), *given, *self.where(piece), *self.thin, **self.kind, **shape)
-        chunk = 64 if self.hopper is not None and len(self.hidden) == 1 else piece.room  # of pairs that a product reads
-        launch(layout.clear, (triton.cdiv(chunk, 64), grid[0]), h, piece.bounds, piece.room, self.width, R=64, C=block)
+        if clear:
+            chunk = 64 if self.hopper is not None and len(self.hidden) == 1 else piece.room  # of pairs read at a time
+            blocks = (triton.cdiv(chunk, 64), grid[0])
+            launch(layout.clear, blocks, h, piece.bounds, piece.room, self.width, R=64, C=block)
         return h
 
-    def finish(self, h: Tensor, piece: Piece, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """Return parts of the scores, and the result of the last product, or its slopes."""
+    def parts_of_scores(self) -> Tensor:
+        """Room for what each part of the units gives to the scores of all pairs."""
+        count = 1 if self.hopper is None else self.hopper.parts(self.hidden[-1][0])
+        pairs = self.sets * self.places * self.layout.row
+        return self.leave.new_empty(count, max(pairs, 1), dtype=torch.float32)
+
+    def finish(self, h: Tensor, piece: Piece, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
+        """Fill in parts of the scores; returns the result of the last product, or its slopes."""
         weight, bias = self.hidden[-1]
         last = len(self.hidden)
         if self.hopper is None:
-            z, parts = torch.mm(h, weight.t()), self.leave.new_empty(1, piece.room, dtype=torch.float32)
+            z = torch.mm(h, weight.t())
             each: dict[str, Any] = {"layer": last, "piece": piece, "size": 4096, "num_warps": 4}
             self.over_pairs(forward.finish, z, bias, self.weight, parts, like=z, **each)
-            return parts, z
-        how = {"activation": self.options.activation, "dropout": (self.seeds, last, self.limit), "keep": keep}
-        parts, slopes = self.hopper.finish_product(h, weight, bias, self.weight, bounds=piece.bounds, **how)
-        return parts, slopes
+            return z
+        how = {"activation": self.options.activation, "dropout": (self.seeds, last, self.limit)}
+        given = (h, weight, bias, self.weight, parts)
+        slopes: Tensor = self.hopper.finish_product(*given, bounds=piece.bounds, keep=keep, spare=spare, **how)
+        return slopes
 
     # -- backward -----------------------------------------------------------------------------------------------
 
@@ -154,8 +208,7 @@ class Network:
         self.over_sets(layout.pick, piece, gradient, df)
         sums.layers[-1].add_(df.sum())
         each: dict[str, Any] = {"piece": piece, "size": 512, "num_warps": 2}
-        scaled = self.hopper is not None
-        if scaled:
+        if self.hopper is not None:
             d = self.backward_from_slopes(piece, state, df, sums)
         else:
             z, last = state.results[-1], len(self.hidden)
@@ -167,11 +220,10 @@ class Network:
         for k in range(len(self.hidden) - 1, 0, -1):
             z = state.results[k - 1]
             d_bias = self.parts(d)
-            bent = (z, self.hidden[k - 1][1], df, d, d_bias)
-            self.over_pairs(backward.unbend, *bent, like=z, layer=k, programs=len(d_bias), SCALED=scaled, **each)
-            scaled = False
+            bent = (z, self.hidden[k - 1][1], d, d_bias)
+            self.over_pairs(backward.unbend, *bent, like=z, layer=k, programs=len(d_bias), **each)
             d = self.backward_through(k, d, d_bias, state, sums)
-        self.gather(piece, d, df, sums, scaled=scaled)
+        self.gather(piece, d, sums)
 
     def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: State, sums: Gradients) -> Tensor:
         """Take a gradient by the result of a product to one by its input."""
@@ -180,7 +232,7 @@ class Network:
         return d @ self.hidden[k - 1][0]
 
     def backward_from_slopes(self, piece: Piece, state: State, df: Tensor, sums: Gradients) -> Tensor:
-        """Return the gradient by the input of the last product, yet to be multiplied by that of the scores."""
+        """Return the gradient by the input of the last product, 0 where that was dropped."""
         assert self.hopper is not None
         weight, bias = self.hidden[-1]
         slopes, h = state.results[-1], state.inputs[-1]
@@ -188,16 +240,21 @@ class Network:
         sums.layers[-4].addcmul_(products, self.weight[:, None])
         sums.layers[-3].addcmul_(side, self.weight)
         sums.layers[-2].add_((products * weight).sum(1) + bias * side)
-        return slopes @ (weight * self.weight[:, None]).to(weight.dtype)
+        back = (weight * self.weight[:, None]).t().to(weight.dtype, memory_format=torch.contiguous_format)
+        dropout = (self.seeds, len(self.hidden) - 1, self.limit)
+        d: Tensor = self.hopper.unfinish_product(slopes, back, df, bounds=piece.bounds, dropout=dropout)
+        return d
 
-    def gather(self, piece: Piece, d: Tensor, df: Tensor, sums: Gradients, *, scaled: bool) -> None:
+    def gather(self, piece: Piece, d: Tensor, sums: Gradients) -> None:
         """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
         block, entered = min(triton.next_power_of_2(self.width), 64), 8
         grid = (triton.cdiv(self.width, block), *self.grid(piece, entered))
         parts = d.new_empty(grid[1], len(piece.rows), self.width)
-        given = (self.leave, self.enter, df, d, parts, sums.enter, self.seeds)
-        shape = {"SCALED": scaled, "C": block, "TJ": entered, "num_warps": 1}
-        launch(backward.gather, grid, *self.find(piece), *given, *self.where(piece), *self.thin, **self.kind, **shape)
+        given = (self.leave, self.enter, d, parts, sums.enter, self.seeds)
+        dropped = self.hopper is not None and len(self.hidden) == 1  # in the product before
+        kind = {**self.kind, "DROP": self.kind["DROP"] and not dropped}
+        shape = {"C": block, "TJ": entered, "num_warps": 1}
+        launch(backward.gather, grid, *self.find(piece), *given, *self.where(piece), *self.thin, **kind, **shape)
         width, rows = min(triton.next_power_of_2(self.width), 512), len(piece.rows)
         launch(
             backward.add_parts,

@@ -11,7 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
-KEPT = 3 << 30  # bytes kept from the forward to the backward pass, at most
+KEPT = 24  # what is kept from the forward to the backward pass may take this part of the device's memory
 PIECE = 1 << 19  # pairs of a piece
 GLUON = ("3.6.",)  # versions of Triton with the language that the kernels for Hopper were run in
 
@@ -20,13 +20,22 @@ Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
 
 @dataclass(frozen=True)
 class FusedOptions:
-    """How to compute the pairs: activation by name, dropout, type of the products, and the budgets."""
+    """How to compute the pairs: activation by name, dropout, type of the products, and the budgets.
+
+    ``kept`` is how many bytes may be kept from the forward to the backward pass, and None for what suits the device.
+    """
 
     activation: str
     dropout: float
     dtype: torch.dtype
-    kept: int = KEPT
+    kept: int | None = None
     piece: int = PIECE
+
+
+@cache
+def kept_bytes(device: torch.device) -> int:
+    """Return how many bytes to keep from the forward to the backward pass, at most."""
+    return int(torch.cuda.get_device_properties(device).total_memory) // KEPT
 
 
 @cache

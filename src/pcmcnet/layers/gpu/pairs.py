@@ -66,23 +66,22 @@ def _begun(first: Sequence[Tensor]) -> Sequence[Tensor]:
 class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, options: FusedOptions, places: Layout, seeds: Tensor, first: int, *inputs: Tensor) -> Tensor:
-        begun = _begun(inputs[:first])
-        scores, kept = Network(options, places, seeds, *begun[:HALVES], *inputs[first:]).all_scores(keep=True)
-        ctx.save_for_backward(seeds, *inputs, *begun, *kept)
-        ctx.options, ctx.places, ctx.counts = options, places, (first, len(inputs), len(inputs) + len(begun))
+        leave, enter, *packed = _begun(inputs[:first])
+        network = Network(options, places, seeds, leave, enter, *inputs[first:])
+        scores, kept = network.all_scores(keep=True)
+        ctx.network, ctx.packed = network, bool(packed)
+        ctx.save_for_backward(*packed, *(inputs[:first] if packed else ()), *kept)
         return scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        seeds, *saved = ctx.saved_tensors
-        first, given, end = ctx.counts
-        (leave, enter, *packed), kept = saved[given:end], saved[end:]
-        network = Network(ctx.options, ctx.places, seeds, leave, enter, *saved[first:given])
-        if not packed:
-            sums = network.all_gradients(kept, gradient, torch.float32)
+        if not ctx.packed:
+            sums = ctx.network.all_gradients(ctx.saved_tensors, gradient, torch.float32)
             return None, None, None, None, sums.leave, sums.enter, *sums.layers
-        sums = network.all_gradients(kept, gradient, torch.bfloat16)
+        packed, *saved = ctx.saved_tensors
+        layer = FirstLayer(*saved[: len(FirstLayer._fields)])
+        sums = ctx.network.all_gradients(saved[len(layer) :], gradient, torch.bfloat16)
         wanted = (ctx.needs_input_grad[4], ctx.needs_input_grad[5])
-        of_first = first_gradients(FirstLayer(*saved[:first]), packed[0], sums.leave, sums.enter, of_inputs=wanted)
+        of_first = first_gradients(layer, packed, sums.leave, sums.enter, of_inputs=wanted)
         return None, None, None, None, *of_first, *sums.layers

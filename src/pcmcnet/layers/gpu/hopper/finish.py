@@ -4,21 +4,15 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import tma
 
+from pcmcnet.layers.gpu.hopper.product import bring_tiles, copy_out, drop_units, in_two, multiply, shared_memory
 from pcmcnet.layers.gpu.hopper.tiles import CHUNK, LAUNCH, ROWS, SLOPES, columns, tiles
 from pcmcnet.layers.gpu.launch import launch
-from pcmcnet.layers.gpu.units import numbers_of_units, processors, scramble
+from pcmcnet.layers.gpu.units import numbers_of_units, processors
 
 
 def finish_product(
@@ -26,26 +20,28 @@ def finish_product(
     weight: Tensor,
     bias: Tensor,
     w: Tensor,
+    parts: Tensor,
     *,
     activation: str,
     bounds: Tensor,
     dropout: tuple[Tensor, int, int],
     keep: bool,
-) -> tuple[Tensor, Tensor]:
-    """Return parts of the scores of pairs (parts, room) and, if they are to be kept, the slopes (room, H).
+    spare: int = 0,
+) -> Tensor:
+    """Fill in parts of the scores (parts, all pairs); returns the slopes (room, H), if they are to be kept.
 
-    ``dropout``: seeds, which of them is the layer's, and limit, which is 0 for no dropout.
+    ``dropout``: seeds, which of them is the layer's, and limit, which is 0 for no dropout. ``spare`` processors are
+    left to other kernels.
     """
     seeds, layer, limit = dropout
     width = columns(len(weight))
-    parts = torch.empty(len(weight) // width, len(h), device=h.device)
     slopes = h.new_empty(len(h) if keep else 0, len(weight))
     launch(
         _finish_product,
-        (processors(h.device),),
+        (max(processors(h.device) - spare, 1),),
         tiles(h, ROWS.value, CHUNK.value),
         tiles(weight, width, CHUNK.value),
-        tiles(slopes if keep else h, ROWS.value, width),
+        tiles(slopes if keep else h, ROWS.value, width // 2),
         bias,
         w,
         numbers_of_units(len(weight), h.device),
@@ -53,7 +49,7 @@ def finish_product(
         bounds,
         seeds,
         layer,
-        len(h),
+        parts.shape[1],
         len(weight),
         h.shape[1],
         limit,
@@ -61,10 +57,14 @@ def finish_product(
         KEEP=keep,
         DROP=limit != 0,
         N=width,
-        STAGES=3 if keep else 4,
         **LAUNCH,
     )
-    return parts, slopes
+    return slopes
+
+
+def parts(weight: Tensor) -> int:
+    """Return how many parts scores come in: one for each tile across the units."""
+    return len(weight) // columns(len(weight))
 
 
 @gluon.jit(do_not_specialize=["layer", "room", "limit"])
@@ -87,48 +87,23 @@ def _finish_product(
     KEEP: gl.constexpr,
     DROP: gl.constexpr,
     N: gl.constexpr,
-    STAGES: gl.constexpr,
 ):
-    """Multiply (pairs, D) by (H, D)^T in tiles (2 ROWS, N); ``out`` (tiles across, room) gets parts of the scores."""
-    hs = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, ROWS, CHUNK], h.layout)
-    ws = gl.allocate_shared_memory(gl.bfloat16, [STAGES, N, CHUNK], weight.layout)
-    kept = gl.allocate_shared_memory(gl.bfloat16, [2, ROWS if KEEP else 8, N], slopes.layout)
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(STAGES):
-        mbarrier.init(empty.index(i), count=2)
-        mbarrier.init(ready.index(i), count=1)
-    shared = (hs, ws, kept, empty, ready)
-    layer_of = (bias, w, numbers, out, seeds + layer, bounds, room, limit)
+    """Multiply (pairs, D) by (H, D)^T in tiles (2 ROWS, N); ``out`` (tiles across, room) gets parts of the scores.
+
+    Rows are those of a piece, which begins with the pair ``bounds`` tells; scores stand at the numbers of pairs.
+    """
+    shared = shared_memory(h, weight, slopes, KEEP, N)
+    layer_of = (bias, w, numbers, out, seeds + layer, room, limit)
     shape = (bounds, H // N, D // CHUNK)
     gl.warp_specialize(
         [
-            (_finish_half, (0, shared, slopes, layer_of, shape, SLOPE, KEEP, DROP, N, STAGES)),
-            (_finish_half, (1, shared, slopes, layer_of, shape, SLOPE, KEEP, DROP, N, STAGES)),
-            (_bring_tiles, (h, weight, shared, shape, N, STAGES)),
+            (_finish_half, (0, shared, slopes, layer_of, shape, SLOPE, KEEP, DROP, N)),
+            (_finish_half, (1, shared, slopes, layer_of, shape, SLOPE, KEEP, DROP, N)),
+            (bring_tiles, (h, weight, shared, shape, N)),
         ],
         [4, 1],
         [240, 24],
     )
-
-
-@gluon.jit
-def _bring_tiles(h, weight, shared, shape, N: gl.constexpr, STAGES: gl.constexpr):
-    hs, ws, _, empty, ready = shared
-    bounds, across, chunks = shape
-    pairs = (gl.load(bounds + 1) - gl.load(bounds)).to(gl.int32)
-    i = 0
-    for tile in range(gl.program_id(0), gl.cdiv(pairs, 2 * ROWS) * across, gl.num_programs(0)):
-        m, n = tile // across * 2 * ROWS, tile % across * N
-        for k in range(chunks):
-            at = i % STAGES
-            full = ready.index(at)
-            mbarrier.wait(empty.index(at), (i // STAGES & 1) ^ 1)
-            mbarrier.expect(full, 2 * h.block_type.nbytes + weight.block_type.nbytes)
-            tma.async_copy_global_to_shared(h, [m, k * CHUNK], full, hs.index(2 * at))
-            tma.async_copy_global_to_shared(weight, [n, k * CHUNK], full, ws.index(at))
-            tma.async_copy_global_to_shared(h, [m + ROWS, k * CHUNK], full, hs.index(2 * at + 1))
-            i += 1
 
 
 @gluon.jit
@@ -142,43 +117,29 @@ def _finish_half(
     KEEP: gl.constexpr,
     DROP: gl.constexpr,
     N: gl.constexpr,
-    STAGES: gl.constexpr,
 ):
-    hs, ws, kept, empty, ready = shared
-    bias, w, numbers, out, seed, bounds, room, limit = layer_of
-    _, across, chunks = shape
+    bias, w, numbers, out, seed, room, limit = layer_of
+    bounds, across, chunks = shape
     pair0 = gl.load(bounds)
     pairs = (gl.load(bounds + 1) - pair0).to(gl.int32)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
     i = 0
     for tile in range(gl.program_id(0), gl.cdiv(pairs, 2 * ROWS) * across, gl.num_programs(0)):
         m, n = tile // across * 2 * ROWS + half * ROWS, tile % across * N
-        x = gl.zeros((ROWS, N), gl.float32, layout)
-        for k in range(chunks):
-            at = i % STAGES
-            mbarrier.wait(ready.index(at), i // STAGES & 1)
-            x = warpgroup_mma(hs.index(2 * at + half), ws.index(at).permute((1, 0)), x, is_async=True)
-            x = warpgroup_mma_wait(1, deps=(x,))
-            mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES), count=1, pred=k > 0)  # the one before is done
-            i += 1
-        x = warpgroup_mma_wait(0, deps=(x,))
-        mbarrier.arrive(empty.index((i + STAGES - 1) % STAGES), count=1)
+        x, i = multiply(half, shared, chunks, i, layout, N)
         p = m + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         u = n + gl.arange(0, N, gl.SliceLayout(0, layout))
         x += gl.load(bias + u)[None, :]
         f = gl.maximum(x, SLOPE * x)
         if DROP:
-            a = scramble((pair0 + p).to(gl.uint32) ^ gl.load(seed).to(gl.uint32))
-            b = scramble(a + 0x9E3779B9) | 1
-            c = gl.load(numbers + u).to(gl.uint32)
-            f = gl.where(a[:, None] + b[:, None] * c[None, :] >= limit.to(gl.uint32), f, 0.0)
+            f = drop_units(f, pair0 + p, u, numbers, seed, limit)
+        score = gl.sum(f * gl.load(w + u)[None, :], 1)
         if KEEP:
-            tma.store_wait(0)
-            kept.index(half).store(_slopes_of(f, SLOPE))
-            fence_async_shared()
-            tma.async_copy_shared_to_global(slopes, [m, n], kept.index(half))
-        f = gl.sum(f * gl.load(w + u)[None, :], 1)
-        gl.store(out + (tile % across) * room + p, f, mask=p < pairs)
+            left, right = in_two(_slopes_of(f, SLOPE), N)
+            copy_out(left, slopes, m, n, shared[2].index(half), N)
+        gl.store(out + (tile % across).to(gl.int64) * room + pair0 + p, score, mask=p < pairs)
+        if KEEP:
+            copy_out(right, slopes, m, n + N // 2, shared[2].index(half), N)
     tma.store_wait(0)
 
 
