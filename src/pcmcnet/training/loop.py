@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, Coded, EncodedSets, Portion, Source, plan_batches
+from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Portion, Source, plan_batches
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
@@ -28,13 +28,14 @@ from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of
 from pcmcnet.training.group import Group, current_group
 from pcmcnet.training.progress import Report, watch
-from pcmcnet.training.step import Steps, Totals, steps_for
+from pcmcnet.training.step import Drawn, Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
 from pcmcnet.training.threads import threads_for
 
 _NUMBERS = 2**21  # of the contents of a batch without gradients; a network has some tens of times as many in between
 KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source
-PREDICTED = 5_000_000  # pairs of a batch without gradients that keep a GPU busy while the next is prepared
+PREDICTED = 20_000_000  # pairs of a batch without gradients that keep a GPU busy while the next is prepared
+TOGETHER = 2**15  # sets of such a batch, at most
 
 log = logging.getLogger("pcmcnet")
 
@@ -130,12 +131,14 @@ def _epoch(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         total, taken = Totals(*done.totals), done.steps
         for k, part in enumerate(steps.source.parts((seed, epoch), done.parts), start=done.parts):
-            # Each part draws by itself, so that the state needs none of a generator.
-            rng = np.random.default_rng([seed, epoch, k] if k else [seed, epoch])
-            _seed(current_group().seed(int(rng.integers(2**63))), device)
+            drawn = steps.ahead.pop(epoch, None) or _draw(part, config, batch_size, seed, epoch, k)
+            _seed(current_group().seed(drawn.seed), device)
             steps.turn_to(part)
-            plan = plan_batches(part.sizes, batch_size=batch_size, pair_budget=config.pair_budget, rng=rng)
-            total = total.plus(steps.run(plan, map(rate, range(taken, taken + len(plan)))))
+            plan = drawn.plan
+            sums = steps.run(plan, map(rate, range(taken, taken + len(plan))))
+            if device.type == "cuda" and part is steps.source and epoch < config.epochs:  # the device is at work
+                steps.ahead[epoch + 1] = _draw(part, config, batch_size, seed, epoch + 1)
+            total = total.plus(Totals(*sums.tolist()))
             taken += len(plan)
             if (now := time.perf_counter()) - kept > KEPT_EVERY and math.isfinite(total.loss):
                 _hold(state, steps)
@@ -149,6 +152,13 @@ def _epoch(
         "gradient_norm": total.norm / taken,
         "seconds": done.seconds + time.perf_counter() - began,
     }
+
+
+def _draw(part: Part, config: TrainConfig, batch_size: int, seed: int, epoch: int, k: int = 0) -> Drawn:
+    """Draw for a part of an epoch. Each does so by itself: the state of a run needs none of a generator."""
+    rng = np.random.default_rng([seed, epoch, k] if k else [seed, epoch])
+    drawn = int(rng.integers(2**63))
+    return Drawn(drawn, plan_batches(part.sizes, batch_size=batch_size, pair_budget=config.pair_budget, rng=rng))
 
 
 def _seed(seed: int, device: torch.device) -> None:
@@ -217,9 +227,11 @@ def predict(
     """Go through all sets, or this process's share, without gradients; yields positions, batch and log p (B, J)."""
     module.eval()
     device = device_of(module)
+    at_once = _at_once(data)
     if device.type == "cuda":
-        pair_budget = max(pair_budget, PREDICTED)
-    plan = plan_batches(data.sizes, batch_size=_at_once(data), pair_budget=pair_budget)
+        pair_budget, at_once = max(pair_budget, PREDICTED), min(at_once, TOGETHER)
+    plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget)
+    plan.reverse()  # the device is longest at work on the largest sets, in which time others are prepared
     if group is not None:
         plan = [own for sets in plan if len(own := group.share(sets))]
     for sets, batch in zip(plan, batches_on(device, data, plan), strict=True):

@@ -42,6 +42,13 @@ class Totals(NamedTuple):
         return Totals(*(a + b for a, b in zip(self, other, strict=True)))
 
 
+class Drawn(NamedTuple):
+    """What is left to chance in an epoch: the seed of its dropout, and which sets go together."""
+
+    seed: int
+    plan: list[Ints]
+
+
 class Steps:
     """Runs the steps of one epoch after another."""
 
@@ -53,19 +60,20 @@ class Steps:
         self.device = device_of(module)
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.optimiser = self._optimiser(config)
+        self.ahead: dict[int, Drawn] = {}  # what was drawn for later epochs while the device was at work
 
     def _optimiser(self, config: TrainConfig) -> Adam:
         """Without decay this is the paper's optimiser."""
         decay = config.decay(parameters=sum(p.numel() for p in self.parameters), sets=len(self.source))
         return Adam(self.parameters, lr=config.lr, decay=decay)
 
-    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
-        """Take a step for each batch of the plan, with its learning rate."""
+    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
+        """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
         self.total.zero_()
         for batch, lr in zip(batches_on(self.device, self.data, plan), rates, strict=True):
             self.optimiser.lr = lr
             self.step(batch)
-        return Totals(*self.total.tolist())
+        return self.total
 
     def turn_to(self, part: Part) -> None:
         """Take batches from another part of the source."""
@@ -100,7 +108,7 @@ class SharedSteps(Steps):
         if own is not None:  # else it has no set of any batch
             self.data = own
 
-    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
+    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; a process may have no set of a batch."""
         shares = [self.share(sets) for sets in plan]
         held = [sets for sets in shares if len(sets)]
@@ -109,7 +117,7 @@ class SharedSteps(Steps):
         for sets, lr in zip(shares, rates, strict=True):
             self.optimiser.lr = lr
             self.step_together(next(own) if len(sets) else None)
-        return Totals(*self.total.tolist())
+        return self.total
 
     def step_together(self, batch: Batch | None) -> None:
         """Move the weights by the gradient of a batch of which this process has a share, or nothing."""
@@ -141,8 +149,8 @@ class RecordedSteps(Steps):
         self.lr = optimiser.lr = torch.tensor(config.lr, device=self.device)
         return optimiser
 
-    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Totals:
-        """Take a step for each batch of the plan, with its learning rate."""
+    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
+        """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
         largest = int(self.data.sizes.max())
         stride = -(-largest // GRAPHS)
         places = [min(-(-int(self.data.sizes[sets].max()) // stride) * stride, largest) for sets in plan]
@@ -157,7 +165,7 @@ class RecordedSteps(Steps):
                 self.lr.copy_(lr)
                 self.replay(index, width)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
-        return Totals(*self.total.tolist())
+        return self.total
 
     def compile(self, order: Sequence[Tensor], places: Sequence[int]) -> None:
         """Compile the kernels of batches like these before the first step: one batch of about each size shows them."""
