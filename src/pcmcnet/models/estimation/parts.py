@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
@@ -37,4 +36,6 @@ def products_in_one_thread() -> Iterator[None]:
 @cache
 def _blas() -> Any:
     """Find the library of numpy's products: a search through all that are loaded."""
-    return import_module("threadpoolctl").ThreadpoolController()
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
