@@ -184,6 +184,39 @@ def test_starts_compared_on_a_sample_lead_to_the_same_maximum(
     np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have settled
 
 
+@pytest.mark.parametrize("classes", [3, "auto"])
+@pytest.mark.parametrize("sample", [200, 4000])
+def test_the_run_kept_is_the_best_of_those_followed(
+    data: ChoiceData, monkeypatch: pytest.MonkeyPatch, classes: Any, sample: int
+) -> None:
+    """Two on the whole of a large table; all of a small one, with the one that divides a class of fewer."""
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
+    begun, begin = [], LatentClassMNL._begin
+
+    def note(self: LatentClassMNL, mixture: Mixture, starts: Any) -> Any:
+        begun.append((mixture, begin(self, mixture, starts)))
+        return list(begun[-1][1])
+
+    monkeypatch.setattr(LatentClassMNL, "_begin", note)
+    model = LatentClassMNL(classes=classes, max_classes=3, membership="income").fit(data)
+    whole = (len(data), model.n_classes_)
+    followed = [run for mixture, runs in begun if (mixture.sets.n_sets, mixture.classes) == whole for run in runs]
+    assert len(followed) == (2 if sample == 200 else 5 + (classes == "auto"))
+    _, em = max(followed, key=lambda run: run[0].value)
+    assert model.training_["em"][: len(em)] == em
+
+
+def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: ChoiceData) -> None:
+    """At a maximum the others have no gradient."""
+    two, (b, g) = mixture_of(model, data), model._split()
+    three = Mixture(two.sets, two.who, two.weights, 3, two.strength)
+    after, _ = three.split(latent_class_mnl._divide(three, b, g, np.random.default_rng(0)).x)
+    np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have settled to 1e-12 of the log-likelihood
+    assert (np.abs(after[0] - after[1]) > 0.01).all()
+    same = latent_class_mnl._divide(two, b, g, np.random.default_rng(0))
+    np.testing.assert_allclose(same.x, model.estimates_.values, rtol=1e-12)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_number_of_threads_makes_no_difference(
     data: ChoiceData, monkeypatch: pytest.MonkeyPatch, threads: int
@@ -318,10 +351,10 @@ def test_a_number_of_classes_that_does_not_settle_is_passed_over(
 ) -> None:
     climb = LatentClassMNL._climb
 
-    def fail_for_two(self: LatentClassMNL, problem: Any, few: Any, classes: int, seed: int) -> Any:
+    def fail_for_two(self: LatentClassMNL, problem: Any, few: Any, classes: int, *more: Any) -> Any:
         if classes == 2:
             raise TrainingError("it has not settled.")
-        return climb(self, problem, few, classes, seed)
+        return climb(self, problem, few, classes, *more)
 
     monkeypatch.setattr(LatentClassMNL, "_climb", fail_for_two)
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):

@@ -3,8 +3,9 @@
     P(i | S, I) = sum_c pi_c(I) P_c(i | S)        pi_c(I) = exp(g_c . h(I)) / sum_d exp(g_d . h(I))
 
 EM from several starts, more and more like Newton's method, never lowers the likelihood and comes near a maximum;
-Newton's steps on the exact Hessian finish. In a large table the starts are compared on a sample of its sets, and the
-best's maximum there is where all of them begin.
+Newton's steps on the exact Hessian finish. There are many maxima. A start divides a class at random: a single one, or
+the largest of those found before for fewer classes, which tends to lead higher. In a large table only that one and the
+best of the others, which begin on a sample of its sets, go on to the whole.
 Each class keeps independence of irrelevant alternatives; their mixture does not.
 """
 
@@ -33,6 +34,7 @@ from pcmcnet.training.config import require_number
 
 _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maximum may be at infinity
 _FIRST = 15  # EM steps from each start, before the best goes on
+_FOLLOWED = 2  # starts that take such steps on the whole of a large table
 _SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
 _GAIN = 1e-7  # of the log-likelihood, relative to its size, that an EM step must bring for another one
 
@@ -51,7 +53,7 @@ class LatentClassMNLConfig(LogitConfig):
         What the shares of the classes depend on: a sum of individual columns such as "income + age", "." for all of
         them, or "1" for none.
     starts
-        Random starts, the best of which goes on.
+        Random starts, the best of which goes on; with ``classes`` "auto" against one from the maximum for fewer.
     em_steps
         Steps of EM, or between EM's and Newton's, at most.
     prior
@@ -85,6 +87,9 @@ class _Problem(NamedTuple):
     weights: Floats
 
 
+_Run = tuple[Point, list[float]]  # where it has come to, and the values climbed
+
+
 @dataclass(frozen=True)
 class _Fitted:
     """The maximum for one number of classes."""
@@ -98,6 +103,12 @@ class _Fitted:
     @property
     def aic(self) -> float:
         return 2 * self.mixture.n_parameters - 2 * self.log_likelihood
+
+    def by_share(self) -> tuple[Floats, Floats]:
+        """Return the coefficients of the classes (C, K) and of their shares (C, G), the largest class first."""
+        b, g = self.mixture.split(self.x)
+        order = np.argsort(-(self.mixture.weights @ np.exp(log_shares(self.mixture.who, g))), kind="stable")
+        return b[order], g[order]
 
 
 class LatentClassMNL(LogitModel):
@@ -137,24 +148,29 @@ class LatentClassMNL(LogitModel):
 
     def _try(self, problem: _Problem, few: _Problem, seed: int) -> list[_Fitted]:
         """Find the maximum for each number of classes asked for."""
-        asked, found = self.config.classes, []
+        asked = self.config.classes
+        found: list[_Fitted] = []
         for classes in range(1, self.config.max_classes + 1) if asked == "auto" else [asked]:
             try:
-                found.append(self._climb(problem, few, classes, seed))
+                found.append(self._climb(problem, few, classes, seed, found[-1] if found else None))
             except TrainingError as error:
                 if asked != "auto" or not found:
                     raise
                 log.warning("%d classes are not considered: %s", classes, error)
         return found
 
-    def _climb(self, problem: _Problem, few: _Problem, classes: int, seed: int) -> _Fitted:
-        """Find the maximum for one number of classes."""
+    def _climb(self, problem: _Problem, few: _Problem, classes: int, seed: int, fewer: _Fitted | None) -> _Fitted:
+        """Find the maximum for one number of classes, where that for fewer may be known."""
         mixture, sample = (Mixture(*part, classes, float(self.config.prior)) for part in (problem, few))
-        begun = [_em(sample, start, [], min(_FIRST, self.config.em_steps)) for start in self._starts(sample, seed)]
-        at, em = max(begun, key=lambda run: run[0].value)
-        if few is not problem:
-            at, _ = _em(sample, at, em, self.config.em_steps)
-            at, em = mixture.at(at.x), []
+        rng = np.random.default_rng([seed, classes])
+        begun = self._begin(sample, self._starts(sample, rng))
+        starts = [_divide(mixture, *fewer.by_share(), rng)] if fewer else []
+        if few is problem:
+            begun += self._begin(mixture, starts)
+        else:
+            starts += [mixture.at(at.x) for at, _ in begun[: _FOLLOWED - len(starts)]]
+            begun = self._begin(mixture, starts)
+        at, em = max(begun, key=_height)
         x, em, steps = self._settle(mixture, at, em)
         value = float(mixture.weights @ mixture.at(x).log_p)
         log.info(
@@ -179,25 +195,21 @@ class LatentClassMNL(LogitModel):
         )
         return x, em, steps
 
-    def _starts(self, mixture: Mixture, seed: int) -> list[Point]:
-        """Begin each start with the classes that a random share of the sets would form."""
+    def _starts(self, mixture: Mixture, rng: np.random.Generator) -> list[Point]:
+        """Divide a single class at random, several times."""
         together, _, _ = mixture.sets.maximise(mixture.weights, max_iter=_TOGETHER, settle=False)
-        alike = mixture.at(
-            mixture.join(np.tile(together, (mixture.classes, 1)), np.zeros((mixture.classes, mixture.who.shape[1])))
-        )
-        if mixture.classes == 1:
-            return [alike]
-        rng = np.random.default_rng([seed, mixture.classes])
-        shares = [rng.dirichlet(np.ones(mixture.classes), mixture.sets.n_sets) for _ in range(self.config.starts)]
-        return [mixture.at(alike.x + mixture.direction(alike, share)) for share in shares]
+        one = together[None], np.zeros((1, mixture.who.shape[1]))
+        return [_divide(mixture, *one, rng) for _ in range(self.config.starts if mixture.classes > 1 else 1)]
+
+    def _begin(self, mixture: Mixture, starts: list[Point]) -> list[_Run]:
+        """Take the first steps from each start; the highest comes first."""
+        runs = [_em(mixture, start, [], min(_FIRST, self.config.em_steps)) for start in starts]
+        return sorted(runs, key=_height, reverse=True)
 
     def _keep(self, best: _Fitted, sets: ChoiceData, clusters: Ints | None) -> None:
         """Take the estimates, with the classes in the order of their shares."""
         mixture = best.mixture
-        b, g = mixture.split(best.x)
-        shares = mixture.weights @ np.exp(log_shares(mixture.who, g)) / mixture.weights.sum()
-        order = np.argsort(-shares, kind="stable")
-        x = mixture.join(b[order], g[order])
+        x = mixture.join(*best.by_share())
         ll, scores = mixture.objective(x)
         C = mixture.classes
         names = [f"class {c}: {name}" for c in range(1, C + 1) for name in self.design_.names]
@@ -280,7 +292,25 @@ class LatentClassMNL(LogitModel):
             raise ValueError("the numbers of classes, columns and estimates do not fit each other")
 
 
-def _em(mixture: Mixture, at: Point, before: list[float], steps: int) -> tuple[Point, list[float]]:
+def _divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> Point:  # (B, K), (B, G), B <= C
+    """Begin with B classes, the first of them divided in C - B + 1: what random shares of its sets would form."""
+    D = mixture.classes - len(b) + 1
+    of = np.concatenate([np.zeros(D - 1, int), np.arange(len(b))])
+    g = g[of]
+    g[:D, 0] -= np.log(D)
+    alike = mixture.at(mixture.join(b[of], g))
+    if D == 1:
+        return alike
+    r = alike.r.copy()
+    r[:, :D] = r[:, :D].sum(1, keepdims=True) * rng.dirichlet(np.ones(D), len(r))
+    return mixture.at(alike.x + mixture.direction(alike, r))
+
+
+def _height(run: _Run) -> float:
+    return run[0].value
+
+
+def _em(mixture: Mixture, at: Point, before: list[float], steps: int) -> _Run:
     """Take steps, the first one EM's, until they bring next to nothing; returns the values climbed, too."""
     values = before or [at.value]
     damping = 1.0
