@@ -9,7 +9,15 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
-from pcmcnet.layers.gpu.hopper.product import bring_tiles, copy_out, drop_units, in_two, multiply, shared_memory
+from pcmcnet.layers.gpu.hopper.product import (
+    bring_tiles,
+    copy_out,
+    drop_units,
+    in_two,
+    multiply,
+    numbers_of_pairs,
+    shared_memory,
+)
 from pcmcnet.layers.gpu.hopper.tiles import CHUNK, LAUNCH, ROWS, SLOPES, columns, tiles
 from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.gpu.units import numbers_of_units, processors
@@ -123,23 +131,26 @@ def _finish_half(
     pair0 = gl.load(bounds)
     pairs = (gl.load(bounds + 1) - pair0).to(gl.int32)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
+    columns: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N // 2, 16])
     i = 0
     for tile in range(gl.program_id(0), gl.cdiv(pairs, 2 * ROWS) * across, gl.num_programs(0)):
         m, n = tile // across * 2 * ROWS + half * ROWS, tile % across * N
         x, i = multiply(half, shared, chunks, i, layout, N)
-        p = m + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-        u = n + gl.arange(0, N, gl.SliceLayout(0, layout))
-        x += gl.load(bias + u)[None, :]
-        f = gl.maximum(x, SLOPE * x)
-        if DROP:
-            f = drop_units(f, pair0 + p, u, numbers, seed, limit)
-        score = gl.sum(f * gl.load(w + u)[None, :], 1)
-        if KEEP:
-            left, right = in_two(_slopes_of(f, SLOPE), N)
-            copy_out(left, slopes, m, n, shared[2].index(half), N)
+        p = m + gl.arange(0, ROWS, gl.SliceLayout(1, columns))
+        a, b = numbers_of_pairs(pair0 + p, seed)
+        score = gl.zeros((ROWS,), gl.float32, gl.SliceLayout(1, columns))
+        sides = in_two(x, N, columns)
+        for side in gl.static_range(2):  # while one is copied out, the other is worked on
+            first = n + side * (N // 2)
+            u = first + gl.arange(0, N // 2, gl.SliceLayout(0, columns))
+            y = sides[side] + gl.load(bias + u)[None, :]
+            f = gl.maximum(y, SLOPE * y)
+            if DROP:
+                f = drop_units(f, a, b, numbers + u, limit)
+            score += gl.sum(f * gl.load(w + u)[None, :], 1)
+            if KEEP:
+                copy_out(_slopes_of(f, SLOPE), slopes, m, first, shared[2].index(half))
         gl.store(out + (tile % across).to(gl.int64) * room + pair0 + p, score, mask=p < pairs)
-        if KEEP:
-            copy_out(right, slopes, m, n + N // 2, shared[2].index(half), N)
     tma.store_wait(0)
 
 

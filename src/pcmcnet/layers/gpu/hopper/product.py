@@ -72,26 +72,30 @@ def multiply(half: gl.constexpr, shared, chunks, i, layout: gl.constexpr, N: gl.
 
 
 @gluon.jit
-def drop_units(x, pair, u, numbers, seed, limit):
-    """Set entries of a tile to 0, as ``units.drop`` does, with the numbers of units at hand."""
+def in_two(x, N: gl.constexpr, half: gl.constexpr):
+    """Part a tile (ROWS, N) in its left and right columns, in the layout of half a tile: nothing moves."""
+    left, right = x.reshape((ROWS, 2, N // 2)).permute((0, 2, 1)).split()
+    return gl.convert_layout(left, half, assert_trivial=True), gl.convert_layout(right, half, assert_trivial=True)
+
+
+@gluon.jit
+def numbers_of_pairs(pair, seed):
+    """Return the two numbers of each pair that decide on its units; see ``units``."""
     a = scramble(pair.to(gl.uint32) ^ gl.load(seed).to(gl.uint32))
-    b = scramble(a + 0x9E3779B9) | 1
-    c = gl.load(numbers + u).to(gl.uint32)
+    return a, scramble(a + 0x9E3779B9) | 1
+
+
+@gluon.jit
+def drop_units(x, a, b, numbers, limit):
+    """Set entries of a tile to 0, as ``units.drop`` does, with the numbers of pairs, and of units, at hand."""
+    c = gl.load(numbers).to(gl.uint32)
     return gl.where(a[:, None] + b[:, None] * c[None, :] >= limit.to(gl.uint32), x, 0.0)
 
 
 @gluon.jit
-def in_two(tile, N: gl.constexpr):
-    """Part a tile (ROWS, N) in its left and right columns."""
-    return tile.reshape((ROWS, 2, N // 2)).permute((0, 2, 1)).split()
-
-
-@gluon.jit
-def copy_out(columns, result, m, n, room, N: gl.constexpr):
+def copy_out(columns, result, m, n, room):
     """Have half the columns of a tile copied out, once what was copied before has left."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N // 2, 16])
-    columns = gl.convert_layout(columns, layout, assert_trivial=True)
     tma.store_wait(0)
-    room.store(columns)
+    room.store(columns.to(gl.bfloat16))
     fence_async_shared()
     tma.async_copy_shared_to_global(result, [m, n], room)

@@ -10,7 +10,15 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
-from pcmcnet.layers.gpu.hopper.product import bring_tiles, copy_out, drop_units, in_two, multiply, shared_memory
+from pcmcnet.layers.gpu.hopper.product import (
+    bring_tiles,
+    copy_out,
+    drop_units,
+    in_two,
+    multiply,
+    numbers_of_pairs,
+    shared_memory,
+)
 from pcmcnet.layers.gpu.hopper.tiles import CHUNK, LAUNCH, ROWS, columns, tiles
 from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.gpu.units import numbers_of_units, processors
@@ -84,17 +92,20 @@ def _unfinish_half(half: gl.constexpr, shared, out, given, shape, DROP: gl.const
     pair0 = gl.load(bounds)
     pairs = (gl.load(bounds + 1) - pair0).to(gl.int32)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
+    columns: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N // 2, 16])
     i = 0
     for tile in range(gl.program_id(0), gl.cdiv(pairs, 2 * ROWS) * across, gl.num_programs(0)):
         m, n = tile // across * 2 * ROWS + half * ROWS, tile % across * N
-        p = m + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+        p = m + gl.arange(0, ROWS, gl.SliceLayout(1, columns))
         g = gl.load(gradient + p, mask=p < pairs, other=0.0)
         x, i = multiply(half, shared, chunks, i, layout, N)
-        u = n + gl.arange(0, N, gl.SliceLayout(0, layout))
-        x *= g[:, None]
-        if DROP:
-            x = drop_units(x, pair0 + p, u, numbers, seed, limit)
-        left, right = in_two(x.to(gl.bfloat16), N)
-        copy_out(left, out, m, n, shared[2].index(half), N)
-        copy_out(right, out, m, n + N // 2, shared[2].index(half), N)
+        a, b = numbers_of_pairs(pair0 + p, seed)
+        sides = in_two(x, N, columns)
+        for side in gl.static_range(2):  # while one is copied out, the other is worked on
+            first = n + side * (N // 2)
+            y = sides[side] * g[:, None]
+            if DROP:
+                u = first + gl.arange(0, N // 2, gl.SliceLayout(0, columns))
+                y = drop_units(y, a, b, numbers + u, limit)
+            copy_out(y, out, m, first, shared[2].index(half))
     tma.store_wait(0)
