@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 import triton
+from torch import Tensor
 
 THREADS = 16
+ALIGNED = 16  # bytes, which tensors as a whole are, and views of them need not be
 
 
 class Launch(NamedTuple):
-    """A kernel and what it is given."""
+    """A kernel and what it would be given, types for tensors."""
 
     kernel: Any
     grid: tuple[int, ...]
@@ -32,9 +35,18 @@ _noted: dict[int, list[Launch]] = {}  # by streams: a backward pass has another 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None:
     """Launch a kernel, or note it."""
     if noting():
-        _noted[torch.cuda.current_stream().cuda_stream].append(Launch(kernel, grid, given, kind))
+        noted = Launch(kernel, grid, tuple(map(_type_of, given)), kind)
+        _noted[torch.cuda.current_stream().cuda_stream].append(noted)
     else:
         kernel[grid](*given, **kind)
+
+
+def _type_of(value: Any) -> Any:
+    """Return what a kernel is compiled for in place of a tensor, whose memory is not to be kept."""
+    if isinstance(value, Tensor):
+        return value.dtype if value.data_ptr() % ALIGNED == 0 else value
+    base = getattr(value, "base", None)  # of a description of tiles
+    return value if base is None else replace(value, base=base.new_empty(0))
 
 
 def noting() -> bool:

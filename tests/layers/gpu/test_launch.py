@@ -1,0 +1,24 @@
+"""Kernels that are only noted, to be compiled, take no memory."""
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.gpu
+
+
+def test_what_is_noted_keeps_no_tensor() -> None:
+    from pcmcnet.layers.gpu import around
+    from pcmcnet.layers.gpu.launch import compile_together
+
+    p = torch.rand(1 << 12, 1 << 12, device="cuda")  # 64 MiB
+    mask = torch.ones_like(p, dtype=torch.bool)
+
+    def work() -> None:
+        for _ in range(8):
+            around.log_probabilities(p, mask)
+
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    compile_together(work, torch.cuda.Stream())  # type: ignore[no-untyped-call]
+    assert torch.cuda.max_memory_allocated() - before < 3 * p.nbytes
+    assert torch.equal(around.log_probabilities(p, mask), p.log())
