@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pcmcnet")
 
 UNSEEN = 0  # the reserved index of every vocabulary
+_ROWS = 2**14  # that are encoded at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +79,32 @@ class SideEncoder:
         return cls(numeric, tuple(categorical), learn_codes(parts(), frozen) if contents else ())
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
-        """(length, n_numeric) standardised values, then indicators."""
+        """(length, n_numeric) standardised values, then indicators.
+
+        Some rows at a time, of which all columns are written while they are in the processor's cache.
+        """
         out = np.zeros((length, self.n_numeric), np.float32)
-        extra = len(self.numeric)
-        for k, code in enumerate(self.numeric):
-            values = _find(columns, code.name, "numeric").values.astype(np.float64)
-            gaps = np.isnan(values)
-            if gaps.any() and not code.indicator:
-                raise SchemaError(
-                    f"column {code.name!r} has {int(gaps.sum())} missing values, but had none when the model was "
-                    f"trained: fill them in, or train on a table with such gaps and missing='indicator'."
-                )
-            if code.scale > 0:
-                scaled = np.where(gaps, 0.0, code.standardise(values))
-                _require_float32(scaled, code.name)
-                out[:, k] = scaled
-            if code.indicator:
-                out[:, extra] = gaps
-                extra += 1
+        found = [_find(columns, code.name, "numeric").values for code in self.numeric]
+        for begin in range(0, length, _ROWS):
+            rows = slice(begin, begin + _ROWS)
+            extra = len(self.numeric)
+            for k, (code, column) in enumerate(zip(self.numeric, found, strict=True)):
+                values = column[rows].astype(np.float64)
+                gaps = np.isnan(values)
+                if code.indicator:
+                    out[rows, extra] = gaps
+                    extra += 1
+                elif gaps.any():
+                    raise SchemaError(
+                        f"column {code.name!r} has {int(np.isnan(column).sum())} missing values, but had none when the "
+                        f"model was trained: fill them in, or train on a table with such gaps and missing='indicator'."
+                    )
+                if code.scale > 0:
+                    scaled = code.standardise(values)
+                    if code.indicator:
+                        scaled[gaps] = 0.0
+                    _require_float32(scaled, code, column)
+                    out[rows, k] = scaled
         return out
 
     def indices(self, columns: Columns, length: int) -> NDArray[np.int64]:
@@ -198,12 +207,13 @@ def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, set[str]]]:
     return moments, words
 
 
-def _require_float32(scaled: NDArray[np.float64], name: str) -> None:
+def _require_float32(scaled: NDArray[np.float64], code: NumericCode, column: NDArray[Any]) -> None:
     """Refuse what would become infinite."""
-    far = np.flatnonzero(np.abs(scaled) > np.finfo(np.float32).max)
-    if far.size:
+    most = np.finfo(np.float32).max
+    if len(scaled) and (scaled.max() > most or scaled.min() < -most):
+        far = int((np.abs(code.standardise(column.astype(np.float64))) > most).sum())
         raise SchemaError(
-            f"column {name!r}: {far.size} values lie more than 3.4e38 training standard deviations from the "
+            f"column {code.name!r}: {far} values lie more than 3.4e38 training standard deviations from the "
             f"training mean. Correct them, or train on a table with values of this size."
         )
 
