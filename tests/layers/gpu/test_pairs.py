@@ -179,3 +179,13 @@ def test_a_large_set_is_scored_within_the_budget(fused: Fused) -> None:
     before = torch.cuda.memory_allocated()
     fused(leave, enter, layers, dtype=torch.bfloat16, dropout=0.5, kept=0, piece=1 << 17).sum().backward()
     assert torch.cuda.max_memory_allocated() - before < 1 << 30  # all pairs by units in bfloat16 take 1 GiB, four times
+
+
+def test_more_sets_than_a_grid_has_places(fused: Fused) -> None:
+    leave, enter, layers = problem(70_000, 2, (4, 4))
+    mask = torch.ones(70_000, 2, dtype=torch.bool, device="cuda")
+    found = gradients(fused(leave, enter, layers, mask), leave, enter, layers)
+    flat = [(layer.weight, layer.bias) for layer in layers]
+    plain = plain_scores(leave, enter, flat, PairOptions(activation=ACTIVATIONS["leaky_relu"]))
+    pairs = ~torch.eye(2, dtype=torch.bool, device="cuda")
+    assert relative(found, gradients(plain.where(pairs, plain.new_zeros(())), leave, enter, layers)) < 1e-4

@@ -1,6 +1,6 @@
 """What comes before and after the elimination on a CUDA device, one kernel each where torch takes ten.
 
-    rates                scores (B, n, n) -> rates, divided by the largest of the set; a program has a set
+    rates                scores (B, n, n) -> rates, divided by the largest of the set
     log_probabilities    p (B, n) -> log p
 
 Formulas are those of ``layers.rates`` and ``layers.likelihood``.
@@ -22,13 +22,12 @@ from torch.autograd.function import once_differentiable
 from pcmcnet.layers.gpu.launch import launch
 
 FORMS = ("exp", "relu")
-WIDTHS = (8, 32, 64, 128)  # of the matrix of a set; few, as the kernels are compiled for each
 BLOCK = 1024
 
 
 def has_form(scores: Tensor, rate: str) -> bool:
     """Tell whether there is a kernel for rates of a form."""
-    return scores.dtype == torch.float32 and rate in FORMS and 0 < scores.shape[-1] <= WIDTHS[-1]
+    return scores.dtype == torch.float32 and rate in FORMS and scores.numel() > 0
 
 
 def rates(scores: Tensor, mask: Tensor, *, rate: str, epsilon: float, floor: float) -> Tensor:
@@ -50,7 +49,7 @@ class _Rates(torch.autograd.Function):
         sets, n, _ = scores.shape
         out, top = torch.empty_like(scores), scores.new_empty(sets)
         given = (scores, mask.contiguous(), out, top, n, epsilon, math.log(epsilon) if epsilon else -math.inf, floor)
-        launch(_fill_rates, (sets,), *given, RATE=rate, **_shape(n))
+        launch(_fill_rates, (sets,), *given, RATE=rate, C=BLOCK)
         ctx.save_for_backward(scores, top)
         ctx.rate = rate
         return out
@@ -61,7 +60,8 @@ class _Rates(torch.autograd.Function):
         scores, top = ctx.saved_tensors
         sets, n, _ = scores.shape
         out = torch.empty_like(scores)
-        launch(_unfill_rates, (sets,), scores, top, gradient.contiguous(), out, n, RATE=ctx.rate, **_shape(n))
+        grid = (sets, triton.cdiv(n * n, BLOCK))
+        launch(_unfill_rates, grid, scores, top, gradient.contiguous(), out, n, RATE=ctx.rate, C=BLOCK)
         return out, None, None, None, None
 
 
@@ -83,46 +83,45 @@ class _LogProbabilities(torch.autograd.Function):
         return out, None
 
 
-def _shape(n: int) -> dict[str, int]:
-    width = next(width for width in WIDTHS if n <= width)
-    return {"N": width, "num_warps": max(min(width * width // 1024, 8), 1)}
-
-
 @triton.jit(do_not_specialize=["n", "epsilon", "log_epsilon", "floor"])
-def _fill_rates(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, N: tl.constexpr):
-    b = tl.program_id(0).to(tl.int64)
-    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
-    here, at = (i < n) & (j < n), b * n * n + i * n + j
-    s = tl.load(scores + at, mask=here, other=0.0)
-    left = tl.load(mask + b * n + i, mask=i < n, other=0)
-    entered = tl.load(mask + b * n + j, mask=j < n, other=0)
-    pairs = (left != 0) & (entered != 0) & (i != j)
+def _fill_rates(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, C: tl.constexpr):
+    """Go twice through the matrix of a set: for its largest entry, and to divide by it."""
+    b, c = tl.program_id(0).to(tl.int64), tl.arange(0, C)
+    scores += b * n * n
+    out += b * n * n
+    mask += b * n
+    largest = tl.full((C,), float("-inf"), tl.float32)
+    for begin in range(0, n * n, C):
+        at = begin + c
+        i, j = at // n, at % n
+        here = at < n * n
+        s = tl.load(scores + at, mask=here, other=0.0)
+        pairs = here & (i != j) & (tl.load(mask + i, mask=here, other=0) != 0)
+        pairs &= tl.load(mask + j, mask=here, other=0) != 0
+        largest = tl.maximum(largest, tl.where(pairs & (s == s), s, float("-inf")))  # a NaN stays where it is
+    s_top = tl.max(largest, 0)
+    none = s_top == float("-inf")
+    s_top = tl.minimum(s_top, 3.4028234663852886e38)  # the largest finite number
     if RATE == "relu":
-        q = tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL) + epsilon
-        largest = _largest(q, pairs)
-        largest = tl.maximum(largest, 1.1754943508222875e-38)  # the smallest normal number
-        q = q / largest
+        q_top = tl.where(none, 1.0, tl.maximum(tl.maximum(s_top, 0.0) + epsilon, 1.1754943508222875e-38))
     else:
-        largest = tl.maximum(_largest(s, pairs), log_epsilon)
-        q = tl.exp(tl.minimum(s - largest, 0.0, propagate_nan=tl.PropagateNan.ALL))
-        q += tl.where(epsilon > 0, epsilon * tl.exp(-largest), 0.0)
-    tl.store(top + b, largest)
-    tl.store(out + at, q + floor, mask=here)
-
-
-@triton.jit
-def _largest(values, pairs):
-    """Return the largest finite value over pairs; 1 without a pair. A NaN is not it, and stays where it is."""
-    known = pairs & (values == values)
-    top = tl.max(tl.max(tl.where(known, values, float("-inf")), 1), 0)
-    return tl.where(top == float("-inf"), 1.0, tl.minimum(top, 3.4028234663852886e38))
+        q_top = tl.maximum(tl.where(none, 1.0, s_top), log_epsilon)
+    tl.store(top + b, q_top)
+    for begin in range(0, n * n, C):
+        at = begin + c
+        s = tl.load(scores + at, mask=at < n * n, other=0.0)
+        if RATE == "relu":
+            q = (tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL) + epsilon) / q_top
+        else:
+            q = tl.exp(tl.minimum(s - q_top, 0.0, propagate_nan=tl.PropagateNan.ALL))
+            q += tl.where(epsilon > 0, epsilon * tl.exp(-q_top), 0.0)
+        tl.store(out + at, q + floor, mask=at < n * n)
 
 
 @triton.jit(do_not_specialize=["n"])
-def _unfill_rates(scores, top, gradient, out, n, RATE: tl.constexpr, N: tl.constexpr):
-    b = tl.program_id(0).to(tl.int64)
-    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
-    here, at = (i < n) & (j < n), b * n * n + i * n + j
+def _unfill_rates(scores, top, gradient, out, n, RATE: tl.constexpr, C: tl.constexpr):
+    b, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * C + tl.arange(0, C)
+    here, at = at < n * n, b * n * n + at
     s, largest = tl.load(scores + at, mask=here, other=0.0), tl.load(top + b)
     slope = tl.where(s > 0, 1 / largest, 0.0) if RATE == "relu" else tl.where(s <= largest, tl.exp(s - largest), 0.0)
     tl.store(out + at, slope * tl.load(gradient + at, mask=here, other=0.0), mask=here)

@@ -8,8 +8,8 @@ Shapes: leave and enter (B, J, H) -> scores (B, J, J).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from pcmcnet.layers.gpu.options import FusedOptions, Layer
 __all__ = ["FirstLayer", "FusedOptions", "fused_scores", "network_scores"]
 
 HALVES = 2  # tensors: leave and enter
+SETS = 2**15  # at a time: a grid of programs has at most 65,535 along two of its axes
 
 
 def fused_scores(
@@ -33,6 +34,9 @@ def fused_scores(
 
     With a mask (B, J), real alternatives first, the pairs of two different ones, and 0 elsewhere; else all of them.
     """
+    if len(leave) > SETS:
+        parts = zip(torch.split(leave, SETS), torch.split(enter, SETS), _split(mask), strict=False)
+        return torch.cat([fused_scores(a, b, layers, options, real) for a, b, real in parts])
     return _scores((leave, enter), layers, options, Layout.of(mask, leave))
 
 
@@ -40,7 +44,18 @@ def network_scores(
     first: FirstLayer, layers: Sequence[Layer], options: FusedOptions, mask: Tensor | None = None
 ) -> Tensor:
     """Do the same from the first layer on, whose product is in bfloat16, too."""
+    if len(first.alternatives) > SETS:
+        parts = zip(
+            torch.split(first.individual, SETS), torch.split(first.alternatives, SETS), _split(mask), strict=False
+        )
+        given = ((FirstLayer(who, what, *first[2:]), real) for who, what, real in parts)
+        return torch.cat([network_scores(layer, layers, options, real) for layer, real in given])
     return _scores(first, layers, options, Layout.of(mask, first.alternatives))
+
+
+def _split(mask: Tensor | None) -> Iterable[Tensor | None]:
+    """Part a mask as its sets are; none is in no parts."""
+    return repeat(None) if mask is None else torch.split(mask, SETS)
 
 
 def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: FusedOptions, places: Layout) -> Tensor:
