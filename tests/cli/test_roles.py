@@ -46,3 +46,14 @@ def test_kinds_are_pairs_separated_by_commas() -> None:
 def test_columns_for_grouping_are_kept_once() -> None:
     schema = Schema(choice_set="trip", individual=("income",), keep=("town",))
     assert keeping(schema, "person", None, "income", "town", "person").keep == ("town", "person")
+
+
+def test_kinds_add_to_those_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('choice_set = "trip"\nfeatures = ["a", "b"]\nkinds = {a = "text", b = "multi"}\n')
+    assert dict(read_schema(file, kinds="b=vector").kinds) == {"a": "text", "b": "vector"}
+
+
+def test_a_column_has_one_kind() -> None:
+    with pytest.raises(SchemaError, match="each column once"):
+        read_schema(None, choice_set="trip", features="a", kinds="a=text,a=multi")

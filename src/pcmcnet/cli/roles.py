@@ -63,9 +63,12 @@ _ROLES = ("choice_set", "chosen", "alternative", *_LISTS, "available", "weight",
 
 
 def read_schema(file: Path | None, **roles: str | None) -> Schema:
-    """Take the roles from a TOML file, if there is one, and from the options, which prevail."""
+    """Take the roles from a TOML file, if there is one, and from the options, which prevail; kinds column by column."""
     entries: dict[str, Any] = {} if file is None else Schema.from_toml(file).to_dict()
-    entries |= {role: _read(role, text) for role, text in roles.items() if text is not None}
+    given = {role: _read(role, text) for role, text in roles.items() if text is not None}
+    if "kinds" in given:
+        given["kinds"] = {**entries.get("kinds", {}), **given["kinds"]}
+    entries |= given
     if "choice_set" not in entries:
         raise SchemaError("say which column holds the id of the choice set: --choice-set COLUMN, or --schema FILE.")
     return Schema.from_dict(entries)
@@ -91,7 +94,10 @@ def _read(role: str, text: str) -> Any:
     pairs = [word.rpartition("=") for word in _split(text)]
     if not all(name and kind for name, _, kind in pairs):
         raise SchemaError(f"--kinds: expected column=kind separated by commas, got {text!r}.")
-    return {name.strip(): kind.strip() for name, _, kind in pairs}
+    kinds = {name.strip(): kind.strip() for name, _, kind in pairs}
+    if len(kinds) < len(pairs):
+        raise SchemaError(f"--kinds: expected each column once, got {text!r}.")
+    return kinds
 
 
 def _split(text: str) -> list[str]:
