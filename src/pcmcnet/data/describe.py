@@ -18,7 +18,7 @@ from pcmcnet.data.contents.previews import picture_uri
 
 MOST_CATEGORIES = 100  # names that are listed, the most frequent ones
 _SHOWN = 50  # alternatives of a set that is shown, where there is one so small
-_ROWS = 1_000_000  # that quartiles are taken from, evenly spaced
+_ROWS = 100_000  # that quartiles are taken from, evenly spaced
 
 
 def describe(data: ChoiceData) -> dict[str, Any]:
