@@ -11,7 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
-KEPT = 24  # what is kept from the forward to the backward pass may take this part of the device's memory
+KEPT = 3 << 30  # bytes kept from the forward to the backward pass, at most; or more where a device has much memory
 PIECE = 1 << 19  # pairs of a piece
 GLUON = ("3.6.",)  # versions of Triton with the language that the kernels for Hopper were run in
 
@@ -35,7 +35,8 @@ class FusedOptions:
 @cache
 def kept_bytes(device: torch.device) -> int:
     """Return how many bytes to keep from the forward to the backward pass, at most."""
-    return int(torch.cuda.get_device_properties(device).total_memory) // KEPT
+    total = int(torch.cuda.get_device_properties(device).total_memory)
+    return max(total // 24, min(KEPT, total // 4))
 
 
 @cache
