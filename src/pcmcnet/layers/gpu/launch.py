@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -37,7 +38,9 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None
     if noting():
         noted = Launch(kernel, grid, tuple(map(_type_of, given)), kind)
         _noted[torch.cuda.current_stream().cuda_stream].append(noted)
-    else:
+        return
+    device = next(value.device for value in given if isinstance(value, Tensor))
+    with torch.cuda.device(device) if device.index != torch.cuda.current_device() else nullcontext():
         kernel[grid](*given, **kind)
 
 

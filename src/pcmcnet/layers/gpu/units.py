@@ -86,7 +86,8 @@ def slope(z, by, ACT: tl.constexpr):
 def numbers_of_units(width: int, device: torch.device) -> Tensor:
     """Return c_u of all units, for kernels that would find them again for every tile."""
     numbers = torch.empty(width, dtype=torch.int32, device=device)
-    _fill_numbers[(1,)](numbers, width, C=triton.next_power_of_2(width))
+    with torch.cuda.device(device):
+        _fill_numbers[(1,)](numbers, width, C=triton.next_power_of_2(width))
     return numbers
 
 
