@@ -152,6 +152,11 @@ class PairwiseRates(nn.Module):
         half = compute_dtype(self.precision, given.device, self.hidden) == torch.bfloat16
         return torch.bfloat16 if half else given.dtype
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether pairs are computed piece by piece on a GPU, in memory that does not grow with them."""
+        return self._fuses(self.leave.weight)
+
     def _fuses(self, given: Tensor) -> bool:
         """Tell whether kernels of their own are there for the pairs."""
         return given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()

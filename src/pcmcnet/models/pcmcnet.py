@@ -105,6 +105,11 @@ class PCMCNetwork(nn.Module):
             precision=config.precision,
         )
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a large batch takes little more memory than a small one."""
+        return self.rates.in_pieces
+
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Represent individuals (B, D0) and alternatives (B, J, D)."""
         individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
@@ -122,6 +127,11 @@ class RatesAlone(nn.Module):
     def __init__(self, network: PCMCNetwork) -> None:
         super().__init__()
         self.network = network
+
+    @property
+    def in_pieces(self) -> bool:
+        """As the network's."""
+        return self.network.in_pieces
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the rates."""

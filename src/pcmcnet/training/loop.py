@@ -35,6 +35,7 @@ from pcmcnet.training.threads import threads_for
 _NUMBERS = 2**21  # of the contents of a batch without gradients; a network has some tens of times as many in between
 KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source
 PREDICTED = 20_000_000  # pairs of a batch without gradients that keep a GPU busy while the next is prepared
+TIMES = 20  # as many as in a batch of training, at most, if the network computes them in pieces (``in_pieces``)
 TOGETHER = 2**15  # sets of such a batch, at most
 
 log = logging.getLogger("pcmcnet")
@@ -228,8 +229,8 @@ def predict(
     module.eval()
     device = device_of(module)
     at_once = _at_once(data)
-    if device.type == "cuda":
-        pair_budget, at_once = max(pair_budget, PREDICTED), min(at_once, TOGETHER)
+    if device.type == "cuda" and getattr(module, "in_pieces", False):
+        pair_budget, at_once = max(pair_budget, min(PREDICTED, TIMES * pair_budget)), min(at_once, TOGETHER)
     plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget)
     plan.reverse()  # the device is longest at work on the largest sets, in which time others are prepared
     if group is not None:
