@@ -12,7 +12,7 @@ from pcmcnet.layers.gpu import runs_kernels
 
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
     """Take logs; padding and probabilities of 0 get -inf and no gradient, where log alone would give NaN."""
-    if runs_kernels(p) and p.numel():
+    if runs_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
         from pcmcnet.layers.gpu import around
 
         return around.log_probabilities(p, mask)

@@ -30,7 +30,7 @@ def both(scores: Tensor, mask: Tensor, by: Tensor, rate: RateForm, epsilon: floa
     return found
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 33, 50, 128, 129])
+@pytest.mark.parametrize("n", [1, 2, 7, 33, 50, 129, 513])
 @pytest.mark.parametrize(("rate", "epsilon"), [("exp", 0.0), ("exp", 0.01), ("relu", 0.5), ("softplus", 0.0)])
 @pytest.mark.parametrize(("scale", "shift"), [(1, 0), (50, 0), (3, -200), (1, 300)])
 def test_rates_are_those_of_the_formula(n: int, rate: RateForm, epsilon: float, scale: float, shift: float) -> None:

@@ -23,11 +23,12 @@ from pcmcnet.layers.gpu.launch import launch
 
 FORMS = ("exp", "relu")
 BLOCK = 1024
+LARGE = 512  # alternatives from which on a program for each set takes longer than many for all
 
 
 def has_form(scores: Tensor, rate: str) -> bool:
     """Tell whether there is a kernel for rates of a form."""
-    return scores.dtype == torch.float32 and rate in FORMS and scores.numel() > 0
+    return scores.dtype == torch.float32 and rate in FORMS and scores.numel() > 0 and scores.shape[-1] <= LARGE
 
 
 def rates(scores: Tensor, mask: Tensor, *, rate: str, epsilon: float, floor: float) -> Tensor:

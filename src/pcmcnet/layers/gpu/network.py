@@ -95,10 +95,11 @@ class Network:
         if whole:
             state = self.forward(pieces[0], self.spread(pieces[0], clear=True), parts)
             kept = [*state.inputs, *state.results]
-        elif len(pieces) > 1:
+        elif len(pieces) > 1 and self.hopper is not None:
             self.score_in_turns(pieces, parts)
         else:
-            self.forward(pieces[0], self.spread(pieces[0]), parts, keep=False)
+            for piece in pieces:
+                self.forward(piece, self.spread(piece), parts, keep=False)
         scores = self.leave.new_empty(self.sets, self.places, self.places, dtype=torch.float32)
         everything = Piece(range(self.sets * self.places), pieces[0].bounds, parts.shape[1])
         self.over_sets(layout.place, everything, parts, self.shift, scores, room=parts.shape[1], PARTS=len(parts))
