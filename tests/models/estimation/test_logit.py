@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.estimation import LogitSets
+from pcmcnet.models.estimation.logit import _solve
 
 
 def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[LogitSets, Any, Any]:
@@ -161,6 +162,34 @@ def test_a_coefficient_without_finite_estimate_goes_far_whatever_else_there_is(o
     assert b[0] > 20
     assert 0 <= -hessian[0, 0] < 1e-9
     assert np.isfinite(b).all()
+
+
+def test_a_column_of_zeros_keeps_its_coefficient_and_leaves_the_others_theirs() -> None:
+    logit, weights, _ = problem(1, 200, 2)
+    z = np.insert(logit.z, 1, 0.0, axis=1)
+    still = LogitSets(z, logit.offsets, logit.sets, logit.n_sets)
+    assert still.spread[1] == 1
+    b, _, _ = logit.maximise(weights)
+    for settle in (True, False):
+        found, hessian, _ = still.maximise(weights, settle=settle)
+        np.testing.assert_allclose(found, [b[0], 0, b[1]], rtol=1e-9)
+        assert not hessian[1].any()
+
+
+def test_without_a_choice_to_make_coefficients_stay_where_they_begin() -> None:
+    sets = LogitSets.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
+    b, hessian, _ = sets.maximise(np.ones(3))
+    assert not b.any()
+    assert not hessian.any()
+
+
+def test_newtons_step_where_curvature_is_lent_or_cannot_be() -> None:
+    """Curvature 2 and none, gradient 4 and none: 4 / 2, and no step. A curvature of -1 is lent more than 1."""
+    np.testing.assert_allclose(_solve(np.diag([2.0, 0.0]), np.array([4.0, 0.0])), [2, 0], rtol=1e-9)
+    assert np.isfinite(_solve(-np.eye(2), np.ones(2))).all()
+    for hopeless in (np.full((2, 2), np.nan), np.diag([np.inf, 1.0]), -1e200 * np.eye(2)):
+        with pytest.raises(TrainingError, match="the log-likelihood has no finite curvature: look for columns"):
+            _solve(hopeless, np.ones(2))
 
 
 def test_steps_are_limited() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.estimation import LogitSets, hessian, maximise
+from pcmcnet.models.estimation.maximum import eigh
 
 
 def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitSets, Any, Any]:
@@ -98,3 +99,18 @@ def test_newtons_steps_leave_a_saddle() -> None:
     found, steps = maximise(objective, np.zeros(1), np.ones(1), curvature=lambda x: np.array([4 - 12 * x**2]))
     np.testing.assert_allclose(np.abs(found), 1, rtol=1e-5)  # a gain below 1e-12 ends the steps
     assert steps > 0
+
+
+def test_a_curvature_without_eigenvalues_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    np.testing.assert_allclose(eigh(np.diag([3.0, 2.0]))[0], [2, 3], rtol=1e-15)
+    problem = "the log-likelihood has no finite curvature: look for columns on very different scales"
+    for bad in (np.nan, np.inf):
+        with pytest.raises(TrainingError, match=problem):
+            eigh(np.diag([bad, 1.0]))
+
+    def fail(_: Any) -> Any:
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+
+    monkeypatch.setattr(np.linalg, "eigh", fail)
+    with pytest.raises(TrainingError, match=problem):
+        maximise(lambda x: (-(x**2), -2 * x[:, None]), np.ones(1), np.ones(1), curvature=lambda _: -2 * np.eye(1))

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pcmcnet.data.columns import Ints
 from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
 from pcmcnet.errors import TrainingError
+from pcmcnet.models.estimation.maximum import NO_CURVATURE, require_finite_curvature
 from pcmcnet.models.estimation.parts import by_part, products_in_one_thread
 
 Floats = NDArray[np.float64]
@@ -34,6 +35,7 @@ _DECREMENT = 1e-13
 _MOVED = 0.1
 _ROUNDING = 1e-14  # of a sum of log-probabilities
 _HALVINGS = 40
+_LOANS = 200  # of curvature, each a hundred times the one before
 _BLOCK = 4096
 _PART = 2**14  # rows, about, that a thread takes at a time
 
@@ -76,9 +78,9 @@ class LogitSets:
 
     @property
     def spread(self) -> Floats:
-        """(K,) root mean square of each column's differences."""
+        """(K,) root mean square of each column's differences; 1 for a column without any."""
         rms: Floats = np.sqrt(np.einsum("mk,mk->k", self.z, self.z) / max(len(self.z), 1))
-        return np.maximum(rms, 1e-300)
+        return np.where(rms > 0, rms, 1.0)
 
     @cached_property
     def _parts(self) -> list[_Part]:
@@ -142,10 +144,11 @@ class LogitSets:
 
         Returns
         -------
-        Coefficients (K,), the Hessian there (K, K), and the number of steps.
+        Coefficients (K,), the Hessian there (K, K), and the number of steps. The coefficient of a column of zeros stays
+        where it begins.
         """
         w = weights[self.sets]
-        unit, scale = float(w.mean()), 1 / self.spread
+        unit, scale = float(w.sum()) / max(len(w), 1), 1 / self.spread
         b = np.zeros(self.n_columns) if start is None else start.copy()
         ll, p, mean = self.evaluate(b)
         value = w @ ll
@@ -214,12 +217,14 @@ def _weighted_sums(weights: Floats, values: Floats, offsets: Ints) -> Floats:  #
 
 def _solve(curvature: Floats, gradient: Floats) -> Floats:
     """Solve for Newton's step; where a direction has no curvature left, a little is lent to it."""
+    require_finite_curvature(curvature)
     ridge = 1e-12 * max(float(np.trace(curvature)) / max(len(curvature), 1), 1e-300)
     eye = np.eye(len(curvature))
-    while True:
+    for _ in range(_LOANS):
         try:
             factor = np.linalg.cholesky(curvature + ridge * eye)
         except np.linalg.LinAlgError:
             ridge *= 100
             continue
         return np.linalg.solve(factor.T, np.linalg.solve(factor, gradient))
+    raise TrainingError(NO_CURVATURE)

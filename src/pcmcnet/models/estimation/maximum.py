@@ -22,6 +22,9 @@ _DECREMENT = 1e-12  # what a further step could gain, relative to the log-likeli
 _SADDLE = 1e-7  # upward curvature, relative to the largest, that is more than rounding
 _HALVINGS = 30
 _STEP = 1e-5  # about the best for central differences of a gradient exact to 1e-15
+NO_CURVATURE = (
+    "the log-likelihood has no finite curvature: look for columns on very different scales, or simplify the model."
+)
 
 
 def maximise(
@@ -91,7 +94,7 @@ def _newton_step(objective: Objective, x: Floats, weights: Floats, bend: Floats,
     value, gradient = weights @ ll, (weights @ scores) * scale
     step, least = uphill(-bend, gradient), _DECREMENT * (1 + abs(value))
     if gradient @ step / 2 <= least:
-        values, vectors = np.linalg.eigh(bend)
+        values, vectors = eigh(bend)
         if values[-1] / 2 <= max(least, _SADDLE * float(np.abs(values).max())):
             return None
         step = vectors[:, -1] * (1 if gradient @ vectors[:, -1] >= 0 else -1)  # a saddle: off it, where it bends up
@@ -105,10 +108,26 @@ def _newton_step(objective: Objective, x: Floats, weights: Floats, bend: Floats,
 
 def uphill(information: Floats, gradient: Floats) -> Floats:  # (P, P), (P,) -> (P,)
     """Return Newton's step; where the likelihood is flat or bends upwards, as if it bent downwards."""
-    values, vectors = np.linalg.eigh(information)
+    values, vectors = eigh(information)
     sizes = np.maximum(np.abs(values), 1e-10 * max(float(np.abs(values).max(initial=0.0)), 1e-290))
     step: Floats = vectors @ ((vectors.T @ gradient) / sizes)
     return step
+
+
+def eigh(curvature: Floats) -> tuple[Floats, Floats]:  # (P, P) -> (P,), (P, P)
+    """Return eigenvalues and eigenvectors; a curvature that has none is a TrainingError."""
+    require_finite_curvature(curvature)
+    try:
+        values, vectors = np.linalg.eigh(curvature)
+    except np.linalg.LinAlgError as error:
+        raise TrainingError(NO_CURVATURE) from error
+    return values, vectors
+
+
+def require_finite_curvature(curvature: Floats) -> None:
+    """Refuse numbers of which LAPACK makes others, or none."""
+    if not np.isfinite(curvature).all():
+        raise TrainingError(NO_CURVATURE)
 
 
 def hessian(objective: Objective, x: Floats, weights: Floats, *, scale: Floats | None = None) -> Floats:
