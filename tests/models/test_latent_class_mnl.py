@@ -184,6 +184,27 @@ def test_starts_compared_on_a_sample_lead_to_the_same_maximum(
     np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have settled
 
 
+@pytest.mark.parametrize("column", ["promotion", "brand", "children"])
+def test_columns_that_do_not_vary_in_the_sample_have_estimates(monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    """A number, a level or a number of individuals in sets of which none is in the sample that starts begin with."""
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", 200)
+    table = trips(600)
+    others = np.setdiff1d(np.arange(600), np.random.default_rng(0).choice(600, 200, replace=False))[:12]
+    rare, first = np.isin(table["trip"], others), np.arange(2400) % 4 == 0
+    table["promotion"] = np.where(rare & first, 1.5, 0.0)
+    table["brand"] = np.where(rare & table["took"], "rare", np.array(["A", "B"])[np.arange(2400) % 2])
+    table["children"] = np.where(rare, table["trip"] % 3, 7)
+    more: dict[str, Any] = {} if column == "children" else {"features": ["cost", "time", column]}
+    data = read(table, ("children",) * (column == "children"), **more)
+    model = LatentClassMNL(classes=2).fit(data)
+    assert any(column in name for name in model.coefficients)
+    assert np.isfinite(model.estimates_.values).all()
+    whole = mixture_of(model, data)
+    # Steps end where another would gain 1e-12 of the log-likelihood.
+    slopes = whole.all_weights @ whole.objective(model.estimates_.values)[1] / whole.spread
+    np.testing.assert_allclose(slopes, 0, atol=1e-3)
+
+
 @pytest.mark.parametrize("classes", [3, "auto"])
 @pytest.mark.parametrize("sample", [200, 4000])
 def test_the_run_kept_is_the_best_of_those_followed(

@@ -161,7 +161,8 @@ class LatentClassMNL(LogitModel):
 
     def _climb(self, problem: _Problem, few: _Problem, classes: int, seed: int, fewer: _Fitted | None) -> _Fitted:
         """Find the maximum for one number of classes, where that for fewer may be known."""
-        mixture, sample = (Mixture(*part, classes, float(self.config.prior)) for part in (problem, few))
+        mixture = Mixture(*problem, classes, float(self.config.prior))
+        sample = mixture if few is problem else Mixture(*few, classes, mixture.strength, of=mixture)
         rng = np.random.default_rng([seed, classes])
         begun = self._begin(sample, self._starts(sample, rng))
         starts = [_divide(mixture, *fewer.by_share(), rng)] if fewer else []

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pcmcnet.errors import TrainingError
 from pcmcnet.models.estimation import LogitSets, hessian, maximise
 from pcmcnet.models.estimation.mixture import Mixture, log_shares, posterior
 
@@ -58,6 +59,29 @@ def test_the_prior_pulls_standardised_coefficients_and_no_constant() -> None:
     expected = np.diag([*own, *own, 0, 0.3 * mixture.who[:, 1].var(), 0.3])
     np.testing.assert_allclose(mixture.prior, expected, rtol=1e-12)
     assert not make(0, 2, prior=0.0)[0].prior.any()
+
+
+def test_a_sample_has_the_spread_and_the_prior_of_the_whole() -> None:
+    """Ten sets in which the second column and the number of the individuals do not vary."""
+    whole, x = make(0, 2)
+    logits = LogitSets.from_matrix(np.outer(np.arange(20) % 2, [1.0, 0.0]), 2 * np.arange(11), np.arange(10) % 2)
+    who = np.column_stack([np.ones(10), np.full(10, 7.0), np.zeros(10)])
+    sample = Mixture(logits, who, np.ones(10), 2, whole.strength, of=whole)
+    np.testing.assert_array_equal(sample.spread, whole.spread)
+    np.testing.assert_array_equal(sample.prior, whole.prior)
+    at, damping = sample.at(x), 1.0
+    for _ in range(30):
+        at, damping = sample.climb(at, damping)
+    np.testing.assert_allclose(at.b[:, 1], 0, atol=1e-6)  # the prior is all there is about it
+    alone = Mixture(logits, who, np.ones(10), 2, whole.strength)
+    np.testing.assert_array_equal(alone.spread[[1, 5, 6]], 1)
+
+
+def test_shares_that_are_not_finite_are_an_error() -> None:
+    mixture, x = make(0, 2)
+    at = mixture.at(x)
+    with pytest.raises(TrainingError, match="the log-likelihood has no finite curvature"):
+        mixture.climb(at._replace(r=np.full_like(at.r, np.nan)), 1.0)
 
 
 def test_the_prior_of_a_difference_between_classes_is_the_same_for_all_pairs() -> None:

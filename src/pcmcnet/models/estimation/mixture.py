@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.models.estimation.logit import LogitSets
+from pcmcnet.models.estimation.maximum import eigh
 from pcmcnet.models.estimation.parts import by_part
 
 Floats = NDArray[np.float64]
@@ -65,16 +66,22 @@ class Mixture:
     weights: Floats  # (S,)
     classes: int
     strength: float  # precision of the prior on coefficients of columns of spread 1
+    of: Mixture | None = None  # the whole, for a sample of it: columns that do not vary in a sample have its spread
 
     @cached_property
     def spread(self) -> Floats:
         """(P,) size of what each parameter multiplies; 1 for constants and categories of individuals."""
+        if self.of:
+            return self.of.spread
         return np.concatenate([np.tile(self.sets.spread, self.classes), np.tile(self._who_spread, self.classes - 1)])
 
     @cached_property
     def _who_spread(self) -> Floats:
+        if self.of:
+            return self.of._who_spread
+        deviation = self.who.std(axis=0)
         marks = ((self.who == 0) | (self.who == 1)).all(axis=0)
-        return np.where(marks, 1.0, self.who.std(axis=0))
+        return np.where(marks | (deviation == 0), 1.0, deviation)
 
     @cached_property
     def prior(self) -> Floats:
@@ -170,7 +177,7 @@ class Mixture:
         out = np.zeros((self.n_parameters, self.n_parameters))
         for place, bend in zip(places, bends, strict=True):
             scale = 1 / self.spread[place]
-            values, vectors = np.linalg.eigh(bend * np.outer(scale, scale))
+            values, vectors = eigh(bend * np.outer(scale, scale))
             sizes = np.maximum(np.abs(values), _FLAT * max(float(np.abs(values).max(initial=0.0)), 1e-290))
             out[place, place] = scale[:, None] * vectors / np.sqrt(sizes)
         return out
@@ -182,7 +189,7 @@ class Mixture:
         raises the value.
         """
         roots = self._roots(*self._bends(at, at.r))
-        lost, vectors = np.linalg.eigh(roots.T @ self._missing(at) @ roots)
+        lost, vectors = eigh(roots.T @ self._missing(at) @ roots)
         left, axes = 1 - lost, roots @ vectors
         sizes, slope = np.maximum(np.abs(left), _FLAT), axes.T @ self._gradient(at, at.r)
         for _ in range(_TRIES):
