@@ -1,5 +1,6 @@
 """Latent class logit: simulated classes recovered, EM that never loses, and finite answers whatever the data."""
 
+import itertools
 import json
 import logging
 from dataclasses import asdict
@@ -365,6 +366,29 @@ def test_fewer_sets_than_parameters_give_numbers(sets: int, prior: float, classe
     assert np.isfinite(model.estimates_.values).all()
     assert not np.isnan(list(model.standard_errors().values())).any()
     assert "nan" not in str(model.summary())
+
+
+@pytest.mark.parametrize("sample", [200, 4000])
+@pytest.mark.parametrize("step", ["_em", "_divide"])
+def test_a_start_that_fails_is_passed_over_while_others_do_not(
+    data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, step: str, sample: int
+) -> None:
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
+    take, calls, failing = getattr(latent_class_mnl, step), itertools.count(), {0, 2}
+
+    def fail_at_times(*arguments: Any) -> Any:
+        if next(calls) in failing:
+            raise TrainingError("it is not finite.")
+        return take(*arguments)
+
+    monkeypatch.setattr(latent_class_mnl, step, fail_at_times)
+    with caplog.at_level(logging.INFO, logger="pcmcnet"):
+        model = LatentClassMNL(classes=2, starts=4).fit(data)
+    assert caplog.text.count("2 classes: a start is passed over: it is not finite.") == 2
+    assert np.isfinite(model.estimates_.values).all()
+    failing |= set(range(1000))
+    with pytest.raises(TrainingError, match="no start with 2 classes keeps the log-likelihood finite: use fewer"):
+        LatentClassMNL(classes=2, starts=4).fit(data)
 
 
 def test_a_number_of_classes_that_does_not_settle_is_passed_over(

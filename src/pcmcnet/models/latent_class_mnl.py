@@ -12,8 +12,9 @@ Each class keeps independence of irrelevant alternatives; their mixture does not
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -87,6 +88,7 @@ class _Problem(NamedTuple):
     weights: Floats
 
 
+_Start = Callable[[], Point]
 _Run = tuple[Point, list[float]]  # where it has come to, and the values climbed
 
 
@@ -165,12 +167,17 @@ class LatentClassMNL(LogitModel):
         sample = mixture if few is problem else Mixture(*few, classes, mixture.strength, of=mixture)
         rng = np.random.default_rng([seed, classes])
         begun = self._begin(sample, self._starts(sample, rng))
-        starts = [_divide(mixture, *fewer.by_share(), rng)] if fewer else []
+        starts: list[_Start] = [partial(_divide, mixture, *fewer.by_share(), rng)] if fewer else []
         if few is problem:
             begun += self._begin(mixture, starts)
         else:
-            starts += [mixture.at(at.x) for at, _ in begun[: _FOLLOWED - len(starts)]]
+            starts += [partial(mixture.at, at.x) for at, _ in begun[: _FOLLOWED - len(starts)]]
             begun = self._begin(mixture, starts)
+        if not begun:
+            raise TrainingError(
+                f"no start with {classes} class{'es' * (classes > 1)} keeps the log-likelihood finite: use fewer "
+                f"classes, or raise prior or min_chosen."
+            )
         at, em = max(begun, key=_height)
         x, em, steps = self._settle(mixture, at, em)
         value = float(mixture.weights @ mixture.at(x).log_p)
@@ -196,15 +203,20 @@ class LatentClassMNL(LogitModel):
         )
         return x, em, steps
 
-    def _starts(self, mixture: Mixture, rng: np.random.Generator) -> list[Point]:
+    def _starts(self, mixture: Mixture, rng: np.random.Generator) -> list[_Start]:
         """Divide a single class at random, several times."""
         together, _, _ = mixture.sets.maximise(mixture.weights, max_iter=_TOGETHER, settle=False)
         one = together[None], np.zeros((1, mixture.who.shape[1]))
-        return [_divide(mixture, *one, rng) for _ in range(self.config.starts if mixture.classes > 1 else 1)]
+        return [partial(_divide, mixture, *one, rng)] * (self.config.starts if mixture.classes > 1 else 1)
 
-    def _begin(self, mixture: Mixture, starts: list[Point]) -> list[_Run]:
-        """Take the first steps from each start; the highest comes first."""
-        runs = [_em(mixture, start, [], min(_FIRST, self.config.em_steps)) for start in starts]
+    def _begin(self, mixture: Mixture, starts: list[_Start]) -> list[_Run]:
+        """Take the first steps from each start that leads anywhere; the highest comes first."""
+        runs = []
+        for start in starts:
+            try:
+                runs.append(_em(mixture, start(), [], min(_FIRST, self.config.em_steps)))
+            except TrainingError as error:
+                log.info("%d classes: a start is passed over: %s", mixture.classes, error)
         return sorted(runs, key=_height, reverse=True)
 
     def _keep(self, best: _Fitted, sets: ChoiceData, clusters: Ints | None) -> None:
