@@ -11,12 +11,14 @@ import pyarrow.csv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pcmcnet.cli import main
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import DatasetError, InputError, NotFittedError
 from pcmcnet.models import MNL, load
+from pcmcnet.models.estimation import infer
 
 
 def simulated(
@@ -294,3 +296,17 @@ def test_the_command_line_fits_saves_and_prints_the_table(tmp_path: Path) -> Non
     assert list(model.coefficients) == ["log(price)", "time"]
     assert str(model.summary()) in out.getvalue()
     assert "standard errors       robust" in out.getvalue()
+
+
+def test_products_have_one_thread_in_all_of_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of them, those of the errors, are taken to stand for all: sums in several threads round otherwise."""
+    seen = []
+
+    def note(*arguments: Any, **more: Any) -> Any:
+        seen.append({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
+        return infer(*arguments, **more)
+
+    monkeypatch.setattr("pcmcnet.models.mnl.infer", note)
+    with threadpool_limits(2, user_api="blas"):
+        MNL().fit(read(simulated(50, {"x": 1.0}), "x"))
+    assert seen == [{1}]

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ArtifactError, ConfigError, DatasetError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import MNL, NestedMNL, load
-from pcmcnet.models.estimation import hessian
+from pcmcnet.models.estimation import hessian, infer
 from pcmcnet.models.estimation.nested import NestedSets, Nests
 from pcmcnet.models.nested_mnl import NestedMNLConfig
 from pcmcnet.models.options import parse_option
@@ -328,3 +329,17 @@ def test_nests_and_labels_never_seen_are_refused(model: NestedMNL, data: ChoiceD
 def test_log_sums_of_a_model_that_is_not_fitted() -> None:
     with pytest.raises(NotFittedError):
         _ = NestedMNL(nests=NESTS).logsums
+
+
+def test_products_have_one_thread_in_all_of_a_fit(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of them, those of the errors, are taken to stand for all: sums in several threads round otherwise."""
+    seen = []
+
+    def note(*arguments: Any, **more: Any) -> Any:
+        seen.append({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
+        return infer(*arguments, **more)
+
+    monkeypatch.setattr("pcmcnet.models.nested_mnl.infer", note)
+    with threadpool_limits(2, user_api="blas"):
+        NestedMNL(nests=NESTS, formula="x").fit(data)
+    assert seen == [{1}]

@@ -17,6 +17,7 @@ from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.effects import Elasticities, elasticities, logit_slopes
 from pcmcnet.models.estimation import Errors, LogitSets, infer
 from pcmcnet.models.estimation.identification import require_identified
+from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel
 
 
@@ -37,6 +38,7 @@ class MNL(LogitModel):
     name = "mnl"
     config_class = LogitConfig
 
+    @products_in_one_thread()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
         self.design_ = self._learn_design(sets)

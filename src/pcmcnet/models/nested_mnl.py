@@ -23,6 +23,7 @@ from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.estimation import LogitSets, hessian, infer, maximise
 from pcmcnet.models.estimation.identification import listed, require_identified
 from pcmcnet.models.estimation.nested import Flags, NestedSets, Nests, at_bound
+from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel, log
 
 
@@ -58,6 +59,7 @@ class NestedMNL(LogitModel):
     config_class = NestedMNLConfig
     config: NestedMNLConfig
 
+    @products_in_one_thread()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
         nest, names = self._nests(sets)
