@@ -84,19 +84,19 @@ class _Scores(torch.autograd.Function):
         leave, enter, *packed = _begun(inputs[:first])
         network = Network(options, places, seeds, leave, enter, *inputs[first:])
         scores, kept = network.all_scores(keep=True)
-        ctx.network, ctx.packed = network, bool(packed)
-        ctx.save_for_backward(*packed, *(inputs[:first] if packed else ()), *kept)
+        ctx.network, ctx.counts = network, (first, len(inputs), len(inputs) + len(packed))
+        ctx.save_for_backward(*inputs, *packed, *kept)  # the inputs, so that a change of them meanwhile is noticed
         return scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        if not ctx.packed:
-            sums = ctx.network.all_gradients(ctx.saved_tensors, gradient, torch.float32)
+        (first, given, end), saved = ctx.counts, ctx.saved_tensors
+        packed, kept = saved[given:end], saved[end:]
+        if not packed:
+            sums = ctx.network.all_gradients(kept, gradient, torch.float32)
             return None, None, None, None, sums.leave, sums.enter, *sums.layers
-        packed, *saved = ctx.saved_tensors
-        layer = FirstLayer(*saved[: len(FirstLayer._fields)])
-        sums = ctx.network.all_gradients(saved[len(layer) :], gradient, torch.bfloat16)
+        sums = ctx.network.all_gradients(kept, gradient, torch.bfloat16)
         wanted = (ctx.needs_input_grad[4], ctx.needs_input_grad[5])
-        of_first = first_gradients(layer, packed, sums.leave, sums.enter, of_inputs=wanted)
+        of_first = first_gradients(FirstLayer(*saved[:first]), packed[0], sums.leave, sums.enter, of_inputs=wanted)
         return None, None, None, None, *of_first, *sums.layers
