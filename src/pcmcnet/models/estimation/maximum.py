@@ -21,6 +21,7 @@ Hessian = Callable[[Floats], Floats]
 _DECREMENT = 1e-12  # what a further step could gain, relative to the log-likelihood, for a step to be taken
 _SADDLE = 1e-7  # upward curvature, relative to the largest, that is more than rounding
 _HALVINGS = 30
+FLAT = 1e-10  # curvature, relative to the largest, that is no more than rounding
 _STEP = 1e-5  # about the best for central differences of a gradient exact to 1e-15
 NO_CURVATURE = (
     "the log-likelihood has no finite curvature: look for columns on very different scales, or simplify the model."
@@ -109,9 +110,14 @@ def _newton_step(objective: Objective, x: Floats, weights: Floats, bend: Floats,
 def uphill(information: Floats, gradient: Floats) -> Floats:  # (P, P), (P,) -> (P,)
     """Return Newton's step; where the likelihood is flat or bends upwards, as if it bent downwards."""
     values, vectors = eigh(information)
-    sizes = np.maximum(np.abs(values), 1e-10 * max(float(np.abs(values).max(initial=0.0)), 1e-290))
-    step: Floats = vectors @ ((vectors.T @ gradient) / sizes)
+    step: Floats = vectors @ ((vectors.T @ gradient) / sizes(values))
     return step
+
+
+def sizes(values: Floats) -> Floats:
+    """Return sizes of curvatures; flat directions are lent a little."""
+    largest = max(float(np.abs(values).max(initial=0.0)), 1e-290)
+    return np.maximum(np.abs(values), FLAT * largest)
 
 
 def eigh(curvature: Floats) -> tuple[Floats, Floats]:  # (P, P) -> (P,), (P, P)

@@ -34,14 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.models.estimation.logit import LogitSets
-from pcmcnet.models.estimation.maximum import eigh
+from pcmcnet.models.estimation.maximum import FLAT, eigh, sizes
 from pcmcnet.models.estimation.parts import by_part
 
 Floats = NDArray[np.float64]
 
 _TRIES = 30
 _PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others
-_FLAT = 1e-10  # information, relative to the largest, that is no more than rounding
 _SETS = 2**11  # that a thread takes at a time
 
 
@@ -178,8 +177,7 @@ class Mixture:
         for place, bend in zip(places, bends, strict=True):
             scale = 1 / self.spread[place]
             values, vectors = eigh(bend * np.outer(scale, scale))
-            sizes = np.maximum(np.abs(values), _FLAT * max(float(np.abs(values).max(initial=0.0)), 1e-290))
-            out[place, place] = scale[:, None] * vectors / np.sqrt(sizes)
+            out[place, place] = scale[:, None] * vectors / np.sqrt(sizes(values))
         return out
 
     def climb(self, at: Point, damping: float) -> tuple[Point, float]:
@@ -191,14 +189,14 @@ class Mixture:
         roots = self._roots(*self._bends(at, at.r))
         lost, vectors = eigh(roots.T @ self._missing(at) @ roots)
         left, axes = 1 - lost, roots @ vectors
-        sizes, slope = np.maximum(np.abs(left), _FLAT), axes.T @ self._gradient(at, at.r)
+        size, slope = np.maximum(np.abs(left), FLAT), axes.T @ self._gradient(at, at.r)
         for _ in range(_TRIES):
-            step = slope / np.maximum(sizes, damping)
+            step = slope / np.maximum(size, damping)
             there = self.at(at.x + axes @ step)
             gain, expected = there.value - at.value, slope @ step - step @ (left * step) / 2
             if gain > expected / 2:
                 return there, damping / _PACE
-            damping = _PACE * max(damping, float(sizes.min(initial=1.0)))  # less makes no difference
+            damping = _PACE * max(damping, float(size.min(initial=1.0)))  # less makes no difference
             if gain >= 0:
                 return there, damping
         return at, damping
