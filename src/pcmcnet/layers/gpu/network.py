@@ -24,6 +24,7 @@ from pcmcnet.layers.gpu.options import FusedOptions, hopper_kernels, kept_bytes
 from pcmcnet.layers.gpu.units import processors
 
 SPARE = 20  # processors that products leave to what is done beside them
+WHOLE = 64  # pairs that sums over pairs read at a time
 PAUSE = 20_000  # cycles, in which products have taken the other processors
 
 
@@ -176,9 +177,9 @@ class Network:
         given = (self.leave, self.enter, h, self.seeds)
         launch(forward.spread, grid, *self.find(piece), *given, *self.where(piece), *self.thin, **self.kind, **shape)
         if clear:
-            chunk = 64 if self.hopper is not None and len(self.hidden) == 1 else piece.room  # of pairs read at a time
-            blocks = (triton.cdiv(chunk, 64), grid[0])
-            launch(layout.clear, blocks, h, piece.bounds, piece.room, self.width, R=64, C=block)
+            chunk = WHOLE if self.hopper is not None and len(self.hidden) == 1 else piece.room
+            blocks = (triton.cdiv(chunk, WHOLE), grid[0])
+            launch(layout.clear, blocks, h, piece.bounds, piece.room, self.width, R=WHOLE, C=block)
         return h
 
     def parts_of_scores(self) -> Tensor:
@@ -205,7 +206,7 @@ class Network:
 
     def backward(self, piece: Piece, state: State, gradient: Tensor, sums: Gradients) -> None:
         """Add up what some rows contribute to the gradients."""
-        df = gradient.new_zeros(piece.room)
+        df = gradient.new_zeros(triton.cdiv(piece.room, WHOLE) * WHOLE)
         self.over_sets(layout.pick, piece, gradient, df)
         sums.layers[-1].add_(df.sum())
         each: dict[str, Any] = {"piece": piece, "size": 512, "num_warps": 2}

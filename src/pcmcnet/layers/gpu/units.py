@@ -36,11 +36,35 @@ def unit_number(unit):
 @triton.jit
 def drop(h, seed, pair, unit, limit):
     """Set entries of (R, C) to 0, at random by seed, pair (R,) and unit (C,); weights have the scale of the others."""
+    a, b = pair_numbers(pair, seed)
+    return drop_units(h, a, b, unit_number(unit), limit)
+
+
+@triton.jit
+def pair_numbers(pair, seed):
+    """Return a and b."""
     a = scramble(pair.to(tl.uint32) ^ seed.to(tl.uint32))
-    b = scramble(a + 0x9E3779B9) | 1
-    c = unit_number(unit)
-    kept = a[:, None] + b[:, None] * c[None, :] >= limit.to(tl.uint32)
-    return tl.where(kept, h, 0.0)
+    return a, scramble(a + 0x9E3779B9) | 1
+
+
+@triton.jit
+def drop_units(h, a, b, c, limit):
+    """Do the same, in float32, with all numbers at hand.
+
+    Comparison and choice are one piece of code: compilers put off the choices, and pack and unpack what was found.
+    """
+    return tl.inline_asm_elementwise(
+        """{
+        .reg .pred kept;
+        setp.hs.u32 kept, $2, $3;
+        selp.f32 $0, $1, 0f00000000, kept;
+        }""",
+        "=f,f,r,r",
+        [h, a[:, None] + b[:, None] * c[None, :], limit.to(tl.uint32)],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=1,
+    )
 
 
 @triton.jit

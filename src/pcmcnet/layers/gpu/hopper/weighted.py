@@ -11,7 +11,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from pcmcnet.layers.gpu.hopper.tiles import CHUNK, LAUNCH, ROWS, columns, tiles
+from pcmcnet.layers.gpu.hopper.tiles import CHUNK, LAUNCH, ROWS, tiles
 from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.gpu.units import processors
 
@@ -19,10 +19,11 @@ from pcmcnet.layers.gpu.units import processors
 def weighted_products(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
     """Return G (H, D) and s (H,): sums over pairs of slopes times h, and of slopes, weighted by the gradient.
 
-    A chunk of pairs is read whole: where there are fewer, h and the gradient (room,) are to be 0.
+    A chunk of pairs is read whole: where there are fewer, h and the gradient are to be 0. The latter is as long as
+    all chunks.
     """
     room, width = slopes.shape
-    across = columns(h.shape[1])
+    across = 256 if h.shape[1] % 256 == 0 else 128
     count = (width // (2 * ROWS.value)) * (h.shape[1] // across)
     parts = min(max(processors(h.device) // count, 1), triton.cdiv(room, CHUNK.value))
     products = torch.empty(parts, width, h.shape[1], device=h.device)
@@ -65,10 +66,10 @@ def _weighted_products(
     m, n = tile // across * 2 * ROWS, tile % across * N
     chunks = gl.cdiv((gl.load(bounds + 1) - gl.load(bounds)).to(gl.int32), CHUNK)
     each = gl.cdiv(chunks, parts)
-    begin = gl.where(part * each < chunks, part * each * CHUNK, room)  # beyond the room all is 0
+    begin = gl.where(part * each < chunks, part * each, gl.cdiv(room, CHUNK)) * CHUNK  # beyond the room all is 0
     steps = gl.maximum(gl.minimum(each, chunks - part * each), 1)
     shared = (cs, hs, empty, ready)
-    where = (begin, steps, room, m, n, part, H, D)
+    where = (begin, steps, part * each < chunks, m, n, part, H, D)
     gl.warp_specialize(
         [
             (_multiply_half, (0, shared, gradient, out, sums, where, N, STAGES)),
@@ -96,30 +97,27 @@ def _bring_pairs(slopes, h, shared, where, STAGES: gl.constexpr):
 
 @gluon.jit
 def _multiply_half(half: gl.constexpr, shared, gradient, out, sums, where, N: gl.constexpr, STAGES: gl.constexpr):
-    """Weight a chunk in registers while the product of the chunk before is under way."""
+    """Weight a chunk in registers while the other half's product is under way."""
     cs, hs, empty, ready = shared
-    begin, steps, room, m, n, part, H, D = where
+    begin, steps, any_pairs, m, n, part, H, D = where
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, N, 16])
     operand: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
     total = gl.zeros((ROWS, N), gl.float32, layout)
-    q = begin + gl.arange(0, CHUNK, gl.SliceLayout(0, operand))
-    c = _weighted(cs, ready, 0, gl.load(gradient + q, mask=q < room, other=0.0), half, STAGES, operand)
-    side = gl.sum(c, 1)
-    a = c.to(gl.bfloat16)
-    q += CHUNK
-    g = gl.load(gradient + q, mask=q < room, other=0.0)
-    for i in range(steps - 1):
-        total = warpgroup_mma(a, hs.index(i % STAGES), total, is_async=True)
-        q += CHUNK
-        g_next = gl.load(gradient + q, mask=q < room, other=0.0)
-        c = _weighted(cs, ready, i + 1, g, half, STAGES, operand)
-        side += gl.sum(c, 1)
-        a_next = c.to(gl.bfloat16)
-        total, a, a_next = warpgroup_mma_wait(0, deps=(total, a, a_next))
-        mbarrier.arrive(empty.index(i % STAGES), count=1)
-        a, g = a_next, g_next
-    total = warpgroup_mma(a, hs.index((steps - 1) % STAGES), total, is_async=True)
-    total, a = warpgroup_mma_wait(0, deps=(total, a))
+    side = gl.zeros((ROWS,), gl.float32, gl.SliceLayout(1, operand))
+    g = gradient + begin + gl.arange(0, CHUNK, gl.SliceLayout(0, operand))
+    weights = gl.load(g, mask=any_pairs, other=0.0).to(gl.bfloat16)
+    for i in range(steps):
+        at = i % STAGES
+        g += CHUNK
+        following = gl.load(g, mask=i + 1 < steps, other=0.0)
+        mbarrier.wait(ready.index(at), i // STAGES & 1)
+        a = _weighted(cs.index(2 * at + half).permute((1, 0)).load(operand), weights)
+        total = warpgroup_mma(a, hs.index(at), total, is_async=True)
+        if n == 0:
+            side += gl.sum(a.to(gl.float32), 1)
+        weights = following.to(gl.bfloat16)
+        total, a = warpgroup_mma_wait(0, deps=(total, a))
+        mbarrier.arrive(empty.index(at), count=1)
     u = m + half * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     v = n + gl.arange(0, N, gl.SliceLayout(0, layout))
     gl.store(out + (part * H + u)[:, None] * D + v[None, :], total)
@@ -129,6 +127,8 @@ def _multiply_half(half: gl.constexpr, shared, gradient, out, sums, where, N: gl
 
 
 @gluon.jit
-def _weighted(cs, ready, i, g, half: gl.constexpr, STAGES: gl.constexpr, operand: gl.constexpr):
-    mbarrier.wait(ready.index(i % STAGES), i // STAGES & 1)
-    return cs.index(2 * (i % STAGES) + half).permute((1, 0)).load(operand).to(gl.float32) * g[None, :]
+def _weighted(c, g):
+    """Weight pairs (ROWS, CHUNK) by g (CHUNK,), two at a time."""
+    return gl.inline_asm_elementwise(
+        "mul.rn.bf16x2 $0, $1, $2;", "=r,r,r", [c, g[None, :]], dtype=gl.bfloat16, is_pure=True, pack=2
+    )
