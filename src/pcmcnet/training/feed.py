@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,31 @@ def _gathered(data: EncodedSets, plan: Sequence[Ints]) -> Iterator[Batch]:
     order = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *plan])).to(data.device)
     for index, sets in zip(torch.split(order, [len(sets) for sets in plan]), plan, strict=True):
         yield data.gather(index, int(data.sizes[sets].max()))
+
+
+def in_turns(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:
+    """Yield batches and what a module makes of them, on two streams in turn: one begins while the one before ends."""
+    device = device_of(module)
+    here, streams = torch.cuda.current_stream(device), _streams(device)
+    previous: tuple[Batch, Tensor, torch.cuda.Stream] | None = None
+    for k, batch in enumerate(batches):
+        stream = streams[k % 2]
+        stream.wait_stream(here)
+        with torch.cuda.stream(stream):
+            result = module(batch)
+        result.record_stream(here)
+        if previous is not None:
+            here.wait_stream(previous[2])
+            yield previous[:2]
+        previous = batch, result, stream
+    if previous is not None:
+        here.wait_stream(previous[2])
+        yield previous[:2]
+
+
+@cache
+def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def to_host(results: Iterable[tuple[Ints, Tensor]]) -> Iterator[tuple[Ints, Tensor]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.checkpoint import Checkpoint, RunState, Within
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.feed import batches_on, device_of
+from pcmcnet.training.feed import batches_on, device_of, in_turns
 from pcmcnet.training.group import Group, current_group
 from pcmcnet.training.progress import Report, watch
 from pcmcnet.training.step import Drawn, Steps, Totals, steps_for
@@ -229,16 +229,24 @@ def predict(
     module.eval()
     device = device_of(module)
     at_once = _at_once(data)
-    if device.type == "cuda" and getattr(module, "in_pieces", False):
+    large = device.type == "cuda" and getattr(module, "in_pieces", False)
+    if large:
         pair_budget, at_once = max(pair_budget, min(PREDICTED, TIMES * pair_budget)), min(at_once, TOGETHER)
     plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget)
-    plan.reverse()  # the device is longest at work on the largest sets, in which time others are prepared
+    plan.sort(key=lambda sets: -len(sets) * int(data.sizes[sets[-1]]) ** 2)  # others are prepared during the longest
     if group is not None:
         plan = [own for sets in plan if len(own := group.share(sets))]
-    for sets, batch in zip(plan, batches_on(device, data, plan), strict=True):
-        with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
-            log_p = module(batch)
+    batches = batches_on(device, data, plan)
+    for sets, (batch, log_p) in zip(plan, (in_turns if large else _one_by_one)(module, batches), strict=True):
         yield sets, batch, log_p
+
+
+def _one_by_one(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:
+    """Yield batches and what a module makes of them."""
+    for batch in batches:
+        with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
+            result = module(batch)
+        yield batch, result
 
 
 def _at_once(data: EncodedSets) -> int:
