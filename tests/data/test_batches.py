@@ -145,13 +145,11 @@ def test_a_limit_below_one_is_refused(batch_size: int, pair_budget: int) -> None
 
 
 def cut_without_a_window(sizes: list[int], batch_size: int, pair_budget: int) -> list[list[int]]:
-    """Fill batches one set at a time; a batch of a quarter of the budget takes no set that pads it by over 5 %."""
+    """Fill batches one set at a time."""
     plan: list[list[int]] = []
     for k in sorted(range(len(sizes)), key=lambda k: sizes[k]):
         together = [*plan[-1], k] if plan else [k]
-        padded, real = len(together) * sizes[k] ** 2, sum(sizes[i] ** 2 for i in together)
-        wasteful = padded > 1.05 * real and padded > pair_budget / 4
-        if plan and len(together) <= batch_size and padded <= pair_budget and not wasteful:
+        if plan and len(together) <= batch_size and len(together) * sizes[k] ** 2 <= pair_budget:
             plan[-1].append(k)
         else:
             plan.append([k])

@@ -18,7 +18,6 @@ from torch import Tensor
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ConfigError
 
-_PADDED, _FULL = 1.05, 0.25  # pairs with padding over those without, from this share of the budget on
 _SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large for little padding, small for chance
 
 
@@ -253,22 +252,16 @@ def _by_size(sizes: Ints) -> Ints:
 
 
 def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int) -> list[Ints]:
-    """Cut sets sorted by size into batches; the last of a batch is its largest and sets its padding.
-
-    A batch that a fraction of the budget already fills ends where padding would make up too much of it.
-    """
-    if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= pair_budget * _FULL:  # no batch comes so far
+    """Cut sets sorted by size into batches; the last of a batch is its largest and sets its padding."""
+    if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= pair_budget:  # no batch comes so far
         return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]
     pieces: list[Ints] = []
     begin = 0
     while begin < len(sets):
         most = max(pair_budget // max(int(sizes[sets[begin]]), 1) ** 2, 1)  # of the smallest: no more can fit
         end = min(begin + min(batch_size, most), len(sets))
-        pairs = sizes[sets[begin:end]] ** 2
-        padded = np.arange(1, end - begin + 1) * pairs
-        wasteful = (padded > _PADDED * np.cumsum(pairs)) & (padded > pair_budget * _FULL)
-        over = np.flatnonzero((padded > pair_budget) | wasteful)
-        end = begin + max(int(over[0]), 1) if over.size else end
+        padded = np.arange(1, end - begin + 1) * sizes[sets[begin:end]] ** 2
+        end = begin + max(int(np.searchsorted(padded, pair_budget, side="right")), 1)
         pieces.append(sets[begin:end])
         begin = end
     return pieces

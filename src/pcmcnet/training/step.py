@@ -2,8 +2,8 @@
 
 On a CUDA device a step of a small batch is over sooner than its hundred kernels can be launched one by one. So the
 steps of a module that allows it (``capturable``) are recorded as a CUDA graph, once for each shape of batch, and from
-then on replayed by a single launch. Where sets are so large that too many shapes would occur, batches are padded to
-some more places.
+then on replayed by a single launch. So that few shapes occur, batches are padded to some more places, which costs
+little: pairs with padding are not computed.
 Nothing is read back from the device before the end of the epoch.
 """
 
@@ -27,6 +27,7 @@ from pcmcnet.training.feed import batches_on, device_of
 from pcmcnet.training.group import Group, current_group
 
 GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
+WIDTHS = 16  # numbers of places that batches are padded to: to record a step takes as long as a hundred of them
 LARGE = 1 << 22  # pairs of a batch whose kernels take longer than to launch them
 
 
@@ -152,7 +153,7 @@ class RecordedSteps(Steps):
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
         largest = int(self.data.sizes.max())
-        stride = -(-largest // GRAPHS)
+        stride = -(-largest // WIDTHS)
         places = [min(-(-int(self.data.sizes[sets].max()) // stride) * stride, largest) for sets in plan]
         order = torch.split(torch.from_numpy(np.concatenate(plan)).to(self.device), [len(sets) for sets in plan])
         schedule = torch.tensor(list(rates), device=self.device)
