@@ -249,7 +249,7 @@ class Network:
 
     def gather(self, piece: Piece, d: Tensor, sums: Gradients) -> None:
         """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
-        block, entered = min(triton.next_power_of_2(self.width), 64), 8
+        block, entered = min(triton.next_power_of_2(self.width), 128), 8
         grid = (triton.cdiv(self.width, block), *self.grid(piece, entered))
         parts = d.new_empty(grid[1], len(piece.rows), self.width)
         given = (self.leave, self.enter, d, parts, sums.enter, self.seeds)

@@ -117,21 +117,21 @@ def _finish_tiles(
     pairs = (gl.load(bounds + 1) - pair0).to(gl.int32)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, UNITS, 16])
     u = part * UNITS + gl.arange(0, UNITS, gl.SliceLayout(0, layout))
+    shift, v, c_u = gl.load(bias + u), gl.load(w + u), gl.load(numbers + u).to(gl.uint32)
     i = group * CHUNKS
     mbarrier.wait(shared[3][3].index(0), 0)
     for tile in range(begin + group * step, end, 2 * step):
-        x, i = multiply(group, shared, i, layout, CHUNKS)
+        y, i = multiply(group, shared, i, gl.zeros((ROWS, UNITS), gl.float32, layout) + shift[None, :], CHUNKS)
         p = tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-        y = x + gl.load(bias + u)[None, :]
         if KEEP or DROP:
             c = _slopes(y, SLOPE)
             if DROP:
                 a, b = pair_numbers(pair0 + p, gl.load(seed))
-                c = drop_units(c, a, b, gl.load(numbers + u).to(gl.uint32), limit)
+                c = drop_units(c, a, b, c_u, limit)
             f = c * y
         else:
             f = gl.maximum(y, SLOPE * y)
-        score = gl.sum(f * gl.load(w + u)[None, :], 1)
+        score = gl.sum(f * v[None, :], 1)
         if KEEP:
             copy_out(c, slopes, tile * ROWS, part * UNITS, shared[2].index(group))
         gl.store(out + part.to(gl.int64) * room + pair0 + p, score, mask=p < pairs)

@@ -85,15 +85,14 @@ def bring_tiles(h, weight, shared, bounds, across, CHUNKS: gl.constexpr):
 
 
 @gluon.jit
-def multiply(group: gl.constexpr, shared, i, layout: gl.constexpr, CHUNKS: gl.constexpr):
-    """Return a tile (ROWS, UNITS) of the product, once it is the group's turn, and the number of its next chunk.
+def multiply(group: gl.constexpr, shared, i, x, CHUNKS: gl.constexpr):
+    """Return a tile (ROWS, UNITS) of the product, added to x, at the group's turn; and the number of its next chunk.
 
     ``i`` is the number of the tile's first chunk. Tiles of both groups alternate, so every other tile is one's own.
     """
     hs, ws, _, barriers = shared
     empty, ready, turns, _ = barriers
     mbarrier.wait(turns.index(group), (i // (2 * CHUNKS) & 1) ^ (1 - group))
-    x = gl.zeros((ROWS, UNITS), gl.float32, layout)
     for k in range(CHUNKS):
         at = i % STAGES
         mbarrier.wait(ready.index(at), i // STAGES & 1)

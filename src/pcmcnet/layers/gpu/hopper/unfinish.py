@@ -71,15 +71,16 @@ def _unfinish_tiles(group: gl.constexpr, shared, out, given, bounds, across, DRO
     pairs = (gl.load(bounds + 1) - pair0).to(gl.int32)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, UNITS, 16])
     u = part * UNITS + gl.arange(0, UNITS, gl.SliceLayout(0, layout))
+    c_u = gl.load(numbers + u).to(gl.uint32)
     i = group * CHUNKS
     mbarrier.wait(shared[3][3].index(0), 0)
     for tile in range(begin + group * step, end, 2 * step):
         p = tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         g = gl.load(gradient + p, mask=p < pairs, other=0.0)
-        x, i = multiply(group, shared, i, layout, CHUNKS)
+        x, i = multiply(group, shared, i, gl.zeros((ROWS, UNITS), gl.float32, layout), CHUNKS)
         y = x * g[:, None]
         if DROP:
             a, b = pair_numbers(pair0 + p, gl.load(seed))
-            y = drop_units(y, a, b, gl.load(numbers + u).to(gl.uint32), limit)
+            y = drop_units(y, a, b, c_u, limit)
         copy_out(y, out, tile * ROWS, part * UNITS, shared[2].index(group))
     tma.store_wait(0)
