@@ -7,13 +7,14 @@
 
 from __future__ import annotations
 
-from benchmarks import accuracy, loading, logit, prediction, stationary, training, wide
+from benchmarks import accuracy, loading, logit, precision, prediction, stationary, training, wide
 from benchmarks.harness import RUNS, Section, run
 
 SECTIONS: dict[str, Section] = {
     "training": training.main,
     "reach": training.reach,
     "accuracy": accuracy.main,
+    "bfloat16": precision.main,
     "prediction": prediction.main,
     "stationary": stationary.main,
     "wide": wide.main,

@@ -11,7 +11,6 @@ start, compilation included: no kernel is cached.
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,10 +21,10 @@ import pyarrow.parquet
 
 from benchmarks import stationary, training, wide
 from benchmarks.harness import RUNS, Row, Section, Table, run, seconds
+from benchmarks.precision import learnt
 from benchmarks.prediction import compare as compare_prediction
 from benchmarks.shapes import AIRLINE, MLBA
-from benchmarks.training import ROOM, Case
-from pcmcnet import ChoiceData, PCMCNet
+from benchmarks.training import Case
 
 SETS = 27_160  # as many as the paper trained on
 BATCHES = (16, 64, 256, 512, 1_024)
@@ -58,20 +57,8 @@ def prediction_speed() -> list[Row]:
 
 
 def precision() -> list[Row]:
-    """NLL on fresh sets after 5 epochs on simulated airline choices, in float32 and bfloat16."""
-    from pcmcnet.datasets import airline
-
-    data = ChoiceData.from_long(airline.simulate(12_000, seed=0), **airline.ROLES)
-    train, test = data.split((0.8, 0.2), seed=0)
-    columns = {"products in": "", "mean NLL": ".4f", **{f"seed {seed}": ".4f" for seed in range(3)}}
-    table = Table("NLL on fresh sets after 5 epochs on simulated airline choices", columns)
-    for kind in ("float32", "bfloat16"):
-        options = {"hidden": (512, 512), "dropout": 0.5, "batch_size": 64, "lr": 0.001, "epochs": 5, **ROOM}
-        models = [PCMCNet(precision=kind, **options) for _ in range(3)]
-        values = [-m.fit(train, seed=s, device="cuda", progress=False).score(test) for s, m in enumerate(models)]
-        row = {f"seed {seed}": value for seed, value in enumerate(values)}
-        table.add({"products in": kind, "mean NLL": statistics.mean(values), **row})
-    return table.rows
+    """NLL in float32 and bfloat16."""
+    return learnt(sets=12_000, seeds=3, device="cuda")
 
 
 def large_set() -> list[Row]:

@@ -18,6 +18,7 @@ CPU: dict[str, Pick] = {
     "airline sets/s, batch 16": ("training", {"shape": "airline", "batch": 16}, "ours", ",.1f"),
     "x paper way ": ("training", {"shape": "airline", "batch": 16}, "ours / paper way", ".1f"),
     "of the bound": ("training", {"shape": "airline", "batch": 16}, "ours / bound", ".2f"),
+    "x paper way in bfloat16": ("bfloat16", {"products in": "bfloat16"}, "x paper way", ".1f"),
     "KL .009 after, s": ("reach", {"seed": 0}, "seconds", ".1f"),
     "law, 512 sets of 33, ms": ("stationary", {"sets of n, sigma": "512 of 33, 1"}, "ours, ms", ".1f"),
     "one set of 50 / products": ("prediction", {"sets": "one of 50"}, "network / products", ".2f"),
