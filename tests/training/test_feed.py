@@ -10,7 +10,7 @@ import torch
 import pcmcnet as pn
 from pcmcnet.data.batches import EncodedSets, plan_batches
 from pcmcnet.datasets import airline
-from pcmcnet.training import feed
+from pcmcnet.training import feed, loop
 from pcmcnet.training.feed import batches_on, place, to_host
 
 MakeSets = Callable[..., EncodedSets]
@@ -52,3 +52,16 @@ def test_sets_too_many_for_the_device_are_streamed_with_the_same_results(monkeyp
         found.append((model.history[-1]["train_loss"], model.predict_proba(data)))
     assert found[0][0] == pytest.approx(found[1][0], abs=5e-3)  # sums in another order, over 57 steps
     np.testing.assert_allclose(found[0][1], found[1][1], atol=0.02)
+
+
+@pytest.mark.gpu
+def test_batches_that_overlap_have_the_results_of_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pn.ChoiceData.from_long(airline.simulate(400, seed=0), **airline.ROLES)
+    model = pn.PCMCNet(hidden=(128, 128), batch_size=16, epochs=1).fit(data, device="cuda", progress=False)
+    encoded = model.encoder_.encode(data).to(torch.device("cuda"))
+    monkeypatch.setattr(loop, "TIMES", 1)
+    found = list(loop.predict(model.network_, encoded, pair_budget=20_000))
+    assert len(found) > 5
+    assert sorted(np.concatenate([sets for sets, _, _ in found])) == list(range(400))
+    with torch.no_grad():
+        assert all(torch.equal(log_p, model.network_(batch)) for _, batch, log_p in found)

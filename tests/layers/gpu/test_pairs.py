@@ -98,7 +98,7 @@ def test_sets_of_unequal_sizes_have_the_scores_of_their_real_pairs_alone(
         assert relative(found, expected) < (1e-4 if dtype == torch.float32 else 0.1)  # see the test below
 
 
-@pytest.mark.parametrize("hidden", [(128, 128), (512, 512), (256, 128, 136), (64, 64)])
+@pytest.mark.parametrize("hidden", [(128, 128), (512, 512), (384, 512), (512, 640), (256, 128, 136), (64, 64)])
 def test_bfloat16_is_within_its_rounding_of_float32(fused: Fused, hidden: tuple[int, ...]) -> None:
     given = problem(8, 33, hidden)
     exact, rounded = (gradients(fused(*given, dtype=t), *given) for t in (torch.float32, torch.bfloat16))
@@ -107,7 +107,7 @@ def test_bfloat16_is_within_its_rounding_of_float32(fused: Fused, hidden: tuple[
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("hidden", [(512, 512), (128, 256), (64, 64), (128, 128, 128)])
+@pytest.mark.parametrize("hidden", [(512, 512), (384, 128), (640, 128), (128, 256), (64, 64), (128, 128, 128)])
 def test_without_gradients_the_scores_are_the_same(fused: Fused, hidden: tuple[int, ...], dtype: torch.dtype) -> None:
     leave, enter, layers = problem(9, 21, hidden)
     kept = fused(leave, enter, layers, dtype=dtype).detach()
