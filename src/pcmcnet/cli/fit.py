@@ -73,6 +73,7 @@ def fit(
     from pcmcnet.data.lock import sole_writer
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation.seen import DRAWN_FROM
+    from pcmcnet.layers.gpu import get_ready
     from pcmcnet.models import Ensemble, model_class
     from pcmcnet.models.artifact import require_free
     from pcmcnet.models.options import parse_option
@@ -94,6 +95,8 @@ def fit(
     found = roles.keeping(found, by, getattr(one.config, "cluster", None))
     context.with_resource(sole_writer(output))
     require_free(output)
+    if kind.stops_early and device in ("auto", "cuda") and not many:
+        get_ready()
     if stream:
         data: Sets = ScannedData.of(table, found, cache=cache, memory=memory or roles.MEMORY)
     else:

@@ -22,3 +22,16 @@ def test_what_is_noted_keeps_no_tensor() -> None:
     compile_together(work, torch.cuda.Stream())  # type: ignore[no-untyped-call]
     assert torch.cuda.max_memory_allocated() - before < 3 * p.nbytes
     assert torch.equal(around.log_probabilities(p, mask), p.log())
+
+
+def test_what_does_not_compile_is_told() -> None:
+    from triton.compiler import CompilationError
+
+    from pcmcnet.layers.gpu import around
+    from pcmcnet.layers.gpu.launch import compile_together, launch, noting
+
+    p, stream = torch.rand(8, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with pytest.raises(CompilationError):  # a block is a power of 2
+        compile_together(lambda: launch(around._take_logs, (1,), p, p > 0, p, 8, C=12), stream)
+    with torch.cuda.stream(stream):
+        assert not noting()

@@ -1,16 +1,17 @@
 """Launching kernels; or only noting what would be launched, so that all of it is compiled side by side.
 
 Kernels are compiled when they are first launched, one after the other, which takes longer than to train on a small
-table. A step that launches nothing shows which kernels the next ones need.
+table. A step that launches nothing shows which kernels the next ones need, and they are compiled while it goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import torch
@@ -30,14 +31,16 @@ class Launch(NamedTuple):
     kind: dict[str, Any]
 
 
-_noted: dict[int, list[Launch]] = {}  # by streams: a backward pass has another thread, and the stream of the forward
+Noted = SimpleQueue[Launch | None]  # None: no more are to come
+
+_noted: dict[int, Noted] = {}  # by streams: a backward pass has another thread, and the stream of the forward
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None:
     """Launch a kernel, or note it."""
     if noting():
         noted = Launch(kernel, grid, tuple(map(_type_of, given)), kind)
-        _noted[torch.cuda.current_stream().cuda_stream].append(noted)
+        _noted[torch.cuda.current_stream().cuda_stream].put(noted)
         return
     device = next(value.device for value in given if isinstance(value, Tensor))
     with torch.cuda.device(device) if device.index != torch.cuda.current_device() else nullcontext():
@@ -67,22 +70,35 @@ def compile_together(work: Callable[[], None], stream: torch.cuda.Stream) -> Non
     """Compile all kernels that some work launches on a stream. It is done without them: its results are of no use."""
     if not hasattr(triton, "AsyncCompileMode"):
         return
-    noted: list[Launch] = []
-    _noted[stream.cuda_stream] = noted
-    try:
-        with torch.cuda.stream(stream):
-            work()
-    finally:
-        del _noted[stream.cuda_stream]
-    stream.synchronize()
-    device = stream.device
-    with ThreadPoolExecutor(THREADS, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
-        with triton.AsyncCompileMode(pool):
-            found = [kernel.warmup(*given, grid=grid, **kind) for kernel, grid, given, kind in noted]
-        ready = {id(kernel): kernel for kernel in (f.result() if hasattr(f, "result") else f for f in found)}
-        list(pool.map(_load, ready.values()))
+    noted = _noted[stream.cuda_stream] = SimpleQueue()
+    with ThreadPoolExecutor(1) as beside:
+        compiled = beside.submit(_compile_noted, noted, stream.device)
+        try:
+            with torch.cuda.stream(stream):
+                work()
+        finally:
+            del _noted[stream.cuda_stream]
+            noted.put(None)
+        stream.synchronize()
+        compiled.result()
 
 
-def _load(kernel: Any) -> None:
-    """Bring a compiled kernel to the device, and compile what launches it."""
-    _ = kernel.run
+def _compile_noted(noted: Noted, device: torch.device) -> None:
+    """Compile kernels side by side, each as soon as it is noted, until there are no more."""
+    torch.cuda.set_device(device)
+    pool = _Compilers(THREADS, initializer=torch.cuda.set_device, initargs=(device,))
+    with pool, triton.AsyncCompileMode(pool):
+        for kernel, grid, given, kind in iter(noted.get, None):
+            kernel.warmup(*given, grid=grid, **kind)
+
+
+class _Compilers(ThreadPoolExecutor):
+    """Threads that compile a kernel, bring it to the device, and compile what launches it."""
+
+    def submit(self, make: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        def loaded() -> Any:
+            kernel = make(*given, **named)
+            _ = kernel.run
+            return kernel
+
+        return super().submit(loaded)

@@ -135,7 +135,7 @@ def pairs_of(n, i, j, SKIP: tl.constexpr):
     return at, here
 
 
-@triton.jit(do_not_specialize=["set0", "row0", "rows", "room"])
+@triton.jit(do_not_specialize=["J", "set0", "row0", "rows", "room"])
 def place(
     sizes,
     starts,
@@ -167,7 +167,7 @@ def place(
     tl.store(out + row[:, None] * J + j[None, :], tl.where(here, total, 0.0), mask=ours)
 
 
-@triton.jit(do_not_specialize=["set0", "row0", "rows"])
+@triton.jit(do_not_specialize=["J", "set0", "row0", "rows"])
 def pick(
     sizes,
     starts,

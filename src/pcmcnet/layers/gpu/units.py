@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+UNIT = tl.constexpr(0x85EBCA6B)
 
 
 @triton.jit
@@ -30,7 +33,7 @@ def scramble(x):
 @triton.jit
 def unit_number(unit):
     """Return c_u."""
-    return scramble(unit.to(tl.uint32) + 0x85EBCA6B)
+    return scramble(unit.to(tl.uint32) + UNIT)
 
 
 @triton.jit
@@ -109,16 +112,8 @@ def slope(z, by, ACT: tl.constexpr):
 @cache
 def numbers_of_units(width: int, device: torch.device) -> Tensor:
     """Return c_u of all units, for kernels that would find them again for every tile."""
-    numbers = torch.empty(width, dtype=torch.int32, device=device)
-    with torch.cuda.device(device):
-        _fill_numbers[(1,)](numbers, width, C=triton.next_power_of_2(width))
-    return numbers
-
-
-@triton.jit
-def _fill_numbers(out, width, C: tl.constexpr):
-    u = tl.arange(0, C)
-    tl.store(out + u, unit_number(u).to(tl.int32, bitcast=True), mask=u < width)
+    numbers = scramble.fn(np.arange(width, dtype=np.uint32) + np.uint32(UNIT.value))
+    return torch.from_numpy(numbers.view(np.int32)).to(device)
 
 
 @cache
