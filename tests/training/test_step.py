@@ -9,7 +9,7 @@ from torch import nn
 
 import pcmcnet as pn
 from pcmcnet.datasets import airline
-from pcmcnet.training.step import RecordedSteps, Steps, clip_gradients
+from pcmcnet.training.step import GRAPHS, RecordedSteps, Steps, clip_gradients, rounded
 
 
 @pytest.mark.parametrize("limit", [0.1, 1.0, 100.0, math.inf])
@@ -28,6 +28,12 @@ def test_gradients_are_cut_as_torch_does(limit: float) -> None:
     for ours, theirs in zip(parameters, copies, strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad)
     assert idle.grad is None
+
+
+def test_few_widths_are_recorded_each_an_eighth_above_the_next_at_most() -> None:
+    sizes = range(1, 1_001)
+    assert all(n <= rounded(n) <= 1.125 * n for n in sizes)
+    assert len({rounded(n) for n in sizes}) <= GRAPHS
 
 
 @pytest.mark.gpu

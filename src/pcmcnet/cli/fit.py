@@ -95,7 +95,7 @@ def fit(
     found = roles.keeping(found, by, getattr(one.config, "cluster", None))
     context.with_resource(sole_writer(output))
     require_free(output)
-    if kind.stops_early and device in ("auto", "cuda") and not many:
+    if kind.stops_early and device in ("auto", "cuda", "cuda:0") and not many:
         get_ready()
     if stream:
         data: Sets = ScannedData.of(table, found, cache=cache, memory=memory or roles.MEMORY)

@@ -1,6 +1,6 @@
 """Encoded choice sets -> batches of tensors.
 
-A batch is padded to its own largest set only. Sets of like size go together, and a batch has a budget of
+A batch is padded to its own largest set, or little more. Sets of like size go together, and a batch has a budget of
 pairs (the padded sum of n^2), so that memory is bounded whatever the sizes. Batches are formed on the
 device that holds the data: a batch costs a few gathers and no transfer.
 """
@@ -18,6 +18,7 @@ from torch import Tensor
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ConfigError
 
+_PADDED, _FULL = 1.05, 0.25  # pairs with padding over those without, from this share of the budget on
 _SORTED_TOGETHER = 32  # batches whose sets are sorted by size together: large for little padding, small for chance
 
 
@@ -222,12 +223,13 @@ Part = EncodedSets | Portion  # as a process alone has it, and as one of several
 
 
 def plan_batches(
-    sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator | None = None
+    sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator | None = None, tight: bool = True
 ) -> list[Ints]:
     """Group sets into batches of like size within both limits; one set may exceed the budget alone.
 
     Without ``rng`` the sets are sorted by size over the whole table. With it, the sets are shuffled, sorted
     within stretches of some batches only, and the batches shuffled again, so that every epoch differs.
+    ``tight``: large batches end where padding would make up too much of them. Else they are as large as allowed.
     """
     if batch_size < 1 or pair_budget < 1:
         raise ConfigError(
@@ -238,7 +240,7 @@ def plan_batches(
     plan: list[Ints] = []
     for begin in range(0, len(order), max(stretch, 1)):
         part = order[begin : begin + stretch]
-        plan += _cut(part[_by_size(sizes[part])], sizes, batch_size, pair_budget)
+        plan += _cut(part[_by_size(sizes[part])], sizes, batch_size, pair_budget, tight)
     if rng is not None:
         plan = [plan[i] for i in rng.permutation(len(plan))]
     return plan
@@ -251,17 +253,22 @@ def _by_size(sizes: Ints) -> Ints:
     return order
 
 
-def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int) -> list[Ints]:
+def _cut(sets: Ints, sizes: Ints, batch_size: int, pair_budget: int, tight: bool) -> list[Ints]:
     """Cut sets sorted by size into batches; the last of a batch is its largest and sets its padding."""
-    if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= pair_budget:  # no batch comes so far
+    free = pair_budget * _FULL if tight else pair_budget
+    if min(batch_size, len(sets)) * int(sizes[sets[-1:]].sum()) ** 2 <= free:  # no batch comes so far
         return [sets[begin : begin + batch_size] for begin in range(0, len(sets), batch_size)]
     pieces: list[Ints] = []
     begin = 0
     while begin < len(sets):
         most = max(pair_budget // max(int(sizes[sets[begin]]), 1) ** 2, 1)  # of the smallest: no more can fit
         end = min(begin + min(batch_size, most), len(sets))
-        padded = np.arange(1, end - begin + 1) * sizes[sets[begin:end]] ** 2
-        end = begin + max(int(np.searchsorted(padded, pair_budget, side="right")), 1)
+        pairs = sizes[sets[begin:end]] ** 2
+        padded = np.arange(1, end - begin + 1) * pairs
+        over = padded > pair_budget
+        if tight:
+            over |= (padded > _PADDED * np.cumsum(pairs)) & (padded > free)
+        end = begin + max(int(over.argmax()), 1) if over.any() else end
         pieces.append(sets[begin:end])
         begin = end
     return pieces

@@ -64,19 +64,23 @@ def in_turns(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batc
     device = device_of(module)
     here, streams = torch.cuda.current_stream(device), _streams(device)
     previous: tuple[Batch, Tensor, torch.cuda.Stream] | None = None
-    for k, batch in enumerate(batches):
-        stream = streams[k % 2]
-        stream.wait_stream(here)
-        with torch.cuda.stream(stream):
-            result = module(batch)
-        result.record_stream(here)
+    try:
+        for k, batch in enumerate(batches):
+            stream = streams[k % 2]
+            stream.wait_stream(here)
+            with torch.cuda.stream(stream):
+                result = module(batch)
+            result.record_stream(here)
+            if previous is not None:
+                here.wait_stream(previous[2])
+                yield previous[:2]
+            previous = batch, result, stream
         if previous is not None:
             here.wait_stream(previous[2])
             yield previous[:2]
-        previous = batch, result, stream
-    if previous is not None:
-        here.wait_stream(previous[2])
-        yield previous[:2]
+    finally:  # what is still under way reads memory that is free from now on
+        for stream in streams:
+            here.wait_stream(stream)
 
 
 @cache

@@ -132,13 +132,13 @@ def _epoch(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         total, taken = Totals(*done.totals), done.steps
         for k, part in enumerate(steps.source.parts((seed, epoch), done.parts), start=done.parts):
-            drawn = steps.ahead.pop(epoch, None) or _draw(part, config, batch_size, seed, epoch, k)
+            drawn = steps.ahead.pop(epoch, None) or _draw(part, config, batch_size, device, seed, epoch, k)
             _seed(current_group().seed(drawn.seed), device)
             steps.turn_to(part)
             plan = drawn.plan
             sums = steps.run(plan, map(rate, range(taken, taken + len(plan))))
             if device.type == "cuda" and part is steps.source and epoch < config.epochs:  # the device is at work
-                steps.ahead[epoch + 1] = _draw(part, config, batch_size, seed, epoch + 1)
+                steps.ahead[epoch + 1] = _draw(part, config, batch_size, device, seed, epoch + 1)
             total = total.plus(Totals(*sums.tolist()))
             taken += len(plan)
             if (now := time.perf_counter()) - kept > KEPT_EVERY and math.isfinite(total.loss):
@@ -155,11 +155,15 @@ def _epoch(
     }
 
 
-def _draw(part: Part, config: TrainConfig, batch_size: int, seed: int, epoch: int, k: int = 0) -> Drawn:
+def _draw(
+    part: Part, config: TrainConfig, batch_size: int, device: torch.device, seed: int, epoch: int, k: int = 0
+) -> Drawn:
     """Draw for a part of an epoch. Each does so by itself: the state of a run needs none of a generator."""
     rng = np.random.default_rng([seed, epoch, k] if k else [seed, epoch])
     drawn = int(rng.integers(2**63))
-    return Drawn(drawn, plan_batches(part.sizes, batch_size=batch_size, pair_budget=config.pair_budget, rng=rng))
+    limits = {"batch_size": batch_size, "pair_budget": config.pair_budget}
+    tight = device.type != "cuda"  # where steps are recorded, few shapes save more than padding costs
+    return Drawn(drawn, plan_batches(part.sizes, **limits, rng=rng, tight=tight))
 
 
 def _seed(seed: int, device: torch.device) -> None:
@@ -232,12 +236,13 @@ def predict(
     large = device.type == "cuda" and getattr(module, "in_pieces", False)
     if large:
         pair_budget, at_once = max(pair_budget, min(PREDICTED, TIMES * pair_budget)), min(at_once, TOGETHER)
-    plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget)
+    plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget, tight=not large)
     plan.sort(key=lambda sets: -len(sets) * int(data.sizes[sets[-1]]) ** 2)  # others are prepared during the longest
     if group is not None:
         plan = [own for sets in plan if len(own := group.share(sets))]
-    batches = batches_on(device, data, plan)
-    for sets, (batch, log_p) in zip(plan, (in_turns if large else _one_by_one)(module, batches), strict=True):
+    alone = not large or data.contents or data.individual_contents  # encoders of these may be anyone's
+    results = (_one_by_one if alone else in_turns)(module, batches_on(device, data, plan))
+    for sets, (batch, log_p) in zip(plan, results, strict=True):
         yield sets, batch, log_p
 
 

@@ -2,8 +2,8 @@
 
 On a CUDA device a step of a small batch is over sooner than its hundred kernels can be launched one by one. So the
 steps of a module that allows it (``capturable``) are recorded as a CUDA graph, once for each shape of batch, and from
-then on replayed by a single launch. So that few shapes occur, batches are padded to some more places, which costs
-little: pairs with padding are not computed.
+then on replayed by a single launch. To record one takes as long as a hundred steps, so that few shapes are to occur:
+batches are padded to some more places.
 Nothing is read back from the device before the end of the epoch.
 """
 
@@ -27,7 +27,7 @@ from pcmcnet.training.feed import batches_on, device_of
 from pcmcnet.training.group import Group, current_group
 
 GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
-WIDTHS = 16  # numbers of places that batches are padded to: to record a step takes as long as a hundred of them
+WIDTHS = 8  # numbers of places between n and 2 n that batches are padded to
 LARGE = 1 << 22  # pairs of a batch whose kernels take longer than to launch them
 
 
@@ -153,8 +153,7 @@ class RecordedSteps(Steps):
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
         largest = int(self.data.sizes.max())
-        stride = -(-largest // WIDTHS)
-        places = [min(-(-int(self.data.sizes[sets].max()) // stride) * stride, largest) for sets in plan]
+        places = [min(rounded(int(self.data.sizes[sets].max())), largest) for sets in plan]
         order = torch.split(torch.from_numpy(np.concatenate(plan)).to(self.device), [len(sets) for sets in plan])
         schedule = torch.tensor(list(rates), device=self.device)
         if not self.met:
@@ -217,6 +216,12 @@ class RecordedSteps(Steps):
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             self.step(self.data.gather(given, places))
         return graph, given
+
+
+def rounded(places: int) -> int:
+    """Round up to one of few numbers."""
+    step = max((1 << places.bit_length() - 1) // WIDTHS, 1)
+    return -(-places // step) * step
 
 
 def steps_for(module: nn.Module, source: Source, config: TrainConfig) -> Steps:

@@ -24,7 +24,7 @@ from pcmcnet.layers.gpu.options import FusedOptions, hopper_kernels, kept_bytes
 from pcmcnet.layers.gpu.units import processors
 
 SPARE = 20  # processors that products leave to what is done beside them
-WHOLE = 64  # pairs that sums over pairs read at a time
+WHOLE = 64  # pairs that sums over pairs read at a time: a chunk of the kernels for Hopper
 PAUSE = 20_000  # cycles, in which products have taken the other processors
 
 
@@ -114,19 +114,21 @@ class Network:
         here = torch.cuda.current_stream(self.leave.device)
         first = here if noting() else first_stream(self.leave.device)
         turns = [Turn(self.room(pieces[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
-        for k, piece in enumerate(pieces):
-            room, built, done = turns[k % 2]
-            if k > 1:
-                here.wait_event(done)
-            if k > 0:
-                torch.cuda._sleep(PAUSE)  # type: ignore[no-untyped-call]
-            h = self.spread(piece, room)
-            built.record(here)
-            first.wait_event(built)
-            with torch.cuda.stream(first):
-                self.forward(piece, h, parts, keep=False, spare=SPARE)
-            done.record(first)
-        here.wait_stream(first)
+        try:
+            for k, piece in enumerate(pieces):
+                room, built, done = turns[k % 2]
+                if k > 1:
+                    here.wait_event(done)
+                if k > 0:
+                    torch.cuda._sleep(PAUSE)  # type: ignore[no-untyped-call]
+                h = self.spread(piece, room)
+                built.record(here)
+                first.wait_event(built)
+                with torch.cuda.stream(first):
+                    self.forward(piece, h, parts, keep=False, spare=SPARE)
+                done.record(first)
+        finally:  # what is still under way uses memory that may be free from now on
+            here.wait_stream(first)
 
     def all_gradients(self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype) -> Gradients:
         """Return the gradients by everything; those by the halves in a type of their own."""

@@ -52,7 +52,7 @@ def pair_numbers(pair, seed):
 
 @triton.jit
 def drop_units(h, a, b, c, limit):
-    """Do the same, in float32, with all numbers at hand.
+    """Set entries of (R, C) to 0 as ``drop`` does, in float32, with the numbers a, b (R,) and c (C,) at hand.
 
     Comparison and choice are one piece of code: compilers put off the choices, and pack and unpack what was found.
     """

@@ -4,8 +4,8 @@
     backward  with g_p = dL/df_p:   G = sum_p g_p c_p h_p^T  and  s = sum_p g_p c_p   give all gradients of the layer:
               d weight = w G,   d bias = w s,   d w = rows of (weight G) + bias s,   d h_p = g_p (c_p (w weight))
 
-So nothing but the slopes is kept of x, and no pass over pairs and units stands between the products. In all kernels,
-while one group of four warps works on its numbers, another keeps the matrix units busy.
+So nothing but the slopes is kept of x, and no pass over pairs and units stands between the products. In all kernels
+there are two groups of four warps: while one works on its numbers, the other keeps the matrix units busy.
 """
 
 from pcmcnet.layers.gpu.hopper.finish import finish_product

@@ -1,6 +1,6 @@
 """The product that two kernels are built around: (pairs, D) by (H, D)^T, tile by tile, and what becomes of a tile.
 
-A program keeps the weights of N units in shared memory for good, and pairs come by in tiles of ROWS. Two groups of four
+A program keeps the weights of some units in shared memory for good, and pairs come by in tiles. Two groups of four
 warps take turns: while one multiplies, the other works on the tile that it has multiplied before. One more warp has the
 tiles copied into shared memory, some chunks ahead.
 """
@@ -55,6 +55,13 @@ def shared_memory(h, weight, result, KEEP: gl.constexpr, CHUNKS: gl.constexpr):
         mbarrier.init(turns.index(i), count=1)
     mbarrier.init(weighed.index(0), count=1)
     return hs, ws, kept, (empty, ready, turns, weighed)
+
+
+@gluon.jit
+def wait_for_weights(shared):
+    """Wait until the weights are there, which is once."""
+    _, _, _, barriers = shared
+    mbarrier.wait(barriers[3].index(0), 0)
 
 
 @gluon.jit

@@ -8,9 +8,17 @@ import torch
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import tma
 
-from pcmcnet.layers.gpu.hopper.product import bring_tiles, copy_out, multiply, programs, share, shared_memory
+from pcmcnet.layers.gpu.hopper.product import (
+    bring_tiles,
+    copy_out,
+    multiply,
+    programs,
+    share,
+    shared_memory,
+    wait_for_weights,
+)
 from pcmcnet.layers.gpu.hopper.tiles import CHUNK, LAUNCH, ROWS, UNITS, tiles
 from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.gpu.units import drop_units, numbers_of_units, pair_numbers
@@ -73,7 +81,7 @@ def _unfinish_tiles(group: gl.constexpr, shared, out, given, bounds, across, DRO
     u = part * UNITS + gl.arange(0, UNITS, gl.SliceLayout(0, layout))
     c_u = gl.load(numbers + u).to(gl.uint32)
     i = group * CHUNKS
-    mbarrier.wait(shared[3][3].index(0), 0)
+    wait_for_weights(shared)
     for tile in range(begin + group * step, end, 2 * step):
         p = tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
         g = gl.load(gradient + p, mask=p < pairs, other=0.0)
