@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from benchmarks import stationary, training, wide
+from benchmarks import kernels, stationary, training, wide
 from benchmarks.harness import RUNS, Row, Section, Table, run, seconds
 from benchmarks.precision import learnt
 from benchmarks.prediction import compare as compare_prediction
@@ -94,6 +94,7 @@ SECTIONS: dict[str, Section] = {
     "precision": precision,
     "wide": large_set,
     "paper_scale": paper_scale,
+    "kernels": kernels.main,
 }
 
 if __name__ == "__main__":
