@@ -47,14 +47,14 @@ def shared_memory(h, weight, result, KEEP: gl.constexpr, CHUNKS: gl.constexpr):
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     ready = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    weighed = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    loaded = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
         mbarrier.init(empty.index(i), count=1)
         mbarrier.init(ready.index(i), count=1)
     for i in gl.static_range(2):
         mbarrier.init(turns.index(i), count=1)
-    mbarrier.init(weighed.index(0), count=1)
-    return hs, ws, kept, (empty, ready, turns, weighed)
+    mbarrier.init(loaded.index(0), count=1)
+    return hs, ws, kept, (empty, ready, turns, loaded)
 
 
 @gluon.jit
@@ -75,11 +75,11 @@ def share(bounds, across):
 def bring_tiles(h, weight, shared, bounds, across, CHUNKS: gl.constexpr):
     """Have the weights, and then all tiles of a program, copied into shared memory."""
     hs, ws, _, barriers = shared
-    empty, ready, _, weighed = barriers
+    empty, ready, _, loaded = barriers
     begin, end, step, part = share(bounds, across)
-    mbarrier.expect(weighed.index(0), CHUNKS * weight.block_type.nbytes)
+    mbarrier.expect(loaded.index(0), CHUNKS * weight.block_type.nbytes)
     for c in gl.static_range(CHUNKS):
-        tma.async_copy_global_to_shared(weight, [part * UNITS, c * CHUNK], weighed.index(0), ws.index(c))
+        tma.async_copy_global_to_shared(weight, [part * UNITS, c * CHUNK], loaded.index(0), ws.index(c))
     i = 0
     for tile in range(begin, end, step):
         for k in range(CHUNKS):
