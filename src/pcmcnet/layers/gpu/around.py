@@ -44,7 +44,7 @@ def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
 
 
 def compile_one() -> None:
-    """Compile the kernel that takes the least time, and load it."""
+    """Compile a small kernel, and load it."""
     _ = _take_logs.warmup(torch.float32, torch.bool, torch.float32, 1, C=BLOCK, grid=(1,)).run
 
 
