@@ -1,6 +1,6 @@
 """Pieces give the values and gradients of the plain formula, for any cut, kept or computed again, in either type."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pcmcnet.layers import pairs
 from pcmcnet.layers.activations import ACTIVATIONS, Activation
-from pcmcnet.layers.pairs import PairOptions, pair_scores, plain_scores
+from pcmcnet.layers.pairs import PairOptions, pair_scores, plain_scores, real_pairs
 
 SIZES = [5, 3, 3, 1, 7, 7, 2]
 WIDTHS: list[tuple[int, ...]] = [(8,), (8, 6), (6, 8, 5)]
@@ -27,7 +27,7 @@ class Case:
             return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
 
         self.mask = torch.arange(max(sizes)) < torch.tensor(sizes).unsqueeze(1)
-        self.weight = normal(*self.mask.shape, max(sizes)) * self.mask.unsqueeze(1) * self.mask.unsqueeze(2)
+        self.weight = normal(*self.mask.shape, max(sizes)) * real_pairs(self.mask)
         widths = (*hidden, 1)
         self.inputs = [normal(*self.mask.shape, widths[0]), normal(*self.mask.shape, widths[0])]
         for a, b in pairwise(widths):
@@ -45,7 +45,7 @@ class Case:
     def pieces(self, *, mask: bool = True, **options: Any) -> tuple[Tensor, list[Tensor]]:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            made = make(small=0, **options)
+            made = make(**{"small": 0, "least": 1, **options})
             return self._both(pair_scores(*self.inputs[:2], self.layers, made, self.mask if mask else None))
 
     def _both(self, scores: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -73,7 +73,7 @@ def test_pieces_equal_the_plain_formula(hidden: tuple[int, ...], activation: Act
 
 
 @pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["again", "some kept", "kept"])
-@pytest.mark.parametrize("piece", [1, 8, 60, 400, 10**9], ids=["rows", "small", "middle", "large", "one"])
+@pytest.mark.parametrize("piece", [1, 8, 60, 400, 10**9], ids=["pairs", "small", "middle", "large", "one"])
 @pytest.mark.parametrize("mask", [True, False])
 def test_any_cut_gives_the_same(piece: int, kept: int, mask: bool) -> None:
     case = Case(DEEP)
@@ -88,7 +88,7 @@ def test_a_single_neuron_has_no_layers() -> None:
 def test_padding_in_front_of_real_alternatives_is_no_matter() -> None:
     case = Case(DEEP, sizes=[4, 4])
     case.mask = torch.tensor([[False, True, True, True], [True, False, True, False]])
-    case.weight = case.weight * case.mask.unsqueeze(1) * case.mask.unsqueeze(2)
+    case.weight = case.weight * real_pairs(case.mask)
     assert_same(case.pieces(piece=60), case.plain())
 
 
@@ -108,21 +108,24 @@ def test_masks_are_the_same_whether_kept_or_drawn_again(activation: Activation, 
 @pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
 @pytest.mark.parametrize("activation", get_args(Activation))
 def test_gradients_with_dropout_are_those_of_the_formula_with_the_same_masks(activation: Activation, kept: int) -> None:
-    """One set in one piece draws as the plain formula does, layer after layer."""
+    """One set in one piece, with all its pairs, draws from its seed as the plain formula does, layer after layer."""
     case = Case(DEEP, sizes=[6])
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        torch.manual_seed(int(torch.randint(2**63 - 1, (1,))))
         expected = case.plain(activation=activation, dropout=0.3)
-    assert_same(case.pieces(activation=activation, dropout=0.3, kept=kept), expected)
+    assert_same(case.pieces(activation=activation, dropout=0.3, kept=kept, mask=False, least=10**9), expected)
 
 
 def test_another_draw_in_between_changes_nothing() -> None:
-    """The masks are drawn again from the state that the generator had, which is left alone."""
+    """The masks are drawn again from their seeds, and torch's generator is left alone."""
     case = Case(DEEP)
     expected = case.pieces(dropout=0.5, kept=0, piece=160)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        scores = pair_scores(*case.inputs[:2], case.layers, make(small=0, dropout=0.5, kept=0, piece=160), case.mask)
+        scores = pair_scores(
+            *case.inputs[:2], case.layers, make(small=0, least=1, dropout=0.5, kept=0, piece=160), case.mask
+        )
         torch.rand(7)
         before = torch.get_rng_state()
         assert_same(case._both(scores), expected, exact=True)
@@ -131,10 +134,82 @@ def test_another_draw_in_between_changes_nothing() -> None:
 
 def test_a_graph_may_be_differentiated_twice() -> None:
     case = Case(DEEP)
-    scores = pair_scores(*case.inputs[:2], case.layers, make(small=0, dropout=0.5, kept=4_000, piece=160), case.mask)
+    scores = pair_scores(
+        *case.inputs[:2], case.layers, make(small=0, least=1, dropout=0.5, kept=4_000, piece=160), case.mask
+    )
     loss = (scores * case.weight).sum()
     first = torch.autograd.grad(loss, case.inputs, retain_graph=True)
     assert all(map(torch.equal, first, torch.autograd.grad(loss, case.inputs)))
+
+
+# -- threads ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def three_threads(threads: Callable[[int], None]) -> None:
+    threads(3)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["again", "some kept", "kept"])
+@pytest.mark.parametrize("sizes", [SIZES, [12], [2], [1, 1, 2], [1]], ids=["sets", "one set", "a pair", "few", "none"])
+def test_parts_in_threads_give_the_same(sizes: list[int], kept: int) -> None:
+    case = Case(DEEP, sizes)
+    assert_same(case.pieces(piece=60, kept=kept), case.plain())
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
+def test_threads_draw_the_same_masks_each_time(kept: int) -> None:
+    case = Case(DEEP)
+    once, again = (case.pieces(piece=60, kept=kept, dropout=0.5) for _ in range(2))
+    assert_same(again, once, exact=True)
+    assert not torch.equal(once[0], case.plain()[0])
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_threads_predict_in_inference_mode() -> None:
+    case = Case(DEEP)
+    with torch.inference_mode():
+        scores = pair_scores(*case.inputs[:2], case.layers, make(small=0, least=1), case.mask)
+    assert scores.is_inference()
+    torch.testing.assert_close(scores * (case.weight != 0), case.plain()[0], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_parts_have_as_many_pairs_and_all_of_them() -> None:
+    real = real_pairs(Case(DEEP).mask)
+    shares = pairs.share_out(real, 8, make(piece=60, least=1))
+    assert sorted(sum(part.pairs) for part in shares.parts) == [36, 40, 42]
+    assert {size for part in shares.parts for size in part.pairs} == {7, 8}
+    table = torch.arange(real.numel()).view(real.shape)
+    assert torch.equal(torch.cat(shares.of(table)), table[real])
+    assert torch.equal(shares.table(table[real]), table * real)
+
+
+@pytest.mark.parametrize(
+    ("piece", "least", "pieces"), [(60, 1, 16), (58, 1, 32), (60, 100, 9), (60, 944, 1), (60, 945, 1)]
+)
+def test_pieces_are_even_but_not_too_small(piece: int, least: int, pieces: int) -> None:
+    """118 pairs of 8 units."""
+    (part,) = pairs.share_out(real_pairs(Case(DEEP).mask), 8, make(piece=piece, least=least)).parts
+    assert len(part.pieces) == pieces
+
+
+def test_any_number_of_threads_draws_the_same_masks(threads: Callable[[int], None]) -> None:
+    case, found = Case(DEEP), []
+    for number in (1, 2, 5):
+        threads(number)
+        found.append(case.pieces(piece=60, dropout=0.5))
+    assert_same(found[1], found[0])
+    assert_same(found[2], found[0])
 
 
 # -- memory -------------------------------------------------------------------------------------------------------
@@ -151,20 +226,20 @@ def test_what_is_kept_is_within_the_budget(activation: Activation, kept: int, dr
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-        options = make(activation=activation, small=0, piece=400, kept=kept, dropout=dropout)
+        options = make(activation=activation, small=0, least=1, piece=400, kept=kept, dropout=dropout)
         pair_scores(*case.inputs[:2], case.layers, options, case.mask)
     own = {t.data_ptr() for t in case.inputs}
-    size = sum(t.numel() * t.element_size() for at, t in held.items() if at not in own)
+    size = sum(t.nbytes for at, t in held.items() if at not in own and t.dtype != torch.int64)  # all but indices
     assert size <= kept
     assert (size > kept / 2) == (0 < kept < 2**30)  # and makes use of it
 
 
 def test_prediction_keeps_nothing_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(DEEP)
-    expected = pair_scores(*case.inputs[:2], case.layers, make(small=0, piece=160), case.mask)
+    expected = pair_scores(*case.inputs[:2], case.layers, make(small=0, least=1, piece=160), case.mask)
     monkeypatch.setattr(pairs, "_PairScores", None)
     with torch.no_grad():
-        scores = pair_scores(*case.inputs[:2], case.layers, make(small=0, piece=160), case.mask)
+        scores = pair_scores(*case.inputs[:2], case.layers, make(small=0, least=1, piece=160), case.mask)
     assert torch.equal(scores, expected)
 
 
@@ -176,7 +251,8 @@ def test_prediction_keeps_nothing_and_gives_the_same(monkeypatch: pytest.MonkeyP
 def test_bfloat16_is_within_its_rounding_of_float32(activation: Activation, small: int) -> None:
     """Each of some ten roundings is off by 2^-9 at most, and a unit next to the bend of relu may change its side."""
     case = Case((16, 16), dtype=torch.float32)
-    half = make(activation=activation, dtype=torch.bfloat16, small=small, piece=1600)
+    case.weight = case.weight.abs()  # sums that do not cancel
+    half = make(activation=activation, dtype=torch.bfloat16, small=small, least=1, piece=1_600)
     scores, gradients = case._both(pair_scores(*case.inputs[:2], case.layers, half, case.mask))
     expected, theirs = case.plain(activation=activation, dtype=torch.float32)
     assert scores.dtype == torch.float32

@@ -27,7 +27,7 @@ from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.layers.activations import ACTIVATIONS, Activation
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.gpu import has_triton, runs_kernels
-from pcmcnet.layers.pairs import PairOptions, pair_scores
+from pcmcnet.layers.pairs import PairOptions, pair_scores, real_pairs
 from pcmcnet.layers.precision import Precision, compute_dtype
 
 RateForm = Literal["relu", "softplus", "exp"]
@@ -172,7 +172,7 @@ class PairwiseRates(nn.Module):
         """
         if self.rate != "relu":
             return False
-        scores = self.scores(individual, alternatives, mask)[_pairs(mask)]
+        scores = self.scores(individual, alternatives, mask)[real_pairs(mask)]
         if not scores.numel() or bool(scores.median() > 0):
             return False
         self.output.bias.add_(1 - scores.median())
@@ -187,7 +187,7 @@ def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: fl
         if around.has_form(scores, rate):
             return around.rates(scores, mask, rate=rate, epsilon=epsilon, floor=FLOOR)
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-    pairs = _pairs(mask)
+    pairs = real_pairs(mask)
     if rate == "exp":
         top = _largest(scores, pairs)
         if epsilon > 0:
@@ -211,13 +211,6 @@ def require_rate(rate: str, epsilon: float) -> None:
         raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
     if rate == "relu" and epsilon == 0:
         raise ConfigError("rate='relu' needs epsilon > 0, or pairs with no rate either way appear; the paper's is 0.5.")
-
-
-def _pairs(mask: Tensor) -> Tensor:  # (B, J) -> (B, J, J)
-    """Mark the ordered pairs of two different real alternatives."""
-    pairs = mask.unsqueeze(2) & mask.unsqueeze(1)
-    pairs.diagonal(dim1=1, dim2=2).fill_(False)
-    return pairs
 
 
 def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)

@@ -33,6 +33,7 @@ from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.items.minimise import lbfgs
@@ -40,7 +41,6 @@ from pcmcnet.models.items.rates import chain_log_p
 from pcmcnet.models.items.universe import Universe, informative, padded
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
-from pcmcnet.training.threads import threads_for
 
 SHOWN = 200  # weights that a summary lists
 

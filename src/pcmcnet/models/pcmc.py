@@ -32,6 +32,7 @@ from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.base import FitSettings, Floats
 from pcmcnet.models.bradley_terry import newton
 from pcmcnet.models.chains import ChainModel
@@ -41,7 +42,6 @@ from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number, require_word
-from pcmcnet.training.threads import threads_for
 
 Method = Literal["lbfgs", "slsqp"]
 

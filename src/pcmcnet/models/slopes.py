@@ -28,8 +28,8 @@ from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import ordered_pairs, spread, stretches
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.layers.threads import threads_for
 from pcmcnet.training.feed import batches_on, device_of, place
-from pcmcnet.training.threads import threads_for
 
 if TYPE_CHECKING:
     from pcmcnet.models.neural import NeuralModel

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.base import Floats
 from pcmcnet.models.items.minimise import lbfgs
 from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets
-from pcmcnet.training.threads import threads_for
 
 REACH = 8.5  # standard deviations
 STEP = 0.8  # of the grid, times sqrt n

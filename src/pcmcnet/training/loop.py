@@ -23,6 +23,7 @@ from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Portion, Sourc
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
+from pcmcnet.layers.threads import threads_for
 from pcmcnet.training.checkpoint import Checkpoint, RunState, Within
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of, in_turns
@@ -30,7 +31,6 @@ from pcmcnet.training.group import Group, current_group
 from pcmcnet.training.progress import Report, watch
 from pcmcnet.training.step import Drawn, Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
-from pcmcnet.training.threads import threads_for
 
 _NUMBERS = 2**21  # of the contents of a batch without gradients; a network has some tens of times as many in between
 KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source

@@ -1,0 +1,87 @@
+"""Small batches run on one thread, parts of large ones in threads that compute alone, and numbers are put back."""
+
+import os
+import signal
+import threading
+import warnings
+
+import pytest
+import torch
+
+from pcmcnet.layers.threads import SMALL, in_threads, threads_for
+
+
+@pytest.fixture(autouse=True)
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("work", "threads"), [(0, 1), (SMALL - 1, 1), (SMALL, 3), (1e12, 3)])
+def test_only_large_work_uses_several_threads(work: float, threads: int) -> None:
+    with threads_for(work):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 3
+
+
+def test_the_number_is_put_back_after_an_error() -> None:
+    with pytest.raises(KeyError), threads_for(0):
+        raise KeyError
+    assert torch.get_num_threads() == 3
+
+
+# -- parts --------------------------------------------------------------------------------------------------------
+
+
+def test_parts_are_computed_side_by_side_in_their_order() -> None:
+    all_there = threading.Barrier(3)
+
+    def double(part: int) -> tuple[int, int, str, bool]:
+        all_there.wait(timeout=60)  # no part can end before all have begun
+        return 2 * part, torch.get_num_threads(), threading.current_thread().name, torch.is_grad_enabled()
+
+    numbers, threads, names, graphs = zip(*in_threads(double, [1, 2, 3]), strict=True)
+    assert numbers == (2, 4, 6)
+    assert threads == (1, 1, 1)
+    assert len(set(names)) == 3
+    assert not any(graphs)
+    assert torch.get_num_threads() == 3
+
+
+def test_a_single_part_stays_in_its_thread_with_all_others_to_help() -> None:
+    assert in_threads(lambda _: (threading.current_thread(), torch.get_num_threads()), [0]) == [
+        (threading.current_thread(), 3)
+    ]
+
+
+def test_no_part_is_no_work() -> None:
+    assert in_threads(lambda part: part, []) == []
+
+
+def test_threads_to_come_have_the_number_of_before() -> None:
+    in_threads(torch.zeros, [1, 2])
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert seen == [3]
+
+
+def test_an_error_in_a_part_is_told_and_the_number_is_put_back() -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_threads(lambda part: 1 // part, [1, 0, 2])
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fork_has_threads_of_its_own() -> None:
+    in_threads(abs, [1, 2, 3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # from Python 3.12 on: forks and threads do not go well together
+        child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if in_threads(abs, [-1, -2, -3]) == [1, 2, 3] else 1)
+    assert os.waitpid(child, 0)[1] == 0
