@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from benchmarks import accuracy, loading, logit, precision, prediction, stationary, training, wide
+from benchmarks import accuracy, loading, logit, precision, prediction, stationary, threads, training, wide
 from benchmarks.harness import RUNS, Section, run
 
 SECTIONS: dict[str, Section] = {
@@ -15,6 +15,7 @@ SECTIONS: dict[str, Section] = {
     "reach": training.reach,
     "accuracy": accuracy.main,
     "bfloat16": precision.main,
+    "threads": threads.main,
     "prediction": prediction.main,
     "stationary": stationary.main,
     "wide": wide.main,

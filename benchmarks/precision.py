@@ -56,7 +56,7 @@ def main() -> list[Row]:
     rows, threads = speed(), torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)
     try:
-        return rows + learnt(sets=1_500, seeds=2, device="cpu")
+        return rows + learnt(sets=1_000, seeds=2, device="cpu")
     finally:
         torch.set_num_threads(threads)
 
