@@ -190,7 +190,8 @@ def test_parts_have_as_many_pairs_and_all_of_them() -> None:
     assert sorted(sum(part.pairs) for part in shares.parts) == [36, 40, 42]
     assert {size for part in shares.parts for size in part.pairs} == {7, 8}
     table = torch.arange(real.numel()).view(real.shape)
-    assert torch.equal(torch.cat(shares.of(table)), table[real])
+    assert torch.equal(shares.of(table), table[real])
+    assert [len(each) for each in shares.split(table[real])] == [sum(part.pairs) for part in shares.parts]
     assert torch.equal(shares.table(table[real]), table * real)
 
 

@@ -141,9 +141,13 @@ class Shares(NamedTuple):
         """Put scores in their places, and 0 elsewhere."""
         return scores.new_zeros(self.shape.numel()).index_copy_(0, self.where, scores).view(self.shape)
 
-    def of(self, table: Tensor) -> tuple[Tensor, ...]:  # (B, J, J) -> (P,) of each part
-        """Take what a table has for each part."""
-        return table.flatten().index_select(0, self.where).split_with_sizes([sum(part.pairs) for part in self.parts])
+    def of(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
+        """Take what a table has for the pairs."""
+        return table.flatten().index_select(0, self.where)
+
+    def split(self, flat: Tensor) -> tuple[Tensor, ...]:  # (P,) -> (P,) of each part
+        """Split what all pairs have by parts."""
+        return flat.split_with_sizes([sum(part.pairs) for part in self.parts])
 
 
 def share_out(real: Tensor, widest: int, options: PairOptions) -> Shares:
@@ -248,8 +252,8 @@ class _Network:
     def drop_(self, h: Tensor, stays: Tensor | None) -> Tensor:
         return h if stays is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(stays))
 
-    def scores(self, last: Hidden) -> Tensor:  # -> (P,)
-        return torch.addmv(self.bias, last.result.to(self.weight.dtype), self.weight)
+    def score(self, last: Hidden, scores: Tensor) -> None:  # -> (P,)
+        torch.addmv(self.bias, last.result.to(self.weight.dtype), self.weight, out=scores)
 
     def backward(self, done: list[Hidden], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
         """Turn the gradient by the scores (P,) into that by the first sum (P, H), and add up those by the layers."""
@@ -289,7 +293,7 @@ class _PairScores(torch.autograd.Function):
         saved, parts = ctx.saved_tensors, ctx.shares.parts
         inputs, kept = saved[: ctx.ends[0]], [saved[a:b] for a, b in pairwise(ctx.ends)]
         network = _Network(ctx.options, *inputs)
-        work = list(zip(parts, ctx.shares.of(gradient), kept, strict=True))
+        work = list(zip(parts, ctx.shares.split(ctx.shares.of(gradient)), kept, strict=True))
         sums = [torch.zeros_like(t) for t in (network.leave, network.enter, *network.given)]
         for part, found in zip(parts, in_threads(lambda each: _backward(network, *each), work), strict=True):
             for total, g in zip((sums[0][part.rows], sums[1][part.rows], *sums[2:]), found, strict=True):
@@ -300,23 +304,27 @@ class _PairScores(torch.autograd.Function):
 
 
 def _forward(network: _Network, shares: Shares, *, budget: int = 0) -> tuple[Tensor, list[list[Tensor | None]]]:
-    """Score all pairs: (B, J, J), and keep what the backward pass needs of the first pieces of each part."""
+    """Score all pairs: (B, J, J), and keep what the backward pass needs of the first pieces of each part.
 
-    def score(part: Part) -> tuple[Tensor, list[Tensor | None]]:
+    Scores have their memory from the beginning: small tensors that stay, allocated between large ones that go, would
+    leave holes.
+    """
+    scores = network.weight.new_empty(len(shares.where))
+
+    def score(work: tuple[Part, Tensor]) -> list[Tensor | None]:
+        part, into = work
         own, room = network.on(part), budget // len(shares.parts)
-        scores: list[Tensor] = []
         kept: list[Tensor | None] = []
-        for piece in part.pieces:
+        for piece, found in zip(part.pieces, into.split_with_sizes(part.pairs), strict=True):
             room -= len(piece.left) * own.kept_per_pair
             done = own.forward(piece, keep=room >= 0)
-            scores.append(own.scores(done[-1]))
+            own.score(done[-1], found)
             if room >= 0:
                 kept += [done[0].stays, *chain.from_iterable(done[1:])]
-        return torch.cat(scores), kept
+        return kept
 
-    found = in_threads(score, shares.parts)
-    scores = torch.cat([network.weight.new_empty(0), *(scores for scores, _ in found)])
-    return shares.table(scores), [kept for _, kept in found]
+    kept = in_threads(score, list(zip(shares.parts, shares.split(scores), strict=True)))
+    return shares.table(scores), kept
 
 
 def _backward(network: _Network, part: Part, gradient: Tensor, kept: Sequence[Any]) -> list[Tensor]:
