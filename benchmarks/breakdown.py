@@ -25,7 +25,7 @@ NAMED = {
     "products": r"aten::(mm|addmm_?|mv|addmv_?|bmm|linear)$",
     "dropout": r"dropout|bernoulli|random_|aten::(mul_?|ge_?|_to_copy)$",
     "activation": r"leaky_relu|aten::relu|threshold",
-    "sums and copies": r"aten::(add_?|sum|copy_|cat|fill_|zero_|index)$",
+    "sums and copies": r"aten::(add_?|sum|copy_|cat|fill_|zero_|index(_select|_add_|_copy_)?)$",
 }
 
 

@@ -30,7 +30,7 @@ def main() -> list[Row]:
 
 
 def measured(threads: int, one: float | None) -> Row:
-    """Train on as many batches as there are threads, but two, and compare with the speed on one thread."""
+    """Train on half as many batches as there are threads, but two at least."""
     sets = BATCH * max(2, threads // 2)
     data, case = made(AIRLINE, sets), Case(AIRLINE, BATCH, sets=sets, paper_steps=0, lu_steps=0)
     ways = {"bound": lambda: bound(AIRLINE, data, sets=BATCH), "float32": lambda: ours(case, data, precision="float32")}
