@@ -15,6 +15,12 @@ from pcmcnet.layers.pairs import PairOptions, pair_scores, plain_scores, real_pa
 SIZES = [5, 3, 3, 1, 7, 7, 2]
 WIDTHS: list[tuple[int, ...]] = [(8,), (8, 6), (6, 8, 5)]
 DEEP = (8, 6)
+WAY = {"wide": 0}
+
+
+@pytest.fixture(params=[0, 10**9], ids=["by pairs", "by rows"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WAY, "wide", request.param)
 
 
 class Case:
@@ -55,7 +61,7 @@ class Case:
 
 
 def make(*, activation: Activation = "leaky_relu", dtype: torch.dtype = torch.float64, **options: Any) -> PairOptions:
-    return PairOptions(activation=ACTIVATIONS[activation], dtype=dtype, **options)
+    return PairOptions(activation=ACTIVATIONS[activation], dtype=dtype, **(WAY | options))
 
 
 def assert_same(ours: tuple[Tensor, list[Tensor]], theirs: tuple[Tensor, list[Tensor]], *, exact: bool = False) -> None:
@@ -184,24 +190,24 @@ def test_threads_predict_in_inference_mode() -> None:
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_parts_have_as_many_pairs_and_all_of_them() -> None:
-    real = real_pairs(Case(DEEP).mask)
-    shares = pairs.share_out(real, 8, make(piece=60, least=1))
-    assert sorted(sum(part.pairs) for part in shares.parts) == [36, 40, 42]
-    assert {size for part in shares.parts for size in part.pairs} == {7, 8}
-    table = torch.arange(real.numel()).view(real.shape)
-    assert torch.equal(shares.of(table), table[real])
-    assert [len(each) for each in shares.split(table[real])] == [sum(part.pairs) for part in shares.parts]
-    assert torch.equal(shares.table(table[real]), table * real)
-
-
 @pytest.mark.parametrize(
-    ("piece", "least", "pieces"), [(60, 1, 16), (58, 1, 32), (60, 100, 9), (60, 944, 1), (60, 945, 1)]
+    ("piece", "least", "pieces"), [(60, 1, [5, 5, 6]), (58, 1, [10, 11, 11]), (60, 100, [3, 3, 3]), (60, 945, [1])]
 )
-def test_pieces_are_even_but_not_too_small(piece: int, least: int, pieces: int) -> None:
-    """118 pairs of 8 units."""
-    (part,) = pairs.share_out(real_pairs(Case(DEEP).mask), 8, make(piece=piece, least=least)).parts
-    assert len(part.pieces) == pieces
+def test_threads_share_pieces_that_are_not_too_small(piece: int, least: int, pieces: list[int]) -> None:
+    """118 pairs of 8 units; a multiple of 16 pieces if that may be."""
+    case = Case(DEEP)
+    parts = pairs.share_out(case.mask, case.inputs[0].shape, 8, make(piece=piece, least=least, wide=8))
+    assert [len(part.pieces) for part in parts] == pieces
+    sizes = {len(each) for part in parts for each in part.pieces}
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(len(each) for part in parts for each in part.pieces) == 118
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_narrow_networks_are_left_to_one_thread() -> None:
+    case = Case(DEEP)
+    (part,) = pairs.share_out(case.mask, case.inputs[0].shape, 8, make(piece=60, least=1, wide=9))
+    assert sum(map(len, part.pieces)) == sum(n**2 for n in SIZES)
 
 
 def test_any_number_of_threads_draws_the_same_masks(threads: Callable[[int], None]) -> None:

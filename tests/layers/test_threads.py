@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -85,3 +87,18 @@ def test_a_fork_has_threads_of_its_own() -> None:
         signal.alarm(60)
         os._exit(0 if in_threads(abs, [-1, -2, -3]) == [1, 2, 3] else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_work_goes_on_after_the_main_thread_has_ended() -> None:
+    """No pool takes work then; a thread of the user's own may still be fitting."""
+    script = """
+import threading, torch
+from pcmcnet.layers.threads import in_threads
+torch.set_num_threads(2)
+def work():
+    threading.main_thread().join()
+    print(in_threads(abs, [-1, -2]))
+threading.Thread(target=work).start()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")

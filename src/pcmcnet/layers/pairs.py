@@ -6,13 +6,12 @@ with the activation a, the mask m of dropout and its probability p. The last lay
 Shapes: leave and enter (B, J, H) -> scores (B, J, J), row i being left and column j entered.
 
 :func:`plain_scores` is that formula on a whole batch. On a CPU its temporaries, of one number per pair and unit, leave
-the cache and come fresh from the system each time, which takes longer than the products. So of larger batches the pairs
-that count are written in a row, with neither padding nor those of an alternative with itself, and computed piece by
-piece, some hundred pairs in memory that is used again for the next ones. Each thread computes a part of the pieces,
-which are the same for any number of threads, and so are the masks of dropout.
+the cache and come fresh from the system each time, which takes longer than the products. So larger batches go in
+pieces (see ``pieces``), in memory that is used again for the next ones. Those of a wide network are shared out among
+the threads. Pieces are cut by the data alone: any number of threads draws the same masks of dropout.
 
 The backward pass is written out. It needs the activations: they are kept as long as all that is kept is within a
-budget, and from then on computed a second time, with the same masks of dropout: memory is bounded for any n.
+budget, and from then on computed a second time, with the same masks: memory is bounded for any n.
 """
 
 from __future__ import annotations
@@ -31,12 +30,14 @@ from torch.autograd.function import once_differentiable
 
 from pcmcnet.layers.activations import ActivationRule
 from pcmcnet.layers.dropout import dropped, random_mask
+from pcmcnet.layers.pieces import Piece, cut_pairs, cut_rows, within
 from pcmcnet.layers.threads import in_threads
 
 SMALL = 2**16  # numbers in the widest temporary: up to here the plain formula is as fast
 PIECE = 2**19  # numbers in a temporary of a piece, at most: 2 MiB of float32
-LEAST = 2**18  # and at least, where there are so many: less is not worth a thread
-EVEN = 16  # pieces make a multiple of this, so that most numbers of threads share them evenly
+LEAST = 2**18  # and at least, if threads are to share
+EVEN = 16  # large batches are cut into a multiple of it, so that most numbers of threads share them evenly
+WIDE = 256  # units from which single pairs, and threads for parts of them, are faster than rows
 KEPT = 2**30  # bytes kept from the forward to the backward pass, at most
 
 Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
@@ -52,9 +53,9 @@ class PairOptions:
         Of the hidden layers; the dropout is 0 outside training.
     dtype
         Of the products and of what is between them; the last layer is in the type of its weights.
-    small, piece, least, kept
-        Numbers up to which the plain formula serves, numbers in a temporary of a piece at most and at least, and bytes
-        kept for the backward pass.
+    small, piece, least, wide, kept
+        Numbers up to which the plain formula serves, numbers in a temporary of a piece at most and at least, units from
+        which threads share the pieces, and bytes kept for the backward pass.
     """
 
     activation: ActivationRule
@@ -63,6 +64,7 @@ class PairOptions:
     small: int = SMALL
     piece: int = PIECE
     least: int = LEAST
+    wide: int = WIDE
     kept: int = KEPT
 
 
@@ -77,14 +79,13 @@ def pair_scores(
     widest = max((weight.shape[1] for weight, _ in layers), default=1)
     if not layers or leave.device.type != "cpu" or sets * places**2 * widest <= options.small:
         return plain_scores(leave, enter, layers, options)
-    real = torch.ones(sets, places, places, dtype=torch.bool) if mask is None else real_pairs(mask)
-    shares = share_out(real, widest, options)
+    parts = share_out(mask, leave.shape, widest, options)
     flat = list(chain.from_iterable(layers))
     if torch.is_grad_enabled() and any(t.requires_grad for t in (leave, enter, *flat)):
-        scores = _PairScores.apply(shares, options, leave, enter, *flat)  # type: ignore[no-untyped-call]
+        scores = _PairScores.apply(parts, options, leave, enter, *flat)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)
         return scores
-    scores, _ = _forward(_Network(options, leave, enter, *flat), shares)
+    scores, _ = _forward(_Network(options, leave, enter, *flat), parts)
     return scores
 
 
@@ -110,67 +111,34 @@ def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options:
 # -- who computes which pairs ---------------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
-    """Pairs that are computed at a time, by what is left and what is entered among the rows of their part."""
-
-    left: Tensor  # (P,)
-    entered: Tensor  # (P,)
-    seed: int  # of the masks of dropout
-
-
 class Part(NamedTuple):
-    """Pieces that one thread computes, one after the other."""
+    """Pieces that one thread computes, one after the other, and a seed of the masks of dropout for each."""
 
-    rows: slice  # of the halves (B J, H)
-    pieces: list[Piece]
-
-    @property
-    def pairs(self) -> list[int]:
-        """Their number, piece by piece."""
-        return [len(piece.left) for piece in self.pieces]
+    sets: slice  # that it has pairs of
+    pieces: Sequence[Piece]
+    seeds: list[int]
 
 
-class Shares(NamedTuple):
-    """All pairs, in parts, and where they are in the table of scores."""
-
-    parts: list[Part]
-    where: Tensor  # (P,)
-    shape: torch.Size  # (B, J, J)
-
-    def table(self, scores: Tensor) -> Tensor:  # (P,) -> (B, J, J)
-        """Put scores in their places, and 0 elsewhere."""
-        return scores.new_zeros(self.shape.numel()).index_copy_(0, self.where, scores).view(self.shape)
-
-    def of(self, table: Tensor) -> Tensor:  # (B, J, J) -> (P,)
-        """Take what a table has for the pairs."""
-        return table.flatten().index_select(0, self.where)
-
-    def split(self, flat: Tensor) -> tuple[Tensor, ...]:  # (P,) -> (P,) of each part
-        """Split what all pairs have by parts."""
-        return flat.split_with_sizes([sum(part.pairs) for part in self.parts])
-
-
-def share_out(real: Tensor, widest: int, options: PairOptions) -> Shares:
-    """Cut the pairs that count, true in (B, J, J), into pieces of one size, and share these out among the threads."""
-    places = real.shape[1]
+def share_out(mask: Tensor | None, shape: torch.Size, widest: int, options: PairOptions) -> list[Part]:
+    """Cut the pairs of sets, whose halves have a shape (B, J, H), into pieces, and share them out among the threads."""
+    sets, places, _ = shape
+    if widest < options.wide:
+        sizes = [places] * sets if mask is None else (mask * torch.arange(1, places + 1)).amax(1).tolist()
+        rows = list(cut_rows(sizes, max(options.piece // widest, 1)))
+        return [Part(slice(0, sets), rows, _seeds(len(rows), options))]
+    real = torch.ones(sets, places, places, dtype=torch.bool) if mask is None else real_pairs(mask)
     where = real.flatten().nonzero().squeeze(1)
     numbers = len(where) * widest
-    pieces = max(min(EVEN * math.ceil(numbers / (EVEN * options.piece)), numbers // options.least), 1)
-    seeds = torch.randint(2**63 - 1, (pieces,)).tolist() if options.dropout else [0] * pieces
-    left = where // places
-    entered = left - left % places + where % places
-    made = zip(left.tensor_split(pieces), entered.tensor_split(pieces), seeds, strict=True)
-    cut = [Piece(*each) for each in made if len(each[0])]
-    parts = min(torch.get_num_threads(), len(cut))
-    ends = [len(cut) * k // parts for k in range(parts + 1)] if parts else []
-    return Shares([_part(cut[a:b], places) for a, b in pairwise(ends)], where, real.shape)
+    even = EVEN * math.ceil(numbers / (EVEN * options.piece))
+    pairs = cut_pairs(where, places, max(min(even, numbers // options.least), 1))
+    seeds, parts = _seeds(len(pairs), options), max(min(torch.get_num_threads(), len(pairs)), 1)
+    ends = pairwise(len(pairs) * k // parts for k in range(parts + 1))
+    return [Part(*within(pairs[a:b], places), seeds[a:b]) for a, b in ends if a < b]
 
 
-def _part(pieces: list[Piece], places: int) -> Part:
-    """Make a part of pieces that have the rows of all sets."""
-    first, last = (int(row) // places * places for row in (pieces[0].left[0], pieces[-1].left[-1]))
-    own = [Piece(piece.left - first, piece.entered - first, piece.seed) for piece in pieces]
-    return Part(slice(first, last + places), own)
+def _seeds(number: int, options: PairOptions) -> list[int]:
+    seeds: list[int] = torch.randint(2**63 - 1, (number,)).tolist() if options.dropout else [0] * number
+    return seeds
 
 
 # -- the network on a piece of P pairs ----------------------------------------------------------------------------
@@ -189,7 +157,7 @@ class _Network:
 
     def __init__(self, options: PairOptions, leave: Tensor, enter: Tensor, *flat: Tensor) -> None:
         self.options, self.scale = options, 1 / (1 - options.dropout)
-        self.leave, self.enter = (half.detach().flatten(0, 1) for half in (leave, enter))  # (B J, H)
+        self.leave, self.enter = leave.detach(), enter.detach()
         layers = [
             (weight.detach() * self.scale if options.dropout else weight.detach(), bias.detach())
             for weight, bias in zip(flat[::2], flat[1::2], strict=True)
@@ -201,48 +169,51 @@ class _Network:
         self.temporaries: dict[str, Tensor] = {}
 
     def on(self, part: Part) -> _Network:
-        """Return this network on the rows of a part, with temporaries of its own."""
+        """Return this network on the sets of a part, with temporaries of its own."""
         other = copy(self)
-        other.leave, other.enter, other.temporaries = self.leave[part.rows], self.enter[part.rows], {}
+        other.leave, other.enter, other.temporaries = self.leave[part.sets], self.enter[part.sets], {}
         return other
+
+    def kept(self, part: Part, budget: int) -> list[list[Tensor]]:
+        """Make memory for the layers after the first of as many pieces as leave what stays within a budget."""
+        room = (budget - size * self.kept_per_pair for size in accumulate(map(len, part.pieces)))
+        pieces = [piece for piece, left in zip(part.pieces, room, strict=True) if left >= 0]
+        return [[bias.new_empty(len(piece), len(bias)) for _, bias in self.hidden] for piece in pieces]
 
     @property
     def kept_per_pair(self) -> int:
-        """Bytes per pair that ``forward`` leaves with ``keep``."""
+        """Bytes per pair of all that ``forward`` leaves for the backward pass."""
         tensors = 2 if self.options.activation.of_input else 1
         later = sum(len(bias) for _, bias in self.hidden)
         masks = self.leave.shape[-1] + later if self.options.dropout else 0
         return later * tensors * self.options.dtype.itemsize + masks
 
     def temporary(self, name: str, pairs: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Return memory that is used for every piece again, of which the first are the largest."""
-        if name not in self.temporaries:
-            self.temporaries[name] = torch.empty(pairs, width, dtype=dtype or self.options.dtype)
-        memory = self.temporaries[name]
+        """Return memory that is used for every piece again."""
+        memory = self.temporaries.get(name)
+        if memory is None or len(memory) < pairs:
+            memory = self.temporaries[name] = torch.empty(pairs, width, dtype=dtype or self.options.dtype)
         return memory if len(memory) == pairs else memory[:pairs]
 
-    def forward(self, piece: Piece, *, keep: bool) -> list[Hidden]:
-        """Compute the hidden layers, those after the first in memory of their own with ``keep``."""
-        pairs, generator = len(piece.left), torch.Generator().manual_seed(piece.seed)
+    def forward(self, piece: Piece, seed: int, memory: Sequence[Tensor] | None = None) -> list[Hidden]:
+        """Compute the hidden layers, those after the first in memory of their own if it is given."""
+        pairs, generator = len(piece), torch.Generator().manual_seed(seed) if self.options.dropout else None
         done = [self.first(piece, self.mask(pairs, self.leave.shape[-1], generator))]
         for k, (weight, bias) in enumerate(self.hidden):
-            h = weight.new_empty(pairs, len(bias)) if keep else self.temporary(f"layer {k}", pairs, len(bias))
+            h = self.temporary(f"layer {k}", pairs, len(bias)) if memory is None else memory[k]
             torch.addmm(bias, done[-1].result, weight.t(), out=h)
             done.append(self.activate(h, self.mask(pairs, len(bias), generator)))
         return done
 
     def first(self, piece: Piece, stays: Tensor | None) -> Hidden:
         """Add the two halves of the first layer, pair by pair: cheap enough to be done again in the backward pass."""
-        shape, kind = (len(piece.left), self.leave.shape[-1]), self.leave.dtype
-        h = torch.index_select(self.leave, 0, piece.left, out=self.temporary("left", *shape, kind))
-        h += torch.index_select(self.enter, 0, piece.entered, out=self.temporary("entered", *shape, kind))
-        if kind != self.options.dtype:
-            h = self.temporary("first", *shape).copy_(h)
+        h = piece.halves(self.leave, self.enter, self.temporary)
+        if h.dtype != self.options.dtype:
+            h = self.temporary("first", *h.shape).copy_(h)
         return self.activate(h, stays)
 
-    def mask(self, pairs: int, width: int, generator: torch.Generator) -> Tensor | None:
-        p = self.options.dropout
-        return random_mask((pairs, width), p, generator) if p else None
+    def mask(self, pairs: int, width: int, generator: torch.Generator | None) -> Tensor | None:
+        return random_mask((pairs, width), self.options.dropout, generator) if generator else None
 
     def activate(self, h: Tensor, stays: Tensor | None) -> Hidden:
         y = self.options.activation.apply(h)
@@ -252,21 +223,21 @@ class _Network:
     def drop_(self, h: Tensor, stays: Tensor | None) -> Tensor:
         return h if stays is None else h.mul_(self.temporary(f"mask {h.shape[1]}", *h.shape).copy_(stays))
 
-    def score(self, last: Hidden, scores: Tensor) -> None:  # -> (P,)
-        torch.addmv(self.bias, last.result.to(self.weight.dtype), self.weight, out=scores)
+    def scores(self, last: Hidden) -> Tensor:  # -> (P,)
+        return torch.addmv(self.bias, last.result.to(self.weight.dtype), self.weight)
 
     def backward(self, done: list[Hidden], g_scores: Tensor, sums: list[Tensor]) -> Tensor:
         """Turn the gradient by the scores (P,) into that by the first sum (P, H), and add up those by the layers."""
         sums[-2][0].addmv_(done[-1].result.to(g_scores.dtype).t(), g_scores)
         sums[-1].add_(g_scores.sum())
-        g = self.temporary("gradient 0", *done[-1].result.shape)
+        g = self.temporary(f"gradient {len(self.hidden)}", *done[-1].result.shape)
         torch.mul(g_scores.to(g.dtype).unsqueeze(1), self.slope, out=g)
         for k in range(len(self.hidden), 0, -1):
             self.options.activation.pull_back_(self.drop_(g, done[k].stays), done[k].seen)
             _add_product_(sums[2 * k - 2], g.t(), done[k - 1].result)
             sums[2 * k - 1].add_(g.sum(0, dtype=sums[0].dtype))
             weight, _ = self.hidden[k - 1]
-            g = torch.mm(g, weight, out=self.temporary(f"gradient {k}", len(g), weight.shape[1]))
+            g = torch.mm(g, weight, out=self.temporary(f"gradient {k - 1}", len(g), weight.shape[1]))
         return self.options.activation.pull_back_(self.drop_(g, done[0].stays), done[0].seen)
 
 
@@ -280,9 +251,9 @@ def _add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 class _PairScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, shares: Shares, options: PairOptions, *inputs: Tensor) -> Tensor:
-        scores, kept = _forward(_Network(options, *inputs), shares, budget=options.kept)
-        ctx.shares, ctx.options = shares, options
+    def forward(ctx: Any, parts: list[Part], options: PairOptions, *inputs: Tensor) -> Tensor:
+        scores, kept = _forward(_Network(options, *inputs), parts, budget=options.kept)
+        ctx.parts, ctx.options = parts, options
         ctx.ends = list(accumulate(map(len, kept), initial=len(inputs)))
         ctx.save_for_backward(*inputs, *chain.from_iterable(kept))
         return scores
@@ -290,55 +261,49 @@ class _PairScores(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        saved, parts = ctx.saved_tensors, ctx.shares.parts
+        saved, parts, gradient = ctx.saved_tensors, ctx.parts, gradient.contiguous()
         inputs, kept = saved[: ctx.ends[0]], [saved[a:b] for a, b in pairwise(ctx.ends)]
         network = _Network(ctx.options, *inputs)
-        work = list(zip(parts, ctx.shares.split(ctx.shares.of(gradient)), kept, strict=True))
-        sums = [torch.zeros_like(t) for t in (network.leave, network.enter, *network.given)]
-        for part, found in zip(parts, in_threads(lambda each: _backward(network, *each), work), strict=True):
-            for total, g in zip((sums[0][part.rows], sums[1][part.rows], *sums[2:]), found, strict=True):
+        sums = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs]
+        found = in_threads(lambda work: _backward(network, *work, gradient), list(zip(parts, kept, strict=True)))
+        for part, own in zip(parts, found, strict=True):
+            for total, g in zip((sums[0][part.sets], sums[1][part.sets], *sums[2:]), own, strict=True):
                 total += g
         for g in sums[2::2]:
             g.mul_(network.scale)
-        return None, None, *(g.view_as(t) for g, t in zip(sums, inputs, strict=True))
+        return None, None, *sums
 
 
-def _forward(network: _Network, shares: Shares, *, budget: int = 0) -> tuple[Tensor, list[list[Tensor | None]]]:
-    """Score all pairs: (B, J, J), and keep what the backward pass needs of the first pieces of each part.
+def _forward(network: _Network, parts: list[Part], *, budget: int = 0) -> tuple[Tensor, list[list[Tensor | None]]]:
+    """Score all pairs: (B, J, J), and keep what the backward pass needs of the first pieces of each part."""
+    scores = network.weight.new_zeros(*network.leave.shape[:2], network.leave.shape[1])
 
-    Scores have their memory from the beginning: small tensors that stay, allocated between large ones that go, would
-    leave holes.
-    """
-    scores = network.weight.new_empty(len(shares.where))
-
-    def score(work: tuple[Part, Tensor]) -> list[Tensor | None]:
-        part, into = work
-        own, room = network.on(part), budget // len(shares.parts)
-        kept: list[Tensor | None] = []
-        for piece, found in zip(part.pieces, into.split_with_sizes(part.pairs), strict=True):
-            room -= len(piece.left) * own.kept_per_pair
-            done = own.forward(piece, keep=room >= 0)
-            own.score(done[-1], found)
-            if room >= 0:
+    def score(work: tuple[Part, list[list[Tensor]]]) -> list[Tensor | None]:
+        part, memory = work
+        own, kept = network.on(part), list[Tensor | None]()
+        for at, (piece, seed) in enumerate(zip(part.pieces, part.seeds, strict=True)):
+            done = own.forward(piece, seed, memory[at] if at < len(memory) else None)
+            piece.put(own.scores(done[-1]), scores)
+            if at < len(memory):
                 kept += [done[0].stays, *chain.from_iterable(done[1:])]
         return kept
 
-    kept = in_threads(score, list(zip(shares.parts, shares.split(scores), strict=True)))
-    return shares.table(scores), kept
+    # From this thread: what one of the others frees goes back to the system, and comes fresh from it each time.
+    memory = [network.kept(part, budget // len(parts)) for part in parts]
+    return scores, in_threads(score, list(zip(parts, memory, strict=True)))
 
 
-def _backward(network: _Network, part: Part, gradient: Tensor, kept: Sequence[Any]) -> list[Tensor]:
-    """Turn the gradient by the scores of a part (P,) into those by its rows, left and entered, and by the layers."""
+def _backward(network: _Network, part: Part, kept: Sequence[Any], gradient: Tensor) -> list[Tensor]:
+    """Turn the gradient by the scores into those by the halves of a part, left and entered, and by the layers."""
     own = network.on(part)
-    g_leave, g_enter, *sums = (torch.zeros_like(t) for t in (own.leave, own.enter, *own.given))
+    kinds = (own.leave, own.enter, *own.given)
+    g_leave, g_enter, *sums = (torch.zeros_like(t, memory_format=torch.contiguous_format) for t in kinds)
     size = 1 + 3 * len(own.hidden)
     held = (kept[at : at + size] for at in range(0, len(kept), size))
-    for piece, g_scores in zip(part.pieces, gradient.split_with_sizes(part.pairs), strict=True):
+    for piece, seed in zip(part.pieces, part.seeds, strict=True):
         layers = next(held, None)
-        done = own.forward(piece, keep=False) if layers is None else _unpack(own, piece, layers)
-        g = own.backward(done, g_scores, sums).to(g_leave.dtype)
-        g_leave.index_add_(0, piece.left, g)
-        g_enter.index_add_(0, piece.entered, g)
+        done = own.forward(piece, seed) if layers is None else _unpack(own, piece, layers)
+        piece.sum_up(own.backward(done, piece.take(gradient), sums), g_leave, g_enter)
     return [g_leave, g_enter, *sums]
 
 

@@ -41,7 +41,7 @@ def threads_for(multiplications: float) -> Iterator[None]:
 def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
     """Call a function for every part, all at once, each in a thread that computes alone, and without gradients.
 
-    A single part is left to the calling thread.
+    A single part is left to the calling thread. After an error in one of them, the others still come to their end.
     """
     if len(parts) < 2:
         return list(map(function, parts))
@@ -51,9 +51,14 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
         with torch.inference_mode(inference), torch.no_grad():  # modes are those of a thread
             return function(part)
 
-    torch.set_num_threads(1)  # in some versions of PyTorch the number for products is one of all threads
     try:
-        return list(_pool(here, os.getpid()).map(call, parts))
+        torch.set_num_threads(1)  # in some versions of PyTorch the number for products is one of all threads
+        pool = _pool(here, os.getpid())
+        try:
+            begun = [pool.submit(call, part) for part in parts]
+        except RuntimeError:  # no thread may begin once the main one has ended, as it may before others
+            return list(map(call, parts))
+        return [each.result() for each in begun]
     finally:
         torch.set_num_threads(here)
 
