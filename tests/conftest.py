@@ -1,7 +1,7 @@
 """What all tests share: one thread, how hypothesis searches, and which of them see a GPU."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
@@ -42,3 +42,11 @@ def only_tests_for_a_gpu_see_one(request: pytest.FixtureRequest, monkeypatch: py
         monkeypatch.setattr(torch.cuda, "is_available", IS_AVAILABLE)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    """Set the number of torch's threads; it is put back afterwards."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pcmcnet.layers import pairs
 from pcmcnet.layers.activations import ACTIVATIONS, Activation
-from pcmcnet.layers.pairs import PairOptions, pair_scores, plain_scores, real_pairs
+from pcmcnet.layers.masks import real_pairs
+from pcmcnet.layers.pairs import PairOptions, pair_scores, plain_scores
 
 SIZES = [5, 3, 3, 1, 7, 7, 2]
 WIDTHS: list[tuple[int, ...]] = [(8,), (8, 6), (6, 8, 5)]
@@ -149,13 +150,6 @@ def test_a_graph_may_be_differentiated_twice() -> None:
 
 
 # -- threads ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.layers.pairs import real_pairs
+from pcmcnet.layers.masks import real_pairs
 from pcmcnet.layers.pieces import Segment, cut_pairs, cut_rows, within
 
 

@@ -6,25 +6,23 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from pcmcnet.layers.threads import SMALL, in_threads, threads_for
+from pcmcnet.layers.threads import SMALL, _pool, in_threads, threads_for
 
 
 @pytest.fixture(autouse=True)
-def three_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
+def three_threads(threads: Callable[[int], None]) -> None:
+    threads(3)
 
 
-@pytest.mark.parametrize(("work", "threads"), [(0, 1), (SMALL - 1, 1), (SMALL, 3), (1e12, 3)])
-def test_only_large_work_uses_several_threads(work: float, threads: int) -> None:
+@pytest.mark.parametrize(("work", "number"), [(0, 1), (SMALL - 1, 1), (SMALL, 3), (1e12, 3)])
+def test_only_large_work_uses_several_threads(work: float, number: int) -> None:
     with threads_for(work):
-        assert torch.get_num_threads() == threads
+        assert torch.get_num_threads() == number
     assert torch.get_num_threads() == 3
 
 
@@ -74,6 +72,20 @@ def test_threads_to_come_have_the_number_of_before() -> None:
 def test_an_error_in_a_part_is_told_and_the_number_is_put_back() -> None:
     with pytest.raises(ZeroDivisionError):
         in_threads(lambda part: 1 // part, [1, 0, 2])
+    assert torch.get_num_threads() == 3
+
+
+def test_a_thread_that_cannot_begin_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part may already be in the queue then: computed once more, it would write where another thread does."""
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    _pool.cache_clear()
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="can't start"):
+        in_threads(abs, [1, 2])
+    _pool.cache_clear()
     assert torch.get_num_threads() == 3
 
 

@@ -30,6 +30,7 @@ from torch.autograd.function import once_differentiable
 
 from pcmcnet.layers.activations import ActivationRule
 from pcmcnet.layers.dropout import dropped, random_mask
+from pcmcnet.layers.masks import real_pairs
 from pcmcnet.layers.pieces import Piece, cut_pairs, cut_rows, within
 from pcmcnet.layers.threads import in_threads
 
@@ -87,13 +88,6 @@ def pair_scores(
         return scores
     scores, _ = _forward(_Network(options, leave, enter, *flat), parts)
     return scores
-
-
-def real_pairs(mask: Tensor) -> Tensor:  # (B, J) -> (B, J, J)
-    """Mark the ordered pairs of two different real alternatives."""
-    pairs = mask.unsqueeze(2) & mask.unsqueeze(1)
-    pairs.diagonal(dim1=1, dim2=2).fill_(False)
-    return pairs
 
 
 def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions) -> Tensor:

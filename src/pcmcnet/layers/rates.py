@@ -27,7 +27,8 @@ from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.layers.activations import ACTIVATIONS, Activation
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.gpu import has_triton, runs_kernels
-from pcmcnet.layers.pairs import PairOptions, pair_scores, real_pairs
+from pcmcnet.layers.masks import real_pairs
+from pcmcnet.layers.pairs import PairOptions, pair_scores
 from pcmcnet.layers.precision import Precision, compute_dtype
 
 RateForm = Literal["relu", "softplus", "exp"]

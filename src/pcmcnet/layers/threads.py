@@ -3,16 +3,16 @@
 Handing a small batch to several threads costs more than computing it on one, and where another process wants the
 same cores the waiting makes it many times slower. So small batches run on a single thread.
 
-Of a large one each thread takes a part, and computes it from beginning to end. Threads that share every operation
-instead, as PyTorch's do, wait for each other after each of them, and for what one alone does, such as drawing random
-numbers.
+Of a large one of a wide network each thread takes a part, and computes it from beginning to end. Threads that share
+every operation instead, as PyTorch's do, wait for each other after each of them, and for what one alone does, such as
+drawing random numbers.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
@@ -54,11 +54,14 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
     try:
         torch.set_num_threads(1)  # in some versions of PyTorch the number for products is one of all threads
         pool = _pool(here, os.getpid())
+        begun: list[Future[U]] = []
         try:
-            begun = [pool.submit(call, part) for part in parts]
-        except RuntimeError:  # no thread may begin once the main one has ended, as it may before others
-            return list(map(call, parts))
-        return [each.result() for each in begun]
+            begun.extend(pool.submit(call, part) for part in parts)
+        except RuntimeError as error:  # no pool takes work once the main thread has ended; others may go on
+            if "shutdown" not in str(error):
+                raise
+        rest = [call(part) for part in parts[len(begun) :]]
+        return [*(each.result() for each in begun), *rest]
     finally:
         torch.set_num_threads(here)
 

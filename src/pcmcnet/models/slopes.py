@@ -27,6 +27,7 @@ from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import ordered_pairs, spread, stretches
 from pcmcnet.layers import log_probabilities, solve_chain
+from pcmcnet.layers.masks import real_pairs
 from pcmcnet.layers.rates import rates_of_scores
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.training.feed import batches_on, device_of, place
@@ -117,8 +118,7 @@ def _score_slopes(network: PCMCNetwork, batch: Batch, at: Input, leave: Tensor, 
 
     f_kl is a function of leave_k + enter_l, each of which is linear in the input.
     """
-    pairs = batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)
-    pairs.diagonal(dim1=1, dim2=2).fill_(False)
+    pairs = real_pairs(batch.mask)
     s, k, m = pairs.nonzero(as_tuple=True)  # (P,)
     rates = network.rates
     layers = [rates.who] if at.individual else [rates.leave, rates.enter]

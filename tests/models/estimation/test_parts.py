@@ -7,7 +7,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pcmcnet.models.estimation import LogitSets, logit, mixture, parts
@@ -99,14 +98,6 @@ def test_an_error_leaves_products_the_threads_they_had() -> None:
 def test_an_error_in_a_part_is_told() -> None:
     with pytest.raises(ZeroDivisionError):
         by_part(lambda i: 1 // i, [1, 0, 2])
-
-
-@pytest.fixture
-def threads() -> Iterator[Callable[[int], None]]:
-    """Give torch back the threads it had."""
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
 
 
 def test_the_number_of_threads_makes_no_difference(

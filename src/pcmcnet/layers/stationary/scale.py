@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pcmcnet.layers.masks import real_pairs
+
 
 def scaled(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)
     """Return the rates between real states over their largest, 0 elsewhere, in working precision, and that largest."""
-    real = mask.unsqueeze(2) & mask.unsqueeze(1)
-    real.diagonal(dim1=1, dim2=2).fill_(False)
-    q = torch.where(real, rates, 0).to(working_type(rates.device)).contiguous()
+    q = torch.where(real_pairs(mask), rates, 0).to(working_type(rates.device)).contiguous()
     scale = q.amax((1, 2)).clamp_min_(torch.finfo(q.dtype).tiny)  # a set without rates: anything positive will do
     q /= scale[:, None, None]
     return q, scale
