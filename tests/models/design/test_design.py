@@ -109,6 +109,27 @@ def test_constants_are_there_unless_left_out_and_only_with_labels(data: ChoiceDa
     assert names("|", data) == ["constant[bike]", "constant[bus]"]
 
 
+@pytest.mark.parametrize("codes", [TABLE["mode"], ["c", "b", "w", "c", "b", "c"]], ids=["the label", "another name"])
+def test_the_dot_leaves_out_a_feature_that_equals_the_label_where_there_are_constants(
+    codes: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    repeated = read({"code": codes}, features=["code", "cost"])
+    with caplog.at_level("INFO", logger="pcmcnet"):
+        assert names(".", repeated) == ["cost", "constant[bike]", "constant[bus]"]
+    said = "formula: '.' leaves out 'code', which equals the label: the constants stand for it"
+    assert [record.getMessage() for record in caplog.records] == [said]
+    assert len(names(". | 0", repeated)) == 3  # two levels and the cost: nothing else tells the alternatives apart
+    assert len(names("code + cost", repeated)) == 5  # who names it gets it
+    assert len(names(".", read({"code": codes}, features=["code", "cost"], alternative=None))) == 3
+
+
+@pytest.mark.parametrize(
+    "codes", [["c", "b", "b", "c", "b", "c"], ["c", "b", "w", "c", "b", "d"]], ids=["groups", "varies"]
+)
+def test_the_dot_keeps_a_feature_that_groups_labels_or_varies_within_one(codes: list[str]) -> None:
+    assert any(name.startswith("code[") for name in names(".", read({"code": codes}, features=["code", "cost"])))
+
+
 def test_the_reference_is_the_label_chosen_most_often_or_the_one_named(data: ChoiceData) -> None:
     assert names("cost", data, reference="bike") == ["cost", "constant[bus]", "constant[car]"]
     with pytest.raises(ConfigError, match=r"reference 'buss' is no alternative of the table. Did you mean 'bus'\?"):

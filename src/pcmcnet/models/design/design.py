@@ -5,6 +5,7 @@ What is learnt (levels, references, means) comes from the training part alone an
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +19,8 @@ from pcmcnet.data.columns import Categorical, Column, Columns, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.design.coding import Code, Floats, LevelCode, NumberCode, block, learn_levels, learn_number
 from pcmcnet.models.design.formula import Factor, Formula, Term, parse_formula
+
+log = logging.getLogger("pcmcnet")
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,10 @@ class Design:
 def _resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Formula:
     """Put columns in the place of every '.', and check that each term stands in a part it can stand in."""
     generic, individual = list(formula.generic), list(formula.individual)
+    constants = data.labels is not None if formula.constants is None else formula.constants
     if formula.generic_dot:
-        generic += _unnamed(data.features, (*generic, *formula.specific), leave_out)
+        asked = _unnamed(data.features, (*generic, *formula.specific), leave_out)
+        generic += _without_labels(asked, data) if constants else asked
     if formula.individual_dot:
         individual += _unnamed(data.individual, tuple(individual), frozenset())
     resolved = replace(
@@ -169,7 +174,7 @@ def _resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> F
         generic_dot=False,
         individual=tuple(individual),
         individual_dot=False,
-        constants=data.labels is not None if formula.constants is None else formula.constants,
+        constants=constants,
     )
     for term in _all_terms(resolved):
         for factor in term.factors:
@@ -193,6 +198,26 @@ def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str
     """Return a term for each column that no term names by itself."""
     used = {t.factors[0].column for t in named if len(t.factors) == 1} | leave_out
     return [Term((Factor(name),)) for name in columns if name not in used]
+
+
+def _without_labels(terms: list[Term], data: ChoiceData) -> list[Term]:
+    """Leave out the features that only repeat the label: constants say the same, and both make a singular design."""
+    kept = []
+    for term in terms:
+        name = term.factors[0].column
+        if data.labels is not None and _same_partition(data.features[name], data.labels):
+            log.info("formula: '.' leaves out %r, which equals the label: the constants stand for it", name)
+        else:
+            kept.append(term)
+    return kept
+
+
+def _same_partition(column: Column, labels: Categorical) -> bool:
+    """Tell whether each category goes with one label and each label with one category."""
+    if not isinstance(column, Categorical):
+        return False
+    pairs = len(np.unique(column.codes.astype(np.int64) * len(labels.categories) + labels.codes))
+    return pairs == len(np.unique(column.codes)) == len(np.unique(labels.codes))
 
 
 def _learn_labels(terms: Formula, data: ChoiceData, chosen: Any, reference: str | None) -> LevelCode | None:
