@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,16 @@ def test_groups_stay_whole(by: Any, hundred: ChoiceData) -> None:
     for rest, fold in hundred.folds(5, seed=0, by=by):
         assert len(fold) == 20
         assert not set(rest.keep["person"].plain()) & set(fold.keep["person"].plain())
+
+
+def test_the_sets_of_a_declared_person_stay_together_unless_other_groups_are_asked_for(hundred: ChoiceData) -> None:
+    panel = replace(hundred, schema=replace(hundred.schema, person="person"))
+    assert ids_of(panel.split((0.5, 0.5), seed=1)) == ids_of(hundred.split((0.5, 0.5), seed=1, by="person"))
+    for found, expected in zip(panel.folds(5, seed=1), hundred.folds(5, seed=1, by="person"), strict=True):
+        assert ids_of(found) == ids_of(expected)
+    assert ids_of(panel.split((0.5, 0.5), by="id")) == ids_of(hundred.split((0.5, 0.5)))
+    assert ids_of(panel.split((0.5, 0.5), by=panel.set_ids)) == ids_of(hundred.split((0.5, 0.5)))
+    assert ids_of(panel.split((0.5, 0.5), by="town")) == ids_of(hundred.split((0.5, 0.5), by="town"))
 
 
 def test_an_individual_column_makes_groups_too(hundred: ChoiceData) -> None:

@@ -55,6 +55,12 @@ def test_a_difference_in_roles_or_weights_shows(trips: Any, roles: Any) -> None:
     assert len(found) == 6
 
 
+def test_persons_show_where_they_are_declared(trips: Any, roles: Any) -> None:
+    other = {**trips, "person": ["p", "p", "p", "p", "p"]}
+    assert fingerprint(other, roles) == fingerprint(trips, roles)
+    assert fingerprint(other, roles, person="person") != fingerprint(trips, roles, person="person")
+
+
 def test_categories_that_no_row_has_do_not_show(trips: Any, roles: Any) -> None:
     data = ChoiceData.from_long(trips, **roles)
     first = {name: values[:2] for name, values in trips.items()}

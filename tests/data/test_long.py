@@ -260,6 +260,28 @@ def test_a_weight_that_cannot_count_is_refused(weights: list[float], message: st
         read({**trips, "w": weights}, roles, weight="w")
 
 
+def test_a_person_is_kept_as_a_name(trips: Table, roles: Roles) -> None:
+    data = read({**trips, "id": [3, 3, 12, 12, 12]}, roles, person="id")
+    assert data.keep["id"].plain().tolist() == ["3", "12"]
+    assert list(data.keep) == ["person", "id"]
+    assert list(read(trips, roles, person="person").keep) == ["person"]
+
+
+@pytest.mark.parametrize(
+    ("persons", "message"),
+    [
+        (["p", "p", "q", None, None], r"column 'id', row 3 \(choice set 3\): .* nothing; 2 such rows. Fill in the id"),
+        ([1.0, NAN, 2.0, 2.0, 2.0], r"column 'id', row 1 \(choice set 7\): .* got nothing; 1 such rows"),
+        (["p", "q", "q", "q", "q"], "choice set 7: the person in column 'id' varies within the set. Give each set to"),
+    ],
+)
+def test_a_set_of_nobody_or_of_several_persons_is_refused(
+    persons: list[Any], message: str, trips: Table, roles: Roles
+) -> None:
+    with pytest.raises(SchemaError, match=message):
+        read({**trips, "id": persons}, roles, person="id", missing="indicator", conflict="first")
+
+
 # -- individuals -----------------------------------------------------------------------------------------
 
 

@@ -32,8 +32,17 @@ def test_text_columns_are_labels_declared_categories_and_what_is_only_kept() -> 
     assert schema.text_columns == {"label", "c", "g"}
 
 
-def test_a_prediction_needs_neither_choices_nor_weights_nor_kept_columns() -> None:
-    schema = Schema(choice_set="id", chosen="y", weight="w", keep=["g"], features=["x"], available="a")
+def test_a_person_is_carried_along_once_and_read_as_a_name() -> None:
+    schema = Schema(choice_set="id", person="who", keep=["who", "g"], features=["x"])
+    assert schema.kept == ("who", "g")
+    assert schema.columns == ("id", "who", "x", "g")
+    alone = Schema(choice_set="id", person="who", keep=["g"], features=["x"])
+    assert alone.kept == ("g", "who")
+    assert alone.text_columns == {"g", "who"}
+
+
+def test_a_prediction_needs_neither_choices_nor_weights_nor_persons_nor_kept_columns() -> None:
+    schema = Schema(choice_set="id", chosen="y", weight="w", person="p", keep=["g"], features=["x"], available="a")
     assert schema.for_prediction() == Schema(choice_set="id", features=["x"], available="a")
 
 
@@ -46,7 +55,7 @@ def test_a_schema_is_read_from_toml(tmp_path: Path) -> None:
 
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
-    names = draw(st.lists(st.text(), min_size=9, max_size=9, unique=True))
+    names = draw(st.lists(st.text(), min_size=10, max_size=10, unique=True))
     optional = st.sampled_from([True, False])
     single = {
         role: name
@@ -62,7 +71,8 @@ def schemas(draw: st.DrawFn) -> Schema:
         features=names[6:8],
         categorical=categorical,
         kinds=kinds,
-        keep=names[8:] if draw(optional) else (),
+        person=names[9] if draw(optional) else None,
+        keep=names[8 : draw(st.integers(8, 10))],
         conflict=draw(st.sampled_from(["error", "first"])),
         missing=draw(st.sampled_from(["error", "indicator"])),
         **single,
@@ -97,6 +107,11 @@ def test_toml_gives_back_the_same_schema(schema: Schema, tmp_path_factory: pytes
         ({"features": ["y"], "weight": "y"}, "'y' is declared as weight and also as a model input"),
         ({"chosen": "id"}, "'id' is declared as choice_set and also as chosen: each needs its own"),
         ({"chosen": "y", "available": "y"}, "'y' is declared as chosen and also as available"),
+        ({"person": ["p"]}, r"person must be the name of a column, got \['p'\]"),
+        ({"person": "id"}, "'id' is declared as choice_set and also as person: each needs its own"),
+        ({"person": "y", "alternative": "y"}, "'y' is declared as alternative and also as person"),
+        ({"person": "p", "individual": ["p"]}, "'p' is declared as person and also as a model input: .* by heart"),
+        ({"person": "p", "features": ["p"]}, "'p' is declared as person and also as a model input: .* by heart"),
         ({"features": ["price"], "categorical": ["prise"]}, "'prise', which is neither .* Did you mean 'price'?"),
         ({"conflict": "last"}, "conflict must be one of 'error', 'first', got 'last'"),
         ({"missing": "mean"}, "missing must be one of 'error', 'indicator', got 'mean'"),
@@ -137,8 +152,8 @@ def test_kinds_stand_in_a_table_of_their_own_in_toml(tmp_path: Path) -> None:
     assert Schema.from_toml(file).kinds == {"e": "vector", "at": "datetime"}
 
 
-def test_a_schema_without_kinds_is_written_as_it_was_before_there_were_any() -> None:
-    assert "kinds" not in Schema(choice_set="id", features=["x"]).to_dict()
+def test_a_schema_without_kinds_or_person_is_written_as_it_was_before_there_were_any() -> None:
+    assert {"kinds", "person"}.isdisjoint(Schema(choice_set="id", features=["x"]).to_dict())
     assert hash(Schema(choice_set="id", features=["x"], kinds={"x": "vector"})) is not None
 
 

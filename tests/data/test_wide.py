@@ -66,6 +66,12 @@ def test_a_wide_table_makes_choice_sets() -> None:
     assert data.to_rows(np.array([0.25, 0.75, 1.0])).tolist() == [0.25, 0.75, 1.0, 0.0]
 
 
+def test_a_person_of_a_wide_table_is_that_of_its_sets() -> None:
+    data = ChoiceData.from_wide(TABLE, **ROLES, person="who")
+    assert data.schema.person == "who"
+    assert data.keep["who"].plain().tolist() == ["p", "q"]
+
+
 def test_choices_need_not_be_known() -> None:
     assert ChoiceData.from_wide(TABLE, **ROLES | {"chosen": None}).chosen is None
 
@@ -206,6 +212,8 @@ def test_a_row_that_repeats_a_set_repeats_its_labels() -> None:
         ({"weight": "choice"}, "'choice' is declared as chosen and also as weight: each needs its own"),
         ({"choice_set": "choice"}, "'choice' is declared as chosen and also as choice_set"),
         ({"choice_set": "w", "weight": "w"}, "'w' is declared as choice_set and also as weight"),
+        ({"choice_set": "trip", "person": "trip"}, "'trip' is declared as choice_set and also as person"),
+        ({"features": {"x": {"car": "w", "bus": 0}}, "person": "w"}, "'w' is declared as person and also as a model"),
         ({"individual": ["w"], "weight": "w"}, "'w' is declared as weight and also as a model input"),
         ({"features": {"x": {"car": "w", "bus": 0}}, "weight": "w"}, "'w' is declared as weight and also as a model"),
         (

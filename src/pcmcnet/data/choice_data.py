@@ -51,7 +51,7 @@ class ChoiceData:
     features, labels
         Columns of length N; ``labels`` is None where no alternative column was declared.
     individual, keep
-        Columns of length S.
+        Columns of length S; ``keep`` has the persons, too, where they are declared.
     rows, hidden_rows, hidden_sets
         Table row of each alternative; table rows and sets of the unavailable ones.
     """
@@ -82,6 +82,7 @@ class ChoiceData:
         categorical: Sequence[str] | None = None,
         available: str | None = None,
         weight: str | None = None,
+        person: str | None = None,
         keep: Sequence[str] = (),
         conflict: Conflict = "error",
         missing: Missing = "error",
@@ -96,7 +97,7 @@ class ChoiceData:
             frame that narwhals knows (pandas, polars, pyarrow, ...).
         choice_set, chosen, alternative, individual, features, categorical
             The roles of the columns: see :class:`Schema`.
-        available, weight, keep, conflict, missing, kinds
+        available, weight, person, keep, conflict, missing, kinds
             Likewise.
 
         Returns
@@ -128,6 +129,7 @@ class ChoiceData:
             categorical=categorical,  # type: ignore[arg-type]
             available=available,
             weight=weight,
+            person=person,
             keep=keep,  # type: ignore[arg-type]
             conflict=conflict,
             missing=missing,
@@ -153,6 +155,7 @@ class ChoiceData:
         weight: str | None = None,
         choice_set: str | None = None,
         categorical: Sequence[str] | None = None,
+        person: str | None = None,
         keep: Sequence[str] = (),
         missing: Missing = "error",
         kinds: Mapping[str, DeclaredKind] | None = None,
@@ -172,7 +175,7 @@ class ChoiceData:
             from each label to a column name or to a number that holds for every row.
         available
             Likewise for the 0/1 availability of each alternative.
-        individual, weight, choice_set, categorical, keep, missing, kinds
+        individual, weight, choice_set, categorical, person, keep, missing, kinds
             As for :meth:`from_long`; without ``choice_set`` every row is its own set.
 
         Returns
@@ -201,6 +204,7 @@ class ChoiceData:
             weight=weight,
             choice_set=choice_set,
             categorical=categorical,
+            person=person,
             keep=keep,
             missing=missing,
             kinds=kinds or {},
@@ -320,23 +324,37 @@ class ChoiceData:
     def split(
         self, parts: Sequence[float] = (0.8, 0.1, 0.1), *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> tuple[ChoiceData, ...]:
-        """Cut into random parts of the given shares, by choice set or keeping the groups of ``by`` together.
+        """Cut into random parts of the given shares, keeping the groups of ``by`` together.
 
-        ``by`` is the name of an individual or kept column, or one value per set.
+        Parameters
+        ----------
+        parts
+            Shares that add up to 1.
+        seed
+            Where the random order comes from.
+        by
+            Name of an individual or kept column, or one value per set: sets with equal values stay in one part. None
+            keeps the sets of each person together, where persons are declared. The name of the choice-set column cuts
+            by choice set even then.
+
+        Returns
+        -------
+        tuple of ChoiceData
         """
         return tuple(self.subset(part) for part in split_parts(self.groups(by), parts, generator(seed)))
 
     def folds(
         self, k: int = 5, *, seed: int = 0, by: str | ArrayLike | None = None
     ) -> list[tuple[ChoiceData, ChoiceData]]:
-        """Cut into k (rest, fold) pairs, by choice set or keeping the groups of ``by`` together."""
+        """Cut into k (rest, fold) pairs, keeping the groups of ``by`` together; see :meth:`split`."""
         parts = fold_parts(self.groups(by), k, generator(seed))
         everything = np.arange(len(self))
         return [(self.subset(np.setdiff1d(everything, part)), self.subset(part)) for part in parts]
 
     def groups(self, by: str | ArrayLike | None) -> Ints:
-        """(S,) a number for each set, equal for equal values of an individual or kept column, or of an array."""
-        if by is None:
+        """(S,) a number for each set, equal for sets of one group; see :meth:`split` for what ``by`` may be."""
+        by = self.schema.person if by is None else by
+        if by is None or (isinstance(by, str) and by == self.schema.choice_set):
             return np.arange(len(self))
         if isinstance(by, str):
             columns = {**self.individual, **self.keep}

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 def fingerprint(data: ChoiceData) -> str:
-    """Return a SHA-256 of schema, sizes, choices, weights, features, labels and individual columns."""
+    """Return a SHA-256 of schema, sizes, choices, weights, features, labels, individual columns and persons."""
     digest = hashlib.sha256(repr(sorted(data.schema.to_dict().items())).encode())
     arrays = {"offsets": data.offsets, "chosen": data.chosen, "weights": data.weights}
     columns: dict[str, Column] = {f"features/{name}": column for name, column in data.features.items()}
     columns |= {f"individual/{name}": column for name, column in data.individual.items()}
     if data.labels is not None:
         columns["labels"] = data.labels
+    if data.schema.person is not None:
+        columns["person"] = data.keep[data.schema.person]
     for name, array in arrays.items():
         _add(digest, name, array)
     for name, column in columns.items():

@@ -1,7 +1,7 @@
 """Long table + schema -> the parts of a ``ChoiceData``, every check on the way.
 
 The order of checks is the order in which a person would want to hear of trouble: columns, sets,
-availability, choices, labels, weights, individuals, features. A column is freed once it is converted.
+availability, choices, labels, weights, persons, individuals, features. A column is freed once it is converted.
 """
 
 from __future__ import annotations
@@ -81,11 +81,13 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     chosen = None if schema.chosen is None else _chosen(reader, everything.at(hidden), schema, sets)
     labels = None if schema.alternative is None else _labels(reader, schema.alternative, sets)
     weights = _weights(reader, schema, sets)
+    if schema.person is not None:
+        _require_person(reader, schema.person, sets)
     resolved = replace(schema, categorical=_categorical(everything, schema))
-    reader.keep_only({*schema.individual, *schema.keep, *schema.features})
+    reader.keep_only({*schema.individual, *schema.kept, *schema.features})
     individual = _per_set(reader, schema.individual, resolved, sets)
-    reader.keep_only({*schema.keep, *schema.features})
-    keep = _per_set(reader, schema.keep, resolved, sets)
+    reader.keep_only({*schema.kept, *schema.features})
+    keep = _per_set(reader, schema.kept, resolved, sets)
     return {
         "schema": resolved,
         "offsets": sets.offsets,
@@ -209,6 +211,16 @@ def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
             "Give each set one weight.",
         )
     return values[sets.starts].astype(np.float64)
+
+
+def _require_person(reader: Reader, column: str, sets: Sets) -> None:
+    """Refuse a set of nobody, or of several persons."""
+    persons = reader.categorical(column, gap_remedy="Fill in the id of the person, or drop these rows.")
+    varying = _varying(persons.codes, sets)
+    if varying.size:
+        raise sets.fail(
+            varying, f"the person in column {column!r} varies within the set", "Give each set to one person."
+        )
 
 
 def _categorical(reader: Reader, schema: Schema) -> tuple[str, ...]:

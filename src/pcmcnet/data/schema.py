@@ -20,8 +20,9 @@ from pcmcnet.errors import SchemaError, did_you_mean
 Conflict = Literal["error", "first"]
 Missing = Literal["error", "indicator"]
 
-_SINGLE = ("choice_set", "chosen", "alternative", "available", "weight")
+_SINGLE = ("choice_set", "chosen", "alternative", "available", "weight", "person")
 _LISTS = ("individual", "features", "categorical", "keep")
+_LATER = ("person", "kinds")  # not written where empty, so that what was saved before they came compares as equal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +47,9 @@ class Schema:
         Column 0/1 or bool; rows with 0 are outside their set.
     weight
         Column with the weight of the set.
+    person
+        Column with the id of the person who chooses, constant within a set, read as names. A person's sets stay
+        together in splits, folds and resamples. Models do not see it.
     keep
         Columns constant within a set that are carried along for grouping, not for models.
     conflict
@@ -66,6 +70,7 @@ class Schema:
     categorical: tuple[str, ...] | None = None
     available: str | None = None
     weight: str | None = None
+    person: str | None = None
     keep: tuple[str, ...] = ()
     conflict: Conflict = "error"
     missing: Missing = "error"
@@ -100,6 +105,11 @@ class Schema:
                     f"column {getattr(self, role)!r} is declared as {role} and also as a model input: "
                     f"take it out of individual and features."
                 )
+        if self.person in inputs:
+            raise SchemaError(
+                f"column {self.person!r} is declared as person and also as a model input: take it out of individual "
+                f"and features, a model would learn the persons by heart."
+            )
         known = frozenset(inputs)
         for role, named in (("categorical", self.categorical or ()), ("kinds", self.kinds)):
             unknown = [c for c in named if c not in known]
@@ -123,6 +133,11 @@ class Schema:
         return tuple(dict.fromkeys([*names, *self.individual, *self.features, *self.keep]))
 
     @property
+    def kept(self) -> tuple[str, ...]:
+        """Columns of the set that are carried along and not shown to models: ``keep``, then ``person``, each once."""
+        return self.keep if self.person is None else tuple(dict.fromkeys([*self.keep, self.person]))
+
+    @property
     def contents(self) -> dict[str, ContentKind]:
         """Kinds of the columns that are neither numbers nor categories."""
         return {name: cast(ContentKind, kind) for name, kind in self.kinds.items() if kind in CONTENT_KINDS}
@@ -135,18 +150,18 @@ class Schema:
     @property
     def text_columns(self) -> frozenset[str]:
         """Columns whose values are known to be names, even where they look like numbers."""
-        carried = [name for name in self.keep if name not in (*self.individual, *self.features)]
+        carried = [name for name in self.kept if name not in (*self.individual, *self.features)]
         label = [] if self.alternative is None else [self.alternative]
         return frozenset([*(self.categorical or ()), *carried, *label, *self.contents])
 
     def for_prediction(self) -> Schema:
-        """Return the roles that a prediction needs: no choices, weights or kept columns."""
-        return replace(self, chosen=None, weight=None, keep=())
+        """Return the roles that a prediction needs: no choices, weights, persons or kept columns."""
+        return replace(self, chosen=None, weight=None, person=None, keep=())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and strings, for JSON; without kinds where there are none to tell."""
+        """Return plain lists and strings, for JSON; without kinds or person where there are none to tell."""
         entries = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        return entries if self.kinds else {k: v for k, v in entries.items() if k != "kinds"}
+        return {k: v for k, v in entries.items() if k not in _LATER or v not in (None, {})}
 
     @classmethod
     def from_dict(cls, entries: dict[str, Any]) -> Schema:

@@ -31,6 +31,7 @@ def to_long(
     weight: str | None = None,
     choice_set: str | None = None,
     categorical: Sequence[str] | None = None,
+    person: str | None = None,
     keep: Sequence[str] = (),
     missing: Missing = "error",
     kinds: Mapping[str, DeclaredKind] | None = None,
@@ -41,11 +42,12 @@ def to_long(
         individual=individual,  # type: ignore[arg-type]  # any sequence; the schema makes tuples
         features=features,  # type: ignore[arg-type]
         categorical=categorical,  # type: ignore[arg-type]
+        person=person,
         keep=keep,  # type: ignore[arg-type]
         missing=missing,
         kinds=kinds or {},
     )
-    carried = [*schema.individual, *schema.keep, *([] if weight is None else [weight])]
+    carried = [*schema.individual, *schema.kept, *([] if weight is None else [weight])]
     taken = [name for name in _OWN if name in carried or name in schema.features]
     if taken:
         raise SchemaError(f"the name {taken[0]!r} is used by the long form itself: rename that column or feature.")
@@ -140,14 +142,18 @@ def _require_apart(
             f"column {chosen!r} is declared as chosen and also as available: "
             f"take it out of available, it would give the answer away."
         )
-    singles = {"chosen": chosen, "choice_set": choice_set, "weight": schema.weight}
+    singles = {"chosen": chosen, "choice_set": choice_set, "weight": schema.weight, "person": schema.person}
     named = {role: name for role, name in singles.items() if name is not None}
     for role, name in named.items():
         twin = next(r for r, other in named.items() if other == name)
         if twin != role:
             raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
-    weight = set() if schema.weight is None else {schema.weight}
-    for role, leaks in (("available", offered & features), ("weight", weight & inputs)):
+    named_twice = {
+        "available": offered & features,
+        "weight": inputs & {schema.weight},
+        "person": inputs & {schema.person},
+    }
+    for role, leaks in named_twice.items():
         if leaks:
             raise SchemaError(
                 f"column {min(leaks)!r} is declared as {role} and also as a model input: "

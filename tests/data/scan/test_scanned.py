@@ -23,6 +23,10 @@ def scanned(write: Write, make_table: Make, roles: Roles) -> ScannedData:
     return ChoiceData.scan(write(make_table()), memory="1 MiB", **roles)
 
 
+def ids_of(parts: Any) -> list[list[Any]]:
+    return [part.read().set_ids.tolist() for part in parts]
+
+
 def require_same(found: ChoiceData, expected: ChoiceData) -> None:
     assert found.fingerprint() == expected.fingerprint()
     assert found.set_ids.tolist() == expected.set_ids.tolist()
@@ -123,6 +127,31 @@ def test_groups_of_a_split_stay_whole(scanned: ScannedData) -> None:
         scanned.split((0.5, 0.5), by="price")
 
 
+def test_the_sets_of_a_declared_person_stay_together_on_disk(
+    scanned: ScannedData, write: Write, make_table: Make, roles: Roles
+) -> None:
+    path = write(make_table(), "parquet")
+    panel = ChoiceData.scan(path, memory="1 MiB", **roles | {"person": "person"})
+    require_same(panel.read(), ChoiceData.from_long(path, **roles | {"person": "person"}))
+    persons = ids_of(scanned.split((0.5, 0.5), seed=2, by="person"))
+    at_random = ids_of(scanned.split((0.5, 0.5), seed=2))
+    assert ids_of(panel.split((0.5, 0.5), seed=2)) == persons != at_random
+    assert ids_of(panel.split((0.5, 0.5), seed=2, by="trip")) == at_random
+
+
+def test_groups_are_numbered_in_the_order_of_the_table(write: Write, make_table: Make, roles: Roles) -> None:
+    panel = ChoiceData.scan(write(make_table()), memory="1 MiB", **{**roles, "keep": [], "person": "person"})
+    for part in (panel, panel.split((0.5, 0.5), by="trip")[0]):
+        in_memory = part.read()
+        for by in (None, "person", "city", "trip"):
+            assert pairs_of(part.groups(by)) == pairs_of(in_memory.groups(by))
+
+
+def pairs_of(groups: Any) -> list[list[bool]]:
+    """Tell which two sets are of one group."""
+    return (groups[:, None] == groups).tolist()
+
+
 def test_a_sample_is_drawn_by_its_seed(scanned: ScannedData) -> None:
     sample = scanned.sample(40, seed=1)
     assert len(sample) == 40
@@ -181,12 +210,13 @@ def spoiled(table: pa.Table, column: str, row: int, value: Any) -> pa.Table:
         ("colour", 600, None),
         ("mode", 700, None),
         ("trip", 800, None),
+        ("person", 777, None),
     ],
 )
 def test_a_bad_value_is_refused_as_in_memory(
     write: Write, column: str, row: int, value: Any, make_table: Make, roles: Roles
 ) -> None:
-    path = write(spoiled(make_table(), column, row, value))
+    path, roles = write(spoiled(make_table(), column, row, value)), roles | {"person": "person"}
     with pytest.raises(SchemaError) as expected:
         ChoiceData.from_long(path, **roles)
     with pytest.raises(SchemaError) as found:

@@ -22,7 +22,7 @@ from pcmcnet.data.scan.hashing import draws
 from pcmcnet.data.scan.shards import Shard, joined, read_shard
 from pcmcnet.data.scan.sizes import bytes_of
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.splits import generator, shares_of
+from pcmcnet.data.splits import generator, number_groups, shares_of
 from pcmcnet.errors import InputError, SchemaError
 
 _BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
@@ -148,8 +148,12 @@ class ScannedData:
     def outlines(self, which: Sequence[int] | None = None) -> Iterator[Outline]:
         """Look at one shard after the other without reading its columns, nor looking through it for damage."""
         for k in range(len(self.manifest.shards)) if which is None else which:
-            shard = read_shard(self.folder / self.manifest.shards[k].name, self.schema, contents=False)
+            shard = self._without_contents(k)
             yield Outline.of(shard, self._mask(shard))
+
+    def _without_contents(self, k: int) -> Shard:
+        """Map a shard into memory without its texts, lists and pictures."""
+        return read_shard(self.folder / self.manifest.shards[k].name, self.schema, contents=False)
 
     def _mask(self, shard: Shard) -> NDArray[np.bool_]:
         """Tell which sets of a shard belong to this part."""
@@ -200,18 +204,26 @@ class ScannedData:
     def split(
         self, parts: Sequence[float] = (0.8, 0.1, 0.1), *, seed: int = 0, by: str | None = None
     ) -> tuple[ScannedData, ...]:
-        """Cut into random parts of about the given shares, by choice set or keeping the groups of ``by`` together.
+        """Cut into random parts of about the given shares, keeping the groups of ``by`` together.
 
-        Every set draws its part by itself, so the shares are met as closely as chance allows, and nothing is copied.
+        Every group draws its part by itself, so the shares are met as closely as chance allows, and nothing is copied.
+
+        Parameters
+        ----------
+        parts
+            Shares that add up to 1.
+        seed
+            Where the draws come from.
+        by
+            Name of an individual or kept column. None keeps the sets of each person together, where persons are
+            declared. The name of the choice-set column cuts by choice set even then.
+
+        Returns
+        -------
+        tuple of ScannedData
         """
         generator(seed)  # says what is wrong with it
-        if by in self.schema.contents:
-            raise SchemaError(
-                f"column {by!r} is of kind {self.schema.contents[by]}: only numbers and categories can group the "
-                f"choice sets of a scanned table."
-            )
-        if by is not None and by not in (*self.schema.individual, *self.schema.keep):
-            next(iter(self.shards())).keys_by(by)
+        by = self._group_column(by)
         ends = [0.0, *np.cumsum(shares_of(parts))[:-1].tolist(), 1.0]
         salted = int(seed) + len(self.filters) * 2**40  # a part of a part draws anew
         found = tuple(
@@ -220,6 +232,31 @@ class ScannedData:
         if not all(map(len, found)):
             raise InputError(f"{len(self)} choice sets are too few for {len(found)} parts: one would be empty.")
         return found
+
+    def groups(self, by: str | None = None) -> Ints:
+        """(S,) a number for each set in the order of the table, equal for sets of one group; see :meth:`split`."""
+        column = self._group_column(by)
+        first, keys = [], []
+        for k in range(len(self.manifest.shards)):
+            shard = self._without_contents(k)
+            mask = self._mask(shard)
+            first.append(shard.first[mask])
+            keys.append(shard.keys_by(column)[mask])
+        return number_groups(np.concatenate(keys)[np.argsort(np.concatenate(first), kind="stable")])
+
+    def _group_column(self, by: str | None) -> str | None:
+        """Return the column whose groups stay together; None where each set is a group of its own."""
+        by = self.schema.person if by is None else by
+        if by is None or by == self.schema.choice_set:
+            return None
+        if by in self.schema.contents:
+            raise SchemaError(
+                f"column {by!r} is of kind {self.schema.contents[by]}: only numbers and categories can group the "
+                f"choice sets of a scanned table."
+            )
+        if by not in (*self.schema.individual, *self.schema.kept):
+            next(iter(self.shards())).keys_by(by)
+        return by
 
     def sample(self, n_sets: int, seed: int = 0) -> ChoiceData:
         """Draw so many sets at random, or all where there are fewer, into memory."""

@@ -121,7 +121,7 @@ def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
         features=_columns({name: fields[f"feature {k}"] for k, name in enumerate(schema.features)}, kinds),
         labels=_categorical(fields["label"]) if "label" in fields else None,
         individual=_columns(_of_sets(batch, "individual", schema.individual), kinds),
-        keep=_columns(_of_sets(batch, "keep", schema.keep), kinds),
+        keep=_columns(_of_sets(batch, "keep", schema.kept), kinds),
         rows=_numbers(fields["place"]),
         hidden_rows=_numbers(away["place"]),
         hidden_sets=np.repeat(np.arange(batch.num_rows), np.diff(hidden.offsets.to_numpy())),
