@@ -110,6 +110,18 @@ def test_groups_stay_whole_and_widen_the_intervals(kinds: Kinds, trips: ChoiceDa
     assert quietly({"t": kinds["Tilt"]()}, trips, folds=2)["t"].intervals != found["t"].intervals
 
 
+def test_persons_are_the_groups_where_they_are_declared(
+    kinds: Kinds, trips: ChoiceData, read_trips: Callable[..., ChoiceData], trips_table: Callable[..., dict[str, Any]]
+) -> None:
+    panel, models = read_trips(trips_table(), person="person"), {"t": kinds["Tilt"]()}
+    found = quietly(models, panel, folds=2)
+    assert "groups by person stay whole, and are what is resampled" in str(found)
+    assert found["t"].intervals == quietly(models, trips, folds=2, by="person")["t"].intervals
+    at_random = quietly(models, panel, folds=2, by="trip")
+    assert "stay whole" not in str(at_random)
+    assert at_random["t"].intervals == quietly(models, trips, folds=2)["t"].intervals != found["t"].intervals
+
+
 def test_scores_are_marked_and_rankings_have_no_likelihood(kinds: Kinds, trips: ChoiceData) -> None:
     models = {
         "p": kinds["Tilt"](scale=0.1),

@@ -113,6 +113,46 @@ def test_intervals_hold_the_value_and_follow_the_seed() -> None:
     assert evaluate(Says(p), data, truth=p, seed=1).intervals != report.intervals
 
 
+def test_whole_persons_are_resampled_where_they_are_declared() -> None:
+    """Ten persons with ten equal trips each say no more than ten trips: the same resamples, the same intervals."""
+    rng = np.random.default_rng(0)
+    p, took = rng.dirichlet(np.ones(4), 10), np.eye(4, dtype=int)[rng.integers(0, 4, 10)]
+    once = read({"trip": np.repeat(np.arange(10), 4).tolist(), "took": took.ravel().tolist()})
+    often = {
+        "trip": np.repeat(np.arange(100), 4).tolist(),
+        "took": np.repeat(took, 10, axis=0).ravel().tolist(),
+        "who": np.repeat(np.arange(10), 40).tolist(),
+    }
+    model = Says(np.repeat(p, 10, axis=0).ravel())
+    found, expected = evaluate(model, read(often, person="who")), evaluate(Says(p.ravel()), once)
+    naive = evaluate(model, read(often))
+    for name, ends in expected.intervals.items():
+        assert found.intervals[name] == pytest.approx(ends, rel=1e-12)
+        assert found.values[name] == naive.values[name] == pytest.approx(expected.values[name], rel=1e-12)
+    assert np.diff(naive.intervals["nll"]) < np.diff(found.intervals["nll"]) / 2
+
+
+def test_persons_of_a_scanned_table_are_resampled_as_those_in_memory(tmp_path: Path) -> None:
+    n = 5000
+    ids = np.random.default_rng(0).permutation(np.repeat(np.arange(n), 2))
+    _, first = np.unique(ids, return_index=True)
+    took = np.isin(np.arange(len(ids)), first).astype(int)
+    path = tmp_path / "trips.parquet"
+    write_table(pa.table({"trip": ids, "took": took, "x": ids % 17 / 17, "who": [f"p{k % 40}" for k in ids]}), path)
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["x"], "person": "who"}
+    scanned = ChoiceData.scan(path, memory="1 MiB", **roles)
+    assert len(scanned.manifest.shards) > 1
+    assert evaluate(Prefers(), scanned) == evaluate(Prefers(), ChoiceData.from_long(path, **roles))
+
+
+class Prefers:
+    """A model that takes the first row of a set with a probability that depends on the set."""
+
+    def predict_log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
+        p = 0.2 + 0.6 * data.features["x"].values[data.offsets[:-1]].astype(np.float64)
+        return data.to_rows(np.log(np.column_stack([p, 1 - p]).ravel()))
+
+
 def test_random_ties_are_whole_hits_and_one_draw_serves_every_n() -> None:
     """1,000 sets of four equal alternatives: top 1 is about 1/4, top 4 is 1, and each hit is 0 or 1."""
     sets = 1000

@@ -351,7 +351,7 @@ class ChoiceData:
         everything = np.arange(len(self))
         return [(self.subset(np.setdiff1d(everything, part)), self.subset(part)) for part in parts]
 
-    def groups(self, by: str | ArrayLike | None) -> Ints:
+    def groups(self, by: str | ArrayLike | None = None) -> Ints:
         """(S,) a number for each set, equal for sets of one group; see :meth:`split` for what ``by`` may be."""
         by = self.schema.person if by is None else by
         if by is None or (isinstance(by, str) and by == self.schema.choice_set):

@@ -2,7 +2,8 @@
 
 A resample draws S of the S sets with replacement and takes sum(w v) / sum(w) over them (Efron, 1979). All
 M columns of the values (S, M) see the same resamples, so the means of one resample may be compared with
-each other, and the interval of a difference is that of the column of differences.
+each other, and the interval of a difference is that of the column of differences. Where the sets of a person or of
+another group depend on each other, ``by_group`` makes groups the units that are drawn.
 
 The percentile interval is too short for few sets. Its percentiles are moved outwards to
 Phi(t sqrt(n / (n - 1))), with t the Student quantile at n - 1 degrees of freedom: the expanded percentile

@@ -3,8 +3,8 @@
     fold k:  training part -> fit a fresh copy of each model -> metrics of each set of the test part
 
 The folds together test every set once, so values are means over all sets. Intervals come from the bootstrap over
-sets, or over the groups that ``by`` keeps whole, since sets of one group depend on each other. All models see the
-same resamples, so the difference of two models is compared set by set: what makes a set hard for both cancels.
+sets, or over the persons or other groups that are kept whole, since the sets of one depend on each other. All models
+see the same resamples, so the difference of two models is compared set by set: what makes a set hard for both cancels.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Ints
 from pcmcnet.data.lock import sole_writer
+from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.cells import Cell, Failure, Floats, Fold, fresh, machine, measure, model_identity, plan_folds
 from pcmcnet.evaluation.comparison import Comparison
@@ -66,7 +67,8 @@ def compare(
         Instead of folds, one cut: the shares to fit on and to test on, such as (.8, .2).
     by
         Name of an individual or kept column, or one value per set: sets with equal values stay in one part, and are
-        resampled together.
+        resampled together. None does so with the sets of each person, where persons are declared; the name of the
+        choice-set column takes each set by itself even then.
     valid
         Share of each training part that is held out for models that stop early; 0 for none.
     top
@@ -111,7 +113,7 @@ def compare(
     check_options(top, resamples, seed)
     data.require_chosen("a comparison")
     require_sets(data)
-    groups = data.groups(by)
+    groups, by = data.groups(by), _kept_whole(by, data.schema)
     plan = plan_folds(groups, folds=folds, split=split, valid=valid, seed=seed)
     common = _identity(data, None if by is None else groups, by, len(plan), split, valid, seed, top)
     store = None if folder is None else CellStore(as_path(folder), common)
@@ -197,6 +199,12 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
             raise InputError(f"models, {label!r}: expected a model such as PCMCNet(), got {kind}.")
         fresh(model)
     return dict(models)
+
+
+def _kept_whole(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
+    """Return what keeps several sets together; None where each is cut and resampled by itself."""
+    by = schema.person if by is None else by
+    return None if isinstance(by, str) and by == schema.choice_set else by
 
 
 def _identity(

@@ -2,6 +2,7 @@
 
 Every value is a mean over choice sets, weighted by the table's weights, of a metric of ``metrics.py``, with
 the interval of ``bootstrap.py`` and, as a reference, the value of the model that tells no alternatives apart.
+Where the table declares persons, whole persons are resampled: the choices of one depend on each other.
 What a model does not give is not invented: a ranking has no likelihood, and scores that were made to sum to 1 are
 marked.
 """
@@ -17,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ConfigError
-from pcmcnet.evaluation.bootstrap import interval
+from pcmcnet.evaluation.bootstrap import by_group, interval
 from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.base import Gives
@@ -156,7 +158,8 @@ def evaluate(
     truth
         The known probabilities, one per row of the table, where there are any: adds the divergence from them.
     resamples
-        Resamples for the intervals; 0 for none.
+        Resamples for the intervals; 0 for none. They draw choice sets or, where the table declares persons, whole
+        persons.
     ties
         "expected" counts a tie by its chance of falling to the choice; "random" breaks it, as in the paper.
 
@@ -199,10 +202,8 @@ def evaluate(
         per_set, reference, weights = measured(model, data, top, truth, tie_rng)
     intervals: dict[str, tuple[float, float]] = {}
     if resamples and per_set:
-        stacked = np.column_stack(list(per_set.values()))  # (S, M)
         rng = np.random.default_rng(boot_seed)
-        ends = interval(stacked, weights, rng=rng, resamples=resamples, level=LEVEL).tolist()
-        intervals = {name: (low, high) for name, (low, high) in zip(per_set, ends, strict=True)}
+        intervals = _intervals(per_set, weights, _persons(data), rng=rng, resamples=resamples)
     means = mean_metrics(per_set, weights)
     return Report(
         n_sets=len(data),
@@ -215,6 +216,25 @@ def evaluate(
         uniform=mean_metrics(reference, weights),
         gives=gives_of(model),
     )
+
+
+def _persons(data: ChoiceData | ScannedData) -> Ints | None:
+    """(S,) the first set of each set's person, which is the same on disk and in memory; None without persons."""
+    if data.schema.person is None:
+        return None
+    _, first, number = np.unique(data.groups(), return_index=True, return_inverse=True)
+    return np.asarray(first[number])
+
+
+def _intervals(
+    per_set: Mapping[str, Floats], weights: Floats, persons: Ints | None, *, rng: np.random.Generator, resamples: int
+) -> dict[str, tuple[float, float]]:
+    """Return the interval of each metric; persons (S,) are resampled where given, else sets."""
+    values = np.column_stack(list(per_set.values()))  # (S, M)
+    if persons is not None:
+        values, weights = by_group(values, weights, persons)
+    ends = interval(values, weights, rng=rng, resamples=resamples, level=LEVEL).tolist()
+    return {name: (low, high) for name, (low, high) in zip(per_set, ends, strict=True)}
 
 
 def check_options(top: Any, resamples: int, seed: int, ties: str = "expected") -> None:
