@@ -83,11 +83,14 @@ def test_the_same_command_again_goes_on_and_models_may_be_added(
     assert second["rows"][1] == first["rows"][0]
 
 
-def test_a_split_groups_and_a_part_held_out(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--by", "--person"])
+def test_a_split_groups_and_a_part_held_out(
+    option: str, cli: Run, table: Path, roles: list[str], tmp_path: Path
+) -> None:
     rows = pyarrow.csv.read_csv(table)
     person = pyarrow.array([trip // 3 for trip in rows["trip"].to_pylist()])
     pyarrow.csv.write_csv(rows.append_column("person", person), tmp_path / "trips.csv")
-    words = [tmp_path / "trips.csv", *roles, "--models", "uniform", "--split", 0.25, "--by", "person", "--valid", 0.2]
+    words = [tmp_path / "trips.csv", *roles, "--models", "uniform", "--split", 0.25, option, "person", "--valid", 0.2]
     found = json.loads(cli("compare", *words, "--seed", 3, "--json", "-o", tmp_path / "out").out)
     design = found["design"]
     assert (design["split"], design["by"], design["valid"], design["seed"]) == ([0.75, 0.25], "person", 0.2, 3)

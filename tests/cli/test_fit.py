@@ -125,6 +125,14 @@ def test_a_column_of_clusters_needs_no_role(cli: Run, table: Path, tmp_path: Pat
 # -- bad input -----------------------------------------------------------------------------------------------------
 
 
+def test_a_model_knows_who_the_persons_were(cli: Run, table: Path, quick: list[str], tmp_path: Path) -> None:
+    words = ["--choice-set", "trip", "--chosen", "took", "--features", "price", "--person", "income", *quick]
+    assert cli("fit", table, *words, "--valid", 0.2, "-o", tmp_path / "model").status == 0
+    assert load(tmp_path / "model").schema.person == "income"
+    assert cli("evaluate", tmp_path / "model", table).status == 0
+    assert cli("predict", tmp_path / "model", table, "-o", tmp_path / "out.csv").status == 0
+
+
 def test_a_table_may_stay_on_disk(cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path) -> None:
     options = ["--stream", "--cache", tmp_path / "cache", "--memory", "1 MiB", "--valid", "0.3"]
     result = cli("fit", table, *roles, *quick, *options, "-o", tmp_path / "model", "--json")
@@ -156,6 +164,8 @@ CASES = {
     "two chosen": ([*FINE, "--choice-set", "comfort"], r"column 'took': expected exactly one chosen"),
     "chosen as feature": ([*FINE, "--features", "took"], r"column 'took' is declared as chosen and also as a model"),
     "conflict": ([*FINE, "--individual", "comfort"], r"constant within a choice set, but 'comfort' varies"),
+    "persons unknown": ([*FINE, "--person", "who"], r"has no column 'who'"),
+    "several persons": ([*FINE, "--person", "comfort"], r"the person in column 'comfort' varies within the set"),
     "unknown word": ([*FINE, "--conflict", "last"], r"conflict must be one of 'error', 'first', got 'last'"),
     "unknown schema key": (["{table}", "--schema", "{here}/unknown.toml"], r"unknown schema entry 'chosn'. Did you"),
     "broken schema": (["{table}", "--schema", "{here}/broken.toml"], r"broken.toml is not valid TOML"),

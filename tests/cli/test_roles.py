@@ -27,7 +27,7 @@ def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
 
 def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments = dict.fromkeys(["schema", "chosen", "alternative", "individual", "features", "categorical"])
-    arguments |= dict.fromkeys(["available", "weight", "conflict", "missing", "kinds"])
+    arguments |= dict.fromkeys(["available", "weight", "person", "conflict", "missing", "kinds"])
     with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN"):
         of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
     found = of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
@@ -44,8 +44,15 @@ def test_kinds_are_pairs_separated_by_commas() -> None:
 
 
 def test_columns_for_grouping_are_kept_once() -> None:
-    schema = Schema(choice_set="trip", individual=("income",), keep=("town",))
-    assert keeping(schema, "person", None, "income", "town", "person").keep == ("town", "person")
+    schema = Schema(choice_set="trip", individual=("income",), person="who", keep=("town",))
+    assert keeping(schema, "person", None, "income", "town", "person", "who", "trip").keep == ("town", "person")
+
+
+def test_a_person_may_be_named_by_an_option_or_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('choice_set = "trip"\nperson = "who"\n')
+    assert read_schema(file).person == "who"
+    assert read_schema(file, person="household").person == "household"
 
 
 def test_kinds_add_to_those_of_a_file(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_named_spaces_leave_out_what_is_fixed_and_take_in_what_is_searched(
         (["--trials", "0"], "trials must be a whole number of at least 1"),
         (["--valid", "0"], "valid must be a number above 0 and below 1"),
         (["--by", "home"], "home"),
+        (["--person", "income"], "'income' is declared as person and also as a model input"),
         (["--model", "pcmc-linear", "--set", "l2=1"], "nothing is left to search"),
         (["--model", "rank-by", "--set", "column=price"], "rank-by has no space of its own"),
     ],

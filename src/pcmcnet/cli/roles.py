@@ -21,6 +21,10 @@ SchemaFile = Annotated[
 ChoiceSet = Annotated[str | None, typer.Option(help="Column with the id of the choice set.", rich_help_panel=_PANEL)]
 Chosen = Annotated[str | None, typer.Option(help="Column 0/1: which alternative was chosen.", rich_help_panel=_PANEL)]
 Alternative = Annotated[str | None, typer.Option(help="Column with the alternative's label.", rich_help_panel=_PANEL)]
+Person = Annotated[
+    str | None,
+    typer.Option(help="Column with the id of the person, whose sets stay together.", rich_help_panel=_PANEL),
+]
 Individual = Annotated[
     str | None, typer.Option(help="Columns constant within a set, separated by commas.", rich_help_panel=_PANEL)
 ]
@@ -59,7 +63,8 @@ Memory = Annotated[
 ]
 
 _LISTS = ("individual", "features", "categorical")
-_ROLES = ("choice_set", "chosen", "alternative", *_LISTS, "available", "weight", "conflict", "missing", "kinds")
+_SINGLE = ("choice_set", "chosen", "alternative", "available", "weight", "person")
+_ROLES = (*_SINGLE, *_LISTS, "conflict", "missing", "kinds")
 
 
 def read_schema(file: Path | None, **roles: str | None) -> Schema:
@@ -84,7 +89,7 @@ def of_command(arguments: Mapping[str, Any], purpose: str) -> Schema:
 
 def keeping(schema: Schema, *columns: str | None) -> Schema:
     """Carry along columns that grouping asks for, where no role names them yet."""
-    wanted = [c for c in columns if c is not None and c not in (*schema.individual, *schema.keep)]
+    wanted = [c for c in columns if c is not None and c not in (schema.choice_set, *schema.individual, *schema.kept)]
     return replace(schema, keep=(*schema.keep, *dict.fromkeys(wanted)))
 
 

@@ -22,6 +22,7 @@ def tune(
     choice_set: roles.ChoiceSet = None,
     chosen: roles.Chosen = None,
     alternative: roles.Alternative = None,
+    person: roles.Person = None,
     individual: roles.Individual = None,
     features: roles.Features = None,
     categorical: roles.Categorical = None,
