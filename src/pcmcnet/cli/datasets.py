@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,21 +35,34 @@ def datasets(
         write_table(table, output)
     if schema is not None:
         write_bytes(schema, roles.to_toml().encode())
+    entry = packaged.TABLES[name]
     text = (
-        f"{name}: {packaged.TABLES[name].title}\n\n{table.num_rows:,} rows; roles of the columns:\n\n{roles.to_toml()}"
+        f"{name}: {entry.title}\n\nuse: {entry.use}\nsource: {entry.source}\nlicence of the data: {entry.licence}\n\n"
+        f"{table.num_rows:,} rows; roles of the columns:\n\n{roles.to_toml()}"
     )
-    show(text.rstrip(), {"name": name, "rows": table.num_rows, "schema": roles.to_dict()}, as_json=json_)
+    result = {**_about(name), "rows": table.num_rows, "schema": roles.to_dict()}
+    show(text.rstrip(), result, as_json=json_)
 
 
 def _list(*, as_json: bool) -> None:
+    from pcmcnet.datasets.packaged import TABLES
+
+    about = {name: _about(name) for name in TABLES}
+    lines = [f"{'name':<11}  {'use':<11}  {'sets':>6}  {'licence':<13}  source"]
+    lines += [f"{t.name:<11}  {t.use:<11}  {t.sets:>6,}  {t.licence:<13}  {t.source}" for t in TABLES.values()]
+    absent = [t for t in TABLES.values() if about[t.name]["path"] is None]
+    for command in dict.fromkeys(t.install for t in absent):
+        names = ", ".join(t.name for t in absent if t.install == command)
+        lines.append(f"\nNot installed: {names}\n    {command}")
+    show("\n".join(lines), about, as_json=as_json)
+
+
+def _about(name: str) -> dict[str, Any]:
+    """Return what is declared of a table, and where it is: None where it is not installed."""
     from pcmcnet.datasets import packaged
     from pcmcnet.errors import DatasetError
 
-    states: dict[str, str] = {}
-    for table in packaged.TABLES.values():
-        try:
-            states[table.name] = str(packaged.path(table.name))
-        except DatasetError:
-            states[table.name] = f"not installed: {table.install}"
-    lines = [f"{n}\n    {packaged.TABLES[n].title}\n    {state}" for n, state in states.items()]
-    show("\n".join(lines), states, as_json=as_json)
+    about = {**packaged.TABLES[name].to_dict(), "path": None}
+    with suppress(DatasetError):
+        about["path"] = str(packaged.path(name))
+    return about
