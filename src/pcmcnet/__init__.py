@@ -3,7 +3,7 @@
 from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.contents import Frozen
 from pcmcnet.errors import PcmcNetError
-from pcmcnet.evaluation import Comparison, Report, compare, evaluate
+from pcmcnet.evaluation import Comparison, Leaderboard, Report, compare, evaluate, leaderboard
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
@@ -24,6 +24,7 @@ from pcmcnet.models import (
     Uniform,
     load,
 )
+from pcmcnet.plots.leaderboard import plot_leaderboard  # noqa: F401 - gives Leaderboard its method plot
 from pcmcnet.tuning import Tuning, tune
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Explanation",
     "Frozen",
     "LatentClassMNL",
+    "Leaderboard",
     "LinearPCMC",
     "NestedMNL",
     "PCMCNet",
@@ -54,6 +56,7 @@ __all__ = [
     "compare",
     "evaluate",
     "explain",
+    "leaderboard",
     "load",
     "stationary_distribution",
     "tune",

@@ -9,6 +9,7 @@ from pcmcnet.cli.datasets import datasets
 from pcmcnet.cli.evaluate import evaluate
 from pcmcnet.cli.explain import explain
 from pcmcnet.cli.fit import fit
+from pcmcnet.cli.leaderboard import leaderboard
 from pcmcnet.cli.predict import predict
 from pcmcnet.cli.reproduce import reproduce
 from pcmcnet.cli.serve import serve
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, predict, evaluate, compare, tune, explain, simulate, datasets):
+for command in (fit, predict, evaluate, compare, leaderboard, tune, explain, simulate, datasets):
     app.command()(command)
 app.add_typer(reproduce)
 app.command()(serve)

@@ -2,6 +2,7 @@
 
 from pcmcnet.plots.comparison import ComparisonChart, comparison_chart, draw_comparison
 from pcmcnet.plots.comparison_page import comparison_page, write_comparison_page
+from pcmcnet.plots.leaderboard import RankChart, draw_ranks, plot_leaderboard, rank_chart
 from pcmcnet.plots.learning_curve import LearningCurve, draw_learning_curve, learning_curve
 from pcmcnet.plots.preference_map import PreferenceMap, draw_preference_maps, preference_error, preference_map
 from pcmcnet.plots.search import SearchChart, draw_search, search_chart
@@ -10,16 +11,20 @@ __all__ = [
     "ComparisonChart",
     "LearningCurve",
     "PreferenceMap",
+    "RankChart",
     "SearchChart",
     "comparison_chart",
     "comparison_page",
     "draw_comparison",
     "draw_learning_curve",
     "draw_preference_maps",
+    "draw_ranks",
     "draw_search",
     "learning_curve",
+    "plot_leaderboard",
     "preference_error",
     "preference_map",
+    "rank_chart",
     "search_chart",
     "write_comparison_page",
 ]

@@ -70,6 +70,12 @@ def test_each_part_has_its_columns_in_order(data: ChoiceData) -> None:
     ]
 
 
+def test_each_column_names_the_term_it_comes_from(data: ChoiceData) -> None:
+    design = Design.learn("cost:comfort | standardise(income) | log(cost)", data)
+    counts = {"cost:comfort": 3, "1": 2, "standardise(income)": 2, "log(cost)": 3}
+    assert design.sources(data) == [term for term, n in counts.items() for _ in range(n)]
+
+
 def test_the_numbers_of_each_part_by_hand(data: ChoiceData) -> None:
     formula = "cost/2 + comfort + cost/2:income | income | cost"
     assert column(formula, "cost/2", data) == [2, 1, 0.5, 3, 1.5, 2.5]

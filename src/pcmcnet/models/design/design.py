@@ -85,7 +85,20 @@ class Design:
             raise ArtifactError("the saved design does not fit its own names of coefficients: save the model again.")
         return numbers
 
+    def sources(self, data: ChoiceData) -> list[str]:
+        """Return the term that each column comes from, as the formula writes it; "1" for the constants."""
+        terms = self.terms
+        owners = [*terms.generic, *(["1"] if terms.constants else []), *terms.individual, *terms.specific]
+        blocks = self._blocks(data.subset([]))
+        return [str(owner) for owner, (_, names) in zip(owners, blocks, strict=True) for _ in names]
+
     def _build(self, data: ChoiceData) -> tuple[Floats, list[str]]:
+        blocks = self._blocks(data)
+        numbers = np.column_stack([b for b, _ in blocks]) if blocks else np.zeros((len(data.rows), 0))
+        return numbers, [name for _, names in blocks for name in names]
+
+    def _blocks(self, data: ChoiceData) -> list[tuple[Floats, list[str]]]:
+        """Return numbers and names: of each generic term, of the constants, of each term of the other parts."""
         blocks = [self._term(term, data) for term in self.terms.generic]
         if self.labels is not None:
             dummies, levels = self._label_dummies(data, self.labels)
@@ -93,8 +106,7 @@ class Design:
                 blocks.append((dummies[:, 1:], [f"constant[{level}]" for level in levels[1:]]))
             blocks += [_by_label(self._term(t, data), dummies[:, 1:], levels[1:]) for t in self.terms.individual]
             blocks += [_by_label(self._term(t, data), dummies, levels) for t in self.terms.specific]
-        numbers = np.column_stack([b for b, _ in blocks]) if blocks else np.zeros((len(data.rows), 0))
-        return numbers, [name for _, names in blocks for name in names]
+        return blocks
 
     def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
         parts, cells = [], len(term.factors) > 1  # whether it is a cell of a table of levels that each column marks

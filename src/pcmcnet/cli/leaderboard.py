@@ -1,0 +1,54 @@
+"""``pcmcnet leaderboard``: every model with its defaults on many public tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pcmcnet.cli.output import Json, show
+
+
+def leaderboard(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
+    tables: Annotated[str | None, typer.Option(help="Tables, separated by commas.  [default: all]")] = None,
+    models: Annotated[str | None, typer.Option(help="Models, separated by commas.  [default: all]")] = None,
+    use: Annotated[str | None, typer.Option(help="Keep tables of this use: development, judged, simulated.")] = None,
+    folds: Annotated[int, typer.Option(help="Folds of the cross-validation of each table.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of folds, fits and resamples.")] = 0,
+    sets: Annotated[int, typer.Option(min=1, help="Cut larger tables to about so many choice sets.")] = 5_000,
+    seconds: Annotated[float, typer.Option(help="What a fit may take; a slower model is reported as such.")] = 600.0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    json_: Json = False,
+) -> None:
+    """Measure every model with its defaults on public and simulated tables, and rank them.
+
+    Tables come from installed packages (`pcmcnet datasets` lists them); one that is not installed is skipped with the
+    command that installs it. Each model and fold is kept in the output folder as soon as it is measured: after an
+    interruption the same command goes on; tables and models may be added. The result is leaderboard.json, .md and .png.
+
+    Example: `pcmcnet leaderboard -o board`, which takes about an hour on two cores
+
+    Some models on some tables: `pcmcnet leaderboard --tables mode-canada,mlba --models mnl,mnl+individual,pcmcnet
+    --folds 3 -o board`
+    """
+    from pcmcnet.evaluation import leaderboard as measure
+    from pcmcnet.models.neural import resolve_device
+
+    resolve_device(device)
+    options: dict[str, Any] = {"use": use, "sets": sets, "seconds": seconds, "device": device}
+    try:
+        board = measure(_words(tables), _words(models), folds, seed, **options, folder=output)
+    except KeyboardInterrupt:
+        typer.echo(f"\ninterrupted; to go on, give the same command again (state in {output}).", err=True)
+        raise typer.Exit(130) from None
+    files = [output / f"leaderboard.{kind}" for kind in ("json", "md", "png")]
+    names = [str(file) for file in files if file.exists()]
+    show(f"{board}\n\nwritten: {', '.join(names)}", {**board.to_dict(), "files": names}, as_json=json_)
+    if not any(standing.measured for standing in board.standings()):
+        raise typer.Exit(1)
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word.strip() for word in text.split(",") if word.strip()]

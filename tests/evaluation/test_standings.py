@@ -1,0 +1,122 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.evaluation.board_tables import Use
+from pcmcnet.evaluation.comparison import Comparison, Row
+from pcmcnet.evaluation.standings import Leaderboard, TableResult
+
+DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "seed": 0}
+HOW: dict[str, Any] = {"folds": 5, "seed": 0, "sets": 5000, "seconds": 600.0}
+
+
+def row(label: str, nll: float | None, p: float | None = None, best: float = 0.0, **facts: Any) -> Row:
+    values = {} if nll is None else {"nll": nll}
+    difference = None if nll is None else nll - best
+    return Row(label=label, model=label, options={}, values=values, difference=difference, p_value=p, **facts)
+
+
+def result(name: str, rows: list[Row], use: Use = "judged", **facts: Any) -> TableResult:
+    comparison = Comparison(rows=tuple(rows), n_sets=9, best=rows[0].label, top=(1,), uniform={}, design=DESIGN)
+    return TableResult(name=name, use=use, comparison=comparison, **{"absent": {}, "whole": 9, **facts})
+
+
+@pytest.fixture
+def board() -> Leaderboard:
+    """Three tables that count: a wins surely, ties with b, and is beaten by it; c is missing once, d never measured."""
+    tables = (
+        result("one", [row("a", 0.5), row("b", 0.7, 0.002, 0.5), row("c", 0.9, 0.002, 0.5)], absent={"d": "no labels"}),
+        result("two", [row("a", 0.5), row("b", 0.6, 0.3, 0.5), row("c", None, error="no luck")], absent={"d": "no x"}),
+        result(
+            "three",
+            [row("b", 0.4), row("a", 0.6, 0.01, 0.4), row("c", 0.3, 0.02, 0.4, gives="scores")],
+            use="simulated",
+            floor=0.25,
+            absent={"d": "no labels"},
+        ),
+        result("three-again", [row("c", 0.1), row("a", 0.2, 0.002, 0.1)], absent={"b": "-", "d": "-"}, ranked=False),
+    )
+    return Leaderboard(models=("a", "b", "c", "d"), tables=tables, skipped={"four": "Run: pip install x"}, design=HOW)
+
+
+def test_verdicts_by_hand(board: Leaderboard) -> None:
+    """The scores of c have less NLL than the best model that gives probabilities: they are not worse than it."""
+    verdicts = {table.name: [table.verdict(label) for label in board.models] for table in board.tables[:3]}
+    assert verdicts == {
+        "one": ["best", "worse", "worse", "missing"],
+        "two": ["best", "tied", "missing", "missing"],
+        "three": ["worse", "best", "tied", "missing"],
+    }
+
+
+def test_ranks_and_standings_by_hand(board: Leaderboard) -> None:
+    np.testing.assert_array_equal(board.ranks(), [[1, 2, 3, 4], [1, 2, 3.5, 3.5], [3, 2, 1, 4]])
+    a, b, c, d = board.standings()
+    assert [s.model for s in (a, b, c, d)] == ["a", "b", "c", "d"]
+    assert [s.mean_rank for s in (a, b, c, d)] == pytest.approx([5 / 3, 2, 7.5 / 3, 11.5 / 3])
+    assert a.mean_ranks == {"judged": 1.0, "simulated": 3.0}
+    assert [s.measured for s in (a, b, c, d)] == [3, 3, 2, 0]
+    assert [s.surely_best for s in (a, b, c, d)] == [1, 0, 0, 0]
+    assert [s.not_worse for s in (a, b, c, d)] == [2, 2, 1, 0]
+    assert [s.mean_rank for s in board.standings("simulated")] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_reasons_are_given_for_every_gap(board: Leaderboard) -> None:
+    assert board["two"].reason("c") == "no luck"
+    assert board["two"].reason("d") == "no x"
+    assert board["two"].reason("a") is None
+    ranking = result("t", [row("a", 0.5), row("r", None)])
+    assert ranking.reason("r") == "a ranking gives no probabilities"
+    with pytest.raises(KeyError):
+        board["five"]
+
+
+def test_the_tables_for_people_say_all_of_it(board: Leaderboard) -> None:
+    text = board.to_markdown()
+    assert "| a | 1.67 | 1.00 | 3.00 | 3 | 1 | 2 |" in text
+    assert "| three | simulated | 9 | 0.2500 | 0.6000 | 0.4000 best | 0.3000\\* tied | - |" in text
+    assert "- d on one, three: no labels" in text
+    assert "- c on two: no luck" in text
+    assert "- four skipped: Run: pip install x" in text
+    assert "- three-again does not count in ranks" in text
+    assert f"lie {board.critical_distance():.2f} apart" in text
+    assert "## three" not in text
+    assert "## three\n" in board.to_markdown(details=True)
+    assert "three-again" in str(board)
+
+
+def test_rows_are_plain_and_a_frame_holds_them(board: Leaderboard) -> None:
+    rows = board.to_rows()
+    assert len(rows) == 4 * 4
+    assert rows[1]["difference"] == pytest.approx(0.2)
+    assert {key: rows[3][key] for key in ("table", "model", "nll", "verdict", "reason")} == {
+        "table": "one",
+        "model": "d",
+        "nll": None,
+        "verdict": "missing",
+        "reason": "no labels",
+    }
+    assert list(board.to_frame()["nll"].isna()) == [row["nll"] is None for row in rows]
+
+
+def test_saving_writes_three_files_that_hold_the_result(board: Leaderboard, tmp_path: Path) -> None:
+    files = board.save(tmp_path / "new")
+    assert [file.name for file in files] == ["leaderboard.json", "leaderboard.md", "leaderboard.png"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [file.name for file in files]
+    found = json.loads(files[0].read_text())
+    assert found == json.loads(json.dumps(board.to_dict()))
+    assert [standing["model"] for standing in found["standings"]] == ["a", "b", "c", "d"]
+    assert files[1].read_text().startswith("# Leaderboard\n")
+    assert files[2].read_bytes()[:4] == b"\x89PNG"
+
+
+def test_without_a_table_there_is_no_picture(tmp_path: Path) -> None:
+    (tmp_path / "leaderboard.png").touch()
+    empty = Leaderboard(models=("a", "b"), tables=(), skipped={"t": "not installed"}, design=HOW)
+    assert [file.name for file in empty.save(tmp_path)] == ["leaderboard.json", "leaderboard.md"]
+    assert not (tmp_path / "leaderboard.png").exists()
+    assert empty.standings() == ()
+    assert empty.to_dict()["critical_distance"] is None
