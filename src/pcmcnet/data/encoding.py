@@ -2,7 +2,8 @@
 
 Numbers are standardised (:mod:`pcmcnet.data.numbers`). Categories are numbered 1..c in the training vocabulary; 0 is
 reserved for those never seen. Where the schema admits missing numbers, they become the mean (0 once standardised) and
-each column with gaps gets a 0/1 indicator feature.
+each column with gaps gets a 0/1 indicator feature. The label of an alternative is a category like others, for models
+that want it; one that hardly ever returns says nothing of other sets, and counts as never seen.
 
 All of it is learnt from one part of the table after the other: a table in memory is one part.
 """
@@ -10,6 +11,7 @@ All of it is learnt from one part of the table after the other: a table in memor
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pcmcnet")
 
 UNSEEN = 0  # the reserved index of every vocabulary
+COMMON = 5  # training sets that a label must be in to be known
 _ROWS = 2**14  # that are encoded at a time
 
 
@@ -57,6 +60,10 @@ class SideEncoder:
         """Width of the numeric tensor: columns plus indicators."""
         return len(self.numeric) + sum(code.indicator for code in self.numeric)
 
+    def __bool__(self) -> bool:
+        """Whether there is a column at all."""
+        return bool(self.numeric or self.categorical or self.contents)
+
     @property
     def cardinalities(self) -> tuple[int, ...]:
         """Number of known categories of each categorical column."""
@@ -71,10 +78,16 @@ class SideEncoder:
         contents: bool = False,
         curves: Mapping[str, Curve] | None = None,
         frozen: Mapping[str, Frozen] | None = None,
+        label: str | None = None,
     ) -> SideEncoder:
-        """Learn the codes of the columns, in their order; ``contents`` says that there may be columns of them."""
+        """Learn the codes of the columns, in their order; ``contents`` says that there may be columns of them.
+
+        Of the column ``label`` only words that are common are known.
+        """
         moments, vocabularies = _look(parts)
         numeric = learn_numbers(moments, parts, bend=bend, curves=curves or {})
+        if label is not None:
+            vocabularies[label] = Counter({word: n for word, n in vocabularies[label].items() if n >= COMMON})
         categorical = [CategoryCode(name, tuple(sorted(words))) for name, words in vocabularies.items()]
         return cls(numeric, tuple(categorical), learn_codes(parts(), frozen) if contents else ())
 
@@ -107,15 +120,15 @@ class SideEncoder:
                     out[rows, k] = scaled
         return out
 
-    def indices(self, columns: Columns, length: int) -> NDArray[np.int64]:
-        """(length, C) positions in the vocabularies."""
+    def indices(self, columns: Columns, length: int, *, tell: bool = True) -> NDArray[np.int64]:
+        """(length, C) positions in the vocabularies; ``tell`` of categories that are in none."""
         out = np.zeros((length, len(self.categorical)), np.int64)
         for k, code in enumerate(self.categorical):
             column = _find(columns, code.name, "categorical")
             known = {category: i + 1 for i, category in enumerate(code.categories)}
             table = np.array([known.get(c, UNSEEN) for c in column.categories], np.int64)
             out[:, k] = table[column.codes]
-            if (table == UNSEEN).any():
+            if tell and (table == UNSEEN).any():
                 _report_unseen(column, out[:, k] == UNSEEN, code.name)
         return out
 
@@ -137,52 +150,83 @@ class Encoder:
     schema: Schema
     features: SideEncoder
     individual: SideEncoder
+    labels: bool = False  # whether the label is one of the features
 
     @classmethod
     def learn(
-        cls, data: ChoiceData | ScannedData, *, bend: bool = False, frozen: Mapping[str, Frozen] | None = None
+        cls,
+        data: ChoiceData | ScannedData,
+        *,
+        bend: bool = False,
+        frozen: Mapping[str, Frozen] | None = None,
+        labels: bool = False,
     ) -> Encoder:
         """Learn vocabularies, means and scales from the training part; ``bend`` features with a long right tail.
 
-        ``frozen`` names encoders of one's own that are not trained.
+        ``frozen`` names encoders of one's own that are not trained. With ``labels`` the label of the alternative, where
+        there is one, is a feature.
         """
         rich = bool(data.schema.contents)
+        label = label_column(data.schema) if labels else None
         found: dict[str, Any] = {"contents": rich, "curves": data.schema.curves, "frozen": frozen}
-        features = SideEncoder.learn(lambda: (part.features for part in data.parts()), bend=bend, **found)
+        features = SideEncoder.learn(
+            lambda: (_seen(part, label) for part in data.parts()), bend=bend, label=label, **found
+        )
         who = SideEncoder.learn(lambda: (part.individual for part in data.parts()), **found)
-        return cls(data.schema, features, who)
+        return cls(data.schema, features, who, label is not None)
 
-    def encode(self, data: ChoiceData) -> EncodedSets:
-        """Turn choice data into tensors; extra columns are ignored, missing ones refused."""
+    def encode(self, data: ChoiceData, *, tell: bool = True) -> EncodedSets:
+        """Turn choice data into tensors; extra columns are ignored, missing ones refused.
+
+        ``tell`` of categories never seen in training.
+        """
         n, s = len(data.rows), len(data)
         chosen = data.chosen if data.chosen is not None else np.zeros(s, np.int64)
+        features = _seen(data, self.schema.alternative if self.labels else None)
         return EncodedSets(
             sizes=data.sizes,
             starts=torch.from_numpy(data.offsets[:-1].copy()),
             counts=torch.from_numpy(data.sizes),
-            numeric=torch.from_numpy(self.features.numbers(data.features, n)),
-            categorical=torch.from_numpy(self.features.indices(data.features, n)),
+            numeric=torch.from_numpy(self.features.numbers(features, n)),
+            categorical=torch.from_numpy(self.features.indices(features, n, tell=tell)),
             individual_numeric=torch.from_numpy(self.individual.numbers(data.individual, s)),
-            individual_categorical=torch.from_numpy(self.individual.indices(data.individual, s)),
+            individual_categorical=torch.from_numpy(self.individual.indices(data.individual, s, tell=tell)),
             chosen=torch.from_numpy(chosen.copy()),
             weight=torch.from_numpy(data.weights.astype(np.float32)),
-            contents=self.features.coded(data.features),
+            contents=self.features.coded(features),
             individual_contents=self.individual.coded(data.individual),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         sides = {"features": self.features.to_dict(), "individual": self.individual.to_dict()}
-        return {"schema": self.schema.to_dict(), **sides}
+        return {"schema": self.schema.to_dict(), **sides, "labels": self.labels}
 
     @classmethod
     def from_dict(cls, entries: dict[str, Any], frozen: Mapping[str, Frozen] | None = None) -> Encoder:
         """Build from what :meth:`to_dict` returned, and the frozen encoders, which are not saved."""
         try:
-            sides = [_side(entries[side], frozen or {}) for side in ("features", "individual")]
-            return cls(Schema.from_dict(entries["schema"]), *sides)
+            features, who = (_side(entries[side], frozen or {}) for side in ("features", "individual"))
+            return cls(Schema.from_dict(entries["schema"]), features, who, bool(entries.get("labels", False)))
         except (KeyError, TypeError) as error:
             raise ArtifactError(f"the saved encoder is incomplete ({error!r}): save the model again.") from error
+
+
+def label_column(schema: Schema) -> str | None:
+    """Return the column of labels where there is one that is not declared as a feature or of the individual anyway."""
+    return schema.alternative if schema.alternative not in (*schema.features, *schema.individual) else None
+
+
+def _seen(data: ChoiceData, label: str | None) -> Columns:
+    """Return the columns of the alternatives that a network sees."""
+    if label is None:
+        return data.features
+    if data.labels is None:
+        raise SchemaError(
+            f"the model was trained with the labels of alternatives, column {label!r}, which this table does not "
+            f"declare: read it with alternative={label!r}, or train with labels=False."
+        )
+    return {**data.features, label: data.labels}
 
 
 def _side(entries: dict[str, Any], frozen: Mapping[str, Frozen]) -> SideEncoder:
@@ -193,17 +237,19 @@ def _side(entries: dict[str, Any], frozen: Mapping[str, Frozen]) -> SideEncoder:
     )
 
 
-def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, set[str]]]:
-    """Return the moments of the columns of numbers, and the words of the others."""
+def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, Counter[str]]]:
+    """Return the moments of the columns of numbers, and the words of the others with their counts."""
     moments: dict[str, Moments] = {}
-    words: dict[str, set[str]] = {}
+    words: dict[str, Counter[str]] = {}
     for columns in parts():
         for name, column in columns.items():
             if isinstance(column, Numeric):
-                found = Moments.of(column.values.astype(np.float64))
-                moments[name] = moments[name] + found if name in moments else found
+                seen = Moments.of(column.values.astype(np.float64))
+                moments[name] = moments[name] + seen if name in moments else seen
             elif isinstance(column, Categorical):  # the table may name categories that only other parts use
-                words.setdefault(name, set()).update(column.categories[k] for k in np.unique(column.codes))
+                found = words.setdefault(name, Counter())
+                counts = np.bincount(column.codes, minlength=len(column.categories))
+                found.update({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})
     return moments, words
 
 

@@ -184,7 +184,8 @@ class Frozen:
             known |= fresh
             if vault is not None:
                 vault.keep(fresh)
-        self._last = (way, known)
+        if len(new) or way != self._last[0]:  # else it was part of what is in memory
+            self._last = (way, known)
         sizes = {len(vector) for vector in known.values()}
         if len(sizes) > 1:
             raise ConfigError(f"column {column!r}: {self.label} gave vectors of different sizes: {sorted(sizes)}.")

@@ -20,26 +20,26 @@ from pcmcnet.data.scan.scanned import ScannedData
 from pcmcnet.errors import ArtifactError
 
 
-def learnt(data: ChoiceData | ScannedData, *, bend: bool = False) -> Encoder:
+def learnt(data: ChoiceData | ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
     """Learn an encoder, or take the one that was learnt before; see :meth:`Encoder.learn`."""
     if isinstance(data, ChoiceData):
-        return Encoder.learn(data, bend=bend)
-    place = _place(data, bend=bend)
+        return Encoder.learn(data, bend=bend, labels=labels)
+    place = _place(data, bend=bend, labels=labels)
     encoder = _read(place)
     if encoder is None:
-        encoder = Encoder.learn(data, bend=bend)
+        encoder = Encoder.learn(data, bend=bend, labels=labels)
         text = json.dumps(encoder.to_dict())
         with suppress(ArtifactError):  # there is no room, or no right to write: whoever is next learns it again
             write_bytes(place, json.dumps({"encoder": text, "sha256": _digest(text)}).encode())
     return encoder
 
 
-def _place(data: ScannedData, *, bend: bool) -> Path:
+def _place(data: ScannedData, *, bend: bool, labels: bool) -> Path:
     try:
         ours = version("pcmcnet")
     except PackageNotFoundError:
         ours = "of a source tree"
-    way = json.dumps([ours, data.manifest.fingerprint, [repr(part) for part in data.filters], bend])
+    way = json.dumps([ours, data.manifest.fingerprint, [repr(part) for part in data.filters], bend, labels])
     return data.folder / f"encoder-{_digest(way)[:16]}.json"
 
 
