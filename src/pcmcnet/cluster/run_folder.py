@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
+from pcmcnet.training.checkpoint import RUN_FILES, checkpoints
 
 
 class SharedFolder:
@@ -74,6 +74,4 @@ class SharedFolder:
         """Return the checkpoints that are there, of the run itself or of its members."""
         if not self.files.exists(self.root):
             return []
-        return [
-            path for path in self.files.find(self.root, maxdepth=2) if path.rpartition("/")[2] in (CHECKPOINT, REFIT)
-        ]
+        return [path for path in self.files.find(self.root, maxdepth=2) if path.rpartition("/")[2] in RUN_FILES]

@@ -36,7 +36,7 @@ from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean
 from pcmcnet.models.base import ChoiceModel, as_path
 from pcmcnet.models.contents import own_encoders
-from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints, member_folders
+from pcmcnet.training.checkpoint import RUN_FILES, checkpoints, member_folders
 
 FORMAT = 1
 MANIFEST = "model.json"
@@ -118,7 +118,7 @@ def _is_own(path: Path) -> bool:
     """Tell a file of the run, or one that was being written beside its place; or the folder of a member's run."""
     if path.is_dir():
         return path in member_folders(path.parent) and all(map(_is_own, path.iterdir()))
-    own = {CHECKPOINT, REFIT, *_FILES, "lock"}  # what was killed may have left its lock, and some of its files
+    own = {*RUN_FILES, *_FILES, "lock"}  # what was killed may have left its lock, and some of its files
     name = path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
     return name in own or bool(_MEMBER.fullmatch(name))
 

@@ -44,6 +44,7 @@ class FitSettings:
     run_folder: Path | None = None
     resume: bool = False
     on_epoch: Report | None = None
+    tells: bool = True  # whether what is odd about a validation part is logged
 
 
 class ChoiceModel(ABC):

@@ -26,10 +26,18 @@ from pcmcnet.data.scan import learnt
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.contents import class_names, digests, frozen_ones, own_encoders, require_same, require_used
+from pcmcnet.models.decay_search import (
+    SHORT,
+    Search,
+    SearchLog,
+    at_most,
+    held_out_parts,
+    search_decay,
+)
 from pcmcnet.models.slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.summary import Summary
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
-from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, checkpoints
+from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH, checkpoints
 from pcmcnet.training.config import require_word
 from pcmcnet.training.feed import device_of, place, to_host
 from pcmcnet.training.group import current_group
@@ -41,19 +49,24 @@ log = logging.getLogger("pcmcnet")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkConfig(TrainConfig):
-    """Options of every network: how numbers come in, then those of the training loop.
+    """Options of every network: what comes in and how, then those of the training loop.
 
     Parameters
     ----------
+    labels
+        Whether the network sees the label of an alternative as one of its categories, where labels are declared.
     tails
         What becomes of features with a long right tail, such as prices: "bend" takes their inverse hyperbolic sine,
         which is a line near 0 and a logarithm further out, before standardising; "keep" standardises alone.
     """
 
+    labels: bool = True
     tails: Tails = "bend"
 
     def __post_init__(self) -> None:
         super(NetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
+        if not isinstance(self.labels, bool):
+            raise ConfigError(f"labels must be true or false, got {self.labels!r}.")
         require_word("tails", self.tails, get_args(Tails))
 
 
@@ -99,6 +112,9 @@ class NeuralModel(ChoiceModel):
     def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
         """Look at a fresh network with some training sets before training; nothing to do by default."""
 
+    def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
+        """Set weights of a fresh network from a sample of the training sets; nothing to do by default."""
+
     def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
         place, folder = resolve_device(settings.device), settings.run_folder
         require_used(self.encoders, train.schema)
@@ -118,19 +134,53 @@ class NeuralModel(ChoiceModel):
             return self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
 
         with _run_in(folder, resume=settings.resume):
-            outcome = run(train, valid, self.config, CHECKPOINT)
+            kept = SearchLog.opened(None if folder is None else folder / SEARCH, identity, resume=settings.resume)
+            search = self._search(train, valid, settings, place, kept)
+            config = self._resolved(search)
+            outcome = run(train, valid, config, CHECKPOINT)
             if both is not None:
                 log.info("training again on both parts for %d epochs", outcome.epochs)
                 train = both()
-                run(train, None, replace(self.config, epochs=outcome.epochs), REFIT)
+                run(train, None, replace(config, epochs=outcome.epochs), REFIT)
         self.history = outcome.history
         self.training_ = {
             "fingerprint": train.fingerprint(),
             "choice_sets": len(train),
             "alternatives": train.n_alternatives,
             "epochs": outcome.epochs,
+            "weight_decay": config.decay,
             "refit": both is not None,
+            **({} if search is None else {"search": search.to_dict()}),
         }
+
+    def _search(
+        self, train: Sets, valid: Sets | None, settings: FitSettings, device: torch.device, kept: SearchLog
+    ) -> Search | None:
+        """Learn how firmly to hold the network, unless that is given, or sets are too few to tell."""
+        if self.config.weight_decay != "auto":
+            return None
+        pairs = held_out_parts(train.counted(), None if valid is None else valid.counted(), settings.seed)
+        if not pairs:
+            return None
+        # Gaps that no other part has, and vectors of frozen encoders, are known from the whole training part.
+        known = self._encoder(train) if train.schema.missing == "indicator" or frozen_ones(self.encoders) else None
+        quiet = replace(settings, progress=False, on_epoch=None, tells=False)
+        short = replace(self.config, epochs=max(round(SHORT * self.config.passes), 1), min_delta="noise")
+
+        def losses(part: ChoiceData, held_out: ChoiceData, decay: float) -> list[float]:
+            config = replace(short, weight_decay=decay)
+            outcome = self._run(part, held_out, config, quiet, device=device, checkpoint=None, encoder=known)
+            return [entry["valid_loss"] for entry in outcome.history]
+
+        return search_decay(pairs, losses, kept)
+
+    def _resolved(self, search: Search | None) -> NetworkConfig:
+        """Return the options with numbers in the place of what was learnt."""
+        if search is None:
+            return self.config
+        epochs = search.epochs(self.config.passes) if self.config.epochs == "auto" else self.config.epochs
+        log.info("weight decay %.3g, %d epochs: learnt from %d held-out sets", search.decay, epochs, search.held_out)
+        return replace(self.config, weight_decay=search.decay, epochs=epochs)
 
     def _run(
         self,
@@ -141,19 +191,21 @@ class NeuralModel(ChoiceModel):
         *,
         device: torch.device,
         checkpoint: Checkpoint | None,
+        encoder: Encoder | None = None,
     ) -> Outcome:
-        """Learn the encoder and the weights from one training part."""
+        """Learn the encoder, unless given, and the weights from one training part."""
         part = part.counted()
         held_out = None if held_out is None else held_out.counted()
         if part.largest < 2:
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
-        encoder = self._encoder(part)
+        encoder = encoder or self._encoder(part)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(settings.seed)  # of the CPU alone
             network = self._build(encoder).to(device)
         data = _source(part, encoder, device)
         self._prepare(network, _telling(data))
-        valid = None if held_out is None else _source(held_out, encoder, device)
+        self._begin(network, config, lambda n: encoder.encode(at_most(part, n, settings.seed)))
+        valid = None if held_out is None else _source(held_out, encoder, device, tell=settings.tells)
         outcome = train(
             network,
             data,
@@ -168,8 +220,8 @@ class NeuralModel(ChoiceModel):
         return outcome
 
     def _encoder(self, part: Sets) -> Encoder:
-        bend, frozen = self.config.tails == "bend", frozen_ones(self.encoders)
-        return Encoder.learn(part, bend=bend, frozen=frozen) if frozen else learnt(part, bend=bend)
+        how, frozen = {"bend": self.config.tails == "bend", "labels": self.config.labels}, frozen_ones(self.encoders)
+        return Encoder.learn(part, **how, frozen=frozen) if frozen else learnt(part, **how)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Learn the encoders that a fit needs, for whoever finds them kept beside a scanned table."""
@@ -217,6 +269,7 @@ class NeuralModel(ChoiceModel):
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
             "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_),
             "epochs": str(self.training_["epochs"]),
+            **self._held(),
             "parameters": f"{self.num_parameters:,}",
         }
         if self.history:
@@ -226,6 +279,16 @@ class NeuralModel(ChoiceModel):
                 facts["best validation NLL"] = f"{min(losses):.4f}"
         rows = tuple((name, " x ".join(map(str, shape)), f"{count:,}") for name, shape, count in parts)
         return Summary(type(self).__name__, facts, ("weights", "shape", "parameters"), rows)
+
+    def _held(self) -> dict[str, str]:
+        """Say how firmly the network was held, and how that was learnt."""
+        if "weight_decay" not in self.training_:
+            return {}
+        held, search = f"{self.training_['weight_decay']:.3g}", self.training_.get("search")
+        if search is None:
+            return {"weight decay": held}
+        tried = ", ".join(f"{t['weight_decay']:g}: {t['held_out_nll']:.4f}" for t in search["trials"])
+        return {"weight decay": f"{held}, learnt from {search['held_out_sets']:,} held-out sets (NLL {tried})"}
 
     # -- saved form -------------------------------------------------------------------------------------------
 
@@ -249,12 +312,12 @@ class NeuralModel(ChoiceModel):
             raise ArtifactError("the saved weights are not all finite numbers: fit the model again.")
 
 
-def _source(data: Sets, encoder: Encoder, device: torch.device) -> Source:
+def _source(data: Sets, encoder: Encoder, device: torch.device, *, tell: bool = True) -> Source:
     """Encode what is in memory at once, and what is on disk as it is needed, by each process of a group its own."""
     if isinstance(data, ScannedData):
         group = current_group()
         return EncodedStream(data, encoder, device, group.rank, group.size)
-    return place(encoder.encode(data), device)
+    return place(encoder.encode(data, tell=tell), device)
 
 
 def _telling(data: Source) -> EncodedSets:

@@ -8,11 +8,13 @@ share its probability (uniform expansion).
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +28,22 @@ from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.contents import representation_of
 from pcmcnet.layers.precision import Precision
-from pcmcnet.layers.rates import Initialisation, RateForm, require_rate
+from pcmcnet.layers.rates import Initialisation, RateForm, rates_of_scores, require_rate
+from pcmcnet.layers.utility import LinearUtility
 from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.contents import Encoders
 from pcmcnet.models.diagram import draw_network
+from pcmcnet.models.logit_start import SETS, start_as_logit
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
 from pcmcnet.models.slopes import Input, jacobian_by_output, jacobian_by_pairs
-from pcmcnet.training import predict
+from pcmcnet.training import TrainConfig, predict
 from pcmcnet.training.config import require_number, require_word
 from pcmcnet.training.feed import batches_on, device_of, place
+
+Utility = Literal["linear", "none"]
+
+STARTS_AS_LOGIT = 2.0  # decay from which on a network, held that firmly, is a correction of the logit inside it
+DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +60,9 @@ class PCMCNetConfig(NetworkConfig):
         Of the hidden layers and of the embeddings.
     rate, epsilon
         Form of the rates (exp, softplus or relu) and their additive constant.
+    utility
+        "linear" adds a linear utility of the alternative entered to the log-rates, so that the network deviates from a
+        multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.utility`); "none" does not.
     initialisation
         "safe", which cannot start dead, or "paper".
     precision
@@ -64,6 +76,7 @@ class PCMCNetConfig(NetworkConfig):
     dropout: float = 0.0
     rate: RateForm = "exp"
     epsilon: float = 0.0
+    utility: Utility = "linear"
     initialisation: Initialisation = "safe"
     precision: Precision = "auto"
 
@@ -77,6 +90,7 @@ class PCMCNetConfig(NetworkConfig):
         require_number("dropout", self.dropout, low=0, high=1, open_high=True)
         require_number("epsilon", self.epsilon, low=0)
         require_word("activation", self.activation, get_args(Activation))
+        require_word("utility", self.utility, get_args(Utility))
         require_word("initialisation", self.initialisation, get_args(Initialisation))
         require_word("precision", self.precision, get_args(Precision))
         require_rate(self.rate, self.epsilon)
@@ -104,6 +118,14 @@ class PCMCNetwork(nn.Module):
             initialisation=config.initialisation,
             precision=config.precision,
         )
+        widths = (self.individual.width, self.alternative.width)
+        theirs = [name for name, _ in self.alternative.own.values()]
+        self.utility = LinearUtility(what, *widths, own=theirs) if config.utility == "linear" else None
+
+    @property
+    def with_prior(self) -> list[nn.Parameter]:
+        """Weights that have a standard normal prior instead of decay."""
+        return [] if self.utility is None else self.utility.plain_weights
 
     @property
     def in_pieces(self) -> bool:
@@ -115,10 +137,28 @@ class PCMCNetwork(nn.Module):
         individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
         return individual, self.alternative(batch.numeric, batch.categorical, batch.contents)
 
+    def chain(self, batch: Batch) -> Tensor:
+        """Return the rates (B, J, J)."""
+        known = self.represent(batch)
+        if self.utility is None:
+            rates: Tensor = self.rates(*known, batch.mask)
+            return rates
+        utility = self.utility(batch, *known)
+        scores = self.rates.scores(*known, batch.mask)
+        return self.rates_of_scores(scores, utility, batch.mask)
+
+    def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
+        """Turn scores (B, J, J) and the utilities (B, J) of the alternatives entered into rates."""
+        rates = partial(rates_of_scores, mask=mask, rate=self.rates.rate, epsilon=self.rates.epsilon)
+        if self.rates.rate == "exp":
+            return rates(scores + utility.unsqueeze(1))
+        top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)
+        factor = (utility - top).clamp(-DEEPEST, 0).exp()
+        return rates(scores) * factor.unsqueeze(1)
+
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        rates = self.rates(*self.represent(batch), batch.mask)
-        return log_probabilities(solve_chain(rates, batch.mask), batch.mask)
+        return log_probabilities(solve_chain(self.chain(batch), batch.mask), batch.mask)
 
 
 class RatesAlone(nn.Module):
@@ -135,8 +175,7 @@ class RatesAlone(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the rates."""
-        rates: Tensor = self.network.rates(*self.network.represent(batch), batch.mask)
-        return rates
+        return self.network.chain(batch)
 
 
 class PCMCNet(NeuralModel, ChainModel):
@@ -169,8 +208,10 @@ class PCMCNet(NeuralModel, ChainModel):
             "dropout": 0.0,
             "rate": "relu",
             "epsilon": 0.5,
+            "utility": "none",
             "initialisation": "paper",
             "precision": "float32",
+            "labels": False,
             "tails": "keep",
             "epochs": 100,
             "batch_size": 1,
@@ -218,8 +259,10 @@ class PCMCNet(NeuralModel, ChainModel):
             yield sets, rates
 
     def _build(self, encoder: Encoder) -> PCMCNetwork:
-        if not encoder.schema.features:
-            raise InputError("PCMC-Net tells alternatives apart by their features: declare at least one in features.")
+        if not encoder.features:
+            raise InputError(
+                "PCMC-Net tells alternatives apart by their features and labels: declare a feature, or alternative."
+            )
         return PCMCNetwork(encoder, self.config, self.encoders)
 
     def _jacobian(self, batch: Batch, at: Input) -> Tensor:
@@ -246,3 +289,8 @@ class PCMCNet(NeuralModel, ChainModel):
             # A shift of all scores is one of the time scale, which the law ignores: the gradient is 0, and Adam would
             # follow its rounding errors.
             network.rates.output.bias.requires_grad_(False)
+
+    def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
+        assert isinstance(network, PCMCNetwork)
+        if network.utility is not None and config.decay >= STARTS_AS_LOGIT:
+            start_as_logit(network.utility, sample(SETS))

@@ -138,8 +138,10 @@ class PointerNetwork(NeuralModel):
     order_matters = True
 
     def _build(self, encoder: Encoder) -> PointingNetwork:
-        if not encoder.schema.features:
-            raise InputError("a pointer network reads the features of alternatives: declare at least one in features.")
+        if not encoder.features:
+            raise InputError(
+                "a pointer network reads the features and labels of alternatives: declare a feature, or alternative."
+            )
         return PointingNetwork(encoder, self.config, self.encoders)
 
     def summary(self) -> Summary:

@@ -10,6 +10,8 @@ alone, so one pass gives both of its derivatives. Only the law of the J x J scor
 is then pulled back J times (:func:`jacobian_by_pairs`):
 
     d log p_i / d z_m = sum_l (d log p_i / d f_ml) (d f_ml / d z_m) + sum_k (d log p_i / d f_km) (d f_km / d z_m).
+
+A linear utility u_m of z_m, where the network has one, adds (d log p_i / d u_m) (d u_m / d z_m).
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import ordered_pairs, spread, stretches
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.masks import real_pairs
-from pcmcnet.layers.rates import rates_of_scores
 from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.utility import LinearUtility
 from pcmcnet.training.feed import batches_on, device_of, place
 
 if TYPE_CHECKING:
@@ -90,26 +92,32 @@ def jacobian_by_output(network: nn.Module, batch: Batch, at: Input) -> Tensor:
     ):  # cuDNN's LSTM has no gradient outside training
         followed, leaf = at.split(batch)
         log_p = network(followed)
-        rows = [_pull_back(log_p, batch.mask, i, leaf)[..., at.k] for i in range(batch.mask.shape[1])]
+        rows = [_pull_back(log_p, batch.mask, i, leaf)[0][..., at.k] for i in range(batch.mask.shape[1])]
     return torch.stack(rows, 1)
 
 
 def jacobian_by_pairs(network: PCMCNetwork, batch: Batch, at: Input) -> Tensor:
     """Do the same for PCMC-Net, with one pass through its network."""
-    mask, rates = batch.mask, network.rates
+    mask = batch.mask
     with torch.no_grad():
-        leave, enter = rates.halves(*network.represent(batch))  # (B, J, H)
-        scores = rates.scores_of_halves(leave, enter, mask)
+        known = network.represent(batch)
+        leave, enter = network.rates.halves(*known)  # (B, J, H)
+        scores = network.rates.scores_of_halves(leave, enter, mask)
+        utility = scores.new_zeros(mask.shape) if network.utility is None else network.utility(batch, *known)
     slopes = _score_slopes(network, batch, at, leave, enter)
+    of_utility = None if network.utility is None else _utility_slopes(network.utility, batch, at, *known)  # (B, J)
     with torch.enable_grad():
-        scores = scores.detach().requires_grad_()
-        law = solve_chain(rates_of_scores(scores, mask, rate=rates.rate, epsilon=rates.epsilon), mask)
-        log_p = log_probabilities(law, mask)
+        scores, utility = scores.detach().requires_grad_(), utility.detach().requires_grad_()
+        log_p = log_probabilities(solve_chain(network.rates_of_scores(scores, utility, mask), mask), mask)
         rows = []
         for i in range(mask.shape[1]):
-            pulled = _pull_back(log_p, mask, i, scores)  # (B, J, J)
+            pulled, by_utility = _pull_back(log_p, mask, i, scores, utility)  # (B, J, J), (B, J)
             parts = [pulled * slope for slope in slopes]
-            rows.append(parts[0].sum((1, 2)) if at.individual else parts[0].sum(2) + parts[1].sum(1))
+            row = parts[0].sum((1, 2)) if at.individual else parts[0].sum(2) + parts[1].sum(1)
+            if of_utility is not None:
+                added = by_utility * of_utility
+                row = row + (added.sum(1) if at.individual else added)
+            rows.append(row)
     return torch.stack(rows, 1)
 
 
@@ -138,8 +146,20 @@ def _score_slopes(network: PCMCNetwork, batch: Batch, at: Input, leave: Tensor, 
     return [grid.index_put((s, k, m), slope) for slope in out.unbind(1)]
 
 
-def _pull_back(log_p: Tensor, mask: Tensor, i: int, leaf: Tensor) -> Tensor:
+@torch.no_grad()
+def _utility_slopes(
+    utility: LinearUtility, batch: Batch, at: Input, individual: Tensor, alternatives: Tensor
+) -> Tensor:
+    """Differentiate the utility of each alternative in its own input, or in the individual's: (B, J)."""
+    place = at.k - (batch.individual_numeric if at.individual else batch.numeric).shape[-1]  # numbers come last
+    if at.individual:
+        assert utility.taste is not None
+        return alternatives @ utility.taste[:, place]
+    slope = utility.slopes[at.k] + utility.weights(individual)[:, place]
+    return slope.unsqueeze(1).expand(alternatives.shape[:2])
+
+
+def _pull_back(log_p: Tensor, mask: Tensor, i: int, *leaves: Tensor) -> tuple[Tensor, ...]:
     """Differentiate the log-probability of the i-th alternative of each set that has one."""
     real = log_p[:, i].where(mask[:, i] & log_p[:, i].isfinite(), log_p.new_zeros(()))  # -inf would make NaN of 0
-    (found,) = torch.autograd.grad(real.sum(), leaf, retain_graph=True, materialize_grads=True)
-    return found
+    return torch.autograd.grad(real.sum(), leaves, retain_graph=True, materialize_grads=True)

@@ -25,15 +25,33 @@ class Slot(NamedTuple):
     exp_avg: Tensor
     exp_avg_sq: Tensor
     step: Tensor  # taken so far
+    decay: float
 
 
 class Adam:
-    """The optimiser of some weights; ``lr`` may be changed at any time, and may be a tensor."""
+    """The optimiser of some weights; ``lr`` may be changed at any time, and may be a tensor.
 
-    def __init__(self, parameters: Iterable[Tensor], *, lr: float | Tensor, decay: float) -> None:
-        self.lr, self.decay = lr, decay
+    Those ``without_decay`` are not brought down.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        lr: float | Tensor,
+        decay: float,
+        without_decay: Iterable[Tensor] = (),
+    ) -> None:
+        self.lr, exempt = lr, {id(p) for p in without_decay}
         self.slots = [
-            Slot(p, torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device)) for p in parameters
+            Slot(
+                p,
+                torch.zeros_like(p),
+                torch.zeros_like(p),
+                torch.zeros((), device=p.device),
+                0.0 if id(p) in exempt else decay,
+            )
+            for p in parameters
         ]
         kinds = sorted(self.slots, key=_kind)
         self.groups = [list(slots) for _, slots in groupby(kinds, key=_kind)]
@@ -45,7 +63,7 @@ class Adam:
             if not moved:
                 continue
             slots, gradients = zip(*moved, strict=True)
-            weights, means, squares, steps = (list(part) for part in zip(*slots, strict=True))
+            weights, means, squares, steps = (list(part) for part in list(zip(*slots, strict=True))[:4])
             torch._foreach_add_(steps, 1)
             with torch.no_grad():
                 torch._fused_adamw_(
@@ -58,7 +76,7 @@ class Adam:
                     lr=self.lr,
                     beta1=BETAS[0],
                     beta2=BETAS[1],
-                    weight_decay=self.decay,
+                    weight_decay=group[0].decay,
                     eps=EPS,
                     amsgrad=False,
                     maximize=False,
@@ -78,6 +96,6 @@ class Adam:
                 mine.copy_(entries[given])
 
 
-def _kind(slot: Slot) -> tuple[str, str]:
+def _kind(slot: Slot) -> tuple[str, str, float]:
     """Weights of one kind go together."""
-    return str(slot.weight.device), str(slot.weight.dtype)
+    return str(slot.weight.device), str(slot.weight.dtype), slot.decay

@@ -24,7 +24,8 @@ from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
 from pcmcnet.training.stopping import EarlyStopping
 
-CHECKPOINT, REFIT = "checkpoint.safetensors", "refit-checkpoint.safetensors"  # in a run's folder
+CHECKPOINT, REFIT, SEARCH = "checkpoint.safetensors", "refit-checkpoint.safetensors", "search.json"
+RUN_FILES = (SEARCH, CHECKPOINT, REFIT)  # in the folder of an unfinished run
 
 Tensors = dict[str, Tensor]
 
@@ -132,7 +133,7 @@ class Checkpoint:
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the files that an unfinished run, or those of the members of one, have left in its folder."""
-    places = [place / name for place in (folder, *member_folders(folder)) for name in (CHECKPOINT, REFIT)]
+    places = [place / name for place in (folder, *member_folders(folder)) for name in RUN_FILES]
     return [place for place in places if place.exists()]
 
 

@@ -10,6 +10,8 @@ from pcmcnet.errors import ConfigError, did_you_mean
 
 Schedule = Literal["constant", "cosine"]
 
+EPOCHS, DECAY = 20, 1.0  # where nobody says or learns better
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
@@ -18,7 +20,7 @@ class TrainConfig:
     Parameters
     ----------
     epochs
-        Passes over the training part, at most.
+        Passes over the training part, at most; "auto" is 20, or fewer where a model's fit finds that these overfit.
     batch_size
         In choice sets, never in rows; "auto" is a 25th of the training sets, at least 8 and at most 64, so that small
         tables get enough steps in an epoch.
@@ -26,21 +28,23 @@ class TrainConfig:
         Learning rate of Adam; kept, or brought down to 0 along half a cosine, after a linear rise over the
         first share ``warmup`` of the epochs.
     weight_decay
-        Decoupled weight decay; "auto" is the number of parameters per training set, at most 2: hardly any where
-        choices abound, and a firm hand where they are few.
+        Decoupled weight decay; "auto" is learnt from the table by a model's fit (:mod:`pcmcnet.models.decay_search`).
+        Weights that a module gives a prior (``with_prior``) have that instead.
     clip
         Largest norm of a gradient; 0 for no limit.
     patience, min_delta
-        With a validation part: stop after ``patience`` epochs in a row of which none was better than the best
-        before it by more than ``min_delta``. Under "cosine" a cool-down of ``patience`` epochs follows, in which the
-        learning rate falls to 0: stopped at a high rate, a network has yet to settle.
+        With a validation part: "noise" goes through all epochs and keeps the last weights, unless those of an earlier
+        epoch are better by more than the noise of the validation part. With a number, stop after ``patience`` epochs in
+        a row of which none was better than the best before it by more than ``min_delta``, and keep the best weights.
+        Under "cosine" a cool-down of ``patience`` epochs follows, in which the learning rate falls to 0: stopped at a
+        high rate, a network has yet to settle.
     refit
         With a validation part: afterwards train again on both parts, for as many epochs as the best took.
     pair_budget
         Ordered pairs of alternatives in a batch, at most; bounds the memory.
     """
 
-    epochs: int = 20
+    epochs: int | Literal["auto"] = "auto"
     batch_size: int | Literal["auto"] = "auto"
     lr: float = 0.005
     schedule: Schedule = "cosine"
@@ -48,12 +52,13 @@ class TrainConfig:
     weight_decay: float | Literal["auto"] = "auto"
     clip: float = 1.0
     patience: int = 5
-    min_delta: float = 0.01
+    min_delta: float | Literal["noise"] = "noise"
     refit: bool = False
     pair_budget: int = 1_000_000
 
     def __post_init__(self) -> None:
-        require_number("epochs", self.epochs, whole=True, low=1)
+        if self.epochs != "auto":
+            require_number("epochs", self.epochs, whole=True, low=1)
         if self.batch_size != "auto":
             require_number("batch_size", self.batch_size, whole=True, low=1)
         require_number("lr", self.lr, low=0, open_low=True)
@@ -62,7 +67,8 @@ class TrainConfig:
             require_number("weight_decay", self.weight_decay, low=0)
         require_number("clip", self.clip, low=0)
         require_number("patience", self.patience, whole=True, low=1)
-        require_number("min_delta", self.min_delta, low=0)
+        if self.min_delta != "noise":
+            require_number("min_delta", self.min_delta, low=0)
         require_number("pair_budget", self.pair_budget, whole=True, low=1)
         require_word("schedule", self.schedule, get_args(Schedule))
         if not isinstance(self.refit, bool):
@@ -72,9 +78,15 @@ class TrainConfig:
         """Batch size for so many training sets."""
         return min(max(sets // 25, 8), 64) if self.batch_size == "auto" else self.batch_size
 
-    def decay(self, *, parameters: int, sets: int) -> float:
-        """Weight decay for a network of so many parameters and so many training sets."""
-        return min(parameters / sets, 2.0) if self.weight_decay == "auto" else float(self.weight_decay)
+    @property
+    def passes(self) -> int:
+        """Epochs, as a number."""
+        return EPOCHS if self.epochs == "auto" else self.epochs
+
+    @property
+    def decay(self) -> float:
+        """Weight decay, as a number: a middling one for whoever trains without a model that learns it."""
+        return DECAY if self.weight_decay == "auto" else float(self.weight_decay)
 
     def lr_at(self, progress: float) -> float:
         """Learning rate when a share ``progress`` of the epochs is done."""
@@ -87,7 +99,7 @@ class TrainConfig:
 
     def lr_cooling(self, done: float, *, since: int) -> float:
         """Learning rate after ``done`` epochs of which the first ``since`` came before the cool-down."""
-        return self.lr_at(since / self.epochs) * max(1 - (done - since) / self.patience, 0.0)
+        return self.lr_at(since / self.passes) * max(1 - (done - since) / self.patience, 0.0)
 
 
 def require_number(

@@ -24,7 +24,7 @@ from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import threads_for
-from pcmcnet.training.checkpoint import Checkpoint, RunState, Within
+from pcmcnet.training.checkpoint import Checkpoint, RunState, Tensors, Within
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of, in_turns
 from pcmcnet.training.group import Group, current_group
@@ -37,6 +37,7 @@ KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too,
 PREDICTED = 20_000_000  # pairs of a batch without gradients that keep a GPU busy while the next is prepared
 TIMES = 20  # as many as in a batch of training, at most, if the network computes them in pieces (``in_pieces``)
 TOGETHER = 2**15  # sets of such a batch, at most
+NOISE = 2.0  # standard errors by which weights of an earlier epoch have to be better than the last ones
 
 log = logging.getLogger("pcmcnet")
 
@@ -86,13 +87,13 @@ def train(
     steps = steps_for(module, data, config)
     state = checkpoint.read() if checkpoint else None
     if state is None:
-        state = RunState(stopping=EarlyStopping(config.patience, config.min_delta) if valid is not None else None)
+        state = RunState(stopping=None if valid is None else _stopping(config))
     else:
         module.load_state_dict(state.module)
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
-    with watch(config.epochs, show=progress) as report, threads_for(pairs * _size(module)):
+    with watch(config.passes, show=progress) as report, threads_for(pairs * _size(module)):
         while not state.finished:
             entry = _epoch(steps, config, state, seed=seed, checkpoint=checkpoint)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
@@ -102,9 +103,41 @@ def train(
             report(entry)
             if on_epoch is not None:
                 on_epoch(entry)
-    if state.best:
-        module.load_state_dict(state.best)
-    return Outcome(state.history, state.stopping.best_epoch if state.stopping else state.epoch)
+    if valid is None or state.stopping is None:
+        return Outcome(state.history, state.epoch)
+    if config.min_delta == "noise" and not _clearly_better(state.best, state.module, module, valid, config):
+        module.load_state_dict(state.module)
+        return Outcome(state.history, state.epoch)
+    module.load_state_dict(state.best)
+    return Outcome(state.history, state.stopping.best_epoch)
+
+
+def _stopping(config: TrainConfig) -> EarlyStopping:
+    """Return the rule for a validation part; where only its noise counts, none of the epochs is the last before all."""
+    if config.min_delta == "noise":
+        return EarlyStopping(patience=config.passes + 1, min_delta=0.0)
+    return EarlyStopping(config.patience, config.min_delta)
+
+
+def _clearly_better(first: Tensors, second: Tensors, module: nn.Module, valid: Source, config: TrainConfig) -> bool:
+    """Tell whether some weights beat others on the validation part by more than the noise of their difference.
+
+    The losses of both are compared set by set: what makes a set hard for both cancels.
+    """
+    losses = []
+    for weights in (first, second):
+        module.load_state_dict(weights)
+        losses.append([(nll.double(), weight.double()) for nll, weight in _losses(module, valid, config)])
+    sums = torch.zeros(5, dtype=torch.float64, device=device_of(module))
+    for (ours, weight), (theirs, _) in zip(*losses, strict=True):
+        gain = theirs - ours
+        sums += torch.stack(
+            [x.sum() for x in (weight, weight * gain, weight**2, weight**2 * gain, (weight * gain) ** 2)]
+        )
+    current_group().add_up(sums)
+    total, gain, squares, cross, square = sums.tolist()
+    mean = gain / total
+    return bool(mean > NOISE * math.sqrt(max(square - 2 * mean * cross + mean**2 * squares, 0.0)) / total)
 
 
 def _keep(state: RunState, checkpoint: Checkpoint | None) -> None:
@@ -126,7 +159,7 @@ def _epoch(
 
     def rate(step: int) -> float:
         at = min(epoch - 1 + step / expected, float(epoch))
-        return config.lr_at(at / config.epochs) if cooling is None else config.lr_cooling(at, since=cooling)
+        return config.lr_at(at / config.passes) if cooling is None else config.lr_cooling(at, since=cooling)
 
     steps.module.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -137,7 +170,7 @@ def _epoch(
             steps.turn_to(part)
             plan = drawn.plan
             sums = steps.run(plan, map(rate, range(taken, taken + len(plan))))
-            if device.type == "cuda" and part is steps.source and epoch < config.epochs:  # the device is at work
+            if device.type == "cuda" and part is steps.source and epoch < config.passes:  # the device is at work
                 steps.ahead[epoch + 1] = _draw(part, config, batch_size, device, seed, epoch + 1)
             total = total.plus(Totals(*sums.tolist()))
             taken += len(plan)
@@ -206,23 +239,27 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
         state.cooling = state.epoch
     cool = 0 if config.schedule == "constant" else config.patience
     cooled = state.cooling is not None and state.epoch >= state.cooling + cool
-    state.finished = cooled or state.epoch >= config.epochs
+    state.finished = cooled or state.epoch >= config.passes
 
 
 def mean_nll(module: nn.Module, data: Source, config: TrainConfig) -> float:
     """Weighted mean negative log-likelihood of the choices, without dropout."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
-    group = current_group()
+    for nll, weight in _losses(module, data, config):
+        total += torch.stack([(weight * nll).sum(), weight.sum()]).double()
+    current_group().add_up(total)
+    loss, weight = total.tolist()
+    return float(loss / weight)
+
+
+def _losses(module: nn.Module, data: Source, config: TrainConfig) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield negative log-likelihoods and weights of this process's sets, in an order that the data alone decide on."""
     for part in data.parts():
-        own, among = (part.own, None) if isinstance(part, Portion) else (part, group)
+        own, among = (part.own, None) if isinstance(part, Portion) else (part, current_group())
         if own is None:
             continue
         for _, batch, log_p in predict(module, own, pair_budget=config.pair_budget, group=among):
-            nll = batch.weight * choice_nll(log_p, batch.chosen)
-            total += torch.stack([nll.sum(), batch.weight.sum()]).double()
-    group.add_up(total)
-    loss, weight = total.tolist()
-    return float(loss / weight)
+            yield choice_nll(log_p, batch.chosen), batch.weight
 
 
 @torch.no_grad()

@@ -58,6 +58,7 @@ class Steps:
     def __init__(self, module: nn.Module, source: Source, config: TrainConfig) -> None:
         self.module, self.source, self.limit = module, source, config.clip or math.inf
         self.parameters = list(module.parameters())
+        self.with_prior: list[nn.Parameter] = list(getattr(module, "with_prior", ()))
         self.device = device_of(module)
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.optimiser = self._optimiser(config)
@@ -65,8 +66,7 @@ class Steps:
 
     def _optimiser(self, config: TrainConfig) -> Adam:
         """Without decay this is the paper's optimiser."""
-        decay = config.decay(parameters=sum(p.numel() for p in self.parameters), sets=len(self.source))
-        return Adam(self.parameters, lr=config.lr, decay=decay)
+        return Adam(self.parameters, lr=config.lr, decay=config.decay, without_decay=self.with_prior)
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
@@ -88,9 +88,16 @@ class Steps:
         loss = (batch.weight * choice_nll(self.module(batch), batch.chosen)).sum()
         weight = batch.weight.sum()
         (loss / weight).backward()  # type: ignore[no-untyped-call]
+        self.move(loss.detach(), weight)
+
+    def move(self, loss: Tensor, weight: Tensor) -> None:
+        """Move the weights by the gradients they have, those with a standard normal prior also by its own."""
+        for parameter in self.with_prior:
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach(), alpha=1 / len(self.source))
         norm = clip_gradients(self.parameters, self.limit)
         self.optimiser.step()
-        self.total += torch.stack([loss.detach(), weight, norm]).double()
+        self.total += torch.stack([loss, weight, norm]).double()
 
 
 class SharedSteps(Steps):
@@ -129,10 +136,7 @@ class SharedSteps(Steps):
             loss = (batch.weight * choice_nll(self.module(batch), batch.chosen)).sum()
             weight = batch.weight.sum()
             loss.backward()  # type: ignore[no-untyped-call]
-        loss, weight = self.group.add_gradients(self.parameters, loss.detach(), weight)
-        norm = clip_gradients(self.parameters, self.limit)
-        self.optimiser.step()
-        self.total += torch.stack([loss, weight, norm]).double()
+        self.move(*self.group.add_gradients(self.parameters, loss.detach(), weight))
 
 
 class RecordedSteps(Steps):

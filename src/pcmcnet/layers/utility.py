@@ -1,0 +1,130 @@
+"""The logit inside a chain: a utility of the alternative entered, linear in what is known of it.
+
+    u_j = plain_j + (v + V I) . S_j
+    plain_j = c(categories of j) + b . numbers of j + worth of its words, lists and vectors
+
+Added to the log-rates, it makes the rate of entering j proportional to exp(u_j), wherever one comes from. A chain whose
+rates are nothing else has the stationary distribution exp(u_j) / sum_k exp(u_k): the multinomial logit. So a network
+that is held back shrinks to a logit and not to the uniform distribution. u_j depends on j and on the individual alone,
+so relabelling, uniform expansion and contractibility hold as they do without it.
+
+The plain part is that of an ordinary logit, and soon learnt: its weights have a standard normal prior (numbers are
+standardised) in the place of decay. V is the individual's taste, and v what the representation adds. Shapes:
+numeric (..., F), categorical (..., C), contents of each column (u, ...) and (...), I (B, D0), S (B, J, D) -> u (B, J).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pcmcnet.data.batches import Batch, Distinct
+from pcmcnet.data.contents import ContentCode, FrozenCode
+from pcmcnet.data.contents.texts import BUCKETS
+from pcmcnet.data.encoding import SideEncoder
+
+
+class BagWorth(nn.Module):
+    """Worth of a list, or of a text: the sum over its parts; index 0 is none."""
+
+    def __init__(self, cardinality: int) -> None:
+        super().__init__()
+        self.parts = nn.Parameter(torch.zeros(cardinality + 1, 1))
+
+    def forward(self, indices: Tensor) -> Tensor:
+        """(u, ...) -> (u,)."""
+        return F.embedding(indices.flatten(1).long(), self.parts, padding_idx=0).sum((1, 2))
+
+
+class WordsWorth(BagWorth):
+    """Worth of a text, by the hashes of its words and by its numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(BUCKETS)
+        self.value = nn.Parameter(torch.zeros(()))
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(u, T, 4) three hashes and a value -> (u,)."""
+        return super().forward(words[..., :3]) + self.value * words[..., 3].sum(1)
+
+
+class VectorWorth(nn.Module):
+    """Worth of a vector: a sum of its coordinates with weights."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.slopes = nn.Parameter(torch.zeros(size))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(u, size) -> (u,)."""
+        return vectors @ self.slopes
+
+
+_WORTHS: Mapping[str, Callable[[Any], nn.Module]] = {
+    "vector": lambda code: VectorWorth(*code.shape),
+    "datetime": lambda code: VectorWorth(*code.shape),
+    "multi": lambda code: BagWorth(len(code.categories)),
+    "text": lambda _: WordsWorth(),
+}
+
+
+class LinearUtility(nn.Module):
+    """Utility of each alternative for the individual; 0 at the start.
+
+    Parameters
+    ----------
+    side
+        The codes of the alternatives' columns. Contents without a linear worth, such as pictures, have none.
+    d_individual, d_alternative
+        Widths of the representations; ``d_individual`` may be 0.
+    own
+        Columns of contents that modules of the user's read, of which nothing else is known.
+    """
+
+    def __init__(self, side: SideEncoder, d_individual: int, d_alternative: int, own: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.constants = nn.ParameterList(torch.zeros(c + 1, 1) for c in side.cardinalities)  # the first: never seen
+        self.slopes = nn.Parameter(torch.zeros(side.n_numeric))
+        self.worths = nn.ModuleDict(
+            {
+                str(k): _WORTHS[_kind(code)](code)
+                for k, code in enumerate(side.contents)
+                if _kind(code) in _WORTHS and code.name not in own
+            }
+        )
+        self.worth = nn.Parameter(torch.zeros(d_alternative))
+        self.taste = nn.Parameter(torch.zeros(d_alternative, d_individual)) if d_individual else None
+
+    @property
+    def plain_weights(self) -> list[nn.Parameter]:
+        """The weights of the plain part."""
+        return [*self.constants, self.slopes, *self.worths.parameters()]
+
+    def forward(self, batch: Batch, individual: Tensor, alternatives: Tensor) -> Tensor:
+        """Batch, (B, D0), (B, J, D) -> (B, J)."""
+        added = (alternatives @ self.weights(individual).unsqueeze(-1)).squeeze(-1)
+        return self.plain(batch.numeric, batch.categorical, batch.contents) + added
+
+    def plain(self, numeric: Tensor, categorical: Tensor, contents: Sequence[Distinct]) -> Tensor:
+        """(..., F), (..., C), of each column of contents (u, ...) and (...) -> (...)."""
+        utility = numeric @ self.slopes
+        for k, constant in enumerate(self.constants):
+            utility = utility + F.embedding(categorical[..., k], constant, padding_idx=0).squeeze(-1)
+        for column, worth in self.worths.items():
+            values, place = contents[int(column)]
+            utility = utility + worth(values.to(numeric.dtype))[place]
+        return utility
+
+    def weights(self, individual: Tensor) -> Tensor:
+        """Return what each entry of a representation adds for the individual: (B, D0) -> (B, D)."""
+        if self.taste is None:
+            return self.worth.expand(len(individual), -1)
+        return self.worth + individual @ self.taste.mT
+
+
+def _kind(code: ContentCode) -> str:
+    return "vector" if isinstance(code, FrozenCode) else code.kind

@@ -1,0 +1,188 @@
+"""Weight decay and length of a fit, learnt from the table: held-out choice sets say how firmly to hold a network.
+
+    ladder of decays   16 -- 4 -- 1 -- 0.25 -- 0.06      from a logit to a network left to itself
+
+The best decay spans two orders of magnitude from table to table, and no rule that was tried on sizes and numbers of
+weights finds it. So a few short fits to part of the training sets predict the others. The walk begins at 4 and 1, goes
+on along the ladder while the held-out sets are predicted better, and mostly ends after three or four rungs. A parabola
+through the best rung and its neighbours, over the logarithm of the decay, gives the decay, never further from the rung
+than half a step. Then all sets are fitted.
+
+Whole persons are held out where persons are known. Where sets are few, two parts of the table are held out in turn;
+where they abound, a sample of the table will do. A validation part takes the place of the held-out sets.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.data import ChoiceData, ScannedData, Sets
+from pcmcnet.data.files import json_bytes, write_bytes
+from pcmcnet.errors import ArtifactError
+from pcmcnet.training.group import current_group
+
+LADDER = (16.0, 4.0, 1.0, 0.25, 0.0625)
+BEGIN = (1, 2)  # rungs
+FEWEST = 20  # sets below which held-out ones tell nothing
+FEW = 5_000  # sets below which two parts are held out in turn: a quarter each, else a fifth
+ENOUGH = 12_000  # sets that a search looks at
+SHORT = 0.5  # length of a trial, of the epochs of a fit: the best decay is the same
+
+log = logging.getLogger("pcmcnet")
+
+Pair = tuple[ChoiceData, ChoiceData]  # sets to fit, sets held out
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A decay that was tried: mean loss of the held-out sets after each epoch."""
+
+    decay: float
+    curve: tuple[float, ...]
+
+    @property
+    def loss(self) -> float:
+        """Loss at the end."""
+        return self.curve[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search has found."""
+
+    trials: tuple[Trial, ...]
+    fitted: int  # sets of each trial
+    held_out: int  # sets that were predicted, in all
+
+    @property
+    def best(self) -> Trial:
+        """The rung with the least loss."""
+        return min(self.trials, key=lambda trial: trial.loss)
+
+    @property
+    def decay(self) -> float:
+        """The decay to fit with: at the bottom of a parabola, within half a step of the best rung."""
+        best, step = self.best, LADDER[0] / LADDER[1]
+        by_decay = {trial.decay: trial.loss for trial in self.trials}
+        place = LADDER.index(best.decay)
+        around = [by_decay.get(LADDER[k]) if 0 <= k < len(LADDER) else None for k in (place - 1, place + 1)]
+        if None in around:
+            return best.decay
+        above, below = (float(loss) - best.loss for loss in around if loss is not None)
+        if above + below <= 0:
+            return best.decay
+        shift = 0.5 * (above - below) / (above + below)  # in steps down the ladder, at most a half either way
+        return float(best.decay * step ** -min(max(shift, -0.25), 0.25))
+
+    def epochs(self, most: int) -> int:
+        """Return so many epochs, or fewer where the best trial had its least loss long before its end.
+
+        A loss that rose by less than a set's worth of noise did not rise.
+        """
+        curve = self.best.curve
+        least = int(np.argmin(curve))
+        rose = curve[-1] - curve[least] > 0.5 / math.sqrt(self.held_out)
+        return max(round(most * (least + 1) / len(curve)), 1) if rose else most
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        trials = [{"weight_decay": t.decay, "held_out_nll": t.loss} for t in self.trials]
+        return {"trials": trials, "fitted_sets": self.fitted, "held_out_sets": self.held_out}
+
+
+def walk(evaluate: Callable[[float], Trial]) -> tuple[Trial, ...]:
+    """Try decays along the ladder, from the beginning on to where they no longer get better."""
+    found = {k: evaluate(LADDER[k]) for k in BEGIN}
+    up = found[BEGIN[0]].loss <= found[BEGIN[1]].loss
+    place, step = (BEGIN[0], -1) if up else (BEGIN[1], 1)
+    while 0 <= place + step < len(LADDER):
+        found[place + step] = evaluate(LADDER[place + step])
+        if found[place + step].loss >= found[place].loss:
+            break
+        place += step
+    return tuple(found[k] for k in sorted(found))
+
+
+def held_out_parts(train: Sets, valid: Sets | None, seed: int) -> list[Pair]:
+    """Return pairs of sets to fit and sets to predict; none where there are too few of them."""
+    if valid is not None:
+        return [(at_most(train, ENOUGH * 4 // 5, seed), at_most(valid, ENOUGH // 5, seed))]
+    known = at_most(train, ENOUGH, seed)
+    if len(known) < FEWEST:
+        return []
+    folds, used = (4, 2) if len(known) < FEW else (5, 1)
+    persons = len(np.unique(known.groups(None)))
+    by = None if persons >= FEWEST else known.set_ids  # of a few persons, none can be spared
+    return known.folds(folds, seed=seed, by=by)[:used]
+
+
+def at_most(data: Sets, most: int, seed: int) -> ChoiceData:
+    """Draw so many sets, whole persons where they are known, or take all where there are fewer."""
+    if isinstance(data, ScannedData):
+        return data.sample(most, seed)
+    if len(data) <= most:
+        return data
+    share = most / len(data)
+    return data.split((share, 1 - share), seed=seed)[0]
+
+
+@dataclass
+class SearchLog:
+    """Trials of an unfinished fit, kept in its folder so that a run that goes on need not repeat them."""
+
+    path: Path | None
+    identity: Mapping[str, Any]
+    curves: dict[str, list[float]] = field(default_factory=dict)
+
+    @classmethod
+    def opened(cls, path: Path | None, identity: Mapping[str, Any], *, resume: bool) -> SearchLog:
+        """Read what an earlier run with the same identity has left there, when resuming."""
+        opened = cls(path, json.loads(json.dumps(identity)))
+        if path is None or not resume or not path.exists():
+            return opened
+        try:
+            entries = json.loads(path.read_bytes())
+            if entries["identity"] == opened.identity:
+                opened.curves = {key: [float(x) for x in curve] for key, curve in entries["curves"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArtifactError(f"{path} is damaged ({error!r}): delete it, and the trials are made again.") from error
+        return opened
+
+    def curve(self, key: str, make: Callable[[], Sequence[float]]) -> list[float]:
+        """Return the losses of a trial, made now unless they are kept from before."""
+        if key not in self.curves:
+            self.curves[key] = [float(x) for x in make()]
+            if self.path is not None and current_group().leads:
+                write_bytes(self.path, json_bytes(asdict(self, dict_factory=_kept)))
+                current_group().kept()
+        return self.curves[key]
+
+
+def _kept(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in entries if name != "path"}
+
+
+def search_decay(
+    pairs: Sequence[Pair], run: Callable[[ChoiceData, ChoiceData, float], Sequence[float]], kept: SearchLog
+) -> Search:
+    """Walk along the ladder; ``run`` fits sets with a decay and returns the loss of held-out ones after each epoch."""
+
+    def evaluate(decay: float) -> Trial:
+        curves = [
+            kept.curve(f"{decay:g}/{k}", lambda part=part, held_out=held_out: run(part, held_out, decay))  # type: ignore[misc]
+            for k, (part, held_out) in enumerate(pairs)
+        ]
+        curve = np.average(curves, axis=0, weights=[held_out.weights.sum() for _, held_out in pairs])
+        log.info("weight decay %g: held-out NLL %.4f", decay, curve[-1])
+        return Trial(decay, tuple(map(float, curve)))
+
+    fitted, held_out = (sum(len(pair[k]) for pair in pairs) for k in (0, 1))
+    return Search(walk(evaluate), fitted // len(pairs), held_out)
