@@ -66,7 +66,7 @@ def fit_wide(individual: int, features: int, *, name: str = "column", **options:
             table[f"{name} {side}{k}"] = np.repeat(values, 3) if side == "I" else values
     names = [[n for n in table if n.startswith(f"{name} {side}")] for side in "IS"]
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", individual=names[0], features=names[1])
-    model: PCMCNet = PCMCNet(**{"hidden": (8,), "epochs": 1} | options).fit(data, progress=False)
+    model: PCMCNet = PCMCNet(**{"hidden": (8,), "epochs": 1, "weight_decay": 0.1} | options).fit(data, progress=False)
     return model
 
 
@@ -74,18 +74,60 @@ def fit_wide(individual: int, features: int, *, name: str = "column", **options:
 
 
 def test_the_parts_of_a_network_are_named_with_their_sizes(fitted: PCMCNet) -> None:
-    """Purpose has 2 categories: 1 wide and 3 weights with the unseen; comfort 3: 2 wide, 8 weights; 10 inputs."""
+    """Purpose has 2 categories: 1 wide and 3 weights with the unseen; comfort 3: 2 wide, 8 weights; mode 5: 3 wide, 18.
+
+    16 inputs. The utility: 4 + 6 constants, 2 slopes, 7 of S_j, 2 x 7 of I and S_j.
+    """
     assert [part.words for part in parts(fitted.diagram())] == [
         ["individual I", "income", "purpose"],
-        ["alternative S_i", "price", "minutes", "comfort"],
+        ["alternative S_i", "mode", "price", "minutes", "comfort"],
         ["2 wide", "number", "category, 2 → 1", "3 parameters"],
-        ["4 wide", "number", "number", "category, 3 → 2", "8 parameters"],
-        ["all pairs i, j", "I ⊕ S_i ⊕ S_j", "2 + 4 + 4", "= 10 wide", "0 parameters"],
-        ["10 → 8", "leaky_relu", "dropout 0.2", "88 parameters"],
-        ["8 → 1", "q = exp(f)", "9 parameters"],
+        ["7 wide", "label, 5 → 3", "number", "number", "category, 3 → 2", "26 parameters"],
+        ["all pairs i, j", "I ⊕ S_i ⊕ S_j", "2 + 7 + 7", "= 16 wide", "0 parameters"],
+        ["16 → 8", "leaky_relu", "dropout 0.2", "136 parameters"],
+        ["8 → 1", "g = exp(f)", "9 parameters"],
+        ["utility u_j", "linear in columns of j", "and S_j, I × S_j", "q = g exp(u_j)", "33 parameters"],
         ["probabilities", "π Q = 0", "Σ π_i = 1", "Q: the rates", "0 parameters"],
     ]
-    assert "<title>PCMC-Net, 108 parameters in all</title>" in fitted.diagram()
+    assert "<title>PCMC-Net, 207 parameters in all</title>" in fitted.diagram()
+
+
+def test_without_labels_and_utility_neither_is_drawn(trips: ChoiceData, quick: dict[str, Any]) -> None:
+    """10 inputs: 2 of the individual, 4 of each alternative."""
+    model = PCMCNet(**quick | {"labels": False, "utility": "none", "epochs": 1}).fit(trips, progress=False)
+    words = [part.words for part in parts(model.diagram())]
+    assert words[1] == ["alternative S_i", "price", "minutes", "comfort"]
+    assert words[3] == ["4 wide", "number", "number", "category, 3 → 2", "8 parameters"]
+    assert words[5:-1] == [
+        ["10 → 8", "leaky_relu", "dropout 0.2", "88 parameters"],
+        ["8 → 1", "q = exp(f)", "9 parameters"],
+    ]
+
+
+def test_labels_alone_are_drawn_and_a_label_that_is_a_feature_is_drawn_once(
+    make_trips: Callable[..., Any], roles: dict[str, Any], quick: dict[str, Any]
+) -> None:
+    for features, column in (([], "label, 5 → 3"), (["mode"], "category, 5 → 3")):
+        data = ChoiceData.from_long(make_trips(), **roles | {"features": features, "individual": []})
+        words = [part.words for part in parts(PCMCNet(**quick).fit(data, progress=False).diagram())]
+        assert words[0] == ["alternative S_i", "mode"]
+        assert words[1] == ["3 wide", column, "18 parameters"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "epsilon", "inner", "outer"),
+    [
+        ("exp", 0.0, "g = exp(f)", "q = g exp(u_j)"),
+        ("exp", 0.125, "g = exp(f)", "q = g exp(u_j) + 0.125"),
+        ("relu", 0.5, "g = max(0, f) + 0.5", "q = g exp(u_j)"),
+        ("softplus", 0.25, "g = softplus(f) + 0.25", "q = g exp(u_j)"),
+    ],
+)
+def test_the_rate_is_written_as_it_is_computed(rate: str, epsilon: float, inner: str, outer: str) -> None:
+    model = fit_wide(0, 1, hidden=(), rate=rate, epsilon=epsilon)
+    layer, utility = (part.words for part in parts(model.diagram())[-3:-1])
+    assert layer == ["2 → 1", inner, "3 parameters"]
+    assert utility == ["utility u_j", "linear in columns of j", "and S_j", outer, "2 parameters"]
 
 
 def test_the_papers_network_has_no_individual_and_its_own_rates(make_mlba: MakeMlba) -> None:
@@ -112,14 +154,14 @@ def test_long_lists_are_cut_short() -> None:
     assert words[3][0] == "75 wide"
     assert words[3][-2] == "59 wide"
     assert len(words[1]) - 1 == len(words[3]) - 2 == 8
-    assert [w[0] for w in words[5:-1]] == ["156 → 4", "4 → 4", "4 → 4", "and 6 more", "4 → 1"]
-    assert words[-3] == ["and 6 more", "120 parameters"]
+    assert [w[0] for w in words[5:-1]] == ["156 → 4", "4 → 4", "4 → 4", "and 6 more", "4 → 1", "utility u_j"]
+    assert words[-4] == ["and 6 more", "120 parameters"]
 
 
 def test_a_column_with_gaps_has_a_second_input() -> None:
     table = {"s": [0, 0, 1, 1], "took": [1, 0, 0, 1], "x": [1.0, np.nan, 2.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x"], missing="indicator")
-    drawing = PCMCNet(hidden=(), epochs=1).fit(data, progress=False).diagram()
+    drawing = PCMCNet(hidden=(), epochs=1, weight_decay=0.1).fit(data, progress=False).diagram()
     assert parts(drawing)[1].words == ["2 wide", "number, or missing", "0 parameters"]
 
 
@@ -150,6 +192,31 @@ def test_every_text_stays_in_its_box_and_no_box_meets_another(name: str) -> None
     for a, b in itertools.combinations(boxes, 2):
         apart_in_x = a.x + a.width < b.x or b.x + b.width < a.x
         assert apart_in_x or a.y + a.height < b.y or b.y + b.height < a.y
+
+
+def segments(svg: str) -> list[tuple[float, float, float, float]]:
+    """Return the straight pieces of all arrows, each from left to right or from top to bottom."""
+    found = []
+    for path in ET.fromstring(svg).iter(f"{SVG}path"):
+        if path.attrib.get("class") == "arrow":
+            x, y = map(float, re.findall(r"M([\d.]+) ([\d.]+)", path.attrib["d"])[0])
+            for direction, to in re.findall(r"([HV])([\d.]+)", path.attrib["d"]):
+                a, b = (float(to), y) if direction == "H" else (x, float(to))
+                found.append((min(x, a), min(y, b), max(x, a), max(y, b)))
+                x, y = a, b
+    return found
+
+
+@pytest.mark.parametrize("utility", ["linear", "none"])
+@pytest.mark.parametrize("hidden", [(), (4,), (4,) * 9], ids=str)
+@pytest.mark.parametrize(("individual", "features"), [(0, 1), (1, 2), (12, 30)])
+def test_no_arrow_goes_through_a_box(individual: int, features: int, hidden: tuple[int, ...], utility: str) -> None:
+    drawing = fit_wide(individual, features, hidden=hidden, utility=utility).diagram()
+    arrows = segments(drawing)
+    assert len(arrows) > 6
+    for (left, top, right, bottom), box in itertools.product(arrows, parts(drawing)):
+        beside = right <= box.x or left >= box.x + box.width
+        assert beside or bottom <= box.y or top >= box.y + box.height
 
 
 def test_names_come_out_as_they_are_and_what_xml_forbids_is_replaced() -> None:
@@ -214,7 +281,7 @@ def test_contents_are_drawn_with_what_their_encoders_are_given_and_give() -> Non
     }
     kinds: dict[str, Any] = {"photo": "image", "about": "text", "v": "vector", "has": "multi"}
     data = ChoiceData.from_long(table, choice_set="s", chosen="y", features=list(kinds), kinds=kinds)
-    model = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1).fit(data, progress=False)
     drawn = parts(str(model.diagram()))
     words = next(part.words for part in drawn if any("vector" in word for word in part.words))
     side = zip(model.encoder_.features.contents, model.network_.alternative.encoders, strict=True)

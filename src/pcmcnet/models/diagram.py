@@ -1,6 +1,7 @@
 """A fitted PCMC-Net -> a drawing of it as SVG text, after Figure 1 of the paper, with sizes and parameter counts.
 
     columns of the table -> representation -> pairs -> layers of the rate network -> stationary distribution
+                                    |-----------------> utility of the one entered --^
 
 The parts are read off the model first, placed second and written out third. The drawing is 800 wide with text of 12
 units, on a white ground, and as high as it has to be; long lists are cut short, and every text is fitted to its box by
@@ -79,29 +80,31 @@ class Placed(NamedTuple):
 
 def draw_network(encoder: Encoder, network: PCMCNetwork, config: PCMCNetConfig) -> str:
     """Return the drawing of a network as the text of an SVG file."""
+    label = [str(encoder.schema.alternative)] if encoder.labels else []
     sides = [
-        _side(names, codes, representation, title, many=many)
+        _side(names, codes, representation, title, label, many=many)
         for names, codes, representation, title, many in (
             (encoder.schema.individual, encoder.individual, network.individual, "individual I", False),
-            (encoder.schema.features, encoder.features, network.alternative, "alternative S_i", True),
+            ([*label, *encoder.schema.features], encoder.features, network.alternative, "alternative S_i", True),
         )
         if names
     ]
     middle = [_pairs(network.individual.width, network.alternative.width)]
     law = [Box("law", "probabilities", ("π Q = 0", "Σ π_i = 1", "Q: the rates"), 0)]
     total = sum(p.numel() for p in network.parameters())
-    return _write(sides, middle, _layers(network, config), law, f"{_count(total)} in all")
+    rates = _layers(network, config), _utility(network, config)
+    return _write(sides, middle, *rates, law, f"{_count(total)} in all")
 
 
 # -- the parts ----------------------------------------------------------------------------------------------------
 
 
 def _side(
-    names: Sequence[str], codes: SideEncoder, module: Representation, title: str, *, many: bool
+    names: Sequence[str], codes: SideEncoder, module: Representation, title: str, labels: Sequence[str], *, many: bool
 ) -> tuple[Box, Box]:
     """Return the columns of one side of the table, and, line by line, what becomes of them."""
     plain: tuple[NumericCode | CategoryCode, ...] = (*codes.numeric, *codes.categorical)
-    by_name = {code.name: (_become(code), _input_width(code)) for code in plain}
+    by_name = {code.name: (_become(code, labels), _input_width(code)) for code in plain}
     for k, curve in module.curved.items():
         kind, alone = by_name[codes.numeric[k].name]
         by_name[codes.numeric[k].name] = f"{kind} → {alone + curve}", alone + curve
@@ -127,11 +130,12 @@ def _input_width(code: NumericCode | CategoryCode) -> int:
     return 1 + int(code.indicator) if isinstance(code, NumericCode) else embedding_width(len(code.categories))
 
 
-def _become(code: NumericCode | CategoryCode) -> str:
+def _become(code: NumericCode | CategoryCode, labels: Sequence[str]) -> str:
     """Say how a column comes into the network."""
     if isinstance(code, NumericCode):
         return code.curve or ("number, or missing" if code.indicator else "number")
-    return f"category, {len(code.categories):,} → {_input_width(code)}"
+    kind = "label" if code.name in labels else "category"
+    return f"{kind}, {len(code.categories):,} → {_input_width(code)}"
 
 
 def _content(code: ContentCode) -> str:
@@ -162,7 +166,9 @@ def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
     widths = [inputs, *config.hidden, 1]
     inner = (config.activation, *([f"dropout {config.dropout:g}"] if config.dropout else []))
     form = {"relu": "max(0, f)", "softplus": "softplus(f)", "exp": "exp(f)"}[config.rate]
-    last = f"q = {form}" + (f" + {config.epsilon:g}" if config.epsilon else "")
+    last = f"{'q' if network.utility is None else 'g'} = {form}"
+    if network.utility is None or config.rate != "exp":  # else epsilon is added to the product
+        last += _added(config.epsilon)
     boxes = [
         Box("layer", f"{widths[k]:,} → {widths[k + 1]:,}", (last,) if k == len(config.hidden) else inner, count)
         for k, count in enumerate(counts)
@@ -172,6 +178,22 @@ def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
     left_out = boxes[_MANY_LAYERS - 2 : -1]
     rest = Box("layer", f"and {len(left_out)} more", (), sum(box.parameters or 0 for box in left_out))
     return [*boxes[: _MANY_LAYERS - 2], rest, boxes[-1]]
+
+
+def _utility(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
+    """Return the utility of the alternative entered, which multiplies what the layers give, where there is one."""
+    utility = network.utility
+    if utility is None:
+        return []
+    terms = ["S_j"] if utility.taste is None else ["S_j", "I × S_j"]
+    first, *more = ["columns of j", *terms] if any(p.numel() for p in utility.plain_weights) else terms
+    rate = "q = g exp(u_j)" + (_added(config.epsilon) if config.rate == "exp" else "")
+    lines = (f"linear in {first}", *([f"and {', '.join(more)}"] if more else []), rate)
+    return [Box("layer", "utility u_j", lines, _weights([utility]))]
+
+
+def _added(epsilon: float) -> str:
+    return f" + {epsilon:g}" if epsilon else ""
 
 
 def _weights(modules: Iterable[nn.Module]) -> int:
@@ -185,21 +207,25 @@ def _count(parameters: int) -> str:
 # -- their places -------------------------------------------------------------------------------------------------
 
 
-def _write(sides: list[tuple[Box, Box]], pairs: list[Box], layers: list[Box], law: list[Box], total: str) -> str:
+def _write(
+    sides: list[tuple[Box, Box]], pairs: list[Box], layers: list[Box], utility: list[Box], law: list[Box], total: str
+) -> str:
     """Place the five columns of boxes, each in the middle of the height, and write them with their arrows."""
-    stacks = [[side[0] for side in sides], [side[1] for side in sides], pairs, layers, law]
-    top = MARGIN + LINE + 6
-    tallest = max(_stack_height(stack) for stack in stacks)
+    stacks = [[side[0] for side in sides], [side[1] for side in sides], pairs, [*layers, *utility], law]
+    below = sum(box.height + GAP for box in utility)  # pairs are beside the layers, so that a way leads to the utility
+    heights = [_stack_height(stack) + (below if stack is pairs else 0) for stack in stacks]
+    top, tallest = MARGIN + LINE + 6, max(heights)
     columns: list[list[Placed]] = []
     x = float(MARGIN)
-    for stack, width in zip(stacks, _COLUMNS.values(), strict=True):
-        columns.append(_place(stack, x, top + (tallest - _stack_height(stack)) / 2))
+    for stack, height, width in zip(stacks, heights, _COLUMNS.values(), strict=True):
+        columns.append(_place(stack, x, top + (tallest - height) / 2))
         x += width + GAP
     table, represented, (pair,), rates, (final,) = columns
     arrows = [_across(a, b) for a, b in zip(table, represented, strict=True)]
     arrows += [_across(a, pair) for a in represented]
     arrows += [_across(pair, rates[0]), _across(rates[-1], final)]
     arrows += [_down(a, b) for a, b in pairwise(rates)]
+    arrows += [_across(represented[-1], rates[-1], before=pair) for _ in utility]
     height = top + tallest + LINE + 2 * MARGIN
     heads = zip(("columns", "representation", "pairs", "rate network", "choice"), columns, strict=True)
     body = [_text(column[0].x, MARGIN + SIZE, name, "head") for name, column in heads]
@@ -270,9 +296,9 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text x="{x:g}" y="{y:g}"{attribute}>{escape(text)}</text>'
 
 
-def _across(a: Placed, b: Placed) -> str:
-    """Lead from the right of one box to the left of another in the next column, by way of the gap between."""
-    turn = b.x - 9
+def _across(a: Placed, b: Placed, before: Placed | None = None) -> str:
+    """Lead from the right of one box to the left of another, by way of the gap before it, or before a third."""
+    turn = (before or b).x - 9
     return f'<path class="arrow" d="M{a.x + a.width:g} {a.middle:g}H{turn:g}V{b.middle:g}H{b.x:g}"/>'
 
 
