@@ -1,0 +1,215 @@
+"""The logit inside a chain: its worths by hand, its law that of a multinomial logit, its gradients exact."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pcmcnet.data.batches import Batch, Distinct
+from pcmcnet.data.contents import CODES
+from pcmcnet.data.contents.texts import BUCKETS, bucket
+from pcmcnet.data.encoding import CategoryCode, SideEncoder
+from pcmcnet.data.numbers import NumericCode
+from pcmcnet.layers import stationary_distribution
+from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.layers.utility import BagWorth, LinearUtility, VectorWorth, WordsWorth
+
+
+def side(numbers: int = 2, categories: tuple[int, ...] = (3,), contents: tuple[Any, ...] = ()) -> SideEncoder:
+    """Codes of so many numbers, and of a categorical column for each number of categories."""
+    numeric = tuple(NumericCode(f"x{k}", 0.0, 1.0, indicator=False) for k in range(numbers))
+    known = tuple(CategoryCode(f"c{k}", tuple(map(str, range(n)))) for k, n in enumerate(categories))
+    return SideEncoder(numeric, known, contents)
+
+
+def drawn(utility: LinearUtility, seed: int = 0) -> LinearUtility:
+    """The same with weights drawn at random, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in utility.double().parameters():
+            p.copy_(torch.randn(p.shape, generator=generator, dtype=torch.float64))
+    return utility
+
+
+def batch_of(numeric: Tensor, categorical: Tensor, contents: tuple[Distinct, ...] = ()) -> Batch:
+    sets, places = categorical.shape[:2]
+    nothing = numeric.new_zeros(sets, 0)
+    mask = torch.ones(sets, places, dtype=torch.bool)
+    return Batch(numeric, categorical, nothing, nothing.long(), mask, mask[:, 0].long(), nothing.sum(1), contents)
+
+
+def random_batch(seed: int, sets: int = 4, places: int = 5) -> tuple[Batch, Tensor, Tensor]:
+    """Sets with two numbers and a category of three, individuals 2 wide and alternatives 3 wide."""
+    generator = torch.Generator().manual_seed(seed)
+    numeric, individual, alternatives = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((sets, places, 2), (sets, 2), (sets, places, 3))
+    )
+    categorical = torch.randint(4, (sets, places, 1), generator=generator)
+    return batch_of(numeric, categorical), individual, alternatives
+
+
+def law(utility: Tensor) -> Tensor:
+    """Stationary distribution of a chain that has a score of 0 for every pair, beside the utility."""
+    mask = torch.ones(utility.shape, dtype=torch.bool)
+    scores = torch.zeros(*utility.shape, utility.shape[-1], dtype=utility.dtype)
+    return stationary_distribution(rates_of_scores(scores + utility.unsqueeze(1), mask, rate="exp", epsilon=0.0))
+
+
+# -- values worked out by hand -------------------------------------------------------------------------------------
+
+
+def test_a_chain_of_utilities_alone_is_the_logit_by_hand() -> None:
+    """Constants log 2 and log 3, slope log 4: exp u is 2, 3 and 1 times 4 to the power 0, 1 and 1/2; in all 16."""
+    utility = LinearUtility(side(1, (2,)), 0, 1).double()
+    with torch.no_grad():
+        utility.constants[0][1:] = torch.tensor([[2.0], [3.0]]).double().log()
+        utility.slopes[0] = math.log(4)
+    batch = batch_of(torch.tensor([[[0.0], [1.0], [0.5]]]).double(), torch.tensor([[[1], [2], [0]]]))
+    u = utility(batch, torch.zeros(1, 0).double(), torch.zeros(1, 3, 1).double())
+    torch.testing.assert_close(u.exp(), torch.tensor([[2.0, 12.0, 2.0]]).double(), rtol=0, atol=1e-14)
+    torch.testing.assert_close(law(u), torch.tensor([[2.0, 12.0, 2.0]]).double() / 16, rtol=0, atol=1e-14)
+
+
+def test_the_representation_counts_by_its_worth_and_by_the_individuals_taste() -> None:
+    """v = (1, 2), V = (3, 0; 0, 4), I = (1, -1): weights v + V I = (4, -2); S = (1, 1) and (0, 3) give 2 and -6."""
+    utility = LinearUtility(side(0, ()), 2, 2)
+    assert utility.taste is not None
+    with torch.no_grad():
+        utility.worth.copy_(torch.tensor([1.0, 2.0]))
+        utility.taste.copy_(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    batch = batch_of(torch.zeros(1, 2, 0), torch.zeros(1, 2, 0).long())
+    who, what = torch.tensor([[1.0, -1.0]]), torch.tensor([[[1.0, 1.0], [0.0, 3.0]]])
+    assert utility.weights(who).tolist() == [[4.0, -2.0]]
+    assert utility(batch, who, what).tolist() == [[2.0, -6.0]]
+
+
+def test_a_list_is_worth_the_sum_of_its_parts() -> None:
+    """Parts 1, 2, 3 are worth 10, 20, 30; 0 is none, and stays so, since it gets no gradient."""
+    worth = BagWorth(3)
+    with torch.no_grad():
+        worth.parts[1:, 0] = torch.tensor([10.0, 20.0, 30.0])
+    assert worth(torch.tensor([[1, 3], [2, 2], [1, 0], [0, 0]])).tolist() == [40.0, 40.0, 10.0, 0.0]
+    worth(torch.tensor([[1, 0]])).sum().backward()
+    assert worth.parts.grad is not None
+    assert worth.parts.grad.flatten().tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_a_text_is_worth_its_words_their_ends_and_its_numbers() -> None:
+    """Hashes 1, 2 and 3 are worth 1, 10 and 100, a unit of value 0.5."""
+    worth = WordsWorth()
+    assert len(worth.parts) == BUCKETS + 1
+    with torch.no_grad():
+        worth.parts[1:4, 0] = torch.tensor([1.0, 10.0, 100.0])
+        worth.value.fill_(0.5)
+    texts = torch.tensor([[[1.0, 2.0, 3.0, 0.0], [1.0, 1.0, 2.0, 4.0]], [[0.0] * 4, [3.0, 0.0, 0.0, -2.0]]])
+    assert worth(texts).tolist() == [111 + 12 + 2.0, 100 - 1.0]
+
+
+def test_a_vector_is_worth_its_coordinates() -> None:
+    worth = VectorWorth(2)
+    with torch.no_grad():
+        worth.slopes.copy_(torch.tensor([2.0, -1.0]))
+    assert worth(torch.tensor([[1.0, 1.0], [0.0, 3.0]])).tolist() == [1.0, -3.0]
+
+
+CONTENTS: dict[str, Any] = {
+    "vector": np.array([[1.0, 0.0], [3.0, 2.0]], np.float32),
+    "datetime": np.array(["2024-01-01", "2024-02-05"], "datetime64[us]"),
+    "multi": np.array([("a", "b"), ("b",)], object),
+    "text": np.array(["a quiet room", "a pool for 20"], object),
+}
+
+
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_contents_are_worth_something_wherever_they_appear(kind: str) -> None:
+    """Of three alternatives the first has one content, and the others share another."""
+    code = CODES[kind].learn("x", CONTENTS[kind])  # type: ignore[attr-defined]
+    values = torch.from_numpy(code.prepare(CONTENTS[kind]))
+    utility = drawn(LinearUtility(side(0, (), (code,)), 0, 0))
+    place = torch.tensor([[0, 1, 1]])
+    empty = torch.zeros(1, 3, 0)
+    u = utility.plain(empty.double(), empty.long(), [Distinct(values, place)])
+    alone = utility.worths["0"](values.double())
+    torch.testing.assert_close(u, alone[place], rtol=0, atol=1e-14)
+    assert u[0, 0] != u[0, 1] == u[0, 2]
+    assert sum(p.numel() for p in utility.plain_weights) == sum(p.numel() for p in utility.parameters())
+
+
+def test_a_word_is_found_by_its_hash() -> None:
+    code = CODES["text"].learn("x", CONTENTS["text"])  # type: ignore[attr-defined]
+    worth = WordsWorth()
+    with torch.no_grad():
+        worth.parts[bucket("pool"), 0] = 3.0
+    found = worth(torch.from_numpy(code.prepare(np.array(["a pool", "a room", "Pool pool"], object))))
+    assert found.tolist() == [3.0, 0.0, 6.0]
+
+
+def test_pictures_and_what_modules_of_the_users_read_have_no_worth() -> None:
+    vector = CODES["vector"].learn("v", CONTENTS["vector"])  # type: ignore[attr-defined]
+    assert list(LinearUtility(side(0, (), (vector,)), 0, 1).worths) == ["0"]
+    assert list(LinearUtility(side(0, (), (vector,)), 0, 1, own=["v"]).worths) == []
+
+
+# -- laws ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_starts_at_nothing() -> None:
+    batch, who, what = random_batch(0)
+    assert not LinearUtility(side(), 2, 3).double()(batch, who, what).any()
+
+
+@given(seed=st.integers(0, 2**16))
+def test_a_chain_of_utilities_alone_is_a_multinomial_logit(seed: int) -> None:
+    batch, who, what = random_batch(seed)
+    u = drawn(LinearUtility(side(), 2, 3), seed)(batch, who, what)
+    torch.testing.assert_close(law(u), u.softmax(1), rtol=0, atol=1e-12)
+
+
+@given(seed=st.integers(0, 2**16))
+def test_a_category_never_seen_counts_0_whatever_the_weights(seed: int) -> None:
+    batch, who, what = random_batch(seed)
+    utility = drawn(LinearUtility(side(), 2, 3), seed)
+    with torch.no_grad():
+        utility.constants[0][0] = 0.0
+    unseen = batch.categorical[..., 0] == 0
+    plain = utility.plain(batch.numeric, batch.categorical, ())
+    torch.testing.assert_close(plain[unseen], (batch.numeric @ utility.slopes)[unseen], rtol=0, atol=0)
+    utility(batch, who, what).square().sum().backward()
+    assert utility.constants[0].grad is not None
+    assert utility.constants[0].grad[0].item() == 0.0  # so that training leaves it there
+
+
+def test_gradients_are_exact() -> None:
+    batch, who, what = random_batch(1, sets=2, places=3)
+    utility = drawn(LinearUtility(side(), 2, 3))
+    batch = batch_of(batch.numeric, batch.categorical.clamp(min=1))
+    weights = [p.detach().requires_grad_() for p in utility.parameters()]
+    names = [name for name, _ in utility.named_parameters()]
+
+    def computed(who: Tensor, what: Tensor, *given: Tensor) -> Tensor:
+        values = dict(zip(names, given, strict=True))
+        u: Tensor = torch.func.functional_call(utility, values, (batch, who, what))
+        return law(u)
+
+    assert torch.autograd.gradcheck(computed, [who.requires_grad_(), what.requires_grad_(), *weights])
+
+
+def test_gradients_of_worths_are_exact() -> None:
+    words = torch.tensor([[[1.0, 2.0, 3.0, 0.7], [1.0, 1.0, 2.0, -4.0]]]).double()
+    text, vector = WordsWorth().double(), VectorWorth(3).double()
+    parts = torch.randn(4, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def of_text(few: Tensor, value: Tensor) -> Tensor:
+        whole = torch.cat([few, few.new_zeros(BUCKETS - 3, 1)])
+        found: Tensor = torch.func.functional_call(text, {"parts": whole, "value": value}, (words,))
+        return found
+
+    assert torch.autograd.gradcheck(of_text, [parts, torch.tensor(0.3).double().requires_grad_()])
+    given_vectors = torch.randn(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    assert torch.autograd.gradcheck(vector, [given_vectors])
