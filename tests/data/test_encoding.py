@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.encoding import COMMON, UNSEEN, Encoder, label_column
 from pcmcnet.errors import ArtifactError, SchemaError
 
 NAN = float("nan")
@@ -214,3 +214,88 @@ def test_unseen_categories_are_reported(b: str, level: int | None, caplog: pytes
     n = sum(c not in "uv" for c in b)
     said = f"column 'b': {n} of 4 rows hold categories never seen in training (first: 'x')"
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == ([] if level is None else [(level, said)])
+
+
+# -- labels ----------------------------------------------------------------------------------------------
+
+
+def labelled(modes: list[str], **roles: Any) -> ChoiceData:
+    """Sets of two with these labels, one after another, and a number x of 0, 1, 2, ..."""
+    n = len(modes)
+    table = {"id": np.arange(n) // 2, "mode": modes, "x": np.arange(n, dtype=float), "took": [1, 0] * (n // 2)}
+    return read(table, chosen="took", alternative="mode", **{"features": ["x"], **roles})
+
+
+def test_labels_are_a_category_after_the_others() -> None:
+    data = labelled(["car", "bus"] * COMMON, features=["x"], individual=[])
+    encoder = Encoder.learn(data, labels=True)
+    assert encoder.labels
+    assert [code.name for code in encoder.features.categorical] == ["mode"]
+    assert encoder.features.categorical[0].categories == ("bus", "car")
+    sets = encoder.encode(data)
+    assert sets.categorical.tolist() == [[2], [1]] * COMMON
+    np.testing.assert_array_equal(sets.numeric, Encoder.learn(data).encode(data).numeric)
+
+
+def test_labels_that_are_rare_or_never_seen_have_the_reserved_index() -> None:
+    """car returns COMMON times and is known; bike is in one set fewer."""
+    modes = ["car", "bike"] * (COMMON - 1) + ["car", "walk"]
+    encoder = Encoder.learn(labelled(modes), labels=True)
+    assert encoder.features.categorical[0].categories == ("car",)
+    found = encoder.encode(labelled(["car", "bike", "walk", "plane"])).categorical
+    assert found.flatten().tolist() == [1, UNSEEN, UNSEEN, UNSEEN]
+
+
+def test_rare_words_of_other_columns_are_known_all_the_same() -> None:
+    modes = ["car", "bus"] * COMMON
+    table = {"id": np.arange(len(modes)) // 2, "mode": modes, "c": ["u"] * (len(modes) - 1) + ["v"]}
+    encoder = Encoder.learn(read(table, alternative="mode", features=["c"]), labels=True)
+    assert [code.categories for code in encoder.features.categorical] == [("u", "v"), ("bus", "car")]
+
+
+def test_without_being_asked_for_labels_change_nothing(trips: Any, roles: Any) -> None:
+    data, bare = (ChoiceData.from_long(trips, **{**roles, "alternative": name}) for name in ("mode", None))
+    with_labels, without = Encoder.learn(data), Encoder.learn(bare, labels=True)
+    assert not with_labels.labels
+    assert not without.labels  # there are none
+    assert with_labels.features == without.features
+    assert with_labels.individual == without.individual
+
+
+def test_a_label_that_is_a_feature_is_not_doubled() -> None:
+    """And is a feature like others: rare words are known, too."""
+    modes = ["car", "bus"] * COMMON + ["car", "bike"]
+    data = labelled(modes, features=["x", "mode"])
+    encoder = Encoder.learn(data, labels=True)
+    assert not encoder.labels
+    assert [code.name for code in encoder.features.categorical] == ["mode"]
+    assert encoder.features.categorical[0].categories == ("bike", "bus", "car")
+    assert encoder.encode(data).categorical.shape == (len(modes), 1)
+    assert label_column(data.schema) is None
+    assert label_column(labelled(modes).schema) == "mode"
+
+
+def test_a_table_that_declares_no_labels_is_refused_by_an_encoder_that_reads_them() -> None:
+    encoder = Encoder.learn(labelled(["car", "bus"] * COMMON), labels=True)
+    other = read({"id": [1, 1], "x": [0.0, 1.0], "mode": ["car", "bus"]}, features=["x"])
+    expected = r"column 'mode', which this table does not declare: read it with alternative='mode', or .*labels=False"
+    with pytest.raises(SchemaError, match=expected):
+        encoder.encode(other)
+
+
+def test_an_encoder_of_labels_is_saved_and_read_back() -> None:
+    data = labelled(["car", "bus"] * COMMON)
+    encoder = Encoder.learn(data, labels=True)
+    entries = json.loads(json.dumps(encoder.to_dict()))
+    back = Encoder.from_dict(entries)
+    assert back == encoder
+    assert back.encode(data).categorical.tolist() == encoder.encode(data).categorical.tolist()
+    del entries["labels"]  # as older versions wrote it
+    assert not Encoder.from_dict(entries).labels
+
+
+def test_a_side_of_no_columns_is_false() -> None:
+    data = labelled(["car", "bus"] * COMMON, features=[])
+    assert not Encoder.learn(data).features
+    assert Encoder.learn(data, labels=True).features
+    assert not Encoder.learn(data, labels=True).individual

@@ -35,9 +35,10 @@ def test_the_kept_encoder_is_the_one_that_was_learnt_and_takes_no_look_at_shards
 def test_parts_and_ways_have_encoders_of_their_own(scan: Callable[[], ScannedData]) -> None:
     whole = scan()
     parts = whole.split((0.5, 0.5))
-    ways = [(part, bend) for part in (whole, whole.counted(), *parts) for bend in (True, False)]
-    for part, bend in ways * 2:
-        assert kept.learnt(part, bend=bend) == Encoder.learn(part, bend=bend)
+    how = [{"bend": bend, "labels": labels} for bend in (True, False) for labels in (True, False)]
+    ways = [(part, options) for part in (whole, whole.counted(), *parts) for options in how]
+    for part, options in ways * 2:
+        assert kept.learnt(part, **options) == Encoder.learn(part, **options)
     assert len(list(whole.folder.glob("encoder-*.json"))) == len(ways)
 
 
