@@ -156,7 +156,11 @@ CASES = {
     "unknown option": ([*FINE, "--set", "hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
     "members of one": ([*FINE, "--resample"], r"--resample weighs the choice sets .*: give --members"),
     "option without value": ([*FINE, "--set", "hidden"], r"expected name=value, got 'hidden'"),
-    "unreadable value": ([*FINE, "--set", "epochs=ten"], r"option epochs: cannot read 'ten' as a whole number"),
+    "unreadable value": ([*FINE, "--set", "patience=ten"], r"option patience: cannot read 'ten' as a whole number"),
+    "neither number nor auto": (
+        [*FINE, "--set", "epochs=ten"],
+        r"epochs must be a whole number of at least 1, got 'ten'",
+    ),
     "impossible value": ([*FINE, "--set", "lr=-1"], r"lr must be a number above 0, got -1.0"),
     "no choice set": (["{table}", "--chosen", "took"], r"say which column holds the id of the choice set"),
     "no chosen column": (["{table}", "--choice-set", "trip"], r"fitting needs the choices: --chosen COLUMN"),

@@ -19,7 +19,7 @@ from pcmcnet import cluster
 from pcmcnet.data import ScannedData
 from pcmcnet.errors import ConfigError, InputError, TrainingError
 
-OPTIONS: dict[str, Any] = {"hidden": (16, 16), "dropout": 0.0, "epochs": 2, "batch_size": 16}
+OPTIONS: dict[str, Any] = {"hidden": (16, 16), "dropout": 0.0, "epochs": 2, "batch_size": 16, "weight_decay": 0.5}
 STEPS = 10  # in an epoch of 160 sets
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 

@@ -48,7 +48,7 @@ def test_models_that_do_not_stop_early_learn_from_both_parts(tmp_path: Path, par
 def test_an_interrupted_network_goes_on_to_the_same_weights(
     tmp_path: Path, parts: list[ChoiceData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = PCMCNet(hidden=(4,), epochs=3)
+    model = PCMCNet(hidden=(4,), epochs=3, weight_decay=0.5)
     fit_all({"net": model}, *parts, tmp_path / "whole")
     epochs: list[int] = []
     real = loop._epoch

@@ -80,7 +80,9 @@ def test_a_logit_has_none_of_them(train: ChoiceData, points: ChoiceData) -> None
 
 @pytest.fixture(scope="module")
 def network(train: ChoiceData) -> PCMCNet:
-    fitted: PCMCNet = PCMCNet(hidden=(16, 16, 16), epochs=7).fit(train, seed=0, progress=False)
+    """Tells alternatives apart by their two features alone."""
+    options: dict[str, Any] = {"hidden": (16, 16, 16), "epochs": 7, "weight_decay": 0.1, "labels": False}
+    fitted: PCMCNet = PCMCNet(**options).fit(train, seed=1, progress=False)
     return fitted
 
 

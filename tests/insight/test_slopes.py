@@ -60,7 +60,7 @@ def test_chunks_hold_every_position_once(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("labels", [True, False])
 def test_a_network_agrees_with_its_differences(make_driven: Callable[..., ChoiceData], labels: bool) -> None:
     data = make_driven(labels=labels)
-    model = PCMCNet(hidden=(8, 8), activation="tanh", epochs=5).fit(data, progress=False)
+    model = PCMCNet(hidden=(8, 8), activation="tanh", epochs=5, weight_decay=1.0).fit(data, progress=False)
     for column in ("price", "time", "income"):
         expected = slopes(model, data, column, method="differences", step=0.003)
         x = {**data.individual, **data.features}[column].values.mean()  # type: ignore[union-attr]

@@ -300,7 +300,7 @@ def test_a_run_that_fails_at_once_leaves_no_folder(
     make_trips: MakeTrips, roles: dict[str, Any], tmp_path: Path
 ) -> None:
     data = ChoiceData.from_long(make_trips(), **{**roles, "features": [], "individual": []})
-    model: ChoiceModel = Ensemble(PCMCNet(), 2)
-    with pytest.raises(InputError, match="declare at least one in features"):
+    model: ChoiceModel = Ensemble(PCMCNet(labels=False), 2)
+    with pytest.raises(InputError, match="declare a feature, or alternative"):
         model.fit(data, progress=False, run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()

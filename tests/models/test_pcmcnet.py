@@ -13,7 +13,7 @@ import torch
 from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.models import PCMCNet
+from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.models.pcmcnet import PCMCNetConfig, PCMCNetwork
 from pcmcnet.training.config import TrainConfig
 
@@ -37,6 +37,8 @@ MakeMlba = Callable[..., ChoiceData]
         ("epsilon", math.nan, r"epsilon must be a number of at least 0, got nan"),
         ("activation", "leaky", r"unknown activation 'leaky'. Did you mean 'leaky_relu'\?"),
         ("initialisation", "saef", r"unknown initialisation 'saef'. Did you mean 'safe'\?"),
+        ("utility", "liner", r"unknown utility 'liner'. Did you mean 'linear'\?"),
+        ("labels", "yes", r"labels must be true or false, got 'yes'"),
         ("precision", "float16", r"unknown precision 'float16'. Did you mean 'bfloat16'\?"),
         ("rate", "softpus", r"unknown rate 'softpus'. Did you mean 'softplus'\?"),
         ("epochs", 0, r"epochs must be a whole number of at least 1, got 0"),
@@ -69,6 +71,7 @@ def test_the_papers_settings_are_the_published_ones() -> None:
     assert config.hidden == (16, 16, 16)
     assert (config.rate, config.epsilon, config.initialisation) == ("relu", 0.5, "paper")
     assert (config.activation, config.dropout, config.precision) == ("leaky_relu", 0.0, "float32")
+    assert (config.utility, config.labels, config.tails) == ("none", False, "keep")
     assert (config.epochs, config.batch_size, config.lr, config.schedule) == (100, 1, 0.001, "constant")
     assert (config.warmup, config.weight_decay, config.clip) == (0.0, 0.0, 0.0)
     assert (config.patience, config.min_delta) == (5, 0.01)
@@ -84,28 +87,53 @@ def test_the_number_of_parameters_is_the_papers(
     layers: int, expected: int, make_mlba: MakeMlba, quick: dict[str, Any]
 ) -> None:
     """4 x 16 + 16 for the pair of two features each, 16 x 16 + 16 for each further layer, 16 + 1 at the end."""
-    model = PCMCNet(**quick | {"hidden": (16,) * layers, "epochs": 1}).fit(make_mlba(8), progress=False)
+    options = quick | {"hidden": (16,) * layers, "epochs": 1, "utility": "none"}
+    model = PCMCNet(**options).fit(make_mlba(8), progress=False)
     assert model.num_parameters == expected
 
 
+def test_the_papers_network_is_the_papers_weight_for_weight(trips: ChoiceData) -> None:
+    """Labels are declared and not read: comfort and purpose have embeddings, and one layer of 16 takes 2 + 4 + 4."""
+    model = PCMCNet.paper((16,), epochs=1).fit(trips, progress=False)
+    shapes = {name: tuple(p.shape) for name, p in model.network_.named_parameters()}
+    assert shapes == {
+        "individual.embeddings.0.weight": (3, 1),
+        "alternative.embeddings.0.weight": (4, 2),
+        "rates.who.weight": (16, 2),
+        "rates.leave.weight": (16, 4),
+        "rates.enter.weight": (16, 4),
+        "rates.enter.bias": (16,),
+        "rates.layers.0.weight": (1, 16),
+        "rates.layers.0.bias": (1,),
+    }
+    assert model.network_.with_prior == []
+    assert "search" not in model.training_
+
+
 def test_every_part_of_the_table_has_its_weights(fitted: PCMCNet) -> None:
-    """Purpose has 2 categories: 1 wide; comfort 3: 2 wide. Individual: 1 + 1 inputs; alternative: 2 + 2 inputs."""
+    """Purpose has 2 categories: 1 wide; comfort 3: 2 wide; mode 5: 3 wide. Inputs: 1 + 1 and 2 + 2 + 3."""
     shapes = {name: tuple(p.shape) for name, p in fitted.network_.named_parameters()}
     assert shapes == {
         "individual.embeddings.0.weight": (3, 1),
         "alternative.embeddings.0.weight": (4, 2),
+        "alternative.embeddings.1.weight": (6, 3),
         "rates.who.weight": (8, 2),
-        "rates.leave.weight": (8, 4),
-        "rates.enter.weight": (8, 4),
+        "rates.leave.weight": (8, 7),
+        "rates.enter.weight": (8, 7),
         "rates.enter.bias": (8,),
         "rates.layers.0.weight": (1, 8),
         "rates.layers.0.bias": (1,),
+        "utility.constants.0": (4, 1),
+        "utility.constants.1": (6, 1),
+        "utility.slopes": (2,),
+        "utility.worth": (7,),
+        "utility.taste": (7, 2),
     }
 
 
 def test_a_single_neuron_is_a_network_too(make_mlba: MakeMlba, quick: dict[str, Any]) -> None:
     """No hidden layer: 2 + 2 weights and a bias."""
-    model = PCMCNet(**quick | {"hidden": ()}).fit(make_mlba(20), progress=False)
+    model = PCMCNet(**quick | {"hidden": (), "utility": "none"}).fit(make_mlba(20), progress=False)
     assert model.num_parameters == 5
 
 
@@ -194,8 +222,72 @@ def test_a_column_whose_kind_changed_is_named(fitted: PCMCNet, make_trips: MakeT
 def test_features_are_what_tells_alternatives_apart(quick: dict[str, Any]) -> None:
     table = {"s": [0, 0], "mode": ["car", "bus"], "took": [1, 0], "income": [3.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", alternative="mode", individual=["income"])
-    with pytest.raises(InputError, match="PCMC-Net tells alternatives apart by their features: declare at least one"):
-        PCMCNet(**quick).fit(data, progress=False)
+    message = "PCMC-Net tells alternatives apart by their features and labels: declare a feature, or alternative"
+    with pytest.raises(InputError, match=message):
+        PCMCNet(**quick | {"labels": False}).fit(data, progress=False)
+
+
+def shares(model: PCMCNet, data: ChoiceData) -> dict[str, float]:
+    """Mean probability of each label."""
+    assert data.labels is not None
+    p, labels = model.predict_proba(data), np.asarray(data.labels.plain())
+    return {word: float(p[labels == word].mean()) for word in np.unique(labels)}
+
+
+@pytest.mark.parametrize("utility", ["linear", "none"])
+def test_labels_alone_are_enough(utility: str, quick: dict[str, Any]) -> None:
+    """Chosen 60, 30 and 10 times of 100, from sets that are all alike: so are the probabilities."""
+    table = {
+        "s": np.repeat(np.arange(100), 3),
+        "mode": np.tile(["car", "bus", "bike"], 100),
+        "took": np.eye(3)[np.repeat([0, 1, 2], [60, 30, 10])].ravel(),
+    }
+    data = ChoiceData.from_long(table, choice_set="s", chosen="took", alternative="mode")
+    options = quick | {"utility": utility, "epochs": 60, "dropout": 0.0, "schedule": "cosine"}
+    model = PCMCNet(**options).fit(data, progress=False)
+    expected = {"car": 0.6, "bus": 0.3, "bike": 0.1}
+    assert shares(model, data) == pytest.approx(expected, abs=0.02)  # the last steps are small, not 0
+    with pytest.raises(SchemaError, match=r"trained with the labels of alternatives, column 'mode'.*labels=False"):
+        model.predict_proba(ChoiceData.from_long(table, choice_set="s", chosen="took"))
+
+
+def test_a_label_never_seen_counts_for_nothing_of_its_own(fitted: PCMCNet, make_trips: MakeTrips) -> None:
+    table = make_trips(seed=5)
+    column = table.column_names.index("mode")
+    laws = [
+        fitted.predict_proba(table.set_column(column, "mode", pa.array([f"{word}{k}" for k in range(table.num_rows)])))
+        for word in ("plane", "boat")
+    ]
+    np.testing.assert_array_equal(laws[0], laws[1])
+    assert not np.allclose(laws[0], fitted.predict_proba(table), atol=1e-3)
+
+
+def test_held_firmly_a_network_is_nearly_a_logit(make_mlba: MakeMlba) -> None:
+    """Decay takes all but the plain weights to 0; those have a prior that 2,000 sets outweigh."""
+    train, test = make_mlba(2000), make_mlba(300, seed=1)
+    logit = MNL(formula="attr1 + attr2 | 0").fit(train)
+    options = {"hidden": (8,), "epochs": 10, "tails": "keep"}
+    firm, free = (PCMCNet(**options, weight_decay=w).fit(train, progress=False) for w in (100.0, 0.01))
+    off = [np.abs(model.predict_proba(test) - logit.predict_proba(test)).max() for model in (firm, free)]
+    assert off[0] < 0.02
+    assert off[1] > 0.2
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_zero_network_with_a_utility_is_the_logit_of_its_weights(
+    labels: bool, trips: ChoiceData, quick: dict[str, Any]
+) -> None:
+    model = PCMCNet(**quick | {"labels": labels, "epochs": 1}).fit(trips, progress=False)
+    network = model.network_
+    assert isinstance(network, PCMCNetwork)
+    assert network.utility is not None
+    with torch.no_grad():
+        network.rates.output.weight.zero_()
+    network.double().eval()
+    batch = as_double(model.encoder_, trips)
+    utility = network.utility(batch, *network.represent(batch))
+    expected = utility.masked_fill(~batch.mask, -math.inf).log_softmax(1)
+    torch.testing.assert_close(network(batch), expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("individual", [[], ["income"], ["purpose"]])
@@ -220,11 +312,11 @@ def copies(data: ChoiceData, times: int) -> ChoiceData:
     return ChoiceData.from_long(table, choice_set="choice_set", features=list(data.features))
 
 
-@pytest.fixture(scope="module")
-def expanding(make_mlba: MakeMlba, quick: dict[str, Any]) -> PCMCNet:
-    """Trained until the laws are far from uniform."""
-    options = quick | {"hidden": (16, 16), "epochs": 20, "batch_size": 16, "dropout": 0.0}
-    model: PCMCNet = PCMCNet(**options).fit(make_mlba(200), progress=False)
+@pytest.fixture(scope="module", params=["linear", "none"])
+def expanding(request: pytest.FixtureRequest, make_mlba: MakeMlba, quick: dict[str, Any]) -> PCMCNet:
+    """Trained until the laws are far from uniform, and no rate is near the floor of them all."""
+    options = quick | {"hidden": (16, 16), "epochs": 20, "batch_size": 16, "dropout": 0.0, "weight_decay": 0.3}
+    model: PCMCNet = PCMCNet(**options | {"utility": request.param}).fit(make_mlba(200), progress=False)
     assert -model.score(make_mlba(200)) < 0.8
     return model
 
@@ -257,12 +349,24 @@ def test_the_mass_of_copies_does_not_depend_on_the_rates_between_them(expanding:
     network = PCMCNetwork(expanding.encoder_, expanding.config).double().eval()
     network.load_state_dict(expanding.network_.state_dict())
     batch = as_double(expanding.encoder_, copies(make_mlba(50, seed=1), 3))
-    rates = network.rates(*network.represent(batch), batch.mask)  # (50, 9, 9), alternatives a b c a b c a b c
+    rates = network.chain(batch)  # (50, 9, 9), alternatives a b c a b c a b c
     alike = torch.arange(9).unsqueeze(1) % 3 == torch.arange(9) % 3
     changed = torch.where(alike, rates * torch.rand(9, 9, generator=torch.Generator().manual_seed(0)) * 10, rates)
     assert not torch.allclose(stationary_distribution(changed), stationary_distribution(rates))
     before, after = (stationary_distribution(q).view(50, 3, 3).sum(1) for q in (rates, changed))
     torch.testing.assert_close(after, before, rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_relabelling_follows_to_the_last_digits_in_float64(expanding: PCMCNet, make_mlba: MakeMlba) -> None:
+    network = PCMCNetwork(expanding.encoder_, expanding.config).double().eval()
+    network.load_state_dict(expanding.network_.state_dict())
+    batch = as_double(expanding.encoder_, make_mlba(50, seed=1))
+    p = network(batch).exp()
+    for order in ([2, 0, 1], [1, 0, 2]):
+        moved = network(replace(batch, numeric=batch.numeric[:, order], categorical=batch.categorical[:, order])).exp()
+        torch.testing.assert_close(moved, p[:, order], rtol=0, atol=1e-10)
+    assert not torch.allclose(p, p[:, [2, 0, 1]], atol=0.1)
 
 
 def as_double(encoder: Encoder, data: ChoiceData) -> Batch:
@@ -389,7 +493,8 @@ def test_with_bfloat16_products_the_fit_is_nearly_as_good_and_nothing_else_is_ro
     """The losses differ by about what two seeds do; probabilities still sum to 1 as in float32."""
     data, scores = make_mlba(600), {}
     for precision in ("float32", "bfloat16"):
-        model = PCMCNet(hidden=(16, 16), epochs=12, precision=precision).fit(data, seed=0, progress=False)
+        options = {"hidden": (16, 16), "epochs": 12, "weight_decay": 0.5, "precision": precision}
+        model = PCMCNet(**options).fit(data, seed=0, progress=False)
         scores[precision] = model.score(data)
     assert model.config.precision == "bfloat16"
     assert scores["bfloat16"] != scores["float32"]

@@ -14,7 +14,7 @@ from pcmcnet.models import PCMCNet, PointerNetwork
 from pcmcnet.models.pointer_network import PointerNetworkConfig, PointingNetwork
 
 MakeTrips = Callable[..., pa.Table]
-QUICK: dict[str, Any] = {"hidden": 8, "epochs": 2, "batch_size": 8, "lr": 0.02, "dropout": 0.0}
+QUICK: dict[str, Any] = {"hidden": 8, "epochs": 2, "batch_size": 8, "lr": 0.02, "dropout": 0.0, "weight_decay": 0.0}
 
 
 def double(network: torch.nn.Module, encoder: Encoder, data: ChoiceData) -> tuple[torch.nn.Module, Batch]:
@@ -213,5 +213,13 @@ def test_any_mix_of_columns_makes_a_model(
 
 def test_a_table_without_features_is_refused(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
     data = ChoiceData.from_long(make_trips(), **roles | {"features": []})
-    with pytest.raises(InputError, match="a pointer network reads the features of alternatives: declare at least one"):
-        PointerNetwork(**QUICK).fit(data, progress=False)
+    message = "a pointer network reads the features and labels of alternatives: declare a feature, or alternative"
+    with pytest.raises(InputError, match=message):
+        PointerNetwork(**QUICK, labels=False).fit(data, progress=False)
+
+
+def test_labels_alone_make_a_pointer_network(make_trips: MakeTrips, roles: dict[str, Any]) -> None:
+    data = ChoiceData.from_long(make_trips(), **roles | {"features": []})
+    model = PointerNetwork(**QUICK).fit(data, progress=False)
+    assert [code.name for code in model.encoder_.features.categorical] == ["mode"]
+    assert len(np.unique(model.predict_proba(data))) > 20

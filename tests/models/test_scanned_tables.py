@@ -23,7 +23,7 @@ ROLES: dict[str, Any] = {
     "individual": ["income"],
     "features": ["price", "time", "mode"],
 }
-OPTIONS: dict[str, Any] = {"hidden": (8,), "epochs": 3, "batch_size": 32, "dropout": 0.1}
+OPTIONS: dict[str, Any] = {"hidden": (8,), "epochs": 3, "batch_size": 32, "dropout": 0.1, "weight_decay": 0.5}
 
 
 class Interruption(KeyboardInterrupt):
