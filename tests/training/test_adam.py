@@ -36,6 +36,21 @@ def test_steps_are_those_of_torch_bit_for_bit(decay: float) -> None:
         assert torch.equal(mine, other)
 
 
+def test_some_weights_may_be_left_without_decay() -> None:
+    ours, theirs = network(), network()
+    spared = [p for k, p in enumerate(ours.parameters()) if k % 2]
+    adam = Adam(ours.parameters(), lr=0.01, decay=0.1, without_decay=spared)
+    groups = [{"params": list(theirs.parameters())[k::2], "weight_decay": decay} for k, decay in ((0, 0.1), (1, 0.0))]
+    expected = torch.optim.AdamW(groups, lr=0.01, fused=True)
+    for seed in range(5):
+        for module in (ours, theirs):
+            gradients(module, seed)
+        adam.step()
+        expected.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine, other)
+
+
 def test_a_run_goes_on_from_the_state_of_another() -> None:
     whole, parts = network(), network()
     adam = Adam(whole.parameters(), lr=0.01, decay=0.0)

@@ -13,6 +13,7 @@ from pcmcnet.training.config import TrainConfig, require_number, require_word
     [
         ("epochs", 0, "epochs must be a whole number of at least 1, got 0."),
         ("epochs", 2.0, "epochs must be a whole number of at least 1, got 2.0."),
+        ("epochs", "many", "epochs must be a whole number of at least 1, got 'many'."),
         ("epochs", True, "epochs must be a whole number of at least 1, got True."),
         ("batch_size", 0, "batch_size must be a whole number of at least 1, got 0."),
         ("lr", 0.0, "lr must be a number above 0, got 0.0."),
@@ -27,6 +28,7 @@ from pcmcnet.training.config import TrainConfig, require_number, require_word
         ("clip", -1.0, "clip must be a number of at least 0, got -1.0."),
         ("patience", 0, "patience must be a whole number of at least 1, got 0."),
         ("min_delta", -0.01, "min_delta must be a number of at least 0, got -0.01."),
+        ("min_delta", "nose", "min_delta must be a number of at least 0, got 'nose'."),
         ("pair_budget", 0, "pair_budget must be a whole number of at least 1, got 0."),
         ("schedule", "cosin", "unknown schedule 'cosin'. Did you mean 'cosine'?"),
         ("schedule", "staircase", "unknown schedule 'staircase'. Known: constant, cosine."),
@@ -43,6 +45,7 @@ def test_an_impossible_value_is_refused_by_name(option: str, value: Any, message
     ("option", "value"),
     [
         *[("epochs", 1), ("batch_size", 1), ("warmup", 0), ("warmup", 1), ("weight_decay", 0), ("clip", 0)],
+        *[("epochs", "auto"), ("weight_decay", "auto"), ("min_delta", "noise")],
         *[("patience", 1), ("min_delta", 0), ("pair_budget", 1), ("lr", 1e-30), ("schedule", "constant")],
     ],
 )
@@ -80,11 +83,14 @@ def test_the_rise_may_be_nothing_or_everything(schedule: Any, end: float) -> Non
     assert everything.lr_at(1.0) == end
 
 
-@pytest.mark.parametrize(
-    ("weight_decay", "sets", "expected"), [(0.1, 100, 0.1), ("auto", 100, 0.3), ("auto", 15, 2.0), ("auto", 5, 2.0)]
-)
-def test_automatic_decay_is_parameters_per_set_and_at_most_2(weight_decay: Any, sets: int, expected: float) -> None:
-    assert TrainConfig(weight_decay=weight_decay).decay(parameters=30, sets=sets) == pytest.approx(expected, rel=1e-15)
+@pytest.mark.parametrize(("weight_decay", "expected"), [(0.1, 0.1), (0, 0.0), ("auto", 1.0)])
+def test_decay_that_nobody_has_learnt_is_a_middling_one(weight_decay: Any, expected: float) -> None:
+    assert TrainConfig(weight_decay=weight_decay).decay == expected
+
+
+@pytest.mark.parametrize(("epochs", "expected"), [(3, 3), ("auto", 20)])
+def test_epochs_that_nobody_has_learnt_are_twenty(epochs: Any, expected: int) -> None:
+    assert TrainConfig(epochs=epochs).passes == expected
 
 
 @pytest.mark.parametrize(

@@ -120,12 +120,53 @@ def test_weight_decay_shrinks_the_weights_by_its_share(make_sets: MakeSets) -> N
         torch.testing.assert_close(a, b - w * CONFIG.lr * 0.5, rtol=0, atol=1e-7)
 
 
-def test_automatic_weight_decay_is_the_number_of_parameters_per_set(make_sets: MakeSets) -> None:
-    """33 parameters and 132 sets: a decay of 1/4."""
+class WithPrior(Scores):
+    """The first layer has a prior."""
+
+    @property
+    def with_prior(self) -> list[nn.Parameter]:
+        return list(self.net[0].parameters())
+
+
+def prior_and_plain() -> tuple[WithPrior, Scores]:
+    plain = fresh(dropout=0.0)
+    prior = WithPrior(0.0)
+    prior.load_state_dict(plain.state_dict())
+    return prior, plain
+
+
+def test_weights_with_a_prior_are_not_decayed(make_sets: MakeSets) -> None:
+    """A step at a rate of 0.05 with a decay of 0.5 takes 2.5 % of the others."""
+    (decayed, start), (plain, _) = prior_and_plain(), prior_and_plain()
+    config = replace(CONFIG, epochs=1, batch_size=99, warmup=0, schedule="constant")
+    train(plain, make_sets(), config)
+    train(decayed, make_sets(), replace(config, weight_decay=0.5))
+    for k, (a, b, w) in enumerate(zip(decayed.parameters(), plain.parameters(), start.parameters(), strict=True)):
+        taken = 0.0 if k < 2 else config.lr * 0.5
+        torch.testing.assert_close(a, b - w * taken, rtol=0, atol=1e-7 if taken else 0)
+
+
+def test_the_gradient_of_a_standard_normal_prior_is_added(make_sets: MakeSets) -> None:
+    """Of sum of losses plus |w|^2 / 2, per set: w / 24, in the layer that has the prior and nowhere else."""
+    prior, plain = prior_and_plain()
+    data = make_sets(24)
+    found = []
+    for module in (prior, plain):
+        steps = loop.steps_for(module, data, replace(CONFIG, clip=0.0))
+        steps.step(data.batch(np.arange(24)))
+        found.append([p.grad for p in module.parameters()])
+    start = [p.detach() for p in fresh(dropout=0.0).parameters()]
+    for k, (a, b, w) in enumerate(zip(*found, start, strict=True)):
+        assert a is not None
+        assert b is not None
+        torch.testing.assert_close(a, b + (w / 24 if k < 2 else 0), rtol=0, atol=1e-7)
+    assert start[0].abs().max() > 0.1
+
+
+def test_without_a_model_that_learns_them_decay_and_epochs_are_the_usual_ones(make_sets: MakeSets) -> None:
     auto, stated = fresh(), fresh()
-    assert sum(p.numel() for p in auto.parameters()) == 33
-    train(auto, make_sets(132), replace(CONFIG, epochs=2, weight_decay="auto"))
-    train(stated, make_sets(132), replace(CONFIG, epochs=2, weight_decay=0.25))
+    train(auto, make_sets(), replace(CONFIG, epochs="auto", weight_decay="auto"))
+    train(stated, make_sets(), replace(CONFIG, epochs=20, weight_decay=1.0))
     assert weights(auto) == weights(stated)
 
 
@@ -247,6 +288,35 @@ def test_the_best_epoch_is_kept_though_the_run_goes_to_its_end(make_sets: MakeSe
     assert len(losses) == config.epochs
     assert outcome.epochs == 1 + int(np.argmin(losses))
     assert mean_nll(module, valid, config) == min(losses) < losses[-1]
+
+
+class Gaining(OneWeight):
+    """Loses x - w y, set by set."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        return (self.w * batch.numeric[..., 1] - batch.numeric[..., 0]).masked_fill(~batch.mask, -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("gains", "weight", "clear"),
+    [
+        ([0.9, 1.1, 0.9, 1.1], [1.0, 1.0, 1.0, 1.0], True),  # mean 1, standard error .05
+        ([3.0, -1.0, 3.0, -1.0], [1.0, 1.0, 1.0, 1.0], False),  # mean 1, standard error 1
+        ([3.0, -1.0, 3.0, -1.0], [1.0, 0.01, 1.0, 0.01], True),  # those of the sets that count are alike
+        ([0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], False),
+        ([-1.0, -1.0, -1.0, -1.0], [1.0, 1.0, 1.0, 1.0], False),  # worse
+        ([0.1, 0.1, 0.1, 0.1], [1.0, 1.0, 1.0, 1.0], True),  # however hard the sets are
+    ],
+)
+def test_better_is_what_exceeds_two_standard_errors_of_the_difference(
+    gains: list[float], weight: list[float], clear: bool, make_sets: MakeSets
+) -> None:
+    """The sets differ by far more than the gains in how hard they are."""
+    data = make_sets(4, weight=weight)
+    by_set = torch.tensor([[1.0, 50.0, 7.0, 20.0], gains]).T
+    data = replace(data, numeric=by_set.repeat_interleave(data.counts, 0))
+    first, second = ({"w": torch.tensor(w)} for w in (1.0, 0.0))
+    assert loop._clearly_better(first, second, Gaining(), data, CONFIG) == clear
 
 
 def test_without_a_validation_part_the_last_weights_are_kept(make_sets: MakeSets) -> None:
