@@ -1,6 +1,7 @@
 """How well the default models learn the paper's first experiment, against the published figures."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +44,8 @@ def test_a_logit_with_two_coefficients_diverges_as_published(train: pn.ChoiceDat
 
 
 def test_a_third_of_the_default_epochs_already_beats_the_paper(train: pn.ChoiceData, fresh: pa.Table) -> None:
-    model = pn.PCMCNet(hidden=(16, 16, 16), epochs=7).fit(train, seed=0, progress=False)
+    papers: dict[str, Any] = {"labels": False, "utility": "none"}  # its inputs and weights
+    model = pn.PCMCNet(hidden=(16, 16, 16), epochs=7, **papers).fit(train, seed=0, progress=False)
     assert model.num_parameters == 641
     assert divergence(model, fresh) < PAPER
 

@@ -50,7 +50,8 @@ def test_an_indispensable_option_may_be_set() -> None:
         ("pcmcnet", ["pcmcnet.hidden"], r"--set: expected MODEL\.option=value"),
         ("pcmcnet", ["pcmcnt.hidden=3"], r"no model 'pcmcnt' in --models\. Did you mean 'pcmcnet'\?"),
         ("pcmcnet", ["pcmcnet.hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
-        ("pcmcnet", ["pcmcnet.epochs=ten"], "option epochs: cannot read 'ten' as a whole number"),
+        ("pcmcnet", ["pcmcnet.patience=ten"], "option patience: cannot read 'ten' as a whole number"),
+        ("pcmcnet", ["pcmcnet.epochs=ten"], "epochs must be a whole number of at least 1, got 'ten'"),
         ("pcmcnet", ["pcmcnet.lr=-1"], "lr must be a number above 0"),
     ],
 )

@@ -35,16 +35,22 @@ def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.T
     return folder
 
 
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [(["--set=weight_decay=0.5"], "checkpoint {}/checkpoint.safetensors"), ([], "{}/search.json")],
+    ids=["checkpoint", "search"],
+)
 def test_no_space_for_a_checkpoint_ends_in_one_line_and_the_run_can_be_made(
-    server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
+    options: list[str], file: str, server: Any, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
-    ended = server.run(*words, limit=1_000)
-    assert ended.message.startswith(f"checkpoint {tmp_path / 'model' / 'checkpoint.safetensors'} cannot be written: ")
+    words = ["fit", table, *roles, *FIT, *options, "-o"]
+    ended = server.run(*words, tmp_path / "model", limit=500)
+    assert ended.message.startswith(f"{file.format(tmp_path / 'model')} cannot be written: ")
     assert SPACE in ended.message
     assert listing(tmp_path) == {}
-    assert server.run(*words, "--resume").status == 0
-    assert weights(tmp_path / "model") == weights(whole)
+    assert server.run(*words, tmp_path / "whole").status == 0
+    assert server.run(*words, tmp_path / "model", "--resume").status == 0
+    assert weights(tmp_path / "model") == weights(tmp_path / "whole")
 
 
 def test_space_that_runs_out_later_leaves_the_last_good_checkpoint(
@@ -70,7 +76,7 @@ def test_space_that_runs_out_later_leaves_the_last_good_checkpoint(
     words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
     ended = server.run(*words, before=full)
     assert "cannot be written: No space left on device. Free some space" in ended.message
-    assert [path.name for path in (tmp_path / "model").iterdir()] == ["checkpoint.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["checkpoint.safetensors", "search.json"]
     again = server.run(*words, "--resume")
     assert "resuming after epoch 2" in again.log
     assert weights(tmp_path / "model") == weights(whole)
@@ -95,7 +101,7 @@ def test_no_space_for_the_model_keeps_the_run_and_saving_works_with_space_again(
     words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
     ended = server.run(*words, before=full)
     assert ended.message.startswith(f"{tmp_path / 'model'} cannot be written: No space left on device. ")
-    assert [path.name for path in (tmp_path / "model").iterdir()] == ["checkpoint.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["checkpoint.safetensors", "search.json"]
     assert server.run(*words, "--resume").status == 0
     assert weights(tmp_path / "model") == weights(whole)
 
