@@ -13,7 +13,18 @@ import pcmcnet as pn
 Run = Callable[..., Any]
 Start = Callable[..., subprocess.Popen[bytes]]
 
-QUICK = ["--set", "epochs=2", "--set", "batch_size=8", "--search", "lr=log:1e-3:1e-1", "--search", "hidden=2/4,4"]
+QUICK = [
+    "--set",
+    "epochs=2",
+    "--set",
+    "batch_size=8",
+    "--set",
+    "weight_decay=1",
+    "--search",
+    "lr=log:1e-3:1e-1",
+    "--search",
+    "hidden=2/4,4",
+]
 SPACE = {"lr": (1e-3, 1e-1, "log"), "hidden": [(2,), (4, 4)]}
 
 
@@ -26,7 +37,7 @@ def expected(table: Path) -> pn.Tuning:
     data = pn.ChoiceData.from_long(
         table, choice_set="trip", chosen="took", individual=["income"], features=["price", "comfort"]
     )
-    return pn.tune(pn.PCMCNet(epochs=2, batch_size=8), data, space=SPACE, trials=3, progress=False)
+    return pn.tune(pn.PCMCNet(epochs=2, batch_size=8, weight_decay=1.0), data, space=SPACE, trials=3, progress=False)
 
 
 def test_a_table_becomes_a_folder_with_the_result_and_the_model(
@@ -47,7 +58,9 @@ def test_a_table_becomes_a_folder_with_the_result_and_the_model(
     lines = out.splitlines()
     assert lines[0] == expected.how
     assert lines[-1] == "written: study/tuning.json, study/tuning.md, study/search.png, study/model"
-    assert re.findall(r"^trial (\d)/3: NLL \d\.\d{4}, best \d\.\d{4}, \d+\.\d s$", err, re.MULTILINE) == ["1", "2", "3"]
+    ended = re.findall(r"^trial (\d)/3: (the defaults, )?NLL \d\.\d{4}, best \d\.\d{4}, \d+\.\d s$", err, re.MULTILINE)
+    assert ended == [("1", "the defaults, "), ("2", ""), ("3", "")]
+    assert lines[-3] == expected.why
     assert "Warning" not in err
     assert not re.search(r"^\[[IW] ", err, re.MULTILINE)  # how Optuna begins its messages
     assert pn.load("study/model").config == expected.model.config
@@ -66,6 +79,8 @@ def test_the_same_command_goes_on_and_prints_json(
     assert losses(second) == losses(expected.to_dict())
     assert second.pop("files")[-1] == str(tmp_path / "study" / "model")
     assert second == json.loads((tmp_path / "study" / "tuning.json").read_text())
+    assert [trial["defaults"] for trial in second["trials"]] == [True, False, False]
+    assert second["why"] == expected.why
 
 
 def test_a_command_killed_between_trials_goes_on(
@@ -87,7 +102,7 @@ def test_a_command_killed_between_trials_goes_on(
 def test_named_spaces_leave_out_what_is_fixed_and_take_in_what_is_searched(
     cli: Run, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    fixed = ["--set", "hidden=2", "--set", "epochs=1", "--set", "batch_size=8"]
+    fixed = ["--set", "hidden=2", "--set", "epochs=1", "--set", "batch_size=8", "--set", "weight_decay=1"]
     result = cli(
         *("tune", table, *roles, *fixed, "--space", "paper", "--search", "lr=0.01,0.1", "--search", "dropout=0:0.5"),
         *("--trials", 1, "-o", tmp_path / "study", "--json"),
@@ -106,7 +121,7 @@ def test_named_spaces_leave_out_what_is_fixed_and_take_in_what_is_searched(
         (["--model", "pcmnet"], "unknown model 'pcmnet'. Did you mean 'pcmcnet'?"),
         (["--search", "lr"], "--search: expected name=low:high, name=log:low:high or name=a,b,c; got 'lr'."),
         (["--search", "lr=1:2", "--set", "lr=1"], "lr is both held fixed by --set and searched by --search"),
-        (["--space", "huge"], "unknown space 'huge'. Known: paper, wide."),
+        (["--space", "huge"], "unknown space 'huge'. Known: default, paper, wide."),
         (["--trials", "0"], "trials must be a whole number of at least 1"),
         (["--valid", "0"], "valid must be a number above 0 and below 1"),
         (["--by", "home"], "home"),

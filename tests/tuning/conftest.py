@@ -47,7 +47,7 @@ class Slope(ChoiceModel):
     def _log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
         Slope.asked.append(data)
         if math.isinf(self.config.slope):
-            return np.where(np.arange(len(data.rows)) % 2, -np.inf, 0.0)
+            return np.where(np.isin(np.arange(len(data.rows)), data.offsets), 0.0, -np.inf)
         return log_softmax_by_set(self.config.slope * raw(data.features["x"]).astype(np.float64), data.offsets)
 
     def _files(self) -> dict[str, bytes]:

@@ -7,7 +7,18 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.tuning.proposals import INTERRUPTED, START, Proposals, distributions, ended, losses, reached
+from pcmcnet.tuning.proposals import (
+    DECAY,
+    DEFAULTS,
+    INTERRUPTED,
+    NOTES,
+    START,
+    Proposals,
+    distributions,
+    ended,
+    losses,
+    reached,
+)
 from pcmcnet.tuning.space import Choice, Range, Space
 
 SPACE = Space({"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))})
@@ -108,6 +119,51 @@ def test_pruned_and_failed_trials_teach_too() -> None:
     assert [reached(t) for t in trials] == [1.0, 2.0, None, 3.0]
     assert losses(trials).tolist() == [1.0, 2.0, 3.0, 3.0]
     assert np.isnan(losses([trial(None, TrialState.FAIL)])).all()
+
+
+def test_a_pruned_trial_teaches_no_more_than_the_median() -> None:
+    """Its first fold may have been an easy one: 0.5 is not better than the 1 to 3 of those that went through all."""
+    trials = [trial(1.0), trial(2.0), trial(3.0), trial(None, TrialState.PRUNED, 0.5)]
+    assert losses(trials).tolist() == [1.0, 2.0, 3.0, 2.0]
+
+
+def with_defaults(space: Space, decay: float | None, value: float) -> optuna.Study:
+    """A study whose first trial was that of the defaults."""
+    study = optuna.create_study(sampler=Proposals(space, 0))
+    first = study.ask()
+    first.set_user_attr(NOTES, {DEFAULTS: True, DECAY: decay})
+    study.tell(first, value)
+    return study
+
+
+def test_the_defaults_teach_where_they_have_a_place_with_the_decay_they_learnt() -> None:
+    """They count as one of the trials that the process begins with."""
+    space = Space({"weight_decay": Range(0.0, 1.0)}).around({"weight_decay": "auto"})
+
+    def draws(decay: float | None) -> list[float]:
+        study = with_defaults(space, decay, 0.0)
+        found = []
+        for _ in range(START):
+            drawn = study.ask(distributions(space))
+            found.append(drawn.params["weight_decay"])
+            study.tell(drawn, (found[-1] - 0.35) ** 2)
+        return found
+
+    told, untold, outside = draws(0.35), draws(None), draws(7.0)
+    assert told[:-1] == untold[:-1]  # random ones, of which the defaults take the place of the first
+    assert told[-1] != untold[-1]  # by the process, which has enough to begin with
+    assert outside == untold
+
+
+def test_defaults_in_the_space_are_not_drawn_again() -> None:
+    space = Space({"step": Choice((1, 2, 4))}).around({"step": 2})
+    study = with_defaults(space, None, 1.0)
+    drawn = []
+    for _ in range(2):
+        trial = study.ask(distributions(space))
+        drawn.append(trial.params["step"])
+        study.tell(trial, 1.0)
+    assert sorted(drawn) == [0, 2]
 
 
 def test_outliers_are_lowered_to_a_fence_and_equal_values_left_alone() -> None:

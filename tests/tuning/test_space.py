@@ -35,6 +35,13 @@ def test_the_papers_space_is_its_table_2() -> None:
     assert space.option_names == ["lr", "batch_size", "activation", "hidden"]
 
 
+def test_the_default_space_has_a_number_for_the_weight_decay_and_leaves_utility_and_epochs_alone() -> None:
+    """A fit with a number need not learn its decay, so a trial costs a third or less of a default fit."""
+    space = Space.of(PCMCNet, "default")
+    assert space.dimensions["weight_decay"] == Range(0.03, 16.0, log=True)
+    assert set(space.option_names) == {"weight_decay", "lr", "hidden", "dropout"}
+
+
 @pytest.mark.parametrize(("name", "model"), list(product(NAMES, SPACES)))
 def test_every_value_of_a_named_space_is_one_that_the_model_takes(name: str, model: str) -> None:
     kind = MODELS[model]
@@ -117,8 +124,8 @@ def test_half_of_the_widths_is_refused(given: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "expected one of 'paper', 'wide' or a mapping"),
-        (3, "expected one of 'paper', 'wide' or a mapping"),
+        ({}, "expected one of 'default', 'paper', 'wide' or a mapping"),
+        (3, "expected one of 'default', 'paper', 'wide' or a mapping"),
         ({"learning": (0, 1)}, "unknown option 'learning' of pcmcnet"),
         ({"lr": (1, 0.1)}, "lr: expected low < high, got 1 and 0.1"),
         ({"lr": (0, 0.1, "log")}, "lr: expected 0 < low < high, got 0 and 0.1"),
@@ -151,6 +158,45 @@ def test_a_space_survives_json_and_joins_another() -> None:
     }
     assert both.options({"lr": 0.5, "layers": 0, "nodes": 0}) == {"lr": 0.5, "hidden": (8,)}
     assert Space.of(PCMCNet, both) is both
+
+
+# -- the defaults --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        (
+            {"hidden": (8, 8), "lr": 0.5, "activation": "tanh"},
+            {"layers": 1, "nodes": 8, "lr": 0.5, "activation": "tanh"},
+        ),
+        ({"hidden": (8, 9), "lr": 0.5, "activation": "tanh"}, None),
+        ({"hidden": (), "lr": 0.5, "activation": "tanh"}, None),
+        ({"hidden": (8, 8, 8), "lr": 0.5, "activation": "tanh"}, None),
+        ({"hidden": (8, 8), "lr": 1.5, "activation": "tanh"}, None),
+        ({"hidden": (8, 8), "lr": "auto", "activation": "tanh"}, None),
+        ({"hidden": (8, 8), "lr": 0.5, "activation": "relu"}, None),
+    ],
+)
+def test_options_have_a_place_where_the_space_has_their_values(options: dict[str, Any], place: Any) -> None:
+    given = {"layers": [1, 2], "nodes": (4, 16), "lr": (0.1, 1.0), "activation": ["tanh", "gelu"]}
+    space = Space.of(PCMCNet, given)
+    assert space.place(options) == place
+    if place is not None:
+        assert space.options(place) == options
+
+
+def test_true_is_not_the_number_one() -> None:
+    assert Choice((0, 1)).place(True) is None
+    assert Choice((False, True)).place(True) == "true"
+
+
+def test_defaults_outside_the_space_are_one_configuration_more() -> None:
+    space = Space.of(PCMCNet, {"dropout": [0.1, 0.2]})
+    assert space.size == 2
+    assert space.around({"dropout": 0.2, "lr": 1.0}).size == 2
+    assert space.around({"dropout": 0.0, "lr": 1.0}).size == 3
+    assert space.around({"dropout": 0.0, "lr": 1.0}).defaults == {"dropout": 0.0}
 
 
 # -- words ---------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from optuna.trial import TrialState
 
 from pcmcnet.errors import ArtifactError, TrainingError
 from pcmcnet.training.progress import Report
-from pcmcnet.tuning.result import Measured
+from pcmcnet.tuning.result import FOLD, Measured
 from pcmcnet.tuning.space import Choice, Range, Space
-from pcmcnet.tuning.study import FILE, GRACE, importance, open_study, records, run_trial
+from pcmcnet.tuning.study import FILE, GRACE, UnderWay, block_losses, importance, open_study, records, run_trial
 
 SPACE = Space({"x": Range(0.0, 1.0), "n": Choice((1, 2, 4))})
 IDENTITY: dict[str, Any] = {"model": "a", "options": {"epochs": 3}, "space": SPACE.to_dict(), "seed": 0}
@@ -107,6 +107,83 @@ def test_an_interruption_ends_the_search_and_not_the_trials_before(tmp_path: Pat
         assert second.number == 2
         assert [t.state for t in study.trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
         assert study.trials[1].params == study.trials[2].params
+
+
+# -- the defaults --------------------------------------------------------------------------------------------------
+
+WITH_DEFAULTS = SPACE.around({"x": 0.7, "n": 3})  # of which the second is no value of the space
+
+
+def test_the_first_trial_is_that_of_the_defaults_and_draws_nothing(tmp_path: Path) -> None:
+    def told(options: dict[str, Any], on_epoch: Report) -> Measured:
+        return Measured(options["x"], 7, 0.5, (1.0, options["x"]))
+
+    with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
+        first, second = (run_trial(study, WITH_DEFAULTS, told) for _ in range(2))
+    assert (first.number, first.defaults, first.options, first.value) == (1, True, {"x": 0.7, "n": 3}, 0.7)
+    assert (second.number, second.defaults) == (2, False)
+    with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
+        assert records(study, WITH_DEFAULTS) == [first, second]
+        assert [losses.tolist() for losses in block_losses(study)] == [[1.0, 0.7], [1.0, second.value]]
+        assert study.trials[0].params == {}
+        assert importance(study, 0) == {}  # of one draw alone
+
+
+def test_the_defaults_are_never_pruned() -> None:
+    """They end last, as by several workers, with what others are pruned for."""
+    with open_study(None, IDENTITY, WITH_DEFAULTS, 0) as study:
+        defaults = UnderWay(study, WITH_DEFAULTS)
+        for _ in range(5):
+            assert not run_trial(study, WITH_DEFAULTS, epochs([2.0, 1.5, 1.0])).defaults
+        assert run_trial(study, WITH_DEFAULTS, epochs([9.0, 9.0, 9.0])).state == "pruned"
+        for epoch in (1, 2, 3):
+            defaults.on_epoch({"epoch": epoch, "valid_loss": 9.0})
+        assert defaults.end(Measured(9.0, 3)).number == 1  # the first, though it ended last
+        assert [trial.defaults for trial in records(study, WITH_DEFAULTS)] == [True] + [False] * 6
+
+
+def test_defaults_that_were_interrupted_are_measured_again(tmp_path: Path) -> None:
+    with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
+        UnderWay(study, WITH_DEFAULTS)
+        other = run_trial(study, WITH_DEFAULTS, parabola)
+    with open_study(tmp_path, IDENTITY, WITH_DEFAULTS, 0) as study:
+        again = run_trial(study, WITH_DEFAULTS, parabola)
+        assert (again.defaults, again.number) == (True, 1)
+        assert [trial.options for trial in records(study, WITH_DEFAULTS)] == [{"x": 0.7, "n": 3}, other.options]
+
+
+def test_a_trial_worse_than_the_median_is_pruned_after_the_first_fold() -> None:
+    def folds(loss: float) -> Any:
+        def objective(options: dict[str, Any], on_epoch: Report) -> Measured:
+            on_epoch({"epoch": FOLD, "valid_loss": loss})
+            on_epoch({"epoch": FOLD, "valid_loss": None})
+            return Measured(loss, None)
+
+        return objective
+
+    with open_study(None, IDENTITY, SPACE, 0) as study:
+        for loss in (1.0, 2.0, 3.0, 4.0, 5.0):
+            assert run_trial(study, SPACE, folds(loss)).state == "complete"
+        pruned = run_trial(study, SPACE, folds(3.5))
+        assert (pruned.state, pruned.value, pruned.epochs) == ("pruned", 3.5, None)
+        assert pruned.message == "after the first fold: worse than the median of the trials before."
+        assert run_trial(study, SPACE, folds(2.5)).state == "complete"
+
+
+def test_the_loss_of_a_pruned_trial_is_moved_by_how_much_harder_the_other_folds_are() -> None:
+    """The first trial has 1 on the first fold and 1.5 on all: a pruned one with 3 stands for 3.5."""
+
+    def folds(first: float, whole: float) -> Any:
+        def objective(options: dict[str, Any], on_epoch: Report) -> Measured:
+            on_epoch({"epoch": FOLD, "valid_loss": first})
+            return Measured(whole, None)
+
+        return objective
+
+    with open_study(None, IDENTITY, SPACE, 0) as study:
+        for _ in range(5):
+            run_trial(study, SPACE, folds(1.0, 1.5))
+        assert run_trial(study, SPACE, folds(3.0, 9.0)).value == 3.5
 
 
 # -- the folder ----------------------------------------------------------------------------------------------------

@@ -32,9 +32,9 @@ def tune(
     missing: roles.Missing = None,
     kinds: roles.Kinds = None,
     model: Annotated[str, typer.Option(help="Kind of model.")] = "pcmcnet",
-    trials: Annotated[int, typer.Option(help="Configurations to try, failed and pruned ones included.")] = 25,
+    trials: Annotated[int, typer.Option(help="Configurations to try, the defaults and failed ones included.")] = 25,
     space: Annotated[
-        str | None, typer.Option(help="paper or wide; those of --search come on top.  [default: paper]")
+        str | None, typer.Option(help="default, paper or wide; those of --search come on top.  [default: default]")
     ] = None,
     search: Annotated[
         list[str] | None,
@@ -43,7 +43,7 @@ def tune(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Option to hold fixed, as name=value; repeatable.")
     ] = None,
-    valid: Annotated[float, typer.Option(help="Share of the sets held out to measure trials.")] = 0.2,
+    valid: Annotated[float, typer.Option(help="Share of the sets held out to measure trials; in folds if few.")] = 0.2,
     by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
@@ -53,6 +53,9 @@ def tune(
     json_: Json = False,
 ) -> None:
     """Search for the options with which a model predicts held-out choices of TABLE best, and fit it with them.
+
+    The first trial has the defaults, with the options of --set. They are kept unless the best trial is better by more
+    than chance explains.
 
     Each trial is kept in the output folder when it ends: after an interruption the same command goes on, and with
     more trials it searches further. The result is tuning.json, tuning.md, search.png and the fitted model in the folder
@@ -97,7 +100,7 @@ def tune(
         typer.echo(f"\ninterrupted; to go on, give the same command again (state in {output}).", err=True)
         raise typer.Exit(130) from None
     files = [output / "tuning.json", output / "tuning.md"]
-    title = f"Search for {model} on {table.name}"
+    title = f"Search for {model} on {table.name}: trial 1 has the defaults\n{tuning.why}"
     files.append(draw_search(search_chart(tuning), output / "search.png", title=title))
     names = [str(file) for file in (*files, output / "model")]
     show(f"{tuning}\n\nwritten: {', '.join(names)}", {**tuning.to_dict(), "files": names}, as_json=json_)
@@ -120,4 +123,4 @@ def _read_search(model: str, name: str | None, search: list[str], settings: list
         raise ConfigError(f"{twice[0]} is both held fixed by --set and searched by --search: give one of them.")
     if given and name is None:
         return kind(**fixed), own
-    return kind(**fixed), Space.of(kind, name or "paper").without([*fixed, *own.option_names]).and_also(own)
+    return kind(**fixed), Space.of(kind, name or "default").without([*fixed, *own.option_names]).and_also(own)

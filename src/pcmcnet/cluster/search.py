@@ -37,7 +37,7 @@ def tune(
     data: ChoiceData,
     *,
     workers: int = 2,
-    space: str | dict[str, Any] | Space = "paper",
+    space: str | dict[str, Any] | Space = "default",
     trials: int = 25,
     valid: float | ChoiceData = 0.2,
     by: str | ArrayLike | None = None,

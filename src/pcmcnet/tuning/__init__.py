@@ -1,7 +1,7 @@
-"""Search for options: a space, trials on a part held out, the best fitted again. Optuna is loaded by searching only."""
+"""Search for options: a space, trials on held-out sets, the best or the defaults fitted. Optuna is loaded on use."""
 
-from pcmcnet.tuning.result import TrialRecord, Tuning
+from pcmcnet.tuning.result import TrialRecord, Tuning, Verdict
 from pcmcnet.tuning.search import tune
 from pcmcnet.tuning.space import Choice, Range, Space
 
-__all__ = ["Choice", "Range", "Space", "TrialRecord", "Tuning", "tune"]
+__all__ = ["Choice", "Range", "Space", "TrialRecord", "Tuning", "Verdict", "tune"]

@@ -1,7 +1,10 @@
-"""What a search minimises: options -> fit on the training part -> NLL of the validation part.
+"""What a search minimises: options -> fit on the training sets of each part -> NLL of the held-out sets.
 
-Networks stop early by the rule of their own options, on the validation part. The best options are fitted again to both
-parts together; a network then trains for as many epochs as its best trial took, and does not stop early.
+A network that stops early by a number does so on the held-out sets. Any other is not shown them where sets are few, or
+where it learns its weight decay: it would be measured on sets that chose its weights. Of one validation part of many
+sets it sees the loss after each epoch, to be pruned. The options that are kept are fitted again to all data, and what a
+fit learns by itself is learnt again. A network that stopped early is trained for the mean number of epochs over the
+parts, and no fewer than its patience, within which it is not judged.
 """
 
 from __future__ import annotations
@@ -13,43 +16,18 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.errors import InputError, PcmcNetError, TrainingError
-from pcmcnet.evaluation.predictions import require_sets
+import numpy as np
+
+from pcmcnet.errors import PcmcNetError, TrainingError
+from pcmcnet.evaluation.metrics import nll
+from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.evaluation.watch import log
 from pcmcnet.models import load
 from pcmcnet.models.base import ChoiceModel
-from pcmcnet.training.config import require_number
+from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.progress import Report
-from pcmcnet.tuning.result import Measured, TrialRecord
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What trials are fitted on, what they are measured on, and both together."""
-
-    train: ChoiceData
-    valid: ChoiceData
-    both: ChoiceData
-
-    @classmethod
-    def cut(cls, data: Any, valid: Any, by: Any, seed: int) -> Parts:
-        """Hold out a share of the data, or take the validation part given."""
-        if not isinstance(data, ChoiceData):
-            raise InputError(f"data: expected ChoiceData, got {type(data).__name__}: see ChoiceData.from_long.")
-        data.require_chosen("a search")
-        if isinstance(valid, ChoiceData):
-            if by is not None:
-                raise InputError("by says how to cut the data; with a validation part given there is nothing to cut.")
-            valid.require_chosen("a search")
-            parts = cls(data, valid, data.concat(valid))
-        else:
-            require_number("valid", valid, low=0, high=1, open_low=True, open_high=True)
-            train, held_out = data.split((1 - valid, valid), seed=seed, by=by)
-            parts = cls(train, held_out, data)
-        for part in (parts.train, parts.valid):
-            require_sets(part)
-        return parts
+from pcmcnet.tuning.held_out import Floats, HeldOut, Part, sum_by_block
+from pcmcnet.tuning.result import FOLD, Measured, TrialRecord
 
 
 @dataclass(frozen=True)
@@ -57,31 +35,45 @@ class Objective:
     """Fits one kind of model, with the options of ``base`` where a trial has none of its own."""
 
     base: ChoiceModel
-    parts: Parts
+    data: HeldOut
     seed: int
     device: str
 
     def __call__(self, options: Mapping[str, Any], on_epoch: Report) -> Measured:
-        """Measure a configuration; ``on_epoch`` may end it."""
-        model, parts = self._with(options), self.parts
-        held_out = parts.valid if model.stops_early else None
-        model.fit(parts.train, held_out, self.seed, self.device, progress=False, on_epoch=on_epoch)
-        loss = -model.score(parts.valid)
-        if not math.isfinite(loss):
-            raise TrainingError(f"the validation part has NLL {loss}: some choices got probability 0.")
-        return Measured(loss, model.training_.get("epochs"))
+        """Measure a configuration; ``on_epoch`` may end it, in the first part by its losses."""
+        losses, fitted = [], []
+        parts = self.data.parts
+        for k, part in enumerate(parts):
+            model = self._with(options)
+            self._fit(model, part, on_epoch if k == 0 else _sign_of_life(on_epoch))
+            losses.append(_losses(model, part))
+            fitted.append(model.training_)
+            if len(parts) > 1:
+                first = float(losses[0].sum() / part.valid.weights.sum()) if k == 0 else None
+                on_epoch({"epoch": FOLD, "valid_loss": first})
+        blocks = sum_by_block(losses, parts)
+        return Measured(
+            loss=float(blocks.sum() / self.data.weights.sum()),
+            epochs=_mean_epochs(fitted),
+            decay=_mean_decay(fitted) if _learns_decay(self._with(options)) else None,
+            blocks=tuple(map(float, blocks)),
+        )
 
-    def refit(self, best: TrialRecord, folder: Path | None) -> ChoiceModel:
-        """Fit the best configuration to both parts and save it, unless the folder holds that model already."""
-        epochs = {} if best.epochs is None else {"epochs": best.epochs}
-        model = self._with({**best.options, **epochs})
+    def _fit(self, model: ChoiceModel, part: Part, on_epoch: Report) -> None:
+        held_out = part.valid if _watches(model, self.data.folds) else None
+        model.fit(part.train, held_out, self.seed, self.device, progress=False, on_epoch=on_epoch)
+
+    def refit(self, kept: TrialRecord, folder: Path | None) -> ChoiceModel:
+        """Fit a trial's options to all data and save the model, unless the folder holds that model already."""
+        model = self._with(kept.options)
+        model = self._with({**kept.options, **_length(model, kept.epochs)})
         if folder is not None and folder.exists():
             saved = self._saved(model, folder)
             if saved is not None:
                 return saved
             shutil.rmtree(folder)
-        log.info("fitting the best options to training and validation part together")
-        model.fit(self.parts.both, None, self.seed, self.device, progress=False)
+        log.info("fitting %s to all data", "the defaults" if kept.defaults else "the best options")
+        model.fit(self.data.whole, None, self.seed, self.device, progress=False)
         if folder is not None:
             model.save(folder)
         return model
@@ -99,5 +91,51 @@ class Objective:
             log.info("the saved model is made again: %s", error)
             return None
         facts = (saved.training_.get("fingerprint"), saved.training_.get("seed"))
-        same = saved.config == model.config and facts == (self.parts.both.fingerprint(), self.seed)
+        same = saved.config == model.config and facts == (self.data.whole.fingerprint(), self.seed)
         return saved if same else None
+
+
+def _losses(model: ChoiceModel, part: Part) -> Floats:
+    """(S,) weighted NLL of the held-out sets; one of weight 0 takes no part, not even where its value is infinite."""
+    data = part.valid
+    found = nll(predicted_log_p(model, data), data.offsets, data.require_chosen("a search"))
+    losses: Floats = np.where(data.weights > 0, found, 0.0) * data.weights
+    if not np.isfinite(losses).all():
+        raise TrainingError(f"the held-out sets have NLL {losses.sum()}: some choices got probability 0.")
+    return losses
+
+
+def _sign_of_life(on_epoch: Report) -> Report:
+    """Leave word without a loss: a worker learns by it that its trial is over."""
+    return lambda _: on_epoch({"epoch": FOLD, "valid_loss": None})
+
+
+def _watches(model: ChoiceModel, folds: int | None) -> bool:
+    """Tell a model that is shown the held-out sets while it is fitted."""
+    if isinstance(model.config, TrainConfig) and model.config.min_delta == "noise":
+        return folds is None and not _learns_decay(model)
+    return model.stops_early
+
+
+def _learns_decay(model: ChoiceModel) -> bool:
+    """Tell a network whose fit learns its weight decay and goes through all epochs."""
+    config = model.config
+    return isinstance(config, TrainConfig) and (config.weight_decay, config.min_delta) == ("auto", "noise")
+
+
+def _mean_epochs(fitted: list[dict[str, Any]]) -> int | None:
+    found = [facts["epochs"] for facts in fitted if facts.get("epochs") is not None]
+    return math.ceil(sum(found) / len(found)) if found else None
+
+
+def _mean_decay(fitted: list[dict[str, Any]]) -> float:
+    return float(np.exp(np.mean(np.log([facts["weight_decay"] for facts in fitted]))))
+
+
+def _length(model: ChoiceModel, epochs: int | None) -> dict[str, int]:
+    """Return the epochs of the last fit where a trial stopped before all of them."""
+    config = model.config
+    if epochs is None or not isinstance(config, TrainConfig) or _learns_decay(model):
+        return {}
+    found = max(epochs, config.patience)
+    return {"epochs": found} if found < config.passes else {}

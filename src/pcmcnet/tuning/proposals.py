@@ -2,9 +2,11 @@
 
 What is proposed depends on the seed, the trials that ended before, those under way beside it and nothing else, so a
 search that was interrupted goes on as if it had not been: what was under way then is proposed first. The process learns
-from every trial: from a pruned one by the least loss that it had reached, from a failed one as from the worst. Values
-far above the bulk, as of networks that diverged, are lowered to a fence, or they would hide all differences that
-matter. A configuration that was tried before is not proposed again while random draws find another.
+from every trial: from a pruned one by the least loss that it had reached, but as no better than the median, since it
+was measured on the first fold alone; from a failed one as from the worst. The defaults teach where they have a place in
+the space, with the weight decay that their fits learnt. Values far above the bulk, as of networks that diverged, are
+lowered to a fence, or they would hide all differences that matter. A configuration that was tried before is not
+proposed again while random draws find another.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ from pcmcnet.tuning.space import Dimension, Range, Space
 START = 5  # random trials before the first model of the objective
 DRAWS = 1000  # random draws, at most, in place of a configuration that was tried before
 INTERRUPTED = "interrupted"  # attribute of trials that never ended
+NOTES = "notes"  # attribute with all that we keep of a trial
+DEFAULTS, DECAY = "defaults", "decay"  # notes: whether it is that of the defaults, and the weight decay it learnt
 
 
 class Proposals(optuna.samplers.BaseSampler):
     """Optuna's GP sampler, made afresh for each trial."""
 
     def __init__(self, space: Space, seed: int) -> None:
-        self.distributions = distributions(space)
+        self.space, self.distributions = space, distributions(space)
         self.seed = seed
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -41,18 +45,20 @@ class Proposals(optuna.samplers.BaseSampler):
     ) -> dict[str, Any]:
         """Draw a value for every dimension."""
         past, beside = ended(study), self._beside(study, trial)
-        tried = [other.params for other in (*past, *beside)]
+        places = [self._place(other) for other in past]
+        tried = [*places, *(other.params for other in beside)]
         for left in self._left(study):
             if left not in tried:
                 return left
         seeds = np.random.SeedSequence([self.seed, len(past) + len(beside)]).generate_state(2)
         model = optuna.samplers.GPSampler(seed=int(seeds[0]), n_startup_trials=START)
         known = optuna.create_study(sampler=model)  # in memory, and minimising
-        values = losses(past)
-        for old, value in zip(past, values, strict=True):
-            if np.isfinite(value):
-                known.add_trial(create_trial(params=old.params, distributions=self.distributions, value=float(value)))
+        for place, value in zip(places, losses(past), strict=True):
+            if place is not None and np.isfinite(value):
+                known.add_trial(create_trial(params=place, distributions=self.distributions, value=float(value)))
         for other in beside:  # the process supposes that they end as it predicts
+            if is_defaults(other):
+                continue
             known.add_trial(
                 create_trial(state=TrialState.RUNNING, params=other.params, distributions=self.distributions)
             )
@@ -67,7 +73,15 @@ class Proposals(optuna.samplers.BaseSampler):
     def _beside(self, study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
         """Return the other trials that are under way."""
         running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        return [t for t in running if t.number != trial.number and t.params.keys() == self.distributions.keys()]
+        known = self.distributions.keys()
+        return [t for t in running if t.number != trial.number and (t.params.keys() == known or is_defaults(t))]
+
+    def _place(self, trial: FrozenTrial) -> dict[str, Any] | None:
+        """Return where in the space a trial was; None for defaults that lie outside."""
+        if not is_defaults(trial):
+            return dict(trial.params)
+        decay = trial.user_attrs[NOTES].get(DECAY)
+        return self.space.place({**self.space.defaults, **({} if decay is None else {"weight_decay": decay})})
 
     def _left(self, study: optuna.Study) -> list[dict[str, Any]]:
         """Return the configurations that were under way when a process died."""
@@ -83,8 +97,14 @@ class Proposals(optuna.samplers.BaseSampler):
 
 
 def ended(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that came to an end of their own, in their order."""
-    return [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and INTERRUPTED not in t.user_attrs]
+    """Return the trials that came to an end of their own, the defaults first and then in their order."""
+    found = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished() and INTERRUPTED not in t.user_attrs]
+    return sorted(found, key=lambda trial: not is_defaults(trial))
+
+
+def is_defaults(trial: FrozenTrial) -> bool:
+    """Tell the trial of the defaults, which has no draws."""
+    return bool(trial.user_attrs.get(NOTES, {}).get(DEFAULTS))
 
 
 def reached(trial: FrozenTrial) -> float | None:
@@ -97,6 +117,9 @@ def reached(trial: FrozenTrial) -> float | None:
 def losses(trials: list[FrozenTrial]) -> NDArray[np.float64]:
     """(trials,) what the process learns from each; nan where nothing is known yet, since all failed."""
     found = np.array([np.nan if (value := reached(t)) is None else value for t in trials])
+    complete = np.array([t.state == TrialState.COMPLETE for t in trials], bool)
+    if complete.any():
+        found = np.where(complete, found, np.maximum(found, np.median(found[complete])))
     known = found[~np.isnan(found)]
     if not known.size:
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,12 +11,16 @@ from pcmcnet.tuning.space import in_words
 
 State = Literal["complete", "pruned", "failed"]
 
+FOLD = 1_000_000  # stands for the whole first fold where others are epochs
+
 
 class Measured(NamedTuple):
-    """What came of a fit: the NLL of the validation part, and the epochs of the weights kept, if it has any."""
+    """What came of a configuration."""
 
-    loss: float
-    epochs: int | None
+    loss: float  # mean NLL of the held-out sets
+    epochs: int | None  # of the weights kept, the mean over folds; None for models without epochs
+    decay: float | None = None  # weight decay that the fits learnt, if they did
+    blocks: tuple[float, ...] = ()  # NLL of the held-out sets by blocks, weighted
 
 
 @dataclass(frozen=True)
@@ -25,15 +29,40 @@ class TrialRecord:
 
     number: int  # from 1
     state: State
-    value: float | None  # NLL of the validation part; of a pruned trial, the least it had reached
+    value: float | None  # NLL of the held-out sets; of a pruned trial, the least it had reached, as if on all folds
     options: dict[str, Any]  # those that were searched
     epochs: int | None  # of the weights kept, or until it was pruned; None for models without epochs
     seconds: float
     message: str | None = None  # why it failed, or was pruned
+    defaults: bool = False  # whether these are the options of the model as given
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts."""
         return asdict(self)
+
+    @property
+    def label(self) -> str:
+        """Its number, and whether it is that of the defaults."""
+        return f"{self.number} (defaults)" if self.defaults else str(self.number)
+
+
+class Verdict(NamedTuple):
+    """Which trial is kept, the best or the defaults, and why; see :mod:`pcmcnet.tuning.decision`."""
+
+    kept: int  # number of the trial
+    gain: float | None  # of the best trial on the defaults, in NLL; None where they are one, or the defaults failed
+    standard_error: float | None  # of the gain; None also where the held-out sets are of one person
+
+    def in_words(self, best: TrialRecord) -> str:
+        """Say what is kept, and why."""
+        if self.gain is None:
+            why = "no trial was better" if best.defaults else "there is no trial of the defaults to compare with"
+            return f"Kept: {'the defaults' if best.defaults else f'trial {best.number}'}: {why}."
+        error = "unknown" if self.standard_error is None else f"{self.standard_error:.4f}"
+        by = f"{self.gain:.4f} (standard error {error})"
+        if self.kept == best.number:
+            return f"Kept: trial {best.number}: it is better than the defaults by {by}."
+        return f"Kept: the defaults: trial {best.number} is better by {by} only, which may be chance."
 
 
 @dataclass(frozen=True)
@@ -43,18 +72,21 @@ class Tuning:
     Attributes
     ----------
     model
-        Fitted with the best options on all data given, training and validation part together.
+        Fitted to all data given with the options that are kept: the best ones, or the defaults where these are as
+        good up to chance.
     best
-        The best options, of those that were searched.
+        The options of the trial with the least NLL, of those that were searched; ``kept`` are those of ``model``.
     best_value
-        NLL of the validation part with them. It was chosen as the least of many, so it flatters: measure the model
+        NLL of the held-out sets with them. It was chosen as the least of many, so it flatters: measure the model
         on data that the search has not seen.
     trials
-        All trials in their order.
+        All trials, the defaults first and then in their order.
     importance
         Share of each dimension in the differences between the complete trials; empty where they tell nothing.
     design
-        What the search depends on: model, fixed options, space, table, seed.
+        What the search depends on: model, its options, space, table, seed.
+    verdict
+        Which trial is kept, and by how much the best is better than the defaults.
     """
 
     model: ChoiceModel
@@ -63,11 +95,27 @@ class Tuning:
     trials: list[TrialRecord]
     importance: dict[str, float]
     design: Mapping[str, Any]
+    verdict: Verdict | None = None
 
     @property
     def best_trial(self) -> TrialRecord:
         """The first complete trial of least value."""
         return best_of(self.trials)
+
+    @property
+    def kept_trial(self) -> TrialRecord:
+        """The trial whose options the model has: the best, or that of the defaults."""
+        return self.best_trial if self.verdict is None else self.trials[self.verdict.kept - 1]
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """The options of the model, of those that were searched."""
+        return self.kept_trial.options
+
+    @property
+    def why(self) -> str:
+        """One sentence on what is kept."""
+        return (self.verdict or Verdict(self.best_trial.number, None, None)).in_words(self.best_trial)
 
     @property
     def how(self) -> str:
@@ -76,6 +124,7 @@ class Tuning:
         counts = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed") if state in states]
         part = self.design["valid"]
         part = f"{part:.0%} of the choice sets" if isinstance(part, float) else "a part given"
+        part = f"{folds} folds" if (folds := self.design.get("folds")) else part
         groups = "" if self.design["by"] is None else f", groups by {self.design['by']} whole"
         return (
             f"{len(self.trials)} trials of {self.design['model']} ({', '.join(counts)}); validated on {part}{groups}; "
@@ -88,6 +137,11 @@ class Tuning:
             "best": _plain(self.best),
             "best_value": self.best_value,
             "best_trial": self.best_trial.number,
+            "kept": _plain(self.kept),
+            "kept_trial": self.kept_trial.number,
+            "gain": None if self.verdict is None else self.verdict.gain,
+            "standard_error": None if self.verdict is None else self.verdict.standard_error,
+            "why": self.why,
             "importance": dict(self.importance),
             "trials": [_plain(trial.to_dict()) for trial in self.trials],
             "design": _plain(dict(self.design)),
@@ -95,14 +149,17 @@ class Tuning:
 
     def to_markdown(self) -> str:
         """Return the best options and the trials as Markdown."""
-        best = [f"| {name} | {_escaped(in_words(value))} |" for name, value in self.best.items()]
+        best = [
+            f"| {name} | {_escaped(in_words(value))} | {_escaped(in_words(self.kept[name]))} |"
+            for name, value in self.best.items()
+        ]
         shares = [f"| {name} | {share:.0%} |" for name, share in self.importance.items()]
         head, *rows = self.cells()
         table = [head, ["---:" for _ in head], *([_escaped(cell) for cell in row] for row in rows)]
         parts = [
             self.how,
-            f"Best: trial {self.best_trial.number}, validation NLL {self.best_value:.4f}.",
-            "\n".join(["| option | best |", "| --- | --- |", *best]),
+            f"Best: trial {self.best_trial.label}, validation NLL {self.best_value:.4f}. {self.why}",
+            "\n".join(["| option | best | kept |", "| --- | --- | --- |", *best]),
             *(["\n".join(["| dimension | importance |", "| --- | ---: |", *shares])] if shares else []),
             "\n".join("| " + " | ".join(row) + " |" for row in table),
             *(f"Trial {t.number} failed: {_escaped(t.message or '')}" for t in self.trials if t.state == "failed"),
@@ -115,8 +172,8 @@ class Tuning:
         lines = ["  ".join(map(str.rjust, row, widths)) for row in table]
         best = ", ".join(f"{name}={in_words(value)}" for name, value in self.best.items())
         failed = [f"trial {t.number} failed: {t.message}" for t in self.trials if t.state == "failed"]
-        found = f"best: trial {self.best_trial.number}, validation NLL {self.best_value:.4f}: {best}"
-        return "\n".join([self.how, "", *lines, *(["", *failed] if failed else []), "", found])
+        found = f"best: trial {self.best_trial.label}, validation NLL {self.best_value:.4f}: {best}"
+        return "\n".join([self.how, "", *lines, *(["", *failed] if failed else []), "", found, self.why])
 
     def cells(self) -> list[list[str]]:
         """The trials as text: a row of heads, then the complete ones, the best first, and the others."""
@@ -126,11 +183,11 @@ class Tuning:
             value = "-" if trial.value is None else f"{trial.value:.4f}"
             epochs = "-" if trial.epochs is None else str(trial.epochs)
             options = [in_words(trial.options[name]) for name in names]
-            rows.append([str(trial.number), value, trial.state, epochs, f"{trial.seconds:.1f}", *options])
+            rows.append([trial.label, value, trial.state, epochs, f"{trial.seconds:.1f}", *options])
         return rows
 
 
-def best_of(trials: list[TrialRecord]) -> TrialRecord:
+def best_of(trials: Sequence[TrialRecord]) -> TrialRecord:
     """Return the first complete trial of least value; there must be one."""
     return min((trial for trial in trials if trial.state == "complete"), key=_rank)
 

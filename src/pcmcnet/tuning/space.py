@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -39,6 +39,11 @@ class Range:
     def value(self, drawn: Any) -> Any:
         """Return the value of an option that was drawn."""
         return int(drawn) if self.whole else float(drawn)
+
+    def place(self, value: Any) -> float | None:
+        """Return what would have to be drawn for a value; None where it lies outside."""
+        fits = _fits(value, int if self.whole else float) and self.low <= value <= self.high
+        return value if fits else None
 
     @property
     def size(self) -> int | None:
@@ -74,6 +79,13 @@ class Choice:
         """Return the value of an option that was drawn."""
         return self.values[int(drawn)] if self.ordered else self.values[self.labels.index(drawn)]
 
+    def place(self, value: Any) -> int | str | None:
+        """Return what would have to be drawn for a value; None where it is none of them."""
+        same = [k for k, v in enumerate(self.values) if v == value and isinstance(v, bool) == isinstance(value, bool)]
+        if not same:
+            return None
+        return same[0] if self.ordered else self.labels[same[0]]
+
     @property
     def size(self) -> int | None:
         """Number of values."""
@@ -92,10 +104,14 @@ Dimension = Range | Choice
 
 @dataclass(frozen=True)
 class Space:
-    """Dimensions by name, for one kind of model; ``stacked`` where layers and nodes stand for hidden."""
+    """Dimensions by name, for one kind of model; ``stacked`` where layers and nodes stand for hidden.
+
+    ``defaults`` are the options of the model given, of those that the space decides: the first trial.
+    """
 
     dimensions: Mapping[str, Dimension]
     stacked: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kind: type[ChoiceModel], given: Space | str | Mapping[str, Any]) -> Space:
@@ -106,7 +122,7 @@ class Space:
         kind
             The class of the model.
         given
-            "paper" or "wide"; or option -> (low, high), (low, high, "log") or a list of values.
+            "default", "paper" or "wide"; or option -> (low, high), (low, high, "log") or a list of values.
 
         Raises
         ------
@@ -147,6 +163,23 @@ class Space:
             found[WIDTHS] = (found.pop(NODES),) * found.pop(LAYERS)
         return found
 
+    def place(self, options: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what would have to be drawn for these options; None where the space has no such place.
+
+        >>> Space({"layers": Choice((1, 2)), "nodes": Choice((32, 64))}, stacked=True).place({"hidden": (64, 64)})
+        {'layers': 1, 'nodes': 1}
+        """
+        known = dict(options)
+        if self.stacked:
+            widths = known.pop(WIDTHS, ())
+            known |= {LAYERS: len(widths), NODES: widths[0] if len(set(widths)) == 1 else None}
+        places = {name: dimension.place(known.get(name)) for name, dimension in self.dimensions.items()}
+        return None if None in places.values() else places
+
+    def around(self, options: Mapping[str, Any]) -> Space:
+        """Take the values of a model's options for the defaults."""
+        return replace(self, defaults={name: options[name] for name in self.option_names})
+
     @property
     def option_names(self) -> list[str]:
         """The options of the model that the space decides."""
@@ -167,9 +200,10 @@ class Space:
 
     @property
     def size(self) -> int | None:
-        """Number of configurations; None where there is no end of them."""
+        """Number of configurations, the defaults among them where there are any; None where there is no end."""
         sizes = [dimension.size for dimension in self.dimensions.values()]
-        return None if None in sizes else math.prod(size or 1 for size in sizes)
+        beside = bool(self.defaults) and self.place(self.defaults) is None
+        return None if None in sizes else math.prod(size or 1 for size in sizes) + beside
 
     def to_dict(self) -> dict[str, Any]:
         """Return what defines it; survives JSON."""

@@ -3,9 +3,10 @@
     study.db    Optuna's study: trials with their draws, losses by epoch and states; what the search depends on
 
 A trial is kept in one transaction when it ends, with a hash of what came of it: SQLite notices a page that is damaged,
-not a number. One that was under way when the process died is marked as interrupted
-and takes no further part: the search draws the same configuration again, since what is drawn depends on the trials that
-ended alone. A file that belongs to another search is refused, with what differs.
+not a number. One that was under way when the process died is marked as interrupted and takes no further part: the
+search draws the same configuration again, since what is drawn depends on the trials that ended alone. The first trial
+is that of the defaults: it draws nothing and is never pruned. A file that belongs to another search is refused, with
+what differs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL
@@ -30,15 +32,27 @@ from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
 from pcmcnet.evaluation.cells import Failure
 from pcmcnet.training.progress import Report
-from pcmcnet.tuning.proposals import INTERRUPTED, START, Proposals, distributions, ended, reached
-from pcmcnet.tuning.result import Measured, State, TrialRecord
+from pcmcnet.tuning.held_out import Floats
+from pcmcnet.tuning.proposals import (
+    DECAY,
+    DEFAULTS,
+    INTERRUPTED,
+    NOTES,
+    START,
+    Proposals,
+    distributions,
+    ended,
+    is_defaults,
+    reached,
+)
+from pcmcnet.tuning.result import FOLD, Measured, State, TrialRecord
 from pcmcnet.tuning.space import Space
 
 log = logging.getLogger("pcmcnet")
 
 FILE = "study.db"
 GRACE = 2  # epochs before a trial may be pruned: the first ones tell little
-_NAME, _IDENTITY, _NOTES, _DIGEST = "pcmcnet", "identity", "notes", "sha256"
+_NAME, _IDENTITY, _BLOCKS, _DIGEST = "pcmcnet", "identity", "blocks", "sha256"
 _TROUBLE = (SQLAlchemyError, optuna.exceptions.StorageInternalError)
 _STATES: dict[TrialState, State] = {
     TrialState.COMPLETE: "complete",
@@ -99,22 +113,30 @@ class UnderWay:
 
     def __init__(self, study: optuna.Study, space: Space) -> None:
         self.study, self.space = study, space
-        self.trial = study.ask(distributions(space))
-        self.options = space.options(self.trial.params)
+        trials = study.get_trials(deepcopy=False)
+        known = any(is_defaults(t) and INTERRUPTED not in t.user_attrs for t in trials)
+        self.defaults = bool(space.defaults) and not known
+        self.trial = study.ask({} if self.defaults else distributions(space))
+        if self.defaults:
+            self.trial.set_user_attr(NOTES, {DEFAULTS: True})
+        self.options = dict(space.defaults) if self.defaults else space.options(self.trial.params)
         self.began = time.perf_counter()
 
     def on_epoch(self, entry: dict[str, Any]) -> None:
         """Take an epoch's entry of the history; raises TrialPruned where the trial is not worth another one."""
-        if entry["valid_loss"] is not None:
-            self.trial.report(entry["valid_loss"], entry["epoch"])
-            if self.trial.should_prune():
-                raise optuna.TrialPruned(f"after epoch {entry['epoch']}: worse than the median of the trials before.")
+        if entry["valid_loss"] is None:
+            return
+        self.trial.report(entry["valid_loss"], entry["epoch"])
+        if not self.defaults and self.trial.should_prune():
+            after = "the first fold" if entry["epoch"] == FOLD else f"epoch {entry['epoch']}"
+            raise optuna.TrialPruned(f"after {after}: worse than the median of the trials before.")
 
     def end(self, result: Measured | Exception) -> TrialRecord:
         """Keep what was measured, or why there is nothing to keep; raises what is no fault of the configuration."""
-        loss, epochs, message, state = None, None, None, TrialState.FAIL
+        loss, found, message, state = None, {}, None, TrialState.FAIL
         if isinstance(result, Measured):
-            (loss, epochs), state = result, TrialState.COMPLETE
+            loss, state = result.loss, TrialState.COMPLETE
+            found = {"epochs": result.epochs, DECAY: result.decay, _BLOCKS: list(result.blocks)}
         elif isinstance(result, optuna.TrialPruned):
             state, message = TrialState.PRUNED, str(result)
         elif isinstance(result, _TROUBLE):
@@ -122,10 +144,11 @@ class UnderWay:
         else:  # a configuration's trouble is a failed trial, not the end of the search
             log.debug("trial failed", exc_info=result)
             message = Failure.of(result).message
-        notes = {"epochs": epochs, "message": message, "seconds": time.perf_counter() - self.began}
+        seconds = time.perf_counter() - self.began
+        notes = {DEFAULTS: self.defaults, **found, "message": message, "seconds": seconds}
         known = self.study._storage.get_trial(self.trial._trial_id)
         digest = _digest(state, loss, known.params, known.intermediate_values, notes)
-        self.trial.set_user_attr(_NOTES, {**notes, _DIGEST: digest})
+        self.trial.set_user_attr(NOTES, {**notes, _DIGEST: digest})
         self.study.tell(self.trial, loss, state=state)
         numbers = [trial.number for trial in ended(self.study)]
         return records(self.study, self.space)[numbers.index(self.trial.number)]
@@ -149,7 +172,7 @@ def _digest(state: TrialState, loss: float | None, params: Any, values: Any, not
 
 def _require_unaltered(trial: FrozenTrial, folder: Path | None) -> None:
     """Refuse a trial that is not as it was kept."""
-    notes = dict(trial.user_attrs.get(_NOTES, {}))
+    notes = dict(trial.user_attrs.get(NOTES, {}))
     digest = notes.pop(_DIGEST, None)
     loss = trial.value if trial.state == TrialState.COMPLETE else None
     if digest != _digest(trial.state, loss, trial.params, trial.intermediate_values, notes):
@@ -161,29 +184,47 @@ def _require_unaltered(trial: FrozenTrial, folder: Path | None) -> None:
 
 def records(study: optuna.Study, space: Space) -> list[TrialRecord]:
     """Return the trials that ended, numbered in their order."""
-    return [_record(k + 1, trial, space) for k, trial in enumerate(ended(study))]
+    trials = ended(study)
+    return [_record(k + 1, trial, space, _harder(trials)) for k, trial in enumerate(trials)]
 
 
-def _record(number: int, trial: FrozenTrial, space: Space) -> TrialRecord:
-    notes = trial.user_attrs.get(_NOTES, {})
-    epochs = max(trial.intermediate_values) if trial.state == TrialState.PRUNED else notes.get("epochs")
+def _harder(trials: list[FrozenTrial]) -> float:
+    """By how much all folds were harder than the first one, for the first trial that went through them."""
+    for trial in trials:
+        if trial.state == TrialState.COMPLETE and FOLD in trial.intermediate_values:
+            return float(trial.value or 0.0) - trial.intermediate_values[FOLD]
+    return 0.0
+
+
+def block_losses(study: optuna.Study) -> list[Floats]:
+    """Return the losses by blocks of the trials that ended; empty where one was not complete."""
+    return [np.array(trial.user_attrs[NOTES].get(_BLOCKS, []), np.float64) for trial in ended(study)]
+
+
+def _record(number: int, trial: FrozenTrial, space: Space, harder: float) -> TrialRecord:
+    notes = trial.user_attrs.get(NOTES, {})
+    epochs, value = notes.get("epochs"), reached(trial)
+    if trial.state == TrialState.PRUNED:
+        value = None if value is None else value + harder
+        epochs = max((step for step in trial.intermediate_values if step < FOLD), default=None)
     return TrialRecord(
         number=number,
         state=_STATES[trial.state],
-        value=reached(trial),
-        options=space.options(trial.params),
+        value=value,
+        options=dict(space.defaults) if is_defaults(trial) else space.options(trial.params),
         epochs=epochs,
         seconds=notes.get("seconds", 0.0),
         message=notes.get("message"),
+        defaults=is_defaults(trial),
     )
 
 
 def importance(study: optuna.Study, seed: int) -> dict[str, float]:
-    """Share of each dimension in the variance of the loss over the complete trials, the largest first.
+    """Share of each dimension in the variance of the loss over the complete draws, the largest first.
 
     By functional analysis of variance over a forest; nothing where fewer than two losses or dimensions differ.
     """
-    complete = [t for t in ended(study) if t.state == TrialState.COMPLETE]
+    complete = [t for t in ended(study) if t.state == TrialState.COMPLETE and t.params]
     varied = [name for name in (complete[0].params if complete else {}) if len({t.params[name] for t in complete}) > 1]
     if len({t.value for t in complete}) < 2 or not varied:
         return {}
