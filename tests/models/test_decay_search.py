@@ -362,7 +362,7 @@ def counting(left: list[int]) -> Any:
     return watch
 
 
-@pytest.mark.parametrize("with_valid", [False], ids=["no-valid"])
+@pytest.mark.parametrize("with_valid", [False, True], ids=["no-valid", "valid"])
 def test_a_run_interrupted_anywhere_goes_on_to_the_same_weights(
     with_valid: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,35 @@ def test_the_best_epoch_is_kept_though_the_run_goes_to_its_end(make_sets: MakeSe
     assert mean_nll(module, valid, config) == min(losses) < losses[-1]
 
 
+NOISE = replace(CONFIG, epochs=6, min_delta="noise", patience=1, schedule="constant", warmup=0.0)
+
+
+def test_where_overfitting_shows_above_noise_the_earlier_weights_are_kept(make_sets: MakeSets) -> None:
+    """The validation part prefers the opposite, so every epoch makes it worse; all epochs are gone through."""
+    data, valid = make_sets(60), make_sets(60, seed=1, chosen="smallest")
+    module = fresh()
+    outcome = train(module, data, NOISE, valid=valid)
+    losses = [entry["valid_loss"] for entry in outcome.history]
+    assert len(losses) == NOISE.epochs
+    assert losses == sorted(losses)
+    assert outcome.epochs == 1
+    assert mean_nll(module, valid, NOISE) == losses[0]
+
+
+def test_where_only_noise_tells_epochs_apart_the_last_weights_are_kept(make_sets: MakeSets) -> None:
+    """Three validation sets: the second epoch is their best by little, which is no reason to stop there."""
+    data, valid = make_sets(60), make_sets(3, seed=1)
+    module, config = fresh(), replace(NOISE, lr=0.3)
+    outcome = train(module, data, config, valid=valid)
+    losses = [entry["valid_loss"] for entry in outcome.history]
+    assert min(losses) < losses[-1]
+    assert outcome.epochs == len(losses) == NOISE.epochs
+    alone = fresh()
+    train(alone, data, config)
+    assert weights(module) == weights(alone)
+    assert mean_nll(module, valid, config) == losses[-1]
+
+
 class Gaining(OneWeight):
     """Loses x - w y, set by set."""
 

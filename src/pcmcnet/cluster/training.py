@@ -101,7 +101,7 @@ def fit(
             "device": None if wants_gpu(ray, device, workers) else "cpu",
             "address": address,
         }
-        epochs = getattr(model.config, "epochs", 0)
+        epochs = getattr(model.config, "passes", 0)
         _run(ray, given, workers=workers, failures=failures, epochs=epochs, progress=progress)
         shared.pull()
         return model.fit(train, valid, seed, "cpu", False, run_folder=shared.own, resume=True)

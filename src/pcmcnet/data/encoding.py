@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,8 @@ class SideEncoder:
         return len(self.numeric) + sum(code.indicator for code in self.numeric)
 
     def __bool__(self) -> bool:
-        """Whether there is a column at all."""
-        return bool(self.numeric or self.categorical or self.contents)
+        """Whether there is anything to see."""
+        return bool(self.numeric or any(self.cardinalities) or self.contents)
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -120,15 +120,15 @@ class SideEncoder:
                     out[rows, k] = scaled
         return out
 
-    def indices(self, columns: Columns, length: int, *, tell: bool = True) -> NDArray[np.int64]:
-        """(length, C) positions in the vocabularies; ``tell`` of categories that are in none."""
+    def indices(self, columns: Columns, length: int, *, quiet: Container[str | None] = ()) -> NDArray[np.int64]:
+        """(length, C) positions in the vocabularies; what is in none is logged, but for ``quiet`` columns."""
         out = np.zeros((length, len(self.categorical)), np.int64)
         for k, code in enumerate(self.categorical):
             column = _find(columns, code.name, "categorical")
             known = {category: i + 1 for i, category in enumerate(code.categories)}
             table = np.array([known.get(c, UNSEEN) for c in column.categories], np.int64)
             out[:, k] = table[column.codes]
-            if tell and (table == UNSEEN).any():
+            if code.name not in quiet and (table == UNSEEN).any():
                 _report_unseen(column, out[:, k] == UNSEEN, code.name)
         return out
 
@@ -178,19 +178,20 @@ class Encoder:
     def encode(self, data: ChoiceData, *, tell: bool = True) -> EncodedSets:
         """Turn choice data into tensors; extra columns are ignored, missing ones refused.
 
-        ``tell`` of categories never seen in training.
+        ``tell`` of categories never seen in training; of labels many may be rare.
         """
         n, s = len(data.rows), len(data)
         chosen = data.chosen if data.chosen is not None else np.zeros(s, np.int64)
         features = _seen(data, self.schema.alternative if self.labels else None)
+        quiet = [*features, *data.individual] if not tell else [self.schema.alternative] if self.labels else []
         return EncodedSets(
             sizes=data.sizes,
             starts=torch.from_numpy(data.offsets[:-1].copy()),
             counts=torch.from_numpy(data.sizes),
             numeric=torch.from_numpy(self.features.numbers(features, n)),
-            categorical=torch.from_numpy(self.features.indices(features, n, tell=tell)),
+            categorical=torch.from_numpy(self.features.indices(features, n, quiet=quiet)),
             individual_numeric=torch.from_numpy(self.individual.numbers(data.individual, s)),
-            individual_categorical=torch.from_numpy(self.individual.indices(data.individual, s, tell=tell)),
+            individual_categorical=torch.from_numpy(self.individual.indices(data.individual, s, quiet=quiet)),
             chosen=torch.from_numpy(chosen.copy()),
             weight=torch.from_numpy(data.weights.astype(np.float32)),
             contents=self.features.coded(features),

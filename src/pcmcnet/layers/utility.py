@@ -27,6 +27,8 @@ from pcmcnet.data.contents import ContentCode, FrozenCode
 from pcmcnet.data.contents.texts import BUCKETS
 from pcmcnet.data.encoding import SideEncoder
 
+HUGE = 1e30
+
 
 class BagWorth(nn.Module):
     """Worth of a list, or of a text: the sum over its parts; index 0 is none."""
@@ -107,7 +109,8 @@ class LinearUtility(nn.Module):
     def forward(self, batch: Batch, individual: Tensor, alternatives: Tensor) -> Tensor:
         """Batch, (B, D0), (B, J, D) -> (B, J)."""
         added = (alternatives @ self.weights(individual).unsqueeze(-1)).squeeze(-1)
-        return self.plain(batch.numeric, batch.categorical, batch.contents) + added
+        utility = self.plain(batch.numeric, batch.categorical, batch.contents) + added
+        return utility.nan_to_num(0.0, HUGE, -HUGE)  # where inputs near the largest number were multiplied
 
     def plain(self, numeric: Tensor, categorical: Tensor, contents: Sequence[Distinct]) -> Tensor:
         """(..., F), (..., C), of each column of contents (u, ...) and (...) -> (...)."""

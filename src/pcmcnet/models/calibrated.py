@@ -113,7 +113,7 @@ class Calibrated(Wrapper):
         if valid is None:
             raise InputError("a temperature is found by choices that were not fitted: give a validation part.")
         inner = self._inner()
-        given = {name: getattr(settings, name) for name in FitSettings.__slots__}
+        given = {name: getattr(settings, name) for name in FitSettings.__slots__ if name != "tells"}
         self.model_ = inner.fit(train, valid if inner.stops_early else None, **given)
         self.temperature_ = find_temperature(self.model_, valid)
         self.history, self.training_ = inner.history, inner.training_

@@ -4,9 +4,10 @@
 
 The best decay spans two orders of magnitude from table to table, and no rule that was tried on sizes and numbers of
 weights finds it. So a few short fits to part of the training sets predict the others. The walk begins at 4 and 1, goes
-on along the ladder while the held-out sets are predicted better, and mostly ends after three or four rungs. A parabola
-through the best rung and its neighbours, over the logarithm of the decay, gives the decay, never further from the rung
-than half a step. Then all sets are fitted.
+on along the ladder while the held-out sets are predicted better, and ends after three or four rungs. A parabola through
+the best rung and its neighbours, over the logarithm of the decay, gives the decay. It is never further from the rung
+than a quarter of a step: losses soar where the decay is too weak, so that the bottom seems to lie where it is strong.
+Then all sets are fitted.
 
 Whole persons are held out where persons are known. Where sets are few, two parts of the table are held out in turn;
 where they abound, a sample of the table will do. A validation part takes the place of the held-out sets.
@@ -27,6 +28,7 @@ import numpy as np
 from pcmcnet.data import ChoiceData, ScannedData, Sets
 from pcmcnet.data.files import json_bytes, write_bytes
 from pcmcnet.errors import ArtifactError
+from pcmcnet.training.checkpoint import require_same_run
 from pcmcnet.training.group import current_group
 
 LADDER = (16.0, 4.0, 1.0, 0.25, 0.0625)
@@ -34,6 +36,7 @@ BEGIN = (1, 2)  # rungs
 FEWEST = 20  # sets below which held-out ones tell nothing
 FEW = 5_000  # sets below which two parts are held out in turn: a quarter each, else a fifth
 ENOUGH = 12_000  # sets that a search looks at
+FURTHEST = 0.25  # steps that the decay may be from the best rung
 SHORT = 0.5  # length of a trial, of the epochs of a fit: the best decay is the same
 
 log = logging.getLogger("pcmcnet")
@@ -69,7 +72,7 @@ class Search:
 
     @property
     def decay(self) -> float:
-        """The decay to fit with: at the bottom of a parabola, within half a step of the best rung."""
+        """The decay to fit with: at the bottom of a parabola, within a quarter of a step of the best rung."""
         best, step = self.best, LADDER[0] / LADDER[1]
         by_decay = {trial.decay: trial.loss for trial in self.trials}
         place = LADDER.index(best.decay)
@@ -79,8 +82,8 @@ class Search:
         above, below = (float(loss) - best.loss for loss in around if loss is not None)
         if above + below <= 0:
             return best.decay
-        shift = 0.5 * (above - below) / (above + below)  # in steps down the ladder, at most a half either way
-        return float(best.decay * step ** -min(max(shift, -0.25), 0.25))
+        shift = 0.5 * (above - below) / (above + below)  # in steps down the ladder
+        return float(best.decay * step ** -min(max(shift, -FURTHEST), FURTHEST))
 
     def epochs(self, most: int) -> int:
         """Return so many epochs, or fewer where the best trial had its least loss long before its end.
@@ -150,10 +153,11 @@ class SearchLog:
             return opened
         try:
             entries = json.loads(path.read_bytes())
-            if entries["identity"] == opened.identity:
-                opened.curves = {key: [float(x) for x in curve] for key, curve in entries["curves"].items()}
+            found = entries["identity"]
+            opened.curves = {key: [float(x) for x in curve] for key, curve in entries["curves"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ArtifactError(f"{path} is damaged ({error!r}): delete it, and the trials are made again.") from error
+        require_same_run(path, found, opened.identity)
         return opened
 
     def curve(self, key: str, make: Callable[[], Sequence[float]]) -> list[float]:

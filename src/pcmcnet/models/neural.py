@@ -159,17 +159,23 @@ class NeuralModel(ChoiceModel):
         """Learn how firmly to hold the network, unless that is given, or sets are too few to tell."""
         if self.config.weight_decay != "auto":
             return None
-        pairs = held_out_parts(train.counted(), None if valid is None else valid.counted(), settings.seed)
-        if not pairs:
-            return None
+        train = train.counted()
         # Gaps that no other part has, and vectors of frozen encoders, are known from the whole training part.
         known = self._encoder(train) if train.schema.missing == "indicator" or frozen_ones(self.encoders) else None
+
+        def encoder_of(part: ChoiceData) -> Encoder:
+            return known or self._encoder(part)
+
+        pairs = held_out_parts(train, None if valid is None else valid.counted(), settings.seed)
+        pairs = [pair for pair in pairs if encoder_of(pair[0]).encode(pair[0], tell=False).varies_within_sets()]
+        if not pairs:
+            return None
         quiet = replace(settings, progress=False, on_epoch=None, tells=False)
         short = replace(self.config, epochs=max(round(SHORT * self.config.passes), 1), min_delta="noise")
 
         def losses(part: ChoiceData, held_out: ChoiceData, decay: float) -> list[float]:
             config = replace(short, weight_decay=decay)
-            outcome = self._run(part, held_out, config, quiet, device=device, checkpoint=None, encoder=known)
+            outcome = self._run(part, held_out, config, quiet, device=device, checkpoint=None, encoder=encoder_of(part))
             return [entry["valid_loss"] for entry in outcome.history]
 
         return search_decay(pairs, losses, kept)

@@ -89,7 +89,7 @@ class Checkpoint:
             return None
         tensors, text = self._load()
         entries = json.loads(text)
-        self._require_same_run(entries["identity"])
+        require_same_run(self.path, entries["identity"], json.loads(json.dumps(self.identity)))
         parts: dict[str, Any] = {"module": {}, "best": {}, "optimiser": {}}
         for key, tensor in tensors.items():
             part, _, rest = key.partition("/")
@@ -122,13 +122,14 @@ class Checkpoint:
             raise ArtifactError(f"checkpoint {self.path} has been altered: delete it and train from the start.")
         return tensors, text
 
-    def _require_same_run(self, found: Mapping[str, Any]) -> None:
-        ours = json.loads(json.dumps(self.identity))
-        if found != ours:
-            raise ArtifactError(
-                f"checkpoint {self.path} belongs to another run; what differs: {', '.join(differences(found, ours))}. "
-                f"Resume with the same table, options and seed, or choose another folder."
-            )
+
+def require_same_run(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuse what another run has left."""
+    if found != ours:
+        raise ArtifactError(
+            f"checkpoint {path} belongs to another run; what differs: {', '.join(differences(found, ours))}. "
+            f"Resume with the same table, options and seed, or choose another folder."
+        )
 
 
 def checkpoints(folder: Path) -> list[Path]:

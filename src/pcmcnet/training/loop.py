@@ -105,8 +105,9 @@ def train(
                 on_epoch(entry)
     if valid is None or state.stopping is None:
         return Outcome(state.history, state.epoch)
-    if config.min_delta == "noise" and not _clearly_better(state.best, state.module, module, valid, config):
-        module.load_state_dict(state.module)
+    last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
+    if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config):
+        module.load_state_dict(last)
         return Outcome(state.history, state.epoch)
     module.load_state_dict(state.best)
     return Outcome(state.history, state.stopping.best_epoch)
