@@ -236,11 +236,17 @@ def test_trials_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
     assert set(json.loads(path.read_text())["curves"]) == {"1/0", "1/1"}
 
 
-@pytest.mark.parametrize(("seed", "resume"), [(4, True), (3, False)], ids=["another run", "not resumed"])
-def test_trials_of_another_run_are_made_again(seed: int, resume: bool, tmp_path: Path) -> None:
+def test_trials_of_another_run_are_refused(tmp_path: Path) -> None:
     path = tmp_path / SEARCH
     SearchLog.opened(path, {"seed": 3}, resume=False).curve("1/0", lambda: [0.5])
-    assert SearchLog.opened(path, {"seed": seed}, resume=resume).curve("1/0", lambda: [0.7]) == [0.7]
+    with pytest.raises(ArtifactError, match=r"belongs to another run; what differs: seed"):
+        SearchLog.opened(path, {"seed": 4}, resume=True)
+
+
+def test_a_run_that_does_not_go_on_makes_its_trials_again(tmp_path: Path) -> None:
+    path = tmp_path / SEARCH
+    SearchLog.opened(path, {"seed": 3}, resume=False).curve("1/0", lambda: [0.5])
+    assert SearchLog.opened(path, {"seed": 3}, resume=False).curve("1/0", lambda: [0.7]) == [0.7]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"identity": {"seed": 3}, "curves": {"1/0": ["x"]}}', "\xff"])
