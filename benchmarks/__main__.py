@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from benchmarks import accuracy, loading, logit, precision, prediction, stationary, threads, training, tuning, wide
+from benchmarks import accuracy, loading, logit, precision, prediction, stationary, threads, training, wide
 from benchmarks.harness import RUNS, Section, run
 
 SECTIONS: dict[str, Section] = {
@@ -21,7 +21,6 @@ SECTIONS: dict[str, Section] = {
     "wide": wide.main,
     "loading": loading.main,
     "logit": logit.main,
-    "tuning": tuning.main,
 }
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Is a search worth it on a small table? ``tune`` beside the defaults, on simulated choices of several kinds.
 
-    python -m benchmarks tuning        all ten tables
+    python -m benchmarks.tuning        all ten tables
     python -m benchmarks.tuning 0 4    some of them
 
 Each table has 400 choice sets to fit and 5,000 fresh ones to judge by. The difference of the two NLLs is taken set by

@@ -8,7 +8,7 @@ part of whole persons, or of choice sets where there are no persons: always the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -84,7 +84,7 @@ def public_tables() -> dict[str, BoardTable]:
     for name, table in packaged.TABLES.items():
         found.append(BoardTable(name=name, use=table.use, read=partial(_packaged, name)))
         if name == "swissmetro":  # the split of much published work: it also rewards whoever recognises a person
-            read = partial(_packaged, name)
+            read = partial(_packaged, name, persons=False)  # models are not to know them either
             found.append(BoardTable(name=f"{name}-random", use=table.use, read=read, by_set=True, ranked=False))
     found += [
         BoardTable(name=name, use="simulated", read=partial(_simulated, process))
@@ -127,10 +127,11 @@ def part_of(data: ChoiceData, most: int) -> Sample:
     return Sample(part, len(data))
 
 
-def _packaged(name: str, most: int) -> Sample:
+def _packaged(name: str, most: int, *, persons: bool = True) -> Sample:
     from pcmcnet.datasets import packaged
 
-    return part_of(ChoiceData.from_schema(*packaged.long_form(name)), most)
+    rows, schema = packaged.long_form(name)
+    return part_of(ChoiceData.from_schema(rows, schema if persons else replace(schema, person=None)), most)
 
 
 def _simulated(process: Simulator, most: int) -> Sample:
