@@ -189,19 +189,26 @@ def test_of_a_few_persons_single_sets_are_held_out() -> None:
     assert all(persons_of(part) & persons_of(held_out) for part, held_out in pairs)
 
 
-def test_a_validation_part_takes_the_place_of_held_out_sets() -> None:
+def test_a_validation_part_joins_the_held_out_sets() -> None:
     train, valid = choices(50), choices(30, seed=1)
+    alone = held_out_parts(train, None, seed=0)
+    for (part, held_out), (fitted, others) in zip(held_out_parts(train, valid, seed=0), alone, strict=True):
+        assert part.fingerprint() == fitted.fingerprint()
+        assert held_out.fingerprint() == others.concat(valid).fingerprint()
+
+
+def test_where_sets_are_too_few_to_be_held_out_the_validation_part_is_all_there_is() -> None:
+    train, valid = choices(FEWEST - 1), choices(30, seed=1)
     ((part, held_out),) = held_out_parts(train, valid, seed=0)
-    assert part.fingerprint() == train.fingerprint()
-    assert held_out.fingerprint() == valid.fingerprint()
+    assert (part.fingerprint(), held_out.fingerprint()) == (train.fingerprint(), valid.fingerprint())
 
 
 def test_of_many_sets_a_sample_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decay_search, "ENOUGH", 50)
     for part, held_out in held_out_parts(choices(200), None, seed=0):
         assert len(part) + len(held_out) == 50
-    ((part, held_out),) = held_out_parts(choices(200), choices(90, seed=1), seed=0)
-    assert (len(part), len(held_out)) == (40, 10)
+    for part, held_out in held_out_parts(choices(200), choices(90, seed=1), seed=0):
+        assert len(part) + len(held_out) == 50 + 10
 
 
 def test_a_sample_takes_whole_persons() -> None:
@@ -329,7 +336,7 @@ def test_of_too_few_sets_a_middling_decay_is_taken() -> None:
 def test_with_a_validation_part_the_decay_is_learnt_from_it() -> None:
     model = PCMCNet(**LEARNING).fit(choices(60), choices(40, seed=1), progress=False)
     found = model.training_["search"]
-    assert (found["fitted_sets"], found["held_out_sets"]) == (60, 40)
+    assert (found["fitted_sets"], found["held_out_sets"]) == (45, 2 * (15 + 40))
 
 
 def test_sets_of_weight_0_take_no_part() -> None:
@@ -378,7 +385,7 @@ def test_a_run_interrupted_anywhere_goes_on_to_the_same_weights(
     monkeypatch.setattr(loop, "watch", counting(left))
     whole = PCMCNet(**LEARNING).fit(train, valid, progress=False)
     reports, each = -left[0], 2  # epochs of a trial: half of the 4 of the fit
-    trials = len(whole.training_["search"]["trials"]) * (1 if with_valid else 2)
+    trials = len(whole.training_["search"]["trials"]) * 2
     assert reports == trials * each + LEARNING["epochs"]
     for number in (1, each, each + 1, trials * each, trials * each + 1, reports):
         folder = tmp_path / str(number)

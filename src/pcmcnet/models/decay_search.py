@@ -10,7 +10,8 @@ than a quarter of a step: losses soar where the decay is too weak, so that the b
 Then all sets are fitted.
 
 Whole persons are held out where persons are known. Where sets are few, two parts of the table are held out in turn;
-where they abound, a sample of the table will do. A validation part takes the place of the held-out sets.
+where they abound, a sample of the table will do. A validation part joins the held-out sets: alone it would often be
+smaller than these, and a choice by fewer sets is a worse one.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Search:
 
     trials: tuple[Trial, ...]
     fitted: int  # sets of each trial
-    held_out: int  # sets that were predicted, in all
+    held_out: int  # sets that were predicted, in all trials of a decay
 
     @property
     def best(self) -> Trial:
@@ -116,15 +117,15 @@ def walk(evaluate: Callable[[float], Trial]) -> tuple[Trial, ...]:
 
 def held_out_parts(train: Sets, valid: Sets | None, seed: int) -> list[Pair]:
     """Return pairs of sets to fit and sets to predict; none where there are too few of them."""
-    if valid is not None:
-        return [(at_most(train, ENOUGH * 4 // 5, seed), at_most(valid, ENOUGH // 5, seed))]
     known = at_most(train, ENOUGH, seed)
+    others = None if valid is None else at_most(valid, ENOUGH // 5, seed)
     if len(known) < FEWEST:
-        return []
+        return [] if others is None else [(known, others)]
     folds, used = (4, 2) if len(known) < FEW else (5, 1)
     persons = len(np.unique(known.groups(None)))
     by = None if persons >= FEWEST else known.set_ids  # of a few persons, none can be spared
-    return known.folds(folds, seed=seed, by=by)[:used]
+    pairs = known.folds(folds, seed=seed, by=by)[:used]
+    return pairs if others is None else [(part, held_out.concat(others)) for part, held_out in pairs]
 
 
 def at_most(data: Sets, most: int, seed: int) -> ChoiceData:
