@@ -100,5 +100,5 @@ def _columns(x: Floats) -> dict[str, Floats]:
 
 def fit_to(laws: Mapping[Any, Floats], features: Mapping[Any, Floats], **options: Any) -> pn.PCMCNet:
     """Train a network on exact probabilities."""
-    settings = {"batch_size": 128, "lr": 0.03, "weight_decay": 0.0, **options}
+    settings = {"batch_size": 128, "lr": 0.03, "weight_decay": 0.0, "utility": "none", "labels": False, **options}
     return pn.PCMCNet(**settings).fit(choices(laws, features), device="cpu", progress=False)

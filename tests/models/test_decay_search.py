@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.models import PCMCNet, PointerNetwork, decay_search, load
 from pcmcnet.models.decay_search import (
     FEWEST,
     LADDER,
+    Pair,
     Search,
     SearchLog,
     Trial,
@@ -150,7 +151,9 @@ def test_each_part_counts_by_the_weight_of_what_it_holds_out() -> None:
     data = choices(4, weight=[3.0, 1.0, 3.0, 1.0])
     pairs = [(data.subset([2, 3]), data.subset([0])), (data.subset([2]), data.subset([1]))]
     found = search_decay(
-        pairs, lambda part, held_out, decay: [9.0, 1.0 if held_out.weights[0] == 3 else 5.0], SearchLog(None, {})
+        [(part, (held_out,)) for part, held_out in pairs],
+        lambda pair, decay: [9.0, 1.0 if pair[1][0].weights[0] == 3 else 5.0],
+        SearchLog(None, {}),
     )
     assert [trial.curve for trial in found.trials] == [(9.0, 2.0)] * 3
     assert (found.fitted, found.held_out) == (1, 2)
@@ -171,44 +174,73 @@ def test_parts_are_held_out_in_turn_where_sets_are_few(
     monkeypatch.setattr(decay_search, "FEW", 200)
     pairs = held_out_parts(choices(sets), None, seed=0)
     assert len(pairs) == folds
-    ids = [set(held_out.set_ids.tolist()) for _, held_out in pairs]
+    ids = [set(held_out.set_ids.tolist()) for _, (held_out,) in pairs]
     assert len(set.union(*ids)) == sum(map(len, ids)) == folds * sets // share
-    for part, held_out in pairs:
+    for part, (held_out,) in pairs:
         assert sorted([*part.set_ids, *held_out.set_ids]) == list(range(sets))
 
 
 def test_whole_persons_are_held_out() -> None:
-    for part, held_out in held_out_parts(choices(120, persons=30), None, seed=0):
+    for part, (held_out,) in held_out_parts(choices(120, persons=30), None, seed=0):
         assert persons_of(part) & persons_of(held_out) == set()
         assert len(persons_of(held_out)) > 5
 
 
 def test_of_a_few_persons_single_sets_are_held_out() -> None:
     pairs = held_out_parts(choices(100, persons=FEWEST - 1), None, seed=0)
-    assert [len(held_out) for _, held_out in pairs] == [25, 25]
-    assert all(persons_of(part) & persons_of(held_out) for part, held_out in pairs)
+    assert [len(held_out) for _, (held_out,) in pairs] == [25, 25]
+    assert all(persons_of(part) & persons_of(held_out) for part, (held_out,) in pairs)
 
 
 def test_a_validation_part_joins_the_held_out_sets() -> None:
     train, valid = choices(50), choices(30, seed=1)
     alone = held_out_parts(train, None, seed=0)
-    for (part, held_out), (fitted, others) in zip(held_out_parts(train, valid, seed=0), alone, strict=True):
+    for (part, held_out), (fitted, (others,)) in zip(held_out_parts(train, valid, seed=0), alone, strict=True):
         assert part.fingerprint() == fitted.fingerprint()
-        assert held_out.fingerprint() == others.concat(valid).fingerprint()
+        assert [data.fingerprint() for data in held_out] == [others.fingerprint(), valid.fingerprint()]
 
 
 def test_where_sets_are_too_few_to_be_held_out_the_validation_part_is_all_there_is() -> None:
     train, valid = choices(FEWEST - 1), choices(30, seed=1)
-    ((part, held_out),) = held_out_parts(train, valid, seed=0)
+    ((part, (held_out,)),) = held_out_parts(train, valid, seed=0)
     assert (part.fingerprint(), held_out.fingerprint()) == (train.fingerprint(), valid.fingerprint())
 
 
 def test_of_many_sets_a_sample_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decay_search, "ENOUGH", 50)
-    for part, held_out in held_out_parts(choices(200), None, seed=0):
+    for part, (held_out,) in held_out_parts(choices(200), None, seed=0):
         assert len(part) + len(held_out) == 50
-    for part, held_out in held_out_parts(choices(200), choices(90, seed=1), seed=0):
-        assert len(part) + len(held_out) == 50 + 10
+    for part, (held_out, others) in held_out_parts(choices(200), choices(90, seed=1), seed=0):
+        assert (len(part) + len(held_out), len(others)) == (50, 10)
+
+
+def test_of_a_few_persons_a_sample_takes_single_sets() -> None:
+    assert len(at_most(choices(120, persons=1), 40, seed=0)) == 40
+
+
+def test_a_validation_part_may_have_other_columns_beside_those_of_the_model() -> None:
+    model = PCMCNet(**LEARNING).fit(choices(60), choices(40, seed=1, persons=8), progress=False)
+    assert "search" in model.training_
+
+
+def test_a_trial_that_diverges_is_worse_than_any_other() -> None:
+    def run(pair: Pair, decay: float) -> list[float]:
+        if decay > 1:
+            raise TrainingError("epoch 1: the loss is no longer finite.")
+        return [2.0, 1.0 + decay]
+
+    data = choices(40)
+    found = search_decay([(data, (data,))], run, SearchLog(None, {}))
+    assert found.best.decay == LADDER[-1]
+
+
+def test_where_all_trials_diverge_the_fit_does() -> None:
+    def run(pair: Pair, decay: float) -> list[float]:
+        raise TrainingError("epoch 1: the loss is no longer finite.")
+
+    data = choices(40)
+    with pytest.raises(TrainingError, match=r"diverged with every weight decay that was tried \(16, 4, 1\): lower lr"):
+        search_decay([(data, (data,))], run, SearchLog(None, {}))
 
 
 def test_a_sample_takes_whole_persons() -> None:

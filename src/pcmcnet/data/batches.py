@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -57,8 +58,18 @@ class Batch:
     individual_contents: tuple[Distinct, ...] = ()
 
 
-class Source(Protocol):
+class Parted(Protocol):
     """Encoded choice sets that come in parts: one, where they are in memory, or one after the other from disk."""
+
+    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
+        """Go through all sets once, in an order that the numbers given decide on, such as seed and epoch.
+
+        ``skip`` is how many parts to leave out at the start.
+        """
+
+
+class Source(Parted, Protocol):
+    """Choice sets to train on."""
 
     @property
     def device(self) -> torch.device:
@@ -70,14 +81,19 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
-        """Go through all sets once, in an order that the numbers given decide on, such as seed and epoch.
-
-        ``skip`` is how many parts to leave out at the start.
-        """
-
     def pieces(self) -> Iterator[EncodedSets]:
         """Go through all sets once, in small parts that are the same for every process of a group."""
+
+
+@dataclass(frozen=True)
+class Several:
+    """Choice sets of several tables, one after the other."""
+
+    tables: Sequence[Parted]
+
+    def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
+        """Go through all parts of all tables."""
+        yield from islice((part for table in self.tables for part in table.parts(order)), skip, None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,7 @@ class CategoryCode:
 
     name: str
     categories: tuple[str, ...]
+    common: bool = False  # whether it has only those that are in several training sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,9 @@ class SideEncoder:
         numeric = learn_numbers(moments, parts, bend=bend, curves=curves or {})
         if label is not None:
             vocabularies[label] = Counter({word: n for word, n in vocabularies[label].items() if n >= COMMON})
-        categorical = [CategoryCode(name, tuple(sorted(words))) for name, words in vocabularies.items()]
+        categorical = [
+            CategoryCode(name, tuple(sorted(words)), common=name == label) for name, words in vocabularies.items()
+        ]
         return cls(numeric, tuple(categorical), learn_codes(parts(), frozen) if contents else ())
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
@@ -120,7 +123,7 @@ class SideEncoder:
                     out[rows, k] = scaled
         return out
 
-    def indices(self, columns: Columns, length: int, *, quiet: Container[str | None] = ()) -> NDArray[np.int64]:
+    def indices(self, columns: Columns, length: int, *, quiet: Container[str] = ()) -> NDArray[np.int64]:
         """(length, C) positions in the vocabularies; what is in none is logged, but for ``quiet`` columns."""
         out = np.zeros((length, len(self.categorical)), np.int64)
         for k, code in enumerate(self.categorical):
@@ -129,7 +132,7 @@ class SideEncoder:
             table = np.array([known.get(c, UNSEEN) for c in column.categories], np.int64)
             out[:, k] = table[column.codes]
             if code.name not in quiet and (table == UNSEEN).any():
-                _report_unseen(column, out[:, k] == UNSEEN, code.name)
+                _report_unseen(column, out[:, k] == UNSEEN, code)
         return out
 
     def coded(self, columns: Columns) -> tuple[Coded, ...]:
@@ -178,12 +181,12 @@ class Encoder:
     def encode(self, data: ChoiceData, *, tell: bool = True) -> EncodedSets:
         """Turn choice data into tensors; extra columns are ignored, missing ones refused.
 
-        ``tell`` of categories never seen in training; of labels many may be rare.
+        ``tell`` of categories never seen in training.
         """
         n, s = len(data.rows), len(data)
         chosen = data.chosen if data.chosen is not None else np.zeros(s, np.int64)
         features = _seen(data, self.schema.alternative if self.labels else None)
-        quiet = [*features, *data.individual] if not tell else [self.schema.alternative] if self.labels else []
+        quiet = () if tell else (*features, *data.individual)
         return EncodedSets(
             sizes=data.sizes,
             starts=torch.from_numpy(data.offsets[:-1].copy()),
@@ -233,7 +236,10 @@ def _seen(data: ChoiceData, label: str | None) -> Columns:
 def _side(entries: dict[str, Any], frozen: Mapping[str, Frozen]) -> SideEncoder:
     return SideEncoder(
         tuple(NumericCode.from_dict(code) for code in entries["numeric"]),
-        tuple(CategoryCode(str(code["name"]), tuple(map(str, code["categories"]))) for code in entries["categorical"]),
+        tuple(
+            CategoryCode(str(code["name"]), tuple(map(str, code["categories"])), bool(code.get("common", False)))
+            for code in entries["categorical"]
+        ),
         tuple(code_from_dict(code, frozen) for code in entries.get("contents", ())),
     )
 
@@ -265,16 +271,18 @@ def _require_float32(scaled: NDArray[np.float64], code: NumericCode, column: NDA
         )
 
 
-def _report_unseen(column: Categorical, unseen: NDArray[np.bool_], name: str) -> None:
-    """Log how many rows fall to the reserved index; a warning from half of them on."""
+def _report_unseen(column: Categorical, unseen: NDArray[np.bool_], code: CategoryCode) -> None:
+    """Log how many rows fall to the reserved index; a warning from half of them on. Some labels may well be rare."""
     n = int(unseen.sum())
-    if n:
+    many = 2 * n >= len(unseen)
+    if n and (many or not code.common):
         log.log(
-            logging.WARNING if 2 * n >= len(unseen) else logging.INFO,
-            "column %r: %d of %d rows hold categories never seen in training (first: %r)",
-            name,
+            logging.WARNING if many else logging.INFO,
+            "column %r: %d of %d rows hold categories %s (first: %r)",
+            code.name,
             n,
             len(unseen),
+            f"in fewer than {COMMON} training sets" if code.common else "never seen in training",
             column.categories[column.codes[int(np.argmax(unseen))]],
         )
 

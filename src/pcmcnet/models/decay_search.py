@@ -9,9 +9,9 @@ the best rung and its neighbours, over the logarithm of the decay, gives the dec
 than a quarter of a step: losses soar where the decay is too weak, so that the bottom seems to lie where it is strong.
 Then all sets are fitted.
 
-Whole persons are held out where persons are known. Where sets are few, two parts of the table are held out in turn;
-where they abound, a sample of the table will do. A validation part joins the held-out sets: alone it would often be
-smaller than these, and a choice by fewer sets is a worse one.
+Whole persons are held out where persons are known, and not fewer than twenty. Where sets are few, two parts of the
+table are held out in turn; where they abound, a sample of the table will do. A validation part joins the held-out sets:
+alone it would often be smaller than these, and a choice by fewer sets is a worse one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import numpy as np
 
 from pcmcnet.data import ChoiceData, ScannedData, Sets
 from pcmcnet.data.files import json_bytes, write_bytes
-from pcmcnet.errors import ArtifactError
+from pcmcnet.errors import ArtifactError, TrainingError
 from pcmcnet.training.checkpoint import require_same_run
 from pcmcnet.training.group import current_group
 
@@ -38,11 +39,12 @@ FEWEST = 20  # sets below which held-out ones tell nothing
 FEW = 5_000  # sets below which two parts are held out in turn: a quarter each, else a fifth
 ENOUGH = 12_000  # sets that a search looks at
 FURTHEST = 0.25  # steps that the decay may be from the best rung
+DIVERGED = 1e9  # the loss of a trial that did
 SHORT = 0.5  # length of a trial, of the epochs of a fit: the best decay is the same
 
 log = logging.getLogger("pcmcnet")
 
-Pair = tuple[ChoiceData, ChoiceData]  # sets to fit, sets held out
+Pair = tuple[ChoiceData, tuple[ChoiceData, ...]]  # sets to fit, sets held out: of the same table, and of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Search:
     def epochs(self, most: int) -> int:
         """Return so many epochs, or fewer where the best trial had its least loss long before its end.
 
-        A loss that rose by less than a set's worth of noise did not rise.
+        A rise counts from half a standard error on, of a loss whose standard deviation over sets is 1.
         """
         curve = self.best.curve
         least = int(np.argmin(curve))
@@ -118,24 +120,27 @@ def walk(evaluate: Callable[[float], Trial]) -> tuple[Trial, ...]:
 def held_out_parts(train: Sets, valid: Sets | None, seed: int) -> list[Pair]:
     """Return pairs of sets to fit and sets to predict; none where there are too few of them."""
     known = at_most(train, ENOUGH, seed)
-    others = None if valid is None else at_most(valid, ENOUGH // 5, seed)
+    others = () if valid is None else (at_most(valid, ENOUGH // 5, seed),)
     if len(known) < FEWEST:
-        return [] if others is None else [(known, others)]
+        return [(known, others)] if others else []
     folds, used = (4, 2) if len(known) < FEW else (5, 1)
-    persons = len(np.unique(known.groups(None)))
-    by = None if persons >= FEWEST else known.set_ids  # of a few persons, none can be spared
-    pairs = known.folds(folds, seed=seed, by=by)[:used]
-    return pairs if others is None else [(part, held_out.concat(others)) for part, held_out in pairs]
+    pairs = known.folds(folds, seed=seed, by=_groups(known))[:used]
+    return [(part, (held_out, *others)) for part, held_out in pairs]
 
 
 def at_most(data: Sets, most: int, seed: int) -> ChoiceData:
-    """Draw so many sets, whole persons where they are known, or take all where there are fewer."""
+    """Draw so many sets, whole persons where there are enough of them, or take all where there are fewer."""
     if isinstance(data, ScannedData):
         return data.sample(most, seed)
     if len(data) <= most:
         return data
     share = most / len(data)
-    return data.split((share, 1 - share), seed=seed)[0]
+    return data.split((share, 1 - share), seed=seed, by=_groups(data))[0]
+
+
+def _groups(data: ChoiceData) -> Any:
+    """Return what keeps persons together, or, where they are so few that none can be spared, cuts by set."""
+    return None if len(np.unique(data.groups(None))) >= FEWEST else data.set_ids
 
 
 @dataclass
@@ -175,19 +180,36 @@ def _kept(entries: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in entries if name != "path"}
 
 
-def search_decay(
-    pairs: Sequence[Pair], run: Callable[[ChoiceData, ChoiceData, float], Sequence[float]], kept: SearchLog
-) -> Search:
-    """Walk along the ladder; ``run`` fits sets with a decay and returns the loss of held-out ones after each epoch."""
+def search_decay(pairs: Sequence[Pair], run: Callable[[Pair, float], Sequence[float]], kept: SearchLog) -> Search:
+    """Walk along the ladder; ``run`` fits sets with a decay and returns the loss of held-out ones after each epoch.
+
+    Raises
+    ------
+    TrainingError
+        When no trial came to an end.
+    """
+    weights = [sum(float(data.weights.sum()) for data in held_out) for _, held_out in pairs]
 
     def evaluate(decay: float) -> Trial:
-        curves = [
-            kept.curve(f"{decay:g}/{k}", lambda part=part, held_out=held_out: run(part, held_out, decay))  # type: ignore[misc]
-            for k, (part, held_out) in enumerate(pairs)
-        ]
-        curve = np.average(curves, axis=0, weights=[held_out.weights.sum() for _, held_out in pairs])
+        curves = [kept.curve(f"{decay:g}/{k}", partial(_losses, run, pair, decay)) for k, pair in enumerate(pairs)]
+        longest = max(map(len, curves))
+        even = [[*curve, *curve[-1:] * (longest - len(curve))] for curve in curves]  # one that diverged is shorter
+        curve = np.average(even, axis=0, weights=weights)
         log.info("weight decay %g: held-out NLL %.4f", decay, curve[-1])
         return Trial(decay, tuple(map(float, curve)))
 
-    fitted, held_out = (sum(len(pair[k]) for pair in pairs) for k in (0, 1))
-    return Search(walk(evaluate), fitted // len(pairs), held_out)
+    fitted = sum(len(part) for part, _ in pairs) // len(pairs)
+    search = Search(walk(evaluate), fitted, sum(len(data) for _, held_out in pairs for data in held_out))
+    if search.best.loss >= DIVERGED:
+        tried = ", ".join(f"{trial.decay:g}" for trial in search.trials)
+        raise TrainingError(f"training diverged with every weight decay that was tried ({tried}): lower lr.")
+    return search
+
+
+def _losses(run: Callable[[Pair, float], Sequence[float]], pair: Pair, decay: float) -> Sequence[float]:
+    """Make a trial; one that diverges is worse than any other."""
+    try:
+        return run(pair, decay)
+    except TrainingError as error:
+        log.info("weight decay %g: %s", decay, error)
+        return [DIVERGED]

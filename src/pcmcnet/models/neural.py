@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Sets, Source
+from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.files import json_bytes, writing
 from pcmcnet.data.ragged import stretches
@@ -28,6 +29,7 @@ from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.contents import class_names, digests, frozen_ones, own_encoders, require_same, require_used
 from pcmcnet.models.decay_search import (
     SHORT,
+    Pair,
     Search,
     SearchLog,
     at_most,
@@ -173,8 +175,8 @@ class NeuralModel(ChoiceModel):
         quiet = replace(settings, progress=False, on_epoch=None, tells=False)
         short = replace(self.config, epochs=max(round(SHORT * self.config.passes), 1), min_delta="noise")
 
-        def losses(part: ChoiceData, held_out: ChoiceData, decay: float) -> list[float]:
-            config = replace(short, weight_decay=decay)
+        def losses(pair: Pair, decay: float) -> list[float]:
+            (part, held_out), config = pair, replace(short, weight_decay=decay)
             outcome = self._run(part, held_out, config, quiet, device=device, checkpoint=None, encoder=encoder_of(part))
             return [entry["valid_loss"] for entry in outcome.history]
 
@@ -191,7 +193,7 @@ class NeuralModel(ChoiceModel):
     def _run(
         self,
         part: Sets,
-        held_out: Sets | None,
+        held_out: Sets | Sequence[Sets] | None,
         config: TrainConfig,
         settings: FitSettings,
         *,
@@ -201,22 +203,22 @@ class NeuralModel(ChoiceModel):
     ) -> Outcome:
         """Learn the encoder, unless given, and the weights from one training part."""
         part = part.counted()
-        held_out = None if held_out is None else held_out.counted()
+        held_out = () if held_out is None else held_out if isinstance(held_out, Sequence) else (held_out,)
         if part.largest < 2:
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         encoder = encoder or self._encoder(part)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(settings.seed)  # of the CPU alone
             network = self._build(encoder).to(device)
-        data = _source(part, encoder, device)
+        data = _source(part, encoder, device, tell=False)
         self._prepare(network, _telling(data))
         self._begin(network, config, lambda n: encoder.encode(at_most(part, n, settings.seed)))
-        valid = None if held_out is None else _source(held_out, encoder, device, tell=settings.tells)
+        valid = [_source(sets.counted(), encoder, device, tell=settings.tells) for sets in held_out]
         outcome = train(
             network,
             data,
             config,
-            valid=valid,
+            valid=Several(valid) if valid else None,
             seed=settings.seed,
             checkpoint=checkpoint,
             progress=settings.progress,
@@ -280,9 +282,9 @@ class NeuralModel(ChoiceModel):
         }
         if self.history:
             facts["last training NLL"] = f"{self.history[-1]['train_loss']:.4f}"
-            losses = [e["valid_loss"] for e in self.history if e["valid_loss"] is not None]
-            if losses:
-                facts["best validation NLL"] = f"{min(losses):.4f}"
+            kept = self.history[min(self.training_["epochs"], len(self.history)) - 1]["valid_loss"]
+            if kept is not None:
+                facts["validation NLL"] = f"{kept:.4f}"
         rows = tuple((name, " x ".join(map(str, shape)), f"{count:,}") for name, shape, count in parts)
         return Summary(type(self).__name__, facts, ("weights", "shape", "parameters"), rows)
 

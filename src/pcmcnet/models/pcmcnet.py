@@ -2,8 +2,8 @@
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
-The rates depend on features alone, so alternatives never seen before are no matter, and copies of an alternative
-share its probability (uniform expansion).
+The rates depend on features, and on labels where there are any, so alternatives never seen before are no matter, and
+copies of an alternative, label and all, share its probability (uniform expansion).
 """
 
 from __future__ import annotations
@@ -261,7 +261,8 @@ class PCMCNet(NeuralModel, ChainModel):
     def _build(self, encoder: Encoder) -> PCMCNetwork:
         if not encoder.features:
             raise InputError(
-                "PCMC-Net tells alternatives apart by their features and labels: declare a feature, or alternative."
+                "PCMC-Net tells alternatives apart by their features and labels: declare a feature, or "
+                "alternative, with labels that return in several sets, and leave labels=True."
             )
         return PCMCNetwork(encoder, self.config, self.encoders)
 

@@ -140,7 +140,8 @@ class PointerNetwork(NeuralModel):
     def _build(self, encoder: Encoder) -> PointingNetwork:
         if not encoder.features:
             raise InputError(
-                "a pointer network reads the features and labels of alternatives: declare a feature, or alternative."
+                "a pointer network reads the features and labels of alternatives: declare a feature, or "
+                "alternative, with labels that return in several sets, and leave labels=True."
             )
         return PointingNetwork(encoder, self.config, self.encoders)
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Portion, Source, plan_batches
+from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Parted, Portion, Source, plan_batches
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import TrainingError
 from pcmcnet.layers.likelihood import choice_nll
@@ -55,7 +55,7 @@ def train(
     data: Source,
     config: TrainConfig,
     *,
-    valid: Source | None = None,
+    valid: Parted | None = None,
     seed: int = 0,
     checkpoint: Checkpoint | None = None,
     progress: bool = False,
@@ -68,8 +68,8 @@ def train(
     module
         On the device of ``data``; maps a batch to log-probabilities.
     data, valid
-        Encoded choice sets, in memory or part by part; with ``valid``, training stops early and the best weights are
-        restored.
+        Encoded choice sets, in memory or part by part; ``valid`` decides on the weights to keep, and, with a number for
+        ``min_delta``, on when to stop.
     config, seed
         Options, and where all randomness comes from.
     checkpoint
@@ -114,13 +114,13 @@ def train(
 
 
 def _stopping(config: TrainConfig) -> EarlyStopping:
-    """Return the rule for a validation part; where only its noise counts, none of the epochs is the last before all."""
+    """Return the rule for a validation part; with "noise" it never stops the training."""
     if config.min_delta == "noise":
         return EarlyStopping(patience=config.passes + 1, min_delta=0.0)
     return EarlyStopping(config.patience, config.min_delta)
 
 
-def _clearly_better(first: Tensors, second: Tensors, module: nn.Module, valid: Source, config: TrainConfig) -> bool:
+def _clearly_better(first: Tensors, second: Tensors, module: nn.Module, valid: Parted, config: TrainConfig) -> bool:
     """Tell whether some weights beat others on the validation part by more than the noise of their difference.
 
     The losses of both are compared set by set: what makes a set hard for both cancels.
@@ -243,7 +243,7 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
     state.finished = cooled or state.epoch >= config.passes
 
 
-def mean_nll(module: nn.Module, data: Source, config: TrainConfig) -> float:
+def mean_nll(module: nn.Module, data: Parted, config: TrainConfig) -> float:
     """Weighted mean negative log-likelihood of the choices, without dropout."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
     for nll, weight in _losses(module, data, config):
@@ -253,7 +253,7 @@ def mean_nll(module: nn.Module, data: Source, config: TrainConfig) -> float:
     return float(loss / weight)
 
 
-def _losses(module: nn.Module, data: Source, config: TrainConfig) -> Iterator[tuple[Tensor, Tensor]]:
+def _losses(module: nn.Module, data: Parted, config: TrainConfig) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield negative log-likelihoods and weights of this process's sets, in an order that the data alone decide on."""
     for part in data.parts():
         own, among = (part.own, None) if isinstance(part, Portion) else (part, current_group())

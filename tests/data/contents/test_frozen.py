@@ -111,11 +111,13 @@ def test_what_was_asked_for_last_is_remembered_and_no_more() -> None:
     model = Sentences()
     frozen = Frozen(model.encode)
     frozen.vectors("about", "text", TEXTS)
-    frozen.vectors("about", "text", TEXTS[1:])
+    frozen.vectors("about", "text", TEXTS[1:])  # part of what is in memory, which stays
+    frozen.vectors("about", "text", TEXTS)
     assert len(model.asked) == 3
+    frozen.vectors("about", "text", objects(TEXTS[1], "new"))
     assert len(frozen._last[1]) == 2
     frozen.vectors("about", "text", TEXTS)
-    assert model.asked[3:] == ["A room"]
+    assert model.asked[3:] == ["new", "A room", *TEXTS[2:]]
 
 
 def test_a_cache_serves_later_processes(tmp_path: Path) -> None:
