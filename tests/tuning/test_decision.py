@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcmcnet.tuning.decision import decide, paired_gain
+from pcmcnet.tuning.decision import decide, errors_asked, paired_gain
 from pcmcnet.tuning.result import TrialRecord
 
 
@@ -51,12 +51,18 @@ def test_the_best_replaces_the_defaults_where_chance_does_not_explain_it(spread:
 
 
 def test_the_best_of_more_trials_is_asked_for_more() -> None:
-    """2 standard errors are enough for the better of 2, and not for the best of 20."""
-    noise = np.tile([-1.0, 1.0], 8) * math.sqrt(15) / 2
+    """2.5 standard errors are enough for the better of 2, and not for the best of 20."""
+    noise = np.tile([-1.0, 1.0], 8) * math.sqrt(15) / 2.5
     losses = [np.full(16, 3.0), np.full(16, 2.0) + noise, *[np.full(16, 9.0)] * 19]
     few, many = trials(3.0, 2.0, 9.0), trials(3.0, 2.0, *[9.0] * 19)
-    assert decide(few, losses, np.ones(16)) == pytest.approx((2, 1.0, 0.5), abs=1e-12)
-    assert decide(many, losses, np.ones(16)) == pytest.approx((1, 1.0, 0.5), abs=1e-12)
+    assert decide(few, losses, np.ones(16)) == pytest.approx((2, 1.0, 0.4), abs=1e-12)
+    assert decide(many, losses, np.ones(16)) == pytest.approx((1, 1.0, 0.4), abs=1e-12)
+
+
+def test_few_blocks_ask_for_more() -> None:
+    """Student's 0.975 quantile with 2 degrees of freedom is 4.3, and about 2 with many."""
+    assert errors_asked(2, 3) == pytest.approx(4.3027, abs=1e-4)
+    assert errors_asked(2, 10_000) == pytest.approx(1.96, abs=1e-3)
 
 
 @pytest.mark.parametrize(("values", "kept"), [((1.0, 2.0), 1), ((None, 2.0, 1.0), 3)])

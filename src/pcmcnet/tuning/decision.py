@@ -5,15 +5,14 @@
 
 l_b is the weighted NLL of a block of held-out sets, so what makes a set hard for both cancels. The best is the least of
 m trials beside the defaults: were none of them better, the largest of m gains would still exceed z standard errors with
-a probability of at most m (1 - Phi(z)), Phi the standard normal distribution. The best is asked for the z at which that
-is 5 %: 1.6 for one trial, 2.7 for 14, 3.1 for 50.
+a probability of at most m (1 - F(z)), F Student's distribution with n - 1 degrees of freedom. The best is asked for the
+z at which that is 5 %: for many blocks 1.6 for one trial, 2.7 for 14, 3.1 for 50; more where blocks are few.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 
 from pcmcnet.tuning.held_out import Floats
 from pcmcnet.tuning.result import TrialRecord, Verdict, best_of
@@ -38,17 +37,21 @@ def decide(trials: Sequence[TrialRecord], losses: Sequence[Floats], weights: Flo
     if defaults is None or defaults is best:
         return Verdict(best.number, None, None)
     gain, error = paired_gain(losses[trials.index(defaults)], losses[trials.index(best)], weights)
-    asked = errors_asked(len(trials) - 1)
+    asked = errors_asked(len(trials) - 1, blocks=int((weights > 0).sum()))
     return Verdict((best if gain > asked * error else defaults).number, gain, error if math.isfinite(error) else None)
 
 
-def errors_asked(trials: int) -> float:
+def errors_asked(trials: int, blocks: int) -> float:
     """Return by how many standard errors the best of so many trials has to be better.
 
-    >>> [round(errors_asked(m), 1) for m in (1, 14, 50)]
+    >>> [round(errors_asked(m, 500), 1) for m in (1, 14, 50)]
     [1.6, 2.7, 3.1]
+    >>> round(errors_asked(14, 5), 1)
+    5.1
     """
-    return NormalDist().inv_cdf(1 - CHANCE / trials)
+    from scipy.stats import t  # slow to import
+
+    return float(t.ppf(1 - CHANCE / trials, max(blocks - 1, 1)))
 
 
 def paired_gain(ours: Floats, theirs: Floats, weights: Floats) -> tuple[float, float]:
