@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.harness import Row, Table
+from benchmarks.shapes import NETWORK
 from pcmcnet import ChoiceData, PCMCNet, evaluate
 from pcmcnet.datasets import mlba
 
@@ -32,7 +33,7 @@ def main() -> list[Row]:
     table = Table(title, {"seed": "", "seconds": ".1f", "KL": ".4f"})
     for seed in range(2):
         began = time.perf_counter()
-        model = PCMCNet(hidden=(16, 16, 16)).fit(train, seed=seed, device="cpu", progress=False)
+        model = PCMCNet(hidden=(16, 16, 16), **NETWORK).fit(train, seed=seed, device="cpu", progress=False)
         taken = time.perf_counter() - began
         table.add({"seed": seed, "seconds": taken, "KL": evaluate(model, test, truth=truth, resamples=0).kl})
     return table.rows

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import batched_lu
 from benchmarks.harness import Row, Table
-from benchmarks.shapes import AIRLINE
+from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import PCMCNet
 
 BATCH, STEPS = 16, 4
@@ -56,7 +56,7 @@ def main() -> list[Row]:
     """Print milliseconds per set of both."""
     torch.set_num_threads(1)
     data = AIRLINE.data(STEPS * BATCH)
-    model = PCMCNet(hidden=AIRLINE.hidden, dropout=AIRLINE.dropout, batch_size=BATCH, epochs=1)
+    model = PCMCNet(hidden=AIRLINE.hidden, dropout=AIRLINE.dropout, batch_size=BATCH, epochs=1, **NETWORK)
     before = milliseconds(
         lambda: batched_lu.sets_per_second(AIRLINE, data, steps=STEPS, batch_size=BATCH), sets=len(data)
     )

@@ -18,6 +18,7 @@ from typing import Any
 
 import pcmcnet as pn
 from benchmarks.harness import RUNS, Row, Table, run
+from benchmarks.shapes import NETWORK
 from pcmcnet import cluster
 from pcmcnet.datasets import airline
 
@@ -49,7 +50,7 @@ def epochs(hidden: tuple[int, ...]) -> list[Row]:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, fit in ways.items():
-            model = pn.PCMCNet(hidden=hidden, batch_size=BATCH, epochs=EPOCHS)
+            model = pn.PCMCNet(hidden=hidden, batch_size=BATCH, epochs=EPOCHS, **NETWORK)
             began = time.perf_counter()
             fit(model, data)
             taken = [entry["seconds"] for entry in model.history]

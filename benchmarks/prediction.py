@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 
 from benchmarks.harness import Row, Table, best_seconds
-from benchmarks.shapes import AIRLINE
+from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.layers.precision import compute_dtype
 from pcmcnet.training import predict
@@ -61,7 +61,7 @@ def measure(model: PCMCNet, data: ChoiceData, name: str, *, rounds: int, device:
 def compare(title: str, sets: int, *, rounds: int, device: str = "cpu") -> list[Row]:
     """Measure one set of 50 and many sets of the airline shape, with a network trained for an epoch."""
     table = Table(title, COLUMNS)
-    model = PCMCNet(hidden=AIRLINE.hidden, dropout=AIRLINE.dropout, batch_size=16, epochs=1)
+    model = PCMCNet(hidden=AIRLINE.hidden, dropout=AIRLINE.dropout, batch_size=16, epochs=1, **NETWORK)
     model.fit(AIRLINE.data(32), device=device, progress=False)
     table.add(measure(model, replace(AIRLINE, size=50).data(1), "one of 50", rounds=10 * rounds, device=device))
     many = AIRLINE.data(sets)

@@ -35,6 +35,7 @@ import torch
 import pcmcnet as pn
 from benchmarks import streaming
 from benchmarks.harness import RUNS, Row, Section, Table, run
+from benchmarks.shapes import NETWORK
 from pcmcnet.data import EncodedStream, Encoder
 from pcmcnet.data.batches import EncodedSets, plan_batches
 from pcmcnet.data.scan import learnt
@@ -76,7 +77,7 @@ if len(sys.argv) > 4:
     model = pn.PCMCNet(**{**streaming.OPTIONS, "epochs": 3})
 else:
     data = pn.ChoiceData.from_long(airline.simulate(1200, seed=0), **airline.ROLES)
-    model = pn.PCMCNet(hidden=(64, 64), batch_size=64, epochs=5)
+    model = pn.PCMCNet(hidden=(64, 64), batch_size=64, epochs=5, **NETWORK)
 marks = []
 with training_in(Group(rank, size, dist.all_reduce)):
     model.fit(data, device="cpu", progress=False, on_epoch=lambda entry: marks.append(time.process_time()))
@@ -188,10 +189,10 @@ def steps() -> list[Row]:
     for name, data, hidden, batch in cases:
         found: list[tuple[float, int]] = []
         for _ in range(2):
-            model = pn.PCMCNet(hidden=hidden, batch_size=batch, epochs=1)
+            model = pn.PCMCNet(hidden=hidden, batch_size=batch, epochs=1, **NETWORK)
             model.fit(data.subset(np.arange(2 * batch)), device="cpu", progress=False)  # what is slow only once
             marks: list[float] = []
-            model = pn.PCMCNet(hidden=hidden, batch_size=batch, epochs=3)
+            model = pn.PCMCNet(hidden=hidden, batch_size=batch, epochs=3, **NETWORK)
             model.fit(
                 data, device="cpu", progress=False, on_epoch=lambda _, marks=marks: marks.append(time.process_time())
             )

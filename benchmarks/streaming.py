@@ -35,7 +35,7 @@ ROLES: dict[str, Any] = {
     "individual": ["days_ahead", "market"],
     "features": ["price", "duration", "stops", "airline"],
 }
-OPTIONS: dict[str, Any] = {"hidden": (16, 16), "epochs": 1, "batch_size": 256}
+OPTIONS: dict[str, Any] = {"hidden": (16, 16), "epochs": 1, "batch_size": 256, "utility": "none", "weight_decay": 0.03}
 
 
 def write_tables(folder: Path, rows: int) -> None:

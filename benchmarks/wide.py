@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from benchmarks.harness import Row, Table
-from benchmarks.shapes import WIDE
+from benchmarks.shapes import NETWORK, WIDE
 from pcmcnet import PCMCNet
 
 COLUMNS = {"one set of": ",", "seconds a step": ".3f", "peak GiB": ".2f"}
@@ -25,7 +25,7 @@ COLUMNS = {"one set of": ",", "seconds a step": ".3f", "peak GiB": ".2f"}
 def step(size: int, *, epochs: int = 1, skipped: int = 0, device: str = "cpu") -> float:
     """Take training steps with one set; returns the median of their seconds."""
     data = replace(WIDE, size=size).data(1)
-    model = PCMCNet(hidden=WIDE.hidden, dropout=WIDE.dropout, batch_size=1, epochs=epochs)
+    model = PCMCNet(hidden=WIDE.hidden, dropout=WIDE.dropout, batch_size=1, epochs=epochs, **NETWORK)
     model.fit(data, device=device, progress=False)
     return statistics.median(entry["seconds"] for entry in model.history[skipped:])
 
