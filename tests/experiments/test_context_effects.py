@@ -30,7 +30,7 @@ def test_the_floor_is_the_likelihood_of_the_choices_under_the_truth() -> None:
 def test_the_networks_are_those_of_the_table_with_their_settings() -> None:
     made = [who.make() for who in networks()]
     assert [model.config.hidden for model in made] == [(16,), (16, 16), (16, 16, 16)]
-    papers = {"lr": 0.02, "labels": False, "utility": "none"}
+    papers = {"lr": 0.02, "labels": False, "utility": "none", "weight_decay": 0.01}
     assert all(model.config == PCMCNet(hidden=model.config.hidden, **papers).config for model in made)
     assert [who.label for who in networks(depths=[3])] == ["PCMC-Net 3x16"]
     published = [who.make().config for who in paper_networks(epochs=7)]
