@@ -65,7 +65,7 @@ def serving(*models: Any, token: str | None = None) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def models() -> tuple[PCMCNet, MNL]:
     data = ChoiceData.from_long(airline.simulate(400, seed=0), **airline.ROLES)
-    net = PCMCNet(hidden=(16, 16), epochs=2, weight_decay=0.1).fit(data, progress=False)
+    net = PCMCNet(hidden=(16, 16), epochs=2, weight_decay=2.0, utility="none").fit(data, progress=False)
     return net, MNL(formula="totalPrice + totalTripDurationMinutes + nFlights").fit(data, progress=False)
 
 
