@@ -20,7 +20,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ FEW = 5_000  # sets below which two parts are held out in turn: a quarter each, 
 ENOUGH = 12_000  # sets that a search looks at
 FURTHEST = 0.25  # steps that the decay may be from the best rung
 DIVERGED = 1e9  # the loss of a trial that did
-SHORT = 0.5  # length of a trial, of the epochs of a fit: the best decay is the same
+SHORT = 0.5  # length of a trial, of the epochs of a fit: the best decay is nearly the same
 
 log = logging.getLogger("pcmcnet")
 
@@ -171,13 +171,9 @@ class SearchLog:
         if key not in self.curves:
             self.curves[key] = [float(x) for x in make()]
             if self.path is not None and current_group().leads:
-                write_bytes(self.path, json_bytes(asdict(self, dict_factory=_kept)))
+                write_bytes(self.path, json_bytes({"identity": self.identity, "curves": self.curves}))
                 current_group().kept()
         return self.curves[key]
-
-
-def _kept(entries: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in entries if name != "path"}
 
 
 def search_decay(pairs: Sequence[Pair], run: Callable[[Pair, float], Sequence[float]], kept: SearchLog) -> Search:

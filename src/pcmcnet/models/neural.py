@@ -164,12 +164,9 @@ class NeuralModel(ChoiceModel):
         train = train.counted()
         # Gaps that no other part has, and vectors of frozen encoders, are known from the whole training part.
         known = self._encoder(train) if train.schema.missing == "indicator" or frozen_ones(self.encoders) else None
-
-        def encoder_of(part: ChoiceData) -> Encoder:
-            return known or self._encoder(part)
-
         pairs = held_out_parts(train, None if valid is None else valid.counted(), settings.seed)
-        pairs = [pair for pair in pairs if encoder_of(pair[0]).encode(pair[0], tell=False).varies_within_sets()]
+        encoders = {id(part): known or self._encoder(part) for part, _ in pairs}
+        pairs = [(p, held) for p, held in pairs if encoders[id(p)].encode(p, tell=False).varies_within_sets()]
         if not pairs:
             return None
         quiet = replace(settings, progress=False, on_epoch=None, tells=False)
@@ -177,7 +174,8 @@ class NeuralModel(ChoiceModel):
 
         def losses(pair: Pair, decay: float) -> list[float]:
             (part, held_out), config = pair, replace(short, weight_decay=decay)
-            outcome = self._run(part, held_out, config, quiet, device=device, checkpoint=None, encoder=encoder_of(part))
+            given: dict[str, Any] = {"device": device, "checkpoint": None, "encoder": encoders[id(part)]}
+            outcome = self._run(part, held_out, config, quiet, **given)
             return [entry["valid_loss"] for entry in outcome.history]
 
         return search_decay(pairs, losses, kept)
