@@ -207,12 +207,12 @@ def test_the_page_starts_with_the_example_and_bars_follow_an_edit(
 ) -> None:
     page = visit(address)
     before = probabilities(page)
-    assert before == pytest.approx(answer(address), abs=1e-9)
+    assert before == pytest.approx(answer(address), abs=1e-6)
     assert sum(before) == pytest.approx(1, abs=1e-6)  # single precision
     assert sum(probabilities(page, "baseline")) == pytest.approx(1, abs=1e-6)
     cell(page, "totalPrice", "A").fill("120")
     after = probabilities(page)
-    assert after == pytest.approx(answer(address, totalPrice=120), abs=1e-9)
+    assert after == pytest.approx(answer(address, totalPrice=120), abs=1e-6)
     assert after != before
     change = page.locator(".bar.main .change").first
     assert float(change.inner_text().replace("−", "-")) == pytest.approx(100 * (after[0] - before[0]), abs=0.051)
@@ -234,10 +234,10 @@ def test_copies_share_what_the_original_had(address: str, visit: Callable[..., A
     assert probabilities(page) == pytest.approx([a / 2, a / 2, b / 2, b / 2], rel=1e-5)
     page.get_by_role("button", name="Delete C", exact=True).click()
     page.get_by_role("button", name="Delete D", exact=True).click()
-    assert probabilities(page) == pytest.approx([a, b], abs=1e-9)
+    assert probabilities(page) == pytest.approx([a, b], abs=1e-6)
     for _ in range(4):
         page.get_by_role("button", name="Undo").click()
-    assert probabilities(page) == pytest.approx([a, b], abs=1e-9)
+    assert probabilities(page) == pytest.approx([a, b], abs=1e-6)
     expect(page.get_by_role("button", name="Undo")).to_be_disabled()
 
 
@@ -380,7 +380,7 @@ def test_the_last_answer_wins(address: str, visit: Callable[..., Any]) -> None:
         price.fill(text)
     for route in held:
         route.continue_()
-    assert probabilities(page) == pytest.approx(answer(address, 3, totalPrice=250), abs=1e-9)
+    assert probabilities(page) == pytest.approx(answer(address, 3, totalPrice=250), abs=1e-6)
 
 
 def test_everything_is_done_by_keyboard(address: str, visit: Callable[..., Any]) -> None:
@@ -502,7 +502,7 @@ def test_texts_pictures_instants_lists_and_vectors_are_edited(
     with serving(rich) as where:
         page = visit(where, width=1500)
         before = probabilities(page)
-        assert before == pytest.approx(answer(where), abs=1e-9)
+        assert before == pytest.approx(answer(where), abs=1e-6)
         expect(page.locator("#table td.image img").first).to_be_visible()
         cell(page, "about", "A").fill("Loud, by the station")
         cell(page, "services", "A").fill("pool, sauna")
@@ -524,7 +524,7 @@ def test_texts_pictures_instants_lists_and_vectors_are_edited(
         }
         one = {key: sent[key] for key in ("individual", "alternatives")}
         found = get(where, "v1/probabilities", {"sets": [one]})["sets"][0]["probabilities"]
-        assert after == pytest.approx(found, abs=1e-9)
+        assert after == pytest.approx(found, abs=1e-6)
         assert after != pytest.approx(before, abs=1e-4)
         page.get_by_role("button", name="pool, services of A").click()  # takes it off the list
         expect(cell(page, "services", "A")).to_have_value("sauna")
