@@ -14,8 +14,10 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.models import PCMCNet, PointerNetwork, decay_search, load
 from pcmcnet.models.decay_search import (
+    FEW,
     FEWEST,
     LADDER,
+    OF_FEW,
     Pair,
     Search,
     SearchLog,
@@ -76,7 +78,7 @@ def weights(model: PCMCNet) -> list[bytes]:
         ({4: 0.5, 1: 0.6, 16: 0.4}, [4, 1, 16]),  # up to the end of the ladder
         ({4: 0.6, 1: 0.5, 0.25: 0.7}, [4, 1, 0.25]),
         ({4: 0.6, 1: 0.5, 0.25: 0.4, 0.0625: 0.45}, [4, 1, 0.25, 0.0625]),
-        ({4: 0.6, 1: 0.5, 0.25: 0.4, 0.0625: 0.3}, [4, 1, 0.25, 0.0625]),  # down to its other end
+        ({4: 0.6, 1: 0.5, 0.25: 0.4, 0.0625: 0.3}, [4, 1, 0.25, 0.0625]),  # down to the last rung that few sets have
         ({4: 0.5, 1: 0.5, 16: 0.5}, [4, 1, 16]),  # alike: the firmer hand is tried
         ({4: 0.6, 1: 0.5, 0.25: 0.5}, [4, 1, 0.25]),  # no better is no reason to go on
     ],
@@ -90,10 +92,22 @@ def test_the_walk_goes_on_while_held_out_sets_are_predicted_better(
         seen.append(decay)
         return Trial(decay, (9.0, losses[decay]))
 
-    found = walk(evaluate)
+    found = walk(evaluate, OF_FEW)
     assert seen == tried
     assert [trial.decay for trial in found] == sorted(tried, reverse=True)
     assert [trial.loss for trial in found] == [losses[trial.decay] for trial in found]
+
+
+def test_many_sets_have_the_whole_ladder() -> None:
+    seen: list[float] = []
+
+    def run(_: Pair, decay: float) -> list[float]:
+        seen.append(decay)
+        return [decay]
+
+    for data in choices(FEW - 1), choices(FEW):
+        search_decay([(data, (data,))], run, SearchLog(None, {}))
+    assert seen == [*LADDER[1:OF_FEW], *LADDER[1:]]
 
 
 def search(losses: dict[float, float], *, held_out: int = 100) -> Search:
@@ -231,7 +245,7 @@ def test_a_trial_that_diverges_is_worse_than_any_other() -> None:
 
     data = choices(40)
     found = search_decay([(data, (data,))], run, SearchLog(None, {}))
-    assert found.best.decay == LADDER[-1]
+    assert found.best.decay == LADDER[OF_FEW - 1]
 
 
 def test_where_all_trials_diverge_the_fit_does() -> None:

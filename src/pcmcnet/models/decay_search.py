@@ -1,17 +1,18 @@
 """Weight decay and length of a fit, learnt from the table: held-out choice sets say how firmly to hold a network.
 
-    ladder of decays   16 -- 4 -- 1 -- 0.25 -- 0.06      from a logit to a network left to itself
+    ladder of decays   16 -- 4 -- 1 -- 0.25 -- 0.06 -- 0.016 -- 0.004      from a logit to a network left to itself
 
 The best decay spans two orders of magnitude from table to table, and no rule that was tried on sizes and numbers of
 weights finds it. So a few short fits to part of the training sets predict the others. The walk begins at 4 and 1, goes
-on along the ladder while the held-out sets are predicted better, and ends after three or four rungs. A parabola through
-the best rung and its neighbours, over the logarithm of the decay, gives the decay. It is never further from the rung
-than a quarter of a step: losses soar where the decay is too weak, so that the bottom seems to lie where it is strong.
-Then all sets are fitted.
+on along the ladder while the held-out sets are predicted better, and ends after three rungs or a few more. A parabola
+through the best rung and its neighbours, over the logarithm of the decay, gives the decay. It is never further from the
+rung than a quarter of a step: losses soar where the decay is too weak, so that the bottom seems to lie where it is
+strong. Then all sets are fitted.
 
 Whole persons are held out where persons are known, and not fewer than twenty. Where sets are few, two parts of the
-table are held out in turn; where they abound, a sample of the table will do. A validation part joins the held-out sets:
-alone it would often be smaller than these, and a choice by fewer sets is a worse one.
+table are held out in turn, and the last two rungs are left out: they would serve many sets alone. Where sets abound, a
+sample of the table will do. A validation part joins the held-out sets: alone it would often be smaller than these, and a
+choice by fewer sets is a worse one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from pcmcnet.errors import ArtifactError, TrainingError
 from pcmcnet.training.checkpoint import require_same_run
 from pcmcnet.training.group import current_group
 
-LADDER = (16.0, 4.0, 1.0, 0.25, 0.0625)
+LADDER = (16.0, 4.0, 1.0, 0.25, 0.0625, 0.015625, 0.00390625)
+OF_FEW = 5  # rungs for few sets
 BEGIN = (1, 2)  # rungs
 FEWEST = 20  # sets below which held-out ones tell nothing
 FEW = 5_000  # sets below which two parts are held out in turn: a quarter each, else a fifth
@@ -104,12 +106,12 @@ class Search:
         return {"trials": trials, "fitted_sets": self.fitted, "held_out_sets": self.held_out}
 
 
-def walk(evaluate: Callable[[float], Trial]) -> tuple[Trial, ...]:
-    """Try decays along the ladder, from the beginning on to where they no longer get better."""
+def walk(evaluate: Callable[[float], Trial], rungs: int = len(LADDER)) -> tuple[Trial, ...]:
+    """Try decays along the first rungs of the ladder, from the beginning on to where they no longer get better."""
     found = {k: evaluate(LADDER[k]) for k in BEGIN}
     up = found[BEGIN[0]].loss <= found[BEGIN[1]].loss
     place, step = (BEGIN[0], -1) if up else (BEGIN[1], 1)
-    while 0 <= place + step < len(LADDER):
+    while 0 <= place + step < rungs:
         found[place + step] = evaluate(LADDER[place + step])
         if found[place + step].loss >= found[place].loss:
             break
@@ -195,7 +197,8 @@ def search_decay(pairs: Sequence[Pair], run: Callable[[Pair, float], Sequence[fl
         return Trial(decay, tuple(map(float, curve)))
 
     fitted = sum(len(part) for part, _ in pairs) // len(pairs)
-    search = Search(walk(evaluate), fitted, sum(len(data) for _, held_out in pairs for data in held_out))
+    rungs = OF_FEW if fitted < FEW else len(LADDER)
+    search = Search(walk(evaluate, rungs), fitted, sum(len(data) for _, held_out in pairs for data in held_out))
     if search.best.loss >= DIVERGED:
         tried = ", ".join(f"{trial.decay:g}" for trial in search.trials)
         raise TrainingError(f"training diverged with every weight decay that was tried ({tried}): lower lr.")
