@@ -95,7 +95,7 @@ def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) ->
 
     It has the paper's inputs and weights: features alone, without labels and without a logit inside. One layer of 16
     learns too slowly at the default of 0.005; two and three layers do not mind the higher rate. A few hundred weights
-    for 20,000 choice sets need next to no decay, less than the smallest that a fit tries by itself.
+    for 20,000 choice sets need next to no decay, which need not be searched for anew in each of the fits.
     """
     options: dict[str, Any] = {"lr": 0.02, "labels": False, "utility": "none", "weight_decay": 0.01}
     options |= {} if epochs is None else {"epochs": epochs}
