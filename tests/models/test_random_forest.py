@@ -1,4 +1,3 @@
-import operator
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,15 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import skops.io
 import torch
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
-from pcmcnet.models import RandomForest, load
+from pcmcnet.errors import ConfigError, InputError, SchemaError
+from pcmcnet.models import RandomForest
 from pcmcnet.models.options import parse_option
-from pcmcnet.models.random_forest import FOREST, RandomForestConfig, _inputs
+from pcmcnet.models.random_forest import RandomForestConfig, _inputs
 
 MakeTrips = Callable[..., pa.Table]
 QUICK: dict[str, Any] = {"trees": 20, "min_samples_leaf": 2, "floor": 0.001}
@@ -225,62 +222,6 @@ def test_the_summary_lists_importances_that_sum_to_1(forest: RandomForest) -> No
 def test_the_number_of_parameters_counts_the_nodes(trips: ChoiceData) -> None:
     """A tree of depth 1 is a split and two leaves."""
     assert RandomForest(trees=4, max_depth=1, min_samples_leaf=1).fit(trips).num_parameters == 12
-
-
-def restore(forest: RandomForest, content: bytes) -> None:
-    RandomForest()._restore({**forest._files(), FOREST: content})
-
-
-def test_a_file_with_other_types_is_refused_unread(forest: RandomForest) -> None:
-    strange = skops.io.dumps(operator.methodcaller("lower"))
-    with pytest.raises(ArtifactError, match=r"forest.skops holds operator.methodcaller.*no place in a forest"):
-        restore(forest, strange)
-
-
-def other_forests() -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(50, 3)), rng.integers(0, 2, 50)
-    return {
-        "holds a ExtraTreesClassifier, expected": ExtraTreesClassifier(2).fit(X, y),
-        "holds a dict, expected a RandomForestClassifier": {"trees": 3},
-        "does not fit the saved inputs": RandomForestClassifier(2, n_jobs=1).fit(X, y),
-    }
-
-
-@pytest.mark.parametrize("message", list(other_forests()))
-def test_a_file_with_something_else_is_refused(message: str, forest: RandomForest) -> None:
-    with pytest.raises(ArtifactError, match=message):
-        restore(forest, skops.io.dumps(other_forests()[message]))
-
-
-@pytest.mark.parametrize("content", [b"", b"no forest", "half"])
-def test_a_file_that_is_damaged_is_refused(content: bytes | str, forest: RandomForest) -> None:
-    whole = forest._files()[FOREST]
-    with pytest.raises(ArtifactError, match=r"forest\.skops cannot be read"):
-        restore(forest, whole[: len(whole) // 2] if isinstance(content, str) else content)
-
-
-@pytest.mark.parametrize(
-    ("array", "value"), [("children_left", 10**6), ("children_right", 0), ("feature", 99), ("value", np.nan)]
-)
-def test_trees_that_lead_astray_are_refused(array: str, value: float, forest: RandomForest) -> None:
-    """An index out of the arrays, a path that turns in a circle, an input that is none, no number in a leaf."""
-    changed = skops.io.loads(forest._files()[FOREST], trusted=["sklearn.tree._tree.Tree"])
-    getattr(changed.estimators_[3].tree_, array)[0] = value
-    with pytest.raises(ArtifactError, match="holds a damaged tree"):
-        restore(forest, skops.io.dumps(changed))
-
-
-def test_without_skops_saving_says_what_to_install(
-    forest: RandomForest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = forest.save(tmp_path / "saved")
-    monkeypatch.setitem(sys.modules, "skops", None)
-    monkeypatch.delitem(sys.modules, "skops.io", raising=False)
-    for action in (lambda: forest.save(tmp_path / "new"), lambda: load(folder)):
-        with pytest.raises(ArtifactError, match="run `pip install skops`"):
-            action()
-    assert not (tmp_path / "new").exists()
 
 
 def test_scikit_learn_is_loaded_by_a_fit_and_not_before() -> None:

@@ -14,11 +14,8 @@ categories by their indices in the training vocabulary, 0 for those never seen, 
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -28,15 +25,12 @@ from numpy.typing import NDArray
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import spread, sum_by_set
-from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.forest_file import FOREST, read_forest, write_forest
 from pcmcnet.models.relative import positive_features, relative_columns
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number, require_word
-
-FOREST = "forest.skops"
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, AttributeError, ImportError, LookupError, OSError, TypeError, ValueError)
-TRUSTED = ["sklearn.tree._tree.Tree"]  # beside what skops trusts by itself: numpy's arrays, scikit-learn's estimators
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,14 +162,14 @@ class RandomForest(ChoiceModel):
 
     def _files(self) -> dict[str, bytes]:
         inputs = {"encoder": self.encoder_.to_dict(), "relative": list(self.relative_)}
-        forest = _skops().dumps(self.forest_, compression=zipfile.ZIP_DEFLATED)
-        return {"inputs.json": json_bytes(inputs), FOREST: forest}
+        return {"inputs.json": json_bytes(inputs), FOREST: write_forest(self.forest_)}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         inputs = json.loads(files["inputs.json"])
         self.encoder_ = Encoder.from_dict(inputs["encoder"])
         self.relative_ = tuple(map(str, inputs["relative"]))
-        self.forest_ = _read_forest(files[FOREST], len(_input_names(self.encoder_, self.relative_)))
+        width = len(_input_names(self.encoder_, self.relative_))
+        self.forest_ = read_forest(files[FOREST], inputs=width, trees=self.config.trees)
 
 
 def _inputs(encoder: Encoder, relative: Sequence[str], data: ChoiceData) -> NDArray[np.float32]:
@@ -198,41 +192,3 @@ def _input_names(encoder: Encoder, relative: Sequence[str]) -> list[str]:
         names += [f"{code.name} missing" for code in side.numeric if code.indicator]
         names += [code.name for code in side.categorical]
     return [*names, *(f"{name} / least of the set" for name in relative)]
-
-
-def _skops() -> Any:
-    try:
-        return import_module("skops.io")
-    except ImportError as error:
-        raise ArtifactError("saved forests are written and read by skops: run `pip install skops`.") from error
-
-
-def _read_forest(content: bytes, width: int) -> Any:
-    """Build a forest from a file that holds nothing else and whose trees lead to leaves."""
-    skops_io = _skops()
-    from sklearn.ensemble import RandomForestClassifier
-
-    try:
-        strange = sorted(set(skops_io.get_untrusted_types(data=content)) - set(TRUSTED))
-        forest: Any = None if strange else skops_io.loads(content, trusted=TRUSTED)
-    except _UNREADABLE as error:
-        raise ArtifactError(f"{FOREST} cannot be read ({error}): fit the model again.") from error
-    if strange:
-        raise ArtifactError(f"{FOREST} holds {', '.join(strange)}, which has no place in a forest: fit it again.")
-    if type(forest) is not RandomForestClassifier:
-        raise ArtifactError(f"{FOREST} holds a {type(forest).__name__}, expected a RandomForestClassifier.")
-    if forest.n_features_in_ != width or list(forest.classes_) != [0, 1] or forest.n_jobs != 1:
-        raise ArtifactError(f"{FOREST} does not fit the saved inputs: fit the model again.")
-    if not all(_is_sound(tree.tree_, width) for tree in forest.estimators_):
-        raise ArtifactError(f"{FOREST} holds a damaged tree: fit the model again.")
-    return forest
-
-
-def _is_sound(tree: Any, width: int) -> bool:
-    """Tell whether all paths end at leaves and no index leads out of the arrays: scikit-learn takes it on trust."""
-    nodes = np.arange(tree.node_count)
-    left, right = tree.children_left, tree.children_right
-    leaf = left == -1
-    inner = (left > nodes) & (right > nodes) & (left < len(nodes)) & (right < len(nodes))
-    known = (tree.feature >= 0) & (tree.feature < width)
-    return bool(len(nodes) and (leaf | (inner & known)).all() and np.isfinite(tree.value).all())
