@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -9,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import pcmcnet as pn
+from pcmcnet.cluster.engine import start_local
 from pcmcnet.datasets import airline
 
 if sys.platform != "linux":
@@ -64,6 +67,27 @@ def workers(kind: str) -> list[int]:
     return sorted(n for n, command in below(os.getpid()).items() if command.startswith("ray::") and kind in command)
 
 
+def open_to_others(process: int) -> set[tuple[str, str]]:
+    """Return the addresses beyond the loopback that a process, or one below it, listens on, with its command."""
+    listening: dict[str, str] = {}
+    for family, file in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
+        for line in Path("/proc/net", file).read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            words = np.frombuffer(bytes.fromhex(local.partition(":")[0]), ">u4")
+            address = ip_address(socket.inet_ntop(family, words.astype("=u4").tobytes()))
+            address = getattr(address, "ipv4_mapped", None) or address
+            if state == "0A" and not address.is_loopback:
+                listening[f"socket:[{rest[5]}]"] = str(address)
+    found = set()
+    for number, command in {process: "this process", **below(process)}.items():
+        with suppress(OSError):  # it has ended meanwhile
+            for file in Path(f"/proc/{number}/fd").iterdir():
+                with suppress(OSError):
+                    if (link := str(file.readlink())) in listening:
+                        found.add((listening[link], command.strip()))
+    return found
+
+
 def kill(process: int) -> None:
     """End a process as the system does that has no memory left."""
     with suppress(ProcessLookupError):
@@ -87,15 +111,7 @@ def local_ray() -> Iterator[None]:
             patch.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's own, of its start
-            ray.init(
-                address="local",
-                num_cpus=4,
-                include_dashboard=False,
-                object_store_memory=100_000_000,
-                log_to_driver=False,
-                logging_level="error",
-                _temp_dir=folder,
-            )
+            start_local(ray, 4, object_store_memory=100_000_000, _temp_dir=folder)
         yield
         ray.shutdown()
         for _ in range(100):  # up to 10 seconds, as processes take their time to end
@@ -104,6 +120,28 @@ def local_ray() -> Iterator[None]:
                 break
             time.sleep(0.1)
         assert not left
+
+
+@pytest.fixture
+def openings() -> Callable[[], set[tuple[str, str]]]:
+    """What this process and those below it let other machines connect to."""
+    return lambda: open_to_others(os.getpid())
+
+
+@pytest.fixture
+def seen_open() -> Iterator[set[tuple[str, str]]]:
+    """What the processes of a test let other machines connect to, gathered while it runs."""
+    seen, stop = set[tuple[str, str]](), threading.Event()
+
+    def look() -> None:
+        while not stop.wait(0.1):
+            seen.update(open_to_others(os.getpid()))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    yield seen
+    stop.set()
+    thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,13 @@
 """Which Ray is used, and what is said where there is none."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,6 +64,54 @@ def test_more_workers_than_there_is_room_for_are_refused(data: pn.ChoiceData) ->
         cluster.fit(pn.PCMCNet(), data, workers=9)
     with pytest.raises(ConfigError, match="workers must be a whole number of at least 1"):
         cluster.tune("pcmc-linear", data, workers=0)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_ray_of_this_machine_listens_on_the_loopback_alone(openings: Callable[[], set[tuple[str, str]]]) -> None:
+    ray = engine.require_ray()
+    assert ray.get(ray.remote(lambda: "done").remote()) == "done"
+    assert engine.on_loopback(ray)
+    with socket.create_server(("", 0)):
+        assert openings() == {("0.0.0.0", "this process")}  # so a port that is open is seen
+    assert openings() == set()
+
+
+def test_a_ray_that_listens_to_other_machines_is_stopped_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    stubborn = SimpleNamespace(
+        __version__="9.9",
+        _private=SimpleNamespace(ray_constants=SimpleNamespace(ENABLE_RAY_CLUSTER=True)),
+        util=SimpleNamespace(get_node_ip_address=lambda: "192.0.2.7"),
+        init=lambda **options: calls.append(os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"]),
+        shutdown=lambda: calls.append("stopped"),
+    )
+    monkeypatch.setattr(engine, "own_token", lambda: None)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    with pytest.raises(ConfigError, match=r"Ray 9\.9 would listen to other machines"):
+        engine.start_local(stubborn, 1)
+    assert calls == ["0", "stopped"]
+    assert stubborn._private.ray_constants.ENABLE_RAY_CLUSTER
+    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "eth7"
+
+
+def test_the_token_of_ray_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    token = tmp_path / ".ray" / "auth_token"
+    engine.own_token()
+    first = token.read_text()
+    assert len(first) == 64
+    assert token.stat().st_mode & 0o777 == 0o600
+    token.chmod(0o644)  # as Ray writes it
+    engine.own_token()
+    assert token.read_text() == first
+    assert token.stat().st_mode & 0o777 == 0o600
+    token.unlink()
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    engine.own_token()
+    assert not token.exists()
 
 
 def test_an_address_where_no_ray_is_is_named() -> None:

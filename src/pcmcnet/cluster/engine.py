@@ -1,17 +1,22 @@
 """Ray itself: whether it is there, which one is meant, and that none is left behind.
 
 The Ray that this process is connected to serves; else the one that ``RAY_ADDRESS`` names; else one is started on this
-machine, and stopped at the end.
+machine, and stopped at the end. Whoever reaches a Ray can run code as the person who started it, so the one that is
+started here listens on the loopback alone, and asks for Ray's token, which other people of the machine cannot read.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
+import socket
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 from pcmcnet.errors import ConfigError
@@ -73,14 +78,64 @@ def require_ray() -> Any:
     return ray
 
 
+def on_loopback(ray: Any) -> bool:
+    """Tell whether a Ray can be reached from this machine alone."""
+    return ip_address(ray.util.get_node_ip_address()).is_loopback
+
+
+def start_local(ray: Any, cpus: int, **options: Any) -> None:
+    """Start a Ray on this machine that nobody outside of it can reach.
+
+    Raises
+    ------
+    ConfigError
+        When this version of Ray listens to other machines all the same.
+    """
+    own_token()
+    with _loopback_only(ray):
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **options,
+        )
+    if not on_loopback(ray):
+        ray.shutdown()
+        raise ConfigError(
+            f"Ray {ray.__version__} would listen to other machines: install the version that pcmcnet was tested with, "
+            f"or start a Ray of your own behind a firewall and name it in RAY_ADDRESS."
+        )
+
+
+def own_token() -> None:
+    """See that Ray's token is there, and that nobody else can read it: Ray leaves that to the umask."""
+    given = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    if given or os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
+        return
+    with suppress(OSError):  # where no token can be written, Ray says so
+        place = Path.home() / ".ray" / "auth_token"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists():
+            if place.stat().st_mode & 0o077:
+                place.chmod(0o600)
+            return
+        place.touch(0o600, exist_ok=False)
+        place.write_text(secrets.token_hex(32), "ascii")
+
+
 def _start(ray: Any, workers: int) -> None:
     address = os.environ.get("RAY_ADDRESS")
-    # Processes that wait need no core of their own, so a machine may have more workers than cores.
-    local = {"address": "local", "num_cpus": max(os.cpu_count() or 1, workers), "include_dashboard": False}
-    with _variable("RAY_BACKEND_LOG_LEVEL", "fatal"):
+    with _environment(RAY_BACKEND_LOG_LEVEL=os.environ.get("RAY_BACKEND_LOG_LEVEL", "fatal")):
         try:
-            ray.init(**({} if address else local), log_to_driver=False, logging_level=logging.ERROR)
+            if address:
+                ray.init(log_to_driver=False, logging_level=logging.ERROR)
+            else:  # processes that wait need no core of their own, so a machine may have more workers than cores
+                start_local(ray, max(os.cpu_count() or 1, workers))
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            if isinstance(error, ConfigError):
+                raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             where = f"the Ray that RAY_ADDRESS={address} names" if address else "a Ray on this machine"
             raise ConfigError(f"cannot connect to {where}: {reason}") from error
@@ -88,16 +143,36 @@ def _start(ray: Any, workers: int) -> None:
 
 
 @contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment, unless it is set, while the processes of Ray are started."""
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = value
+def _loopback_only(ray: Any) -> Iterator[None]:
+    """Let a Ray that is started take the loopback for this machine's address, as it does on macOS and Windows.
+
+    Every server of Ray follows that address. The connections of PyTorch between workers follow variables of their own.
+    """
+    constants = ray._private.ray_constants  # of this process, which may have imported Ray before
+    before = constants.ENABLE_RAY_CLUSTER
+    names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    interface = {f"{library}_SOCKET_IFNAME": name for library in ("GLOO", "NCCL") for name in names}
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        with _environment(RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0", **interface):
+            yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set variables of the environment while the processes of Ray are started."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        del os.environ[name]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _require_room(ray: Any, workers: int) -> None:

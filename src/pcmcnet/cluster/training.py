@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.cluster.board import new_board
-from pcmcnet.cluster.engine import connected, wants_gpu
+from pcmcnet.cluster.engine import connected, on_loopback, wants_gpu
 from pcmcnet.cluster.run_folder import SharedFolder
 from pcmcnet.data import ScannedData, Sets
 from pcmcnet.data.scan.cache import Checked
@@ -146,11 +146,14 @@ def _run(ray: Any, given: Mapping[str, Any], *, workers: int, failures: int, epo
     import ray.train
     from ray.train.torch import TorchTrainer
 
+    from pcmcnet.cluster.process_group import OneMachine
+
     board = new_board(ray)
     with tempfile.TemporaryDirectory(prefix="pcmcnet-ray-") as own:
         trainer = TorchTrainer(
             _work,  # type: ignore[arg-type]  # what it returns comes back as the result's return_value
             train_loop_config={**given, "board": board},
+            torch_config=OneMachine(folder=own) if on_loopback(ray) else None,
             scaling_config=ray.train.ScalingConfig(num_workers=workers, use_gpu=given["device"] is None),
             run_config=ray.train.RunConfig(
                 name="fit",
