@@ -27,6 +27,10 @@ EXTRAS = {
     "polars",
     "skops",
     "matplotlib",
+    "onnx",
+    "onnx_ir",
+    "onnxruntime",
+    "onnxscript",
 }
 
 

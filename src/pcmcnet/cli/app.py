@@ -8,6 +8,7 @@ from pcmcnet.cli.compare import compare
 from pcmcnet.cli.datasets import datasets
 from pcmcnet.cli.evaluate import evaluate
 from pcmcnet.cli.explain import explain
+from pcmcnet.cli.export import export
 from pcmcnet.cli.fit import fit
 from pcmcnet.cli.leaderboard import leaderboard
 from pcmcnet.cli.predict import predict
@@ -27,6 +28,7 @@ for command in (fit, predict, evaluate, compare, leaderboard, tune, explain, sim
     app.command()(command)
 app.add_typer(reproduce)
 app.command()(serve)
+app.command()(export)
 
 
 @app.callback(invoke_without_command=True)

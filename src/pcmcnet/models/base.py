@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.describe import describe
 from pcmcnet.data.lock import sole_writer
+from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.contents import without_contents
 from pcmcnet.models.options import make_config
@@ -31,6 +32,7 @@ from pcmcnet.training.progress import Report
 
 Floats = NDArray[np.float64]
 Gives = Literal["probabilities", "scores", "ranking"]
+_ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
 _DESCRIBED = 20_000  # sets of a table on disk that its description is made from
 
 
@@ -105,7 +107,7 @@ class ChoiceModel(ABC):
 
     def _scores(self, data: ChoiceData) -> Floats:
         """(N,) values that rank the alternatives of a set, the best first."""
-        return self._log_proba(data)
+        return self._checked_log_proba(data)
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
         """Derivatives of log-probabilities in a numeric column, or None where the model has no formula for them.
@@ -128,6 +130,19 @@ class ChoiceModel(ABC):
         """Sum up the fitted model; prints as a table."""
 
     # -- common to all ----------------------------------------------------------------------------------------
+
+    def _checked_log_proba(self, data: ChoiceData) -> Floats:
+        """(N,) log-probabilities of the alternatives, set after set; refused where some set's do not sum to 1."""
+        log_p = self._log_proba(data)
+        with np.errstate(over="ignore"):
+            off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < _ROUNDING)  # what is no number is off, too
+        if off.any():
+            raise InputError(
+                f"{int(off.sum())} of {len(data)} choice sets have no probabilities, the first of them "
+                f"{data.set_ids[int(np.argmax(off))]!s}: numbers of the model or of the table are too large. Correct "
+                f"values that are far from those of training, or fit the model again."
+            )
+        return log_p
 
     @property
     def schema(self) -> Schema:
@@ -224,9 +239,9 @@ class ChoiceModel(ABC):
         """
         if isinstance(data, ScannedData):
             _ = self.schema
-            return data.by_row(lambda part: part.to_rows(self._log_proba(part), fill=-np.inf))
+            return data.by_row(lambda part: part.to_rows(self._checked_log_proba(part), fill=-np.inf))
         sets = self._read(data)
-        return sets.to_rows(self._log_proba(sets), fill=-np.inf)
+        return sets.to_rows(self._checked_log_proba(sets), fill=-np.inf)
 
     def predict_proba(self, data: Any) -> Floats:
         """Return probabilities, one per row of the table in its order; 0 for unavailable rows."""
@@ -255,7 +270,7 @@ class ChoiceModel(ABC):
         for part in sets.parts():
             counted = part.weights > 0  # a set of weight 0 takes no part, not even where its value is -inf
             weights, picked = part.weights[counted], part.offsets[:-1] + part.require_chosen("score")
-            total += float((self._log_proba(part)[picked][counted] * weights).sum())
+            total += float((self._checked_log_proba(part)[picked][counted] * weights).sum())
             weight += float(weights.sum())
         if not weight:
             raise InputError(f"score: expected a choice set with a weight above 0, got none in {len(sets)}.")
@@ -266,6 +281,25 @@ class ChoiceModel(ABC):
         from pcmcnet.models.artifact import save_artifact
 
         return save_artifact(self, as_path(folder))
+
+    def export(self, path: str | Path) -> Path:
+        """Write the fitted model as a graph for programs without this library; PCMC-Net can, others refuse.
+
+        Parameters
+        ----------
+        path
+            A file name that ends in .onnx, or in .pt2 for ``torch.export.load``. How columns become its inputs is
+            written beside it, to the same name with the ending .encoder.json.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        _ = self.schema
+        raise ConfigError(
+            f"{type(self).__name__} cannot be exported, only PCMCNet can: save it, and serve it by `pcmcnet serve`."
+        )
 
     def _in_memory(self, *parts: Sets | None) -> tuple[Any, ...]:
         """Read scanned parts whole where all of them fit their memory; refuse them where the model needs that."""

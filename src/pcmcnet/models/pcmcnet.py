@@ -30,10 +30,10 @@ from pcmcnet.layers.contents import representation_of
 from pcmcnet.layers.precision import Precision
 from pcmcnet.layers.rates import Initialisation, RateForm, rates_of_scores, require_rate
 from pcmcnet.layers.utility import LinearUtility
+from pcmcnet.models import item_start, logit_start
 from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.contents import Encoders
 from pcmcnet.models.diagram import draw_network
-from pcmcnet.models.logit_start import SETS, start_as_logit
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
 from pcmcnet.models.slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.training import TrainConfig, predict
@@ -100,6 +100,7 @@ class PCMCNetwork(nn.Module):
     """Batch -> log-probabilities (B, J)."""
 
     capturable: bool  # whether nothing in a step waits for the device
+    items: Tensor | None  # (n, n) log-rates of pairs of labels to add to, where nothing but labels is known
 
     def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None) -> None:
         super().__init__()
@@ -121,6 +122,8 @@ class PCMCNetwork(nn.Module):
         widths = (self.individual.width, self.alternative.width)
         theirs = [name for name, _ in self.alternative.own.values()]
         self.utility = LinearUtility(what, *widths, own=theirs) if config.utility == "linear" else None
+        labels = item_start.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
+        self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
 
     @property
     def with_prior(self) -> list[nn.Parameter]:
@@ -145,6 +148,9 @@ class PCMCNetwork(nn.Module):
             return rates
         utility = self.utility(batch, *known)
         scores = self.rates.scores(*known, batch.mask)
+        if self.items is not None:
+            label = batch.categorical[..., 0]
+            scores = scores + self.items[label.unsqueeze(2), label.unsqueeze(1)]
         return self.rates_of_scores(scores, utility, batch.mask)
 
     def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
@@ -153,7 +159,7 @@ class PCMCNetwork(nn.Module):
         if self.rates.rate == "exp":
             return rates(scores + utility.unsqueeze(1))
         top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)
-        factor = (utility - top).clamp(-DEEPEST, 0).exp()
+        factor = (utility - top).clamp(-DEEPEST, 0.0).exp()
         return rates(scores) * factor.unsqueeze(1)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -252,6 +258,31 @@ class PCMCNet(NeuralModel, ChainModel):
             write_bytes(Path(path), text.encode())
         return text
 
+    def export(self, path: str | Path) -> Path:
+        """Write the fitted network as a graph for programs without this library: see :mod:`pcmcnet.models.export`.
+
+        Parameters
+        ----------
+        path
+            A file name that ends in .onnx, for any ONNX runtime, or in .pt2, for ``torch.export.load``. How columns
+            become its inputs is written beside it, to the same name with the ending .encoder.json.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        ConfigError
+            When the model reads columns such as texts or pictures, or a package that writes the file is missing.
+        """
+        from pcmcnet.models.export import export_network
+
+        _ = self.schema
+        assert isinstance(self.network_, PCMCNetwork)
+        return export_network(self.network_, self.encoder_, path)
+
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         assert isinstance(self.network_, PCMCNetwork)
         encoded = place(self.encoder_.encode(data), device_of(self.network_))
@@ -293,5 +324,7 @@ class PCMCNet(NeuralModel, ChainModel):
 
     def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
         assert isinstance(network, PCMCNetwork)
-        if network.utility is not None and config.decay >= STARTS_AS_LOGIT:
-            start_as_logit(network.utility, sample(SETS))
+        if network.items is not None:
+            item_start.start_as_items(network.items, sample(item_start.SETS), config.decay)
+        elif network.utility is not None and config.decay >= STARTS_AS_LOGIT:
+            logit_start.start_as_logit(network.utility, sample(logit_start.SETS))

@@ -1,0 +1,24 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Run = Callable[..., Any]
+
+
+def test_a_saved_model_becomes_a_graph_with_its_encoder_beside_it(cli: Run, model: Path, tmp_path: Path) -> None:
+    result = cli("export", model, tmp_path / "out" / "model.pt2", "--json")
+    assert result.status == 0, result.err
+    written = json.loads(result.out)
+    assert written == {
+        k: str(tmp_path / "out" / f"model.{end}") for k, end in (("graph", "pt2"), ("encoder", "encoder.json"))
+    }
+    names = [given["name"] for given in json.loads(Path(written["encoder"]).read_text("utf-8"))["inputs"]]
+    assert list(torch.export.load(written["graph"]).graph_signature.user_inputs) == names
+
+
+def test_another_ending_is_one_clear_line(cli: Run, model: Path, tmp_path: Path) -> None:
+    line = cli("export", model, tmp_path / "model.pb").message
+    assert line.startswith("expected a file name that ends in .onnx or .pt2, got ")
