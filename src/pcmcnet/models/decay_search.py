@@ -11,8 +11,8 @@ strong. Then all sets are fitted.
 
 Whole persons are held out where persons are known, and not fewer than twenty. Where sets are few, two parts of the
 table are held out in turn, and the last two rungs are left out: they would serve many sets alone. Where sets abound, a
-sample of the table will do. A validation part joins the held-out sets: alone it would often be smaller than these, and a
-choice by fewer sets is a worse one.
+sample of the table will do. A validation part joins the held-out sets: alone it would often be smaller than these, and
+a choice by fewer sets is a worse one.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ with s = 0, the mean, for items in no training set; so a set of any items of the
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
@@ -42,6 +43,8 @@ from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number, require_word
+
+log = logging.getLogger("pcmcnet")
 
 Method = Literal["lbfgs", "slsqp"]
 
@@ -137,6 +140,8 @@ class PCMC(ChainModel):
         start = bradley_terry_chain(sets, n)
         with threads_for(0):
             found = search(sets, start, config, np.random.default_rng(settings.seed))
+        if not found.best.converged:
+            log.warning("the search for rates was stopped by max_iter=%d before it converged", config.max_iter)
         self.universe_, self.log_rates_ = universe, found.log_rates
         offered = spread(sum_by_set(seen.counts, seen.offsets), seen.offsets)
         self.offered_, self.chosen_ = (

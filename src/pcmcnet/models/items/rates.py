@@ -6,7 +6,6 @@ each padded batch of distinct sets, where its pairs are in that vector. The othe
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -20,8 +19,6 @@ from pcmcnet.layers.rates import rates_of_scores
 from pcmcnet.models.base import Floats
 from pcmcnet.models.items.minimise import Minimum, as_minimum, lbfgs, value_and_gradient
 from pcmcnet.models.items.universe import DistinctSets
-
-log = logging.getLogger("pcmcnet")
 
 SLSQP_ITEMS = 12  # 132 rates; the cost of a step grows with the cube of their number
 LEAST = 1e-6  # rate that SLSQP may come down to: a chain with zeros may fall apart
@@ -78,8 +75,6 @@ def search(sets: DistinctSets, start: Floats, settings: Settings, rng: np.random
         begin = prior + (SPREAD * rng.standard_normal(len(pairs)) if k else 0.0)
         tries.append(minimise(blocks, prior, begin, pairs, n, settings))
     best = min(tries, key=lambda found: found.value)
-    if not best.converged:
-        log.warning("the search for rates was stopped by max_iter=%d before it converged", settings.max_iter)
     log_rates = start.copy()
     log_rates.ravel()[pairs] = best.at
     return Found(log_rates, best, [found.value for found in tries], len(pairs))

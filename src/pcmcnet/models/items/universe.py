@@ -125,19 +125,25 @@ class DistinctSets:
     @classmethod
     def of(cls, data: ChoiceData, index: Ints) -> DistinctSets:
         """Collect the distinct sets; ``index`` (N,) is the item of each alternative."""
-        order = np.lexsort((index, data.set_of_alternative))
-        pairs = np.stack([data.set_of_alternative, index])[:, order]
+        return cls.of_items(index, data.offsets, data.chosen, data.weights)
+
+    @classmethod
+    def of_items(cls, index: Ints, starts: Ints, chosen: Ints | None, weights: Floats) -> DistinctSets:
+        """Collect the distinct sets among flat items; ``starts`` (S + 1,) says where each choice set begins."""
+        of_set = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # (N,)
+        order = np.lexsort((index, of_set))
+        pairs = np.stack([of_set, index])[:, order]
         new = np.ones(len(order), bool)
         new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(0)
         entry = np.empty(len(order), np.int64)  # (N,) the entry, set and item, of each alternative
         entry[order] = np.cumsum(new) - 1
         sets, items = pairs[:, new]
-        numbers, offsets, place = _number_sets(items, np.bincount(sets, minlength=len(data)))
+        numbers, offsets, place = _number_sets(items, np.bincount(sets, minlength=len(starts) - 1))
         flat = place[entry]
         counts = np.zeros(len(numbers))
-        if data.chosen is not None:
-            picked = flat[data.offsets[:-1] + data.chosen]
-            counts = np.bincount(picked, weights=data.weights, minlength=len(numbers)).astype(np.float64)
+        if chosen is not None:
+            picked = flat[starts[:-1] + chosen]
+            counts = np.bincount(picked, weights=weights, minlength=len(numbers)).astype(np.float64)
         return cls(numbers, offsets, counts, flat, np.bincount(entry, minlength=len(items))[entry])
 
     @property
