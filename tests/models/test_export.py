@@ -215,6 +215,14 @@ def test_categories_alone_can_be_exported(tmp_path: Path) -> None:
     assert check(fitted, sets, tmp_path) == ["categorical", "individual_categorical", "mask"]
 
 
+@pytest.mark.slow
+def test_labels_alone_can_be_exported(tmp_path: Path) -> None:
+    sets = draw([3, 2, 4, 1, 5] * 8, seed=2)
+    roles = {**ROLES, "individual": [], "features": [], "kinds": {}}
+    fitted = PCMCNet(**QUICK).fit(ChoiceData.from_long(rows(sets), **roles), progress=False)
+    assert check(fitted, sets, tmp_path) == ["categorical", "mask"]
+
+
 def test_the_law_in_plain_operators_keeps_the_relative_accuracy_of_small_probabilities() -> None:
     gen = torch.Generator().manual_seed(0)
     rates = torch.exp(12 * torch.randn(6, 7, 7, generator=gen, dtype=torch.float64))

@@ -273,6 +273,12 @@ def test_a_damaged_file_is_refused(binned: bool) -> None:
         PCMC(**options)._restore({**files, "items.json": json.dumps(fewer).encode()})
 
 
+def test_a_search_cut_short_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    rates = np.array([[0.0, 2, 1], [1, 0, 3], [2, 1, 0]])
+    assert not PCMC(max_iter=1, restarts=1).fit(choices(rates, 30)).training_["converged"]
+    assert "stopped by max_iter=1" in caplog.text
+
+
 # -- figures on data -----------------------------------------------------------------------------------------------
 
 
