@@ -1,6 +1,6 @@
 """A fitted model on disk: a folder that a person can read, and that executes nothing when read.
 
-    model.json            kind of model, format, versions, the training table's fingerprint, hashes of all files
+    model.json            kind of model, format, versions, the training table's fingerprint, size and hash of each file
     config.json           options
     schema.json           roles of the training table's columns
     history.json          one entry per epoch
@@ -9,9 +9,9 @@
     items.json, weights.safetensors                             models of items
     inputs.json, forest.skops                                   random forest
     member-1-weights.safetensors, ...                           the models inside a wrapper, each with all its files
-    README.md             a card in plain words
+    README.md             a card in plain words, which may be edited
 
-``model.json`` is written last: a folder without it is not a model yet.
+``model.json`` is written last: a folder without it is not a model yet. Its own hash stands for all files but the card.
 """
 
 from __future__ import annotations
@@ -28,30 +28,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from pcmcnet.data import Schema
 from pcmcnet.data.files import json_bytes, to_disk, write_bytes, writing
 from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean
 from pcmcnet.models.base import ChoiceModel, as_path
 from pcmcnet.models.contents import own_encoders
+from pcmcnet.models.folder_files import LARGEST, read_file, require_sizes
+from pcmcnet.models.options import option_names
 from pcmcnet.training.checkpoint import RUN_FILES, checkpoints, member_folders
 
 FORMAT = 1
 MANIFEST = "model.json"
-# What readers of JSON and tensors raise where entries are not what they should be.
-_AMISS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    SafetensorError,
-    TypeError,
-    ValueError,
-)
-_FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", "README.md", MANIFEST)
+CARD = "README.md"
+_FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", CARD, MANIFEST)
 _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper
 
 
@@ -64,13 +54,15 @@ def save_artifact(model: ChoiceModel, folder: Path) -> Path:
 
 def _save(model: ChoiceModel, folder: Path) -> Path:
     require_free(folder)
-    files = {**state_files(model), "README.md": _card(model, folder.name).encode()}
+    files = {**state_files(model), CARD: _card(model, folder.name).encode()}
+    require_sizes(folder, files)
     manifest = {
         "format": FORMAT,
         "model": model.name,
         "training": model.training_,
         "versions": _versions(),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        "sizes": {name: len(content) for name, content in files.items()},
     }
     manifest["sha256"] = _digest(json.loads(json_bytes(manifest)))
     _write_all(folder, {**files, MANIFEST: json_bytes(manifest)})
@@ -93,7 +85,11 @@ def restored(
     """Build a fitted model of the kind with that name; KeyError, TypeError or ValueError where files are amiss."""
     from pcmcnet.models import KINDS
 
-    model = KINDS[name](**json.loads(files["config.json"]), **(extras or {}))
+    options, known = json.loads(files["config.json"]), option_names(KINDS[name].config_class)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ValueError(f"option {unknown[0]!r} is unknown")
+    model = KINDS[name](**options, **(extras or {}))
     model.history = json.loads(files["history.json"])
     model.training_ = training
     model._restore(files)
@@ -156,16 +152,19 @@ def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
         raise
 
 
-def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None) -> ChoiceModel:
-    """Read a model saved by ``model.save``; every file is checked against its recorded hash.
+def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, digest: str | None = None) -> ChoiceModel:
+    """Read a model saved by ``model.save``; every file but the card is checked against its recorded hash.
 
     Parameters
     ----------
     folder
-        Where the model is.
+        Where the model is. Nothing in it is executed: see SECURITY.md for what is promised of a folder from others.
     encoders
         The torch modules of your own that it was fitted with, by columns, built as they were then; their weights are
         read from the folder. What was frozen must be as it was.
+    digest
+        SHA-256 of the folder's ``model.json``, as ``sha256sum`` prints it, from a source that you trust: a folder with
+        another is refused. It stands for all files but the card.
 
     Raises
     ------
@@ -175,40 +174,60 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None) -> Ch
     from pcmcnet.models import KINDS
     from pcmcnet.models.wrapping import takes_encoders
 
-    path = as_path(folder)
-    manifest = _manifest(path)
-    if manifest["model"] not in KINDS:
-        known = did_you_mean(str(manifest["model"]), KINDS)
-        raise ArtifactError(f"{path}: unknown kind of model {manifest['model']!r}.{known}")
-    own = own_encoders(encoders)
-    if own and not takes_encoders(KINDS[manifest["model"]]):
-        raise ConfigError(f"{path} holds a {KINDS[manifest['model']].__name__}, which has no encoders: leave them out.")
-    files = {name: _checked(path, name, digest) for name, digest in manifest["files"].items()}
+    path, own = as_path(folder), own_encoders(encoders)
+    manifest = _manifest(path, digest)
+    name, extras = manifest["model"], {"encoders": own} if own else None
     try:
-        model = restored(manifest["model"], manifest["training"], files, {"encoders": own} if own else None)
+        if name not in KINDS:
+            raise ArtifactError(f"unknown kind of model {name!r}.{did_you_mean(name, KINDS)}")
+        if own and not takes_encoders(KINDS[name]):
+            raise ConfigError(f"{path} holds a {KINDS[name].__name__}, which has no encoders: leave them out.")
+        model = restored(name, manifest["training"], _files(path, manifest), extras)
         str(model.summary())  # what training left beside the parameters is read there
-    except ArtifactError:
-        raise
-    except _AMISS as error:
+    except Exception as error:  # of unknown files, readers raise what they meet
         if own and isinstance(error, ConfigError):  # it is about what was given, most likely
             raise
-        raise ArtifactError(f"{path}: the saved model is incomplete or altered ({error}).") from error
+        raise _refusal(path, manifest, error) from error
     return model
 
 
-def _manifest(path: Path) -> dict[str, Any]:
+def _refusal(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
+    """Say why a folder cannot be read, and whether a newer version could."""
+    why = str(error).removeprefix(f"{path}: ")
+    theirs, ours = manifest.get("versions", {}).get("pcmcnet"), package_version("pcmcnet")
+    if _newer(theirs, ours):
+        first = why.split(". ")[0].rstrip(".")
+        return ArtifactError(
+            f"{path} was saved by a newer version of pcmcnet, {theirs}, and this is {ours}: {first}; upgrade pcmcnet."
+        )
+    if isinstance(error, ArtifactError):
+        return ArtifactError(f"{path}: {why}")
+    return ArtifactError(f"{path}: the saved model is incomplete or altered ({why}).")
+
+
+def _newer(theirs: Any, ours: str) -> bool:
+    """Compare versions such as 0.10.1 by their numbers."""
+    numbers = [[int(part[:9]) for part in re.findall(r"\d+", str(version))[:3]] for version in (theirs, ours)]
+    return all(numbers) and numbers[0] > numbers[1]
+
+
+def _manifest(path: Path, digest: str | None) -> dict[str, Any]:
     if not path.is_dir():
         raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
     if not (path / MANIFEST).exists():
         if checkpoints(path):
             raise ArtifactError(f"{path} holds an unfinished run, not a model yet: go on with fit --resume.")
         raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
+    content = read_file(path, MANIFEST)
+    _require_digest(path, content, digest)
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = json.loads(content)
         kinds = {"format": int, "model": str, "training": dict, "files": dict}
         if not all(isinstance(manifest[entry], kind) for entry, kind in kinds.items()):
             raise TypeError("entries of the wrong kind")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if not all(isinstance(manifest.get(entry, {}), dict) for entry in ("sizes", "versions")):
+            raise TypeError("entries of the wrong kind")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtifactError(f"{path / MANIFEST} is damaged ({error}): save the model again.") from error
     if manifest["format"] > FORMAT:
         raise ArtifactError(
@@ -220,16 +239,29 @@ def _manifest(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def _checked(path: Path, name: str, digest: Any) -> bytes:
-    if Path(name).name != name:
-        raise ArtifactError(f"{path / MANIFEST} names {name!r}, which is not a plain file name.")
-    try:
-        content = (path / name).read_bytes()
-    except OSError as error:
-        raise ArtifactError(f"{path}: file {name} is missing or unreadable ({error.strerror}).") from error
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise ArtifactError(f"{path}: file {name} is truncated or altered since it was saved. Save the model again.")
-    return content
+def _require_digest(path: Path, content: bytes, digest: str | None) -> None:
+    """Refuse another manifest than the one that was meant."""
+    if digest is None:
+        return
+    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+        raise ConfigError(f"digest: expected the 64 hexadecimal digits that sha256sum prints, got {digest!r}.")
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest.lower():
+        raise ArtifactError(f"{path} is another model than was asked for: the SHA-256 of its {MANIFEST} is {found}.")
+
+
+def _files(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """Read all files that the manifest names but the card, and check them against their hashes."""
+    files: dict[str, bytes] = {}
+    room, sizes = LARGEST, manifest.get("sizes", {})
+    for name, digest in manifest["files"].items():
+        if name == CARD:
+            continue
+        files[name] = read_file(path, name, sizes.get(name), room=room)
+        room -= len(files[name])
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise ArtifactError(f"file {name} is truncated or altered since it was saved. Save the model again.")
+    return files
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:
