@@ -13,8 +13,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
@@ -24,7 +22,7 @@ from pcmcnet.data.contents import Frozen
 from pcmcnet.data.files import json_bytes, writing
 from pcmcnet.data.ragged import stretches
 from pcmcnet.data.scan import learnt
-from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.contents import class_names, digests, frozen_ones, own_encoders, require_same, require_used
 from pcmcnet.models.decay_search import (
@@ -38,6 +36,7 @@ from pcmcnet.models.decay_search import (
 )
 from pcmcnet.models.slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.summary import Summary
+from pcmcnet.models.weights import read_network
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH, checkpoints
 from pcmcnet.training.config import require_word
@@ -308,14 +307,7 @@ class NeuralModel(ChoiceModel):
         entries = json.loads(files["encoder.json"])
         require_same(self.encoders, entries.get("modules", {}))
         self.encoder_ = Encoder.from_dict(entries, frozen_ones(self.encoders))
-        with torch.random.fork_rng(devices=[]):
-            self.network_ = self._build(self.encoder_)
-        try:
-            self.network_.load_state_dict(load_tensors(files["weights.safetensors"]))
-        except (SafetensorError, RuntimeError) as error:
-            raise ArtifactError(f"the saved weights do not fit the saved options: {error}") from error
-        if not all(bool(torch.isfinite(p).all()) for p in self.network_.parameters()):
-            raise ArtifactError("the saved weights are not all finite numbers: fit the model again.")
+        self.network_ = read_network(files["weights.safetensors"], lambda: self._build(self.encoder_))
 
 
 def _source(data: Sets, encoder: Encoder, device: torch.device, *, tell: bool = True) -> Source:
