@@ -21,7 +21,7 @@ from pcmcnet.data import ScannedData
 from pcmcnet.data.files import replacing, require_folder
 from pcmcnet.data.formats import column_names
 from pcmcnet.data.scan.contents import row_bytes
-from pcmcnet.data.scan.sources import Stream, open_stream
+from pcmcnet.data.scan.sources import Stream, open_copy, open_stream
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.base import ChoiceModel
 
@@ -71,16 +71,17 @@ def predict_folder(
         raise SchemaError(f"{output} lies within the table: choose another folder for the result.")
     if column in column_names(table):
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
-    _require_no_others(output, [target for _, target in _files(table, output, schema.text_columns)])
+    numbers = model.schema.number_columns
+    _require_no_others(output, [target for _, target in _files(table, output, numbers)])
     scratch = require_folder(output) / _SCAN
     data = ScannedData.of(table, schema, cache=cache or scratch, memory=memory)
     scratch.mkdir(exist_ok=True)
     place = scratch / "probabilities"
     for shard in data.shards():
-        found = shard.data.to_rows(np.exp(model._log_proba(shard.data)))
+        found = shard.data.to_rows(np.exp(model._checked_log_proba(shard.data)))
         _opened(place, data.n_rows)[shard.table_rows] = found
     done = 0
-    for stream, target in _files(table, output, schema.text_columns):
+    for stream, target in _files(table, output, numbers):
         at_once = max(min(_ROWS, data.memory // _SHARES // row_bytes(stream, schema)), 1)
         done += _append(stream, target, column, _opened(place, data.n_rows)[done:], at_once)
     shutil.rmtree(scratch)
@@ -101,18 +102,14 @@ def _opened(place: Path, rows: int) -> NDArray[np.float64]:
     )
 
 
-def _files(table: Path, output: Path, text: frozenset[str]) -> Iterator[tuple[Stream, Path]]:
-    """Open the table's files one by one; each with the place of its result."""
+def _files(table: Path, output: Path, numbers: frozenset[str]) -> Iterator[tuple[Stream, Path]]:
+    """Open the table's files one by one, as they are written; each with the place of its result."""
     if table.is_dir():
         for file in open_stream(table, column_names(table)).files:
-            yield open_stream(file, column_names(file)), output / file.relative_to(table)
+            yield open_copy(file, numbers), output / file.relative_to(table)
     else:
-        names = column_names(table)
         name = table.name.removesuffix(".gz")
-        yield (
-            open_stream(table, names, [word for word in text if word in names]),
-            (output / name).with_suffix(".parquet"),
-        )
+        yield open_copy(table, numbers), (output / name).with_suffix(".parquet")
 
 
 def _append(stream: Stream, target: Path, column: str, probabilities: NDArray[np.float64], at_once: int) -> int:
