@@ -125,7 +125,7 @@ class LinearUtility(nn.Module):
     def weights(self, individual: Tensor) -> Tensor:
         """Return what each entry of a representation adds for the individual: (B, D0) -> (B, D)."""
         if self.taste is None:
-            return self.worth.expand(len(individual), -1)
+            return self.worth.expand(individual.shape[0], -1)  # len would be a constant of an exported graph
         return self.worth + individual @ self.taste.mT
 
 

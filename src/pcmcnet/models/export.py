@@ -32,9 +32,6 @@ from pcmcnet.data.encoding import UNSEEN, SideEncoder
 from pcmcnet.data.files import json_bytes, write_bytes
 from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers.activations import ACTIVATIONS
-from pcmcnet.layers.pairs import PairOptions, plain_scores
-from pcmcnet.layers.rates import rates_of_scores
 from pcmcnet.layers.stationary.exported import exported_law
 from pcmcnet.models.pcmcnet import PCMCNetwork
 
@@ -48,6 +45,7 @@ class ExportedNetwork(nn.Module):
     def __init__(self, network: PCMCNetwork) -> None:
         super().__init__()
         self.network = deepcopy(network).cpu().float().eval().requires_grad_(False)
+        self.network.rates.precision = "float32"
 
     def forward(
         self,
@@ -58,7 +56,7 @@ class ExportedNetwork(nn.Module):
         individual_categorical: Tensor | None = None,
     ) -> Tensor:
         """(B, J), (B, J, F), (B, J, C), (B, F0), (B, C0) -> (B, J); what is not given has no columns."""
-        network, (B, J) = self.network, mask.shape
+        B, J = mask.shape
         numbers, indices = mask.new_zeros(B, J, 0, dtype=torch.float32), mask.new_zeros(B, J, 0, dtype=torch.int64)
         batch = Batch(
             numeric=numbers if numeric is None else numeric,
@@ -69,15 +67,7 @@ class ExportedNetwork(nn.Module):
             chosen=mask.new_zeros(B, dtype=torch.int64),
             weight=mask.new_ones(B, dtype=torch.float32),
         )
-        known = network.represent(batch)
-        layers = [(layer.weight, layer.bias) for layer in network.rates.layers if isinstance(layer, nn.Linear)]
-        options = PairOptions(activation=ACTIVATIONS[network.rates.activation])
-        scores = plain_scores(*network.rates.halves(*known), layers, options)
-        if network.utility is None:
-            rates = rates_of_scores(scores, mask, rate=network.rates.rate, epsilon=network.rates.epsilon)
-        else:
-            rates = network.rates_of_scores(scores, network.utility(batch, *known), mask)
-        return exported_law(rates, mask)
+        return exported_law(self.network.chain(batch), mask)
 
 
 def export_network(network: PCMCNetwork, encoder: Encoder, path: str | Path) -> Path:
