@@ -33,7 +33,7 @@ def dropped(x: Tensor, p: float) -> Tensor:
     """Set a share ``p`` of the entries to 0 and scale the others by 1 / (1 - p)."""
     if p == 0:
         return x
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
     return x * random_mask(x.shape, p).to(x.dtype).div_(1 - p)
 

@@ -16,6 +16,11 @@ def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (
         from pcmcnet.layers.gpu import around
 
         return around.log_probabilities(p, mask)
+    return plain_log_probabilities(p, mask)
+
+
+def plain_log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
+    """Do the same by torch's own operators."""
     possible = mask & (p != 0)  # a NaN stays one
     return p.where(possible, torch.ones_like(p)).log().masked_fill(~possible, -math.inf)
 

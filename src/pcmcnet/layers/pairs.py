@@ -26,13 +26,14 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers.activations import ActivationRule
 from pcmcnet.layers.dropout import dropped, random_mask
 from pcmcnet.layers.masks import real_pairs
 from pcmcnet.layers.pieces import Piece, cut_pairs, cut_rows, within
 from pcmcnet.layers.threads import in_threads
+from pcmcnet.layers.transforms import is_transformed, pull_back
 
 SMALL = 2**16  # numbers in the widest temporary: up to here the plain formula is as fast
 PIECE = 2**19  # numbers in a temporary of a piece, at most: 2 MiB of float32
@@ -77,11 +78,12 @@ def pair_scores(
     With a mask (B, J) those of two different real alternatives, and anything elsewhere.
     """
     sets, places, _ = leave.shape
-    widest = max((weight.shape[1] for weight, _ in layers), default=1)
-    if not layers or leave.device.type != "cpu" or sets * places**2 * widest <= options.small:
+    widest, flat = max([1, *(weight.shape[1] for weight, _ in layers)]), list(chain.from_iterable(layers))
+    if not layers or leave.device.type != "cpu" or torch.compiler.is_compiling():
+        return plain_scores(leave, enter, layers, options)
+    if sets * places**2 * widest <= options.small or is_transformed(leave, enter, *flat):
         return plain_scores(leave, enter, layers, options)
     parts = share_out(mask, leave.shape, widest, options)
-    flat = list(chain.from_iterable(layers))
     if torch.is_grad_enabled() and any(t.requires_grad for t in (leave, enter, *flat)):
         scores = _PairScores.apply(parts, options, leave, enter, *flat)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)
@@ -253,10 +255,11 @@ class _PairScores(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved, parts, gradient = ctx.saved_tensors, ctx.parts, gradient.contiguous()
         inputs, kept = saved[: ctx.ends[0]], [saved[a:b] for a, b in pairwise(ctx.ends)]
+        if torch.is_grad_enabled():  # create_graph=True
+            return None, None, *_differentiable(ctx.options, parts, gradient, *inputs)
         network = _Network(ctx.options, *inputs)
         sums = [torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs]
         found = in_threads(lambda work: _backward(network, *work, gradient), list(zip(parts, kept, strict=True)))
@@ -266,6 +269,23 @@ class _PairScores(torch.autograd.Function):
         for g in sums[2::2]:
             g.mul_(network.scale)
         return None, None, *sums
+
+
+def _differentiable(options: PairOptions, parts: list[Part], gradient: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Find the gradients on all pairs at once, by operators that can be differentiated again."""
+    if options.dropout:
+        raise PcmcNetError(
+            "second derivatives of pairwise rates with dropout: its masks are drawn piece by piece, and once. Call "
+            "eval() on the module first, or give it dropout=0."
+        )
+    counted = torch.zeros_like(gradient)
+    for piece in chain.from_iterable(part.pieces for part in parts):
+        piece.put(gradient.new_ones(len(piece)), counted)
+
+    def scores(leave: Tensor, enter: Tensor, *flat: Tensor) -> Tensor:
+        return plain_scores(leave, enter, list(zip(flat[::2], flat[1::2], strict=True)), options)
+
+    return pull_back(scores, inputs, gradient * counted)
 
 
 def _forward(network: _Network, parts: list[Part], *, budget: int = 0) -> tuple[Tensor, list[list[Tensor | None]]]:

@@ -30,6 +30,7 @@ from pcmcnet.layers.gpu import has_triton, runs_kernels
 from pcmcnet.layers.masks import real_pairs
 from pcmcnet.layers.pairs import PairOptions, pair_scores
 from pcmcnet.layers.precision import Precision, compute_dtype
+from pcmcnet.layers.transforms import needs_plain_operators
 
 RateForm = Literal["relu", "softplus", "exp"]
 Initialisation = Literal["safe", "paper"]
@@ -160,7 +161,8 @@ class PairwiseRates(nn.Module):
 
     def _fuses(self, given: Tensor) -> bool:
         """Tell whether kernels of their own are there for the pairs."""
-        return given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()
+        there = given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()
+        return there and not needs_plain_operators(given, *self.parameters())
 
     @torch.no_grad()
     def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
@@ -187,6 +189,11 @@ def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: fl
 
         if around.has_form(scores, rate):
             return around.rates(scores, mask, rate=rate, epsilon=epsilon, floor=FLOOR)
+    return plain_rates(scores, mask, rate=rate, epsilon=epsilon)
+
+
+def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
+    """Do the same by torch's own operators."""
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     pairs = real_pairs(mask)
     if rate == "exp":

@@ -6,7 +6,7 @@ set of 64 takes a third of a second. Rates are taken as rounded to the type unde
 layer's own error is measured.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal, localcontext
 
 import pytest
@@ -160,6 +160,31 @@ def test_every_elasticity_is_right_to_rounding(n: int, sigma: float, dtype: torc
     assert torch.isfinite(rates).all()
     expected = exact_elasticities(exact_rates(rates))
     torch.testing.assert_close(elasticities(rates), expected, rtol=0, atol=error)
+
+
+def elasticities_forward(rates: Tensor) -> Tensor:
+    """Return the same by the forward mode."""
+    jacobian = torch.func.jacfwd(lambda q: stationary_distribution(q).log())(rates)
+    return jacobian.double() * rates.double()
+
+
+def elasticities_reverse(rates: Tensor) -> Tensor:
+    """Return the same by the reverse mode of torch.func."""
+    jacobian = torch.func.jacrev(lambda q: stationary_distribution(q).log())(rates)
+    return jacobian.double() * rates.double()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("found", [elasticities_forward, elasticities_reverse])
+@pytest.mark.parametrize("sigma", [1.0, 10.0, 20.0])
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_every_elasticity_is_as_right_under_torch_func(n: int, sigma: float, found: Callable[[Tensor], Tensor]) -> None:
+    rates = log_normal_rates(n, sigma, torch.float64, seed=2)
+    expected = exact_elasticities(exact_rates(rates))
+    torch.testing.assert_close(found(rates), expected, rtol=0, atol=1e-13)
+    groups = torch.full((4, 4), torch.e**-40, dtype=torch.float64)
+    groups[0, 1], groups[1, 0], groups[2, 3], groups[3, 2] = 1, 2, 3, 5
+    torch.testing.assert_close(found(groups), exact_elasticities(exact_rates(groups)), rtol=0, atol=1e-14)
 
 
 @each_solver

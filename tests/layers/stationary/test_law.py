@@ -177,14 +177,6 @@ def test_gradient_has_no_component_along_the_time_scale(n: int, seed: int) -> No
     assert (rates * grad).sum().item() == pytest.approx(0, abs=1e-12)
 
 
-def test_a_second_derivative_is_refused_not_taken_for_zero() -> None:
-    """torch.autograd.functional.hessian, too, begins with create_graph=True."""
-    rates = random_rates(3, seed=0).requires_grad_()
-    p = stationary_distribution(rates)
-    with pytest.raises(PcmcNetError, match=r"first derivative only: leave create_graph=False"):
-        torch.autograd.grad(p[0].log(), rates, create_graph=True)
-
-
 # -- padding ------------------------------------------------------------------------------------------------------
 
 

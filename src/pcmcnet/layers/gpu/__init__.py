@@ -8,6 +8,8 @@ from threading import Thread
 import torch
 from torch import Tensor
 
+from pcmcnet.layers.transforms import needs_plain_operators
+
 
 @cache
 def has_triton() -> bool:
@@ -17,7 +19,7 @@ def has_triton() -> bool:
 
 def runs_kernels(given: Tensor) -> bool:
     """Tell whether small passes over a tensor have kernels here; the compiler of torch makes its own."""
-    return given.device.type == "cuda" and has_triton() and not torch.compiler.is_compiling()
+    return given.device.type == "cuda" and has_triton() and not needs_plain_operators(given)
 
 
 def get_ready() -> None:

@@ -11,15 +11,16 @@ Formulas are those of ``layers.rates`` and ``layers.likelihood``.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.transforms import pull_back
 
 FORMS = ("exp", "relu")
 BLOCK = 1024
@@ -51,19 +52,23 @@ def compile_one() -> None:
 class _Rates(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, mask: Tensor, rate: str, epsilon: float, floor: float) -> Tensor:
-        scores = scores.detach().contiguous()
         sets, n, _ = scores.shape
-        out, top = torch.empty_like(scores), scores.new_empty(sets)
-        given = (scores, mask.contiguous(), out, top, n, epsilon, math.log(epsilon) if epsilon else -math.inf, floor)
-        launch(_fill_rates, (sets,), *given, RATE=rate, C=BLOCK)
-        ctx.save_for_backward(scores, top)
-        ctx.rate = rate
+        given, out, top = scores.detach().contiguous(), scores.new_empty(scores.shape), scores.new_empty(sets)
+        options = (n, epsilon, math.log(epsilon) if epsilon else -math.inf, floor)
+        launch(_fill_rates, (sets,), given, mask.contiguous(), out, top, *options, RATE=rate, C=BLOCK)
+        ctx.save_for_backward(scores, mask, top)
+        ctx.rate, ctx.epsilon = rate, epsilon
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        scores, top = ctx.saved_tensors
+        scores, mask, top = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            from pcmcnet.layers.rates import plain_rates
+
+            plain = partial(plain_rates, mask=mask, rate=ctx.rate, epsilon=ctx.epsilon)
+            return *pull_back(plain, [scores], gradient), None, None, None, None
+        scores = scores.contiguous()
         sets, n, _ = scores.shape
         out = torch.empty_like(scores)
         grid = (sets, triton.cdiv(n * n, BLOCK))
@@ -74,16 +79,19 @@ class _Rates(torch.autograd.Function):
 class _LogProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, p: Tensor, mask: Tensor) -> Tensor:
-        p, mask = p.detach().contiguous(), mask.contiguous()
-        out = torch.empty_like(p)
-        launch(_take_logs, (triton.cdiv(p.numel(), BLOCK),), p, mask, out, p.numel(), C=BLOCK)
+        given, out = p.detach().contiguous(), p.new_empty(p.shape)
+        launch(_take_logs, (triton.cdiv(p.numel(), BLOCK),), given, mask.contiguous(), out, p.numel(), C=BLOCK)
         ctx.save_for_backward(p, mask)
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         p, mask = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            from pcmcnet.layers.likelihood import plain_log_probabilities
+
+            return pull_back(partial(plain_log_probabilities, mask=mask), [p], gradient)[0], None
+        p, mask = p.contiguous(), mask.contiguous()
         out = torch.empty_like(p)
         launch(_untake_logs, (triton.cdiv(p.numel(), BLOCK),), p, mask, gradient.contiguous(), out, p.numel(), C=BLOCK)
         return out, None

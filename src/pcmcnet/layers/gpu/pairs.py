@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers.gpu.halves import FirstLayer, first_gradients, halves, packed_inputs
 from pcmcnet.layers.gpu.layout import Layout
 from pcmcnet.layers.gpu.network import Network
@@ -89,8 +89,12 @@ class _Scores(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise PcmcNetError(
+                "the kernels for pairwise rates on a GPU have a first derivative only: take second ones by torch.func "
+                "(hessian, or grad of grad), which computes without these kernels, or on a CPU."
+            )
         (first, given, end), saved = ctx.counts, ctx.saved_tensors
         packed, kept = saved[given:end], saved[end:]
         if not packed:

@@ -4,8 +4,8 @@ Alternatives are the states of a continuous-time Markov chain; ``rates[..., i, j
 for j. The choice probabilities p solve p @ G = 0 and sum(p) = 1, where G is ``rates`` with each diagonal
 entry set to minus its row sum (Ragain & Ugander, 2016).
 
-Here the chains are checked and their states put in order, so that the elimination (see ``elimination``) meets no
-division by 0: a state that all others reach comes first, padding last.
+The chains are checked and their states put in order (see ``checks``), so that the elimination (see ``elimination``)
+meets no division by 0.
 Shapes: rates (..., n, n), mask (..., n) -> p (..., n).
 """
 
@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from pcmcnet.errors import ChainError
-from pcmcnet.layers.stationary.operators import stationary
+from pcmcnet.layers.stationary.checks import require_finite, root_first
+from pcmcnet.layers.stationary.derivatives import solve
 from pcmcnet.layers.stationary.scale import result_type, working_type
 
 
 def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the stationary law of each chain; differentiable, once, in the rates.
+    """Return the stationary law of each chain; differentiable in the rates, any number of times.
 
     The diagonal of ``rates`` is ignored and the time scale does not matter. Some rates may be 0 as long as
     one state can be reached from all others; states that cannot be returned to get probability 0.
@@ -63,7 +64,7 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
             raise ChainError("rates: a choice set needs at least one alternative, got n = 0.")
         return rates.sum(-1).to(result_type(rates.dtype))
     flat, real = rates.reshape(-1, n, n), mask.reshape(-1, n).bool()
-    order = _root_first(flat.detach(), real, batch)
+    order = root_first(flat.detach(), real, batch)
     if order is not None:
         rows = order.unsqueeze(-1).expand(-1, n, n)
         flat = flat.gather(1, rows).gather(2, rows.mT)
@@ -71,10 +72,7 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     p = solve_chain(flat.to(working_type(flat.device)), real).to(result_type(rates.dtype))
     if order is not None:
         p = p.gather(1, order.argsort(1))
-    if not bool(torch.isfinite(p).all()):
-        where = _name(int((~torch.isfinite(p)).any(1).nonzero()[0]), batch)
-        raise ChainError(f"{where}: the rates span more orders of magnitude than float64 can hold. Bring them closer.")
-    return p.reshape(*batch, n)
+    return require_finite(p, batch).reshape(*batch, n)
 
 
 def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
@@ -82,59 +80,4 @@ def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> 
 
     One operator, ``pcmcnet::stationary``, to ``torch.compile`` and ``torch.export``.
     """
-    p: Tensor = stationary(rates, mask)[0]
-    return p
-
-
-def _root_first(rates: Tensor, mask: Tensor, batch: torch.Size) -> Tensor | None:
-    """Check the chains; return the order (B, n) with a recurrent state first and padding last, if needed."""
-    n = rates.shape[-1]
-    pairs = mask.unsqueeze(2) & mask.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=rates.device)
-    wrong = pairs & ~(torch.isfinite(rates) & (rates >= 0))
-    if wrong.any():
-        b, i, j = wrong.nonzero()[0].tolist()
-        raise ChainError(
-            f"{_name(b, batch)}: the rate of leaving {i} for {j} is {rates[b, i, j].item()}, "
-            f"expected a finite number of at least 0; {int(wrong.sum())} such rates."
-        )
-    empty = ~mask.any(1)
-    if empty.any():
-        raise ChainError(f"{_name(int(empty.nonzero()[0]), batch)}: all alternatives are masked out.")
-    key = (~mask).long() * 2 + 1  # 0 root, 1 real, 3 padding
-    if (pairs & (rates == 0)).any():
-        root = _recurrent(rates, pairs, mask, batch)
-        key[torch.arange(len(key), device=key.device), root] = 0
-    elif (mask[:, :-1] >= mask[:, 1:]).all():
-        return None
-    return key.argsort(dim=1, stable=True)
-
-
-def _recurrent(rates: Tensor, pairs: Tensor, mask: Tensor, batch: torch.Size) -> Tensor:  # -> (B,)
-    """Find a state that all others reach. There is one exactly when the chain has one closed class."""
-    n = rates.shape[-1]
-    reach = ((rates > 0) & pairs | torch.eye(n, dtype=torch.bool, device=rates.device)).float()
-    for _ in range(max(n - 1, 1).bit_length()):  # paths of 1, 2, 4, ... steps
-        longer = (reach @ reach > 0).float()
-        if torch.equal(longer, reach):
-            break
-        reach = longer
-    reached_by_all = ((reach > 0) | ~mask.unsqueeze(2)).all(1)  # (B, n); no real state reaches padding
-    lost = ~reached_by_all.any(1)
-    if lost.any():
-        raise ChainError(
-            f"{_name(int(lost.nonzero()[0]), batch)}: the chain has two or more closed classes, so its "
-            f"stationary distribution is not unique; {int(lost.sum())} such sets. Give every pair a positive "
-            f"rate in at least one direction."
-        )
-    return reached_by_all.int().argmax(1)
-
-
-def _name(flat: int, batch: torch.Size) -> str:
-    """Name a set by its index in the batch dimensions."""
-    if not batch:
-        return "the chain"
-    index = []
-    for size in reversed(batch):
-        index.append(flat % size)
-        flat //= size
-    return f"choice set {index[0] if len(index) == 1 else tuple(reversed(index))}"
+    return solve(rates, mask)

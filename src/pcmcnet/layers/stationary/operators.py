@@ -11,13 +11,10 @@ Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are fla
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.library import Library, register_autograd, register_fake
+from torch.library import Library, register_fake
 
-from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers.stationary.scale import result_type, working_type
 from pcmcnet.layers.stationary.solvers import is_fused, solver_for
 
@@ -44,37 +41,17 @@ def _pull_back_shapes(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor
     return grad.new_empty(*grad.shape, grad.shape[1])
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Results) -> None:
-    rates, mask = inputs
-    ctx.dtype = rates.dtype
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.set_materialize_grads(False)  # or the factors would be given gradients of zeros
-    ctx.save_for_backward(mask, *output[1:])
-
-
-def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
-    if grad is None:
-        return None, None
-    if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would let a Hessian be 0
-        raise PcmcNetError(
-            "the stationary distribution has a first derivative only: leave create_graph=False and take "
-            "second derivatives as finite differences of the gradient."
-        )
-    return stationary_backward(grad, *ctx.saved_tensors).to(ctx.dtype), None
-
-
 # What is registered lives as long as this object.
-_LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
+LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
 for _schema in (
     "stationary(Tensor rates, Tensor mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     "stationary_backward(Tensor grad, Tensor mask, Tensor factors, Tensor exits, Tensor law, Tensor scale) -> Tensor",
 ):
-    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
+    LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
 for _name, _kernel in (("stationary", _solve), ("stationary_backward", _pull_back)):
-    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-register_fake("pcmcnet::stationary", _solve_shapes, lib=_LIBRARY)
-register_fake("pcmcnet::stationary_backward", _pull_back_shapes, lib=_LIBRARY)
-register_autograd("pcmcnet::stationary", _differentiate, setup_context=_save, lib=_LIBRARY)
+    LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+register_fake("pcmcnet::stationary", _solve_shapes, lib=LIBRARY)
+register_fake("pcmcnet::stationary_backward", _pull_back_shapes, lib=LIBRARY)
 
 stationary = torch.ops.pcmcnet.stationary.default
 stationary_backward = torch.ops.pcmcnet.stationary_backward.default
