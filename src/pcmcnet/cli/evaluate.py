@@ -51,7 +51,7 @@ def evaluate(
     elif cache is not None or memory is not None:
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
     else:
-        rows = read_table(table, text=estimator.schema.text_columns)
+        rows = read_table(table, text=estimator.schema.text_columns, ids=estimator.schema.id_columns)
         known = None if truth is None else _numbers(rows, truth)
         data = ChoiceData.from_schema(rows, estimator.schema)
     report, seen = assess(estimator, data, sizes, seed, truth=known), seen_by(estimator, data)

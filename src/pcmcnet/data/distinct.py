@@ -1,7 +1,7 @@
 """The distinct values of an Arrow column: numbered, named, parsed.
 
 A category is named by its text, the same whatever file or library the table came from: whole numbers
-without a fraction (1, not 1.0), truth values in lower case, midnight as a date.
+without a fraction (1, not 1.0), one zero, truth values in lower case, midnight as a date.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def distinct(column: pa.ChunkedArray) -> Distinct:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_null(kind):
         return Distinct(np.full(len(column), -1, np.int32), pa.array([], pa.string()))
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        column = pc.add(column.cast(kind), pa.scalar(0.0, kind))  # one zero, not two
     if pa.types.is_dictionary(column.type):
         encoded = _one_dictionary(column)
         if encoded.dictionary.null_count or _repeats(encoded.dictionary):
@@ -116,7 +118,9 @@ def _name_of_instant(text: str) -> str:
 
 def _name_of_text(text: str) -> str:
     whole = _WHOLE.fullmatch(text)
-    return whole[1] if whole else _TRUTH.get(text, text)
+    if whole:
+        return "0" if whole[1] == "-0" else whole[1]
+    return _TRUTH.get(text, text)
 
 
 def numbers(values: pa.Array) -> NDArray[np.float64]:

@@ -5,7 +5,8 @@ carries a checksum of every page, and pages that have one are checked.
 
 A CSV says nothing of types. They are guessed from its first block and the file is read by them, which holds
 no more than the columns in memory; where a later row disproves the guess, the whole file decides. Columns
-declared as text keep what is written: 007 stays apart from 7.
+declared as text keep what is written: 007 stays apart from 7. So do ids, which are numbers only where nothing is lost.
+Values in quotes may have line ends within.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from pcmcnet.data.written import as_ids, as_numbers
 from pcmcnet.errors import SchemaError, did_you_mean
 
 FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
 ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
+PARSING = pyarrow.csv.ParseOptions(newlines_in_values=True)  # of a CSV
 
 
 class Source(Protocol):
@@ -32,21 +35,34 @@ class Source(Protocol):
 
     names: list[str]
 
-    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+    def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
         """Read some columns, in the order asked for."""
 
 
 def read_path(
-    path: Path, columns: Sequence[str] | None, *, text: Collection[str] = (), compact: bool = False
+    path: Path,
+    columns: Sequence[str] | None,
+    *,
+    text: Collection[str] = (),
+    ids: Collection[str] = (),
+    compact: bool = False,
 ) -> pa.Table:
-    """Read a file or folder; see ``table.read_table`` for ``text`` and ``compact``."""
+    """Read a file or folder; see ``table.read_table`` for ``text``, ``ids`` and ``compact``."""
     with one_sentence(path):
         source = open_source(path)
         wanted = source.names if columns is None else list(columns)
         require_columns(wanted, source.names, where=str(path))
-        table = source.read(wanted, text, compact)
+        table = source.read(wanted, text, ids, compact)
     pa.default_memory_pool().release_unused()  # what the reader held in passing
     return table
+
+
+def read_as_written(path: Path, numbers: Collection[str]) -> pa.Table:
+    """Read all columns for a copy: in a CSV, other columns than ``numbers`` stay text unless nothing is lost by it."""
+    with one_sentence(path):
+        source = open_source(path)
+        require_columns(source.names, source.names, where=str(path))
+        return source.copy(numbers) if isinstance(source, Csv) else source.read(source.names, (), (), False)
 
 
 def column_names(path: str | Path) -> list[str]:
@@ -115,24 +131,39 @@ class Csv:
     def _look(self, block_size: int) -> None:
         """Read the names of the columns and the first rows."""
         options = pyarrow.csv.ReadOptions(block_size=block_size)
-        with pyarrow.csv.open_csv(self.stream(), read_options=options) as reader:
+        with pyarrow.csv.open_csv(self.stream(), read_options=options, parse_options=PARSING) as reader:
             self.schema = reader.schema
             self.first: Any = next(iter(reader), None)
         self.names = list(self.schema.names)
 
-    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+    def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
         """Read some columns, in the order asked for."""
+        table = self._typed(columns, {name for name in columns if name in text or name in ids}, compact)
+        for place, name in enumerate(columns):
+            if name in ids:
+                table = table.set_column(place, name, as_ids(table[name]))
+        return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
+
+    def copy(self, numbers: Collection[str]) -> pa.Table:
+        """Read all columns as they are written; only what is empty is a gap."""
+        others = {name for name in self.names if name not in numbers}
+        return as_numbers(self._typed(self.names, others, compact=False, gaps=[""]), others)
+
+    def _typed(
+        self, columns: list[str], text: Collection[str], compact: bool, gaps: list[str] | None = None
+    ) -> pa.Table:
+        """Read columns by the types that were guessed, or else by those that the whole file admits."""
         string = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
         declared = {name: string for name in columns if name in text}
         guessed = {name: self.guess(name, string, compact) for name in columns}
         try:
-            table = self._read(columns, guessed | declared, compact)
+            table = self._read(columns, guessed | declared, compact, gaps)
         except pa.ArrowInvalid:
-            table = self._read(columns, declared, compact)
+            table = self._read(columns, declared, compact, gaps)
         for name, kind in zip(table.column_names, table.schema.types, strict=True):
             if pa.types.is_binary(kind.value_type if pa.types.is_dictionary(kind) else kind):
                 raise pa.ArrowInvalid(f"invalid UTF8 data in column {name!r}")
-        return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
+        return table
 
     def guess(self, name: str, string: pa.DataType, compact: bool) -> pa.DataType:
         """Guess a column's type from the first rows."""
@@ -143,21 +174,29 @@ class Csv:
             return pa.int32()
         return kind
 
-    def _read(self, columns: list[str], types: dict[str, pa.DataType], compact: bool) -> pa.Table:
-        options = pyarrow.csv.ConvertOptions(
-            include_columns=columns,
-            column_types=types,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            auto_dict_encode=compact,
-            auto_dict_max_cardinality=2**31 - 1,
-        )
-        return pyarrow.csv.read_csv(self.stream(), convert_options=options)
+    def _read(
+        self, columns: list[str], types: dict[str, pa.DataType], compact: bool, gaps: list[str] | None
+    ) -> pa.Table:
+        options = conversion(columns, types, gaps, auto_dict_encode=compact, auto_dict_max_cardinality=2**31 - 1)
+        return pyarrow.csv.read_csv(self.stream(), parse_options=PARSING, convert_options=options)
 
     def stream(self) -> Any:
         """Open the file for reading from its beginning."""
         zipped = self.path.name.lower().endswith(".gz")
         return pa.input_stream(str(self.path), compression="gzip" if zipped else None)
+
+
+def conversion(columns: list[str], types: dict[str, pa.DataType], gaps: list[str] | None, **options: Any) -> Any:
+    """Say how a CSV's columns are converted; ``gaps`` are the words for nothing, the common ones unless given."""
+    if gaps is not None:
+        options["null_values"] = gaps
+    return pyarrow.csv.ConvertOptions(
+        include_columns=columns,
+        column_types=types,
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        **options,
+    )
 
 
 class Parquet:
@@ -167,7 +206,7 @@ class Parquet:
         self.file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
         self.names = list(self.file.schema_arrow.names)
 
-    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+    def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
         """Read some columns, in the order asked for."""
         return self.file.read(columns=columns).select(columns)
 
@@ -180,7 +219,7 @@ class Arrow:
         with pa.OSFile(str(path)) as file:
             self.names = list(self.reader(file).schema.names)
 
-    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+    def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
         """Read some columns, in the order asked for."""
         fields = [self.names.index(name) for name in columns]
         with pa.OSFile(str(self.path)) as file:
@@ -214,7 +253,7 @@ class Folder:
         self.dataset = factory.finish(factory.inspect(promote_options="permissive"))
         self.names = list(self.dataset.schema.names)
 
-    def read(self, columns: list[str], text: Collection[str], compact: bool) -> pa.Table:
+    def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
         """Read some columns, in the order asked for."""
         self.require(columns)
         return self.dataset.to_table(columns=columns)

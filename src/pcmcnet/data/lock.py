@@ -4,6 +4,8 @@
 
 The system holds the lock (``flock``), not the file: it ends with its process, however that ends, so what a killed
 process leaves is no obstacle. On a system or a file system without such locks, nothing is locked.
+
+Many may read: a folder that is in use is held by one of its files, and is not removed as long as anybody holds it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import shutil
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -64,6 +67,35 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
         for folder in made:  # where nothing came of it, nothing is left
             with suppress(OSError):
                 folder.rmdir()
+
+
+class Hold:
+    """A file in use, for as long as this object lives: nobody removes its folder by :func:`remove_unheld`."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        with suppress(OSError):  # whoever reads says what is wrong
+            descriptor = os.open(file, os.O_RDONLY)
+            weakref.finalize(self, os.close, descriptor)
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def __reduce__(self) -> tuple[type[Hold], tuple[Path]]:
+        return Hold, (self.file,)  # another process holds it as well
+
+
+def remove_unheld(file: Path) -> None:
+    """Remove the folder of a file, unless the file is held or that cannot be known."""
+    with suppress(OSError):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                gone = file.parent.with_name(f".{socket.gethostname()}.{os.getpid()}.{file.parent.name}")
+                file.parent.rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
+        finally:
+            os.close(descriptor)
 
 
 def sweep(place: Path) -> None:

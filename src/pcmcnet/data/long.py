@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pcmcnet.data.columns import Categorical, Column, Ints
 from pcmcnet.data.contents import read_contents
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
-from pcmcnet.data.reader import Part, Reader
+from pcmcnet.data.reader import Part, Reader, require_exact
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.table import folder_of, read_table
 from pcmcnet.errors import SchemaError
@@ -65,7 +65,7 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     Paths in the table count from ``folder``, or from that of the table's file.
     """
     folder = folder_of(table) if folder is None else folder
-    arrow = read_table(table, schema.columns, text=schema.text_columns, compact=True)
+    arrow = read_table(table, schema.columns, text=schema.text_columns, ids=schema.id_columns, compact=True)
     if arrow.num_rows == 0:
         raise SchemaError("the table is empty: expected at least one row.")
     set_of_row, ids = _number_sets(arrow[schema.choice_set], name=schema.choice_set)
@@ -120,11 +120,7 @@ def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int3
         )
     if ids.dtype.kind == "i":
         ids = ids.astype(np.int64)
-    if ids.dtype.kind == "f" and (np.abs(ids.astype(np.float64)) >= 2**53).any():
-        raise SchemaError(
-            f"column {name!r} holds floating-point ids of 2**53 and more, where neighbours coincide: "
-            f"store them as text or as 64-bit integers."
-        )
+    require_exact(ids, name)
     return codes, ids
 
 
@@ -171,6 +167,7 @@ def _chosen(reader: Reader, hidden: Reader, schema: Schema, sets: Sets) -> Ints:
 
 def _labels(reader: Reader, column: str, sets: Sets) -> Categorical:
     """Labels of the alternatives, unique within each set."""
+    reader.require_exact(column)
     labels = reader.categorical(column, gap_remedy="Name these alternatives, or drop their rows.")
     if (sets.begin[1:] | (labels.codes[1:] > labels.codes[:-1])).all():  # most tables list them in one order
         return labels
@@ -255,6 +252,8 @@ def _per_set(reader: Reader, names: tuple[str, ...], schema: Schema, sets: Sets)
             varying = _varying(contents.codes, sets)
             columns[name] = contents.take(sets.starts)
         else:
+            if name in schema.kept:
+                reader.require_exact(name)
             exact = reader.exact(name, categorical=name not in numeric)
             varying = _varying(exact.values, sets)
             columns[name] = reader.checked(exact.take(sets.starts), schema.missing)

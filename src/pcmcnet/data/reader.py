@@ -167,6 +167,11 @@ class Reader:
             ) from error
         return self.found[column]
 
+    def require_exact(self, column: str) -> None:
+        """Refuse ids that may have been rounded."""
+        if pa.types.is_floating(self.columns[column].type):
+            require_exact(self._distinct(column).values.to_numpy(zero_copy_only=False), column)
+
     def _pick(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.in_order else np.asarray(values[self.rows])
 
@@ -300,6 +305,16 @@ def mistaken_text(column: str, values: pa.Array, counts: NDArray[Any]) -> NDArra
             f"{len(values)} distinct values. Write them as in 1234.5, or list the column in categorical."
         )
     return np.zeros(len(values), np.bool_)
+
+
+def require_exact(ids: NDArray[Any], column: str) -> None:
+    """Refuse floating-point ids so large that whole numbers next to each other are one."""
+    bits = np.finfo(ids.dtype).nmant + 1 if ids.dtype.kind == "f" else 0
+    if bits and (np.abs(ids.astype(np.float64)) >= 2.0**bits).any():
+        raise SchemaError(
+            f"column {column!r} holds floating-point ids of 2**{bits} and more, where neighbours coincide: "
+            f"store them as text or as 64-bit integers."
+        )
 
 
 def _is_number(kind: pa.DataType) -> bool:

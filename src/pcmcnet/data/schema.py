@@ -152,7 +152,20 @@ class Schema:
         """Columns whose values are known to be names, even where they look like numbers."""
         carried = [name for name in self.kept if name not in (*self.individual, *self.features)]
         label = [] if self.alternative is None else [self.alternative]
-        return frozenset([*(self.categorical or ()), *carried, *label, *self.contents])
+        names = [*(self.categorical or ()), *carried, *label, *self.contents]
+        return frozenset(names) - self.id_columns
+
+    @property
+    def number_columns(self) -> frozenset[str]:
+        """Columns that are read as numbers, once the kinds of all columns are resolved."""
+        names = {*(self.categorical or ()), *self.contents}
+        flags = {self.chosen, self.available, self.weight} - {None}
+        return frozenset({*self.individual, *self.features} - names) | cast(set[str], flags)
+
+    @property
+    def id_columns(self) -> frozenset[str]:
+        """Columns of ids: numbers where they are written as whole ones, and names otherwise."""
+        return frozenset([self.choice_set, *(name for name, kind in self.contents.items() if kind == "id")])
 
     def for_prediction(self) -> Schema:
         """Return the roles that a prediction needs: no choices, weights, persons or kept columns."""

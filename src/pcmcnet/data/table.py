@@ -6,7 +6,7 @@ Paths (see ``formats``), mappings of arrays, and every data frame that narwhals 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 from decimal import Decimal
 from numbers import Real
@@ -24,7 +24,12 @@ __all__ = ["column_names", "folder_of", "read_table"]
 
 
 def read_table(
-    table: Any, columns: Sequence[str] | None = None, *, text: Collection[str] = (), compact: bool = False
+    table: Any,
+    columns: Sequence[str] | None = None,
+    *,
+    text: Collection[str] = (),
+    ids: Collection[str] = (),
+    compact: bool = False,
 ) -> pa.Table:
     """Read a path, a mapping or a data frame into Arrow.
 
@@ -36,6 +41,8 @@ def read_table(
         The columns to read, in this order; None reads all.
     text
         Columns whose values are names: where the source has no types, they are read as they are written.
+    ids
+        Likewise columns of ids, which are whole numbers where all are written as such: 7, not 007 nor 7.0.
     compact
         Whether a source without types may be read into narrower ones: dictionaries for text, 32-bit integers.
 
@@ -49,15 +56,15 @@ def read_table(
         When the source cannot be read, or lacks a column.
     """
     if isinstance(table, str | os.PathLike):
-        found = read_path(Path(table), columns, text=text, compact=compact)
+        found = read_path(Path(table), columns, text=text, ids=ids, compact=compact)
         return found.replace_schema_metadata({**(found.schema.metadata or {}), FOLDER: str(folder_of(table))})
     if isinstance(table, pa.Table):
         wanted = table.column_names if columns is None else list(columns)
         require_columns(wanted, table.column_names)
         return table.select(wanted)
     if isinstance(table, Mapping):
-        return _from_mapping(table, columns)
-    return _from_frame(table, columns)
+        return _from_mapping(table, columns, {*text, *ids})
+    return _from_frame(table, columns, {*text, *ids})
 
 
 def folder_of(table: Any) -> Path | None:
@@ -68,11 +75,11 @@ def folder_of(table: Any) -> Path | None:
     return None if noted is None else Path(noted.decode())
 
 
-def _from_mapping(table: Mapping[Any, Any], columns: Sequence[str] | None) -> pa.Table:
+def _from_mapping(table: Mapping[Any, Any], columns: Sequence[str] | None, names: Set[str]) -> pa.Table:
     present = [name for name in table if isinstance(name, str)]
     wanted = present if columns is None else list(columns)
     require_columns(wanted, present)
-    arrays = {name: _to_arrow(name, table[name]) for name in wanted}
+    arrays = {name: _to_arrow(name, table[name], name in names) for name in wanted}
     lengths = {len(array): name for name, array in arrays.items()}
     if len(lengths) > 1:
         found = ", ".join(f"{name!r} has {length}" for length, name in lengths.items())
@@ -80,7 +87,7 @@ def _from_mapping(table: Mapping[Any, Any], columns: Sequence[str] | None) -> pa
     return pa.table(arrays)
 
 
-def _from_frame(table: Any, columns: Sequence[str] | None) -> pa.Table:
+def _from_frame(table: Any, columns: Sequence[str] | None, names: Set[str]) -> pa.Table:
     try:
         frame = nw.from_native(table, pass_through=True)
         if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
@@ -95,19 +102,19 @@ def _from_frame(table: Any, columns: Sequence[str] | None) -> pa.Table:
         eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
         if nw.Object not in eager.collect_schema().dtypes():
             return eager.to_arrow()
-        return pa.table({name: _from_series(name, eager[name]) for name in wanted})
+        return pa.table({name: _from_series(name, eager[name], name in names) for name in wanted})
     except SchemaError:
         raise
     except Exception as error:  # each library has its own exceptions
         raise SchemaError(f"the data frame cannot be read: {one_line(error)}.") from error
 
 
-def _from_series(name: str, series: Any) -> Any:
-    return _to_arrow(name, series.to_list()) if series.dtype == nw.Object else series.to_arrow()
+def _from_series(name: str, series: Any, is_name: bool) -> Any:
+    return _to_arrow(name, series.to_list(), is_name) if series.dtype == nw.Object else series.to_arrow()
 
 
-def _to_arrow(name: str, values: Any) -> Any:
-    """Convert one column of any array type; Python objects of several types become text."""
+def _to_arrow(name: str, values: Any, is_name: bool) -> Any:
+    """Convert one column of any array type; Python objects of several types, and names beyond 64 bits, become text."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
         raise SchemaError(f"column {name!r}: expected a list or an array, got {type(values).__name__}.")
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -126,7 +133,7 @@ def _to_arrow(name: str, values: Any) -> Any:
         array = pa.array(values, from_pandas=True)
         return _by_the_clock(values) if _mixes_zones(array, values) else array
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        array = _from_objects(values)
+        array = _from_objects(values, is_name)
         if array is None:
             raise SchemaError(f"column {name!r} cannot be read: {one_line(error)}.") from error
         return array
@@ -146,12 +153,12 @@ def _by_the_clock(values: Any) -> pa.Array:
     )
 
 
-def _from_objects(values: Any) -> pa.Array | None:
-    """Numbers as float64, numbers and text as text, anything else as None."""
+def _from_objects(values: Any, is_name: bool) -> pa.Array | None:
+    """Numbers as float64 (names as text), numbers and text as text, anything else as None."""
     try:
         items = [None if _is_gap(value) else value for value in values]
         present = [value for value in items if value is not None]
-        if all(isinstance(value, Real | Decimal) for value in present):
+        if all(isinstance(value, Real | Decimal) for value in present) and not is_name:
             return pa.array([None if value is None else float(value) for value in items], pa.float64())
         if all(isinstance(value, Real | Decimal | np.bool_ | str) for value in present):
             return pa.array([None if value is None else str(value) for value in items], pa.string())

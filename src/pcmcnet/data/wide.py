@@ -61,7 +61,9 @@ def to_long(
     codes = _codes(alternatives)
     places = _places(features, available, codes)
     _require_apart(schema, places, chosen=chosen, choice_set=choice_set)
-    arrow = _read(table, schema, carried, places, others=[c for c in (chosen, choice_set) if c is not None])
+    own = {"choice_set": choice_set, "chosen": chosen}
+    names = {"chosen"} if any(isinstance(code, str) for code in codes.values()) else set()
+    arrow = _read(table, schema, carried, {**places, **{k: [c] for k, c in own.items() if c is not None}}, names)
     repeated = np.repeat(np.arange(arrow.num_rows), len(codes))
     labels = np.tile(np.arange(len(codes), dtype=np.int32), arrow.num_rows)
     columns: dict[str, Any] = {
@@ -162,14 +164,15 @@ def _require_apart(
 
 
 def _read(
-    table: Any, schema: Schema, carried: list[str], places: Mapping[str, list[str | float]], others: list[str]
+    table: Any, schema: Schema, carried: list[str], places: Mapping[str, list[str | float]], names: set[str]
 ) -> pa.Table:
-    """Read all columns that are named anywhere, once."""
-    woven = {name: [place for place in row if isinstance(place, str)] for name, row in places.items()}
-    text = [name for name in carried if name in schema.text_columns]
-    text += [column for name, row in woven.items() if name in schema.text_columns for column in row]
-    asked = [*carried, *others, *(column for row in woven.values() for column in row)]
-    arrow = read_table(table, list(dict.fromkeys(asked)), text=text)
+    """Read all columns that are named anywhere, once; ``names`` are columns of the long form that hold names."""
+    sources = {name: [name] for name in carried}
+    sources |= {name: [place for place in row if isinstance(place, str)] for name, row in places.items()}
+    text = [column for name, row in sources.items() if name in schema.text_columns | names for column in row]
+    ids = [column for name, row in sources.items() if name in schema.id_columns for column in row]
+    asked = dict.fromkeys(column for row in sources.values() for column in row)
+    arrow = read_table(table, list(asked), text=text, ids=ids)
     if arrow.num_rows == 0:
         raise SchemaError("the table is empty: expected at least one row.")
     return arrow

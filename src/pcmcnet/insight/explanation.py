@@ -249,7 +249,7 @@ def _read(model: Any, data: Any) -> ChoiceData:
     schema = model.schema
     if isinstance(data, ChoiceData):
         return data
-    rows = read_table(data, text=schema.text_columns)
+    rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
     return ChoiceData.from_schema(rows, schema if schema.chosen in rows.column_names else schema.for_prediction())
 
 

@@ -1,8 +1,10 @@
 """The cache is made once, counts only for the files it was made from, and nothing half-made looks finished."""
 
 import os
+import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,47 @@ def test_less_memory_makes_smaller_shards(scan: Scan, conversions: list[int]) ->
     assert len(conversions) == 2
 
 
+def test_a_cache_in_use_stays_while_the_table_is_scanned_for_less_memory(scan: Scan, conversions: list[int]) -> None:
+    wide, narrow = scan(memory="1 GiB"), scan(memory="1 MiB")
+    assert wide.folder != narrow.folder
+    assert wide.read().fingerprint() == narrow.read().fingerprint()
+    assert scan(memory="1 GiB").fingerprint() == wide.fingerprint()  # whatever was scanned in between
+    assert len(conversions) == 2
+
+
+def test_a_cache_in_use_stays_while_the_table_changes_and_goes_when_nobody_holds_it(
+    scan: Scan, write: Write, make_table: Make
+) -> None:
+    before = scan()
+    found = before.read().fingerprint()
+    write(make_table(100, seed=1))
+    held = pickle.loads(pickle.dumps(before))  # as a worker holds it
+    del before
+    after = scan()
+    assert held.read().fingerprint() == found
+    assert {path.name for path in after.folder.parent.iterdir()} == {held.folder.name, after.folder.name}
+    del held
+    write(make_table(100, seed=2))
+    last = scan()
+    assert {path.name for path in last.folder.parent.iterdir()} == {after.folder.name, last.folder.name}
+
+
+def test_a_cache_that_another_made_meanwhile_is_not_replaced(scan: Scan, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner, other = convert._convert, []
+
+    def slow(*args: Any) -> Any:
+        monkeypatch.setattr(convert, "_convert", inner)
+        thread = threading.Thread(target=lambda: other.append((found := scan(), found.folder.stat().st_ino)))
+        thread.start()
+        thread.join()
+        return inner(*args)
+
+    monkeypatch.setattr(convert, "_convert", slow)
+    found = scan()
+    assert [(found.folder, found.folder.stat().st_ino)] == [(each.folder, number) for each, number in other]
+    assert len(found.read()) == 100
+
+
 def test_a_changed_source_is_converted_anew(scan: Scan, conversions: list[int], write: Write, make_table: Make) -> None:
     before = scan().fingerprint()
     write(make_table(100, seed=1))
@@ -97,7 +140,7 @@ def test_a_shard_that_changes_meanwhile_is_noticed(scan: Scan) -> None:
     found.read()
     shard = found.folder / found.manifest.shards[1].name
     shard.write_bytes(b"other")
-    with pytest.raises(ArtifactError, match="or the table was scanned again meanwhile"):
+    with pytest.raises(ArtifactError, match="is damaged, or was removed meanwhile"):
         found.read()
 
 

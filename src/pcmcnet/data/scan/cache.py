@@ -1,9 +1,10 @@
 """The folder of a scanned table: shards, and a manifest that says what they were made from.
 
-An entry of the cache is named after the table's place and its roles. It counts only as long as its manifest names the
-sources as they are now: sizes, times of change, and hashes of both ends of each file. It is made under another name and
-renamed once it is complete, so an interrupted conversion leaves nothing that looks finished; what it leaves is removed
-by the next one.
+An entry of the cache is named after the table's place and its roles, then after its sources as they are now (sizes,
+times of change, hashes of both ends of each file) and the memory it was made for. So a scan of a changed table, or for
+less memory, makes another entry beside it, and who reads the first goes on undisturbed. Entries of former sources are
+removed once nobody holds them. An entry is made under another name and renamed once it is complete, so an interrupted
+conversion leaves nothing that looks finished; what it leaves is removed by the next one.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from typing import Any
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.files import json_bytes, write_bytes
+from pcmcnet.data.lock import Hold, remove_unheld
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, InputError
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 _END = 2**16  # bytes of both ends of a source that are hashed
 _active: set[str] = set()  # what this process is making
@@ -116,10 +118,36 @@ def _source(file: Path, root: Path) -> dict[str, Any]:
     return {"file": name, "bytes": about.st_size, "changed": about.st_mtime_ns, "ends": _digest(ends)}
 
 
-def entry_of(cache: Path, table: Path, schema: Schema) -> Path:
-    """Return the folder of a table read by these roles."""
-    name = json.dumps([str(table.resolve()), schema.to_dict()], sort_keys=True)
-    return cache / _digest(name.encode())[:16]
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of a table read by some roles, in the folder of a cache."""
+
+    cache: Path
+    key: str
+    identity: dict[str, Any]
+
+    @classmethod
+    def of(cls, cache: Path, table: Path, schema: Schema, files: Sequence[Path]) -> Entries:
+        """Name the entries of a table that lies in these files."""
+        name = json.dumps([str(table.resolve()), schema.to_dict()], sort_keys=True)
+        return cls(cache, _digest(name.encode())[:16], identity_of(files, table, schema))
+
+    def place(self, memory: int) -> Path:
+        """Return where an entry for this much memory goes."""
+        return self.cache / f"{self.key}-{_digest(json.dumps([self.identity, memory]).encode())[:8]}"
+
+    def find(self, memory: int) -> tuple[Path, Manifest] | None:
+        """Return the entry for the most memory of those that need no more than this, if there is one."""
+        there = self.cache.glob(f"{self.key}-*") if self.cache.is_dir() else ()
+        found = [(entry, manifest) for entry in there if (manifest := whole(entry, self.identity, memory))]
+        return max(found, key=lambda pair: pair[1].memory, default=None)
+
+    def remove_former(self) -> None:
+        """Remove entries of other sources that nobody holds."""
+        for entry in self.cache.glob(f"{self.key}*"):
+            manifest = Manifest.read(entry)
+            if manifest is None or manifest.identity != json.loads(json.dumps(self.identity)):
+                remove_unheld(entry / MANIFEST)
 
 
 def whole(entry: Path, identity: dict[str, Any], memory: int) -> Manifest | None:
@@ -144,6 +172,8 @@ def making(entry: Path) -> Iterator[Path]:
         beside.mkdir(parents=True)
         yield beside
         old = entry.with_name(f"{beside.name}.old")
+        if _is_same(entry, beside):
+            return  # another process has made it meanwhile, and may be reading it
         if entry.exists():
             entry.rename(old)
         beside.rename(entry)
@@ -156,6 +186,12 @@ def making(entry: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         _active.discard(beside.name)
+
+
+def _is_same(entry: Path, made: Path) -> bool:
+    """Tell whether an entry is whole and what was just made."""
+    found = Manifest.read(made)
+    return found is not None and whole(entry, found.identity, found.memory) == found
 
 
 def _remove_unfinished(cache: Path) -> None:
@@ -195,6 +231,7 @@ class Checked:
 
     def __init__(self, entry: Path) -> None:
         self.entry = entry
+        self.hold = Hold(entry / MANIFEST)
         self.seen: dict[str, tuple[int, ...]] = {}
 
     def path(self, shard: ShardFile) -> Path:
@@ -208,8 +245,7 @@ class Checked:
                 self.seen[shard.name] = state
         if not state or self.seen.get(shard.name) != state:
             raise ArtifactError(
-                f"{path} is damaged, or the table was scanned again meanwhile: scan it again, after deleting "
-                f"{self.entry} in the first case."
+                f"{path} is damaged, or was removed meanwhile: delete {self.entry} and scan the table again."
             )
         return path
 

@@ -14,7 +14,7 @@ from pcmcnet.data.closeness import Span
 from pcmcnet.data.columns import GAP, Contents, Ints
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.reader import Part
-from pcmcnet.data.scan.cache import Manifest, ShardFile, Tally, describe_shard, entry_of, identity_of, making, whole
+from pcmcnet.data.scan.cache import Checked, Entries, Manifest, ShardFile, Tally, describe_shard, making
 from pcmcnet.data.scan.contents import loaded_bytes, row_bytes
 from pcmcnet.data.scan.shards import write_shard
 from pcmcnet.data.scan.sources import Stream, open_stream
@@ -28,19 +28,26 @@ _SHARES = 32  # of the memory, one of which a shard's rows may take before they 
 _MOST = 512  # piles, each of which is an open file
 
 
-def cached(table: Path, schema: Schema, *, cache: Path | None, memory: int) -> tuple[Path, Manifest]:
-    """Return the cache of a table and its manifest, made now unless it is there."""
-    stream = open_stream(table, schema.columns, schema.text_columns)
+def cached(table: Path, schema: Schema, *, cache: Path | None, memory: int) -> tuple[Checked, Manifest]:
+    """Return the cache of a table, held, and its manifest; it is made now unless it is there."""
+    stream = open_stream(table, schema.columns, schema.text_columns, schema.id_columns)
     root = cache if cache is not None else table.with_name(f"{table.name}.pcmcnet")
-    entry, identity = entry_of(root, table, schema), identity_of(stream.files, table, schema)
-    found = whole(entry, identity, memory)
-    if found is None:
+    entries = Entries.of(root, table, schema, stream.files)
+    while True:
+        found = entries.find(memory)
+        if found is not None:
+            checked = Checked(found[0])
+            if Manifest.read(found[0]) == found[1]:  # it was not removed before it was held
+                return checked, found[1]
+            continue
+        entry = entries.place(memory)
         log.info("converting %s to %s", table, entry)
         with making(entry) as folder:
             resolved, tally, shards = _convert(stream, schema, folder, memory)
-            found = Manifest(identity=identity, memory=memory, schema=resolved.to_dict(), tally=tally, shards=shards)
-            found.write(folder)
-    return entry, found
+            Manifest(
+                identity=entries.identity, memory=memory, schema=resolved.to_dict(), tally=tally, shards=shards
+            ).write(folder)
+        entries.remove_former()
 
 
 def _convert(stream: Stream, schema: Schema, folder: Path, memory: int) -> tuple[Schema, Tally, tuple[ShardFile, ...]]:

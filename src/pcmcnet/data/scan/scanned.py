@@ -94,8 +94,8 @@ class ScannedData:
                 raise InputError(f"{what}: expected the path of a file or folder, got {type(path).__name__}.")
         allowed = bytes_of(memory)
         place = None if cache is None else Path(cache)
-        folder, manifest = cached(Path(table), schema, cache=place, memory=allowed)
-        return cls(folder=folder, manifest=manifest, memory=allowed, checked=Checked(folder))
+        checked, manifest = cached(Path(table), schema, cache=place, memory=allowed)
+        return cls(folder=checked.entry, manifest=manifest, memory=allowed, checked=checked)
 
     @cached_property
     def schema(self) -> Schema:

@@ -7,7 +7,7 @@ those that the files declare, or, for a CSV, those that its whole text admits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pcmcnet.data.formats import Arrow, Csv, Folder, Parquet, one_sentence, open_source, require_columns
+from pcmcnet.data.formats import (
+    PARSING,
+    Arrow,
+    Csv,
+    Folder,
+    Parquet,
+    conversion,
+    one_sentence,
+    open_source,
+    require_columns,
+)
+from pcmcnet.data.written import IDS, NUMBERS, Form, Writing
 
 _BUFFER = 2**16  # bytes of a column of a Parquet file that are read at once
 _BLOCK = 2**22  # bytes of a CSV that are parsed at once
@@ -165,13 +176,26 @@ class ArrowStream(Stream):
 
 
 class CsvStream(Stream):
-    """A CSV, zipped or not; it is read once more to count its rows and to see whether the guessed types hold."""
+    """A CSV, zipped or not; it is read once more to count its rows and to see whether the guessed types hold.
+
+    ``forms`` are the ways in which numbers may be written where a column of text is to be read as such.
+    """
 
     source: Csv
 
-    def __init__(self, path: Path, source: Csv, columns: Sequence[str], text: Collection[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        source: Csv,
+        columns: Sequence[str],
+        text: Collection[str],
+        forms: Mapping[str, Sequence[Form]],
+        gaps: list[str] | None = None,
+    ) -> None:
         super().__init__(path, source, columns)
-        self.text = [name for name in columns if name in text]
+        self.forms = {name: forms[name] for name in columns if name in forms}
+        self.text = [name for name in columns if name in text or name in self.forms]
+        self.gaps = gaps
 
     @property
     def files(self) -> list[Path]:  # noqa: D102
@@ -194,26 +218,29 @@ class CsvStream(Stream):
             if any(pa.types.is_binary(kind) for kind in types.values()):
                 raise pa.ArrowInvalid("invalid UTF8 data")
             try:
-                return types, self._count(types)
+                return self._look(types)
             except pa.ArrowInvalid:
-                types = self._widened(types)
-                return types, self._count(types)
+                return self._look(self._widened(types))
 
-    def _count(self, types: dict[str, pa.DataType]) -> int:
-        return sum(int(batch.num_rows) for batch in self._parse(types))
+    def _look(self, types: dict[str, pa.DataType]) -> tuple[dict[str, pa.DataType], int]:
+        """Go through the file by some types, and see which text may be read as numbers."""
+        rows, written = 0, {name: Writing(forms) for name, forms in self.forms.items()}
+        for batch in self._parse(types):
+            rows += int(batch.num_rows)
+            for name, writing in written.items():
+                writing.look(batch.column(name))
+        return types | {name: writing.type for name, writing in written.items()}, rows
 
     def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         yield from self._parse(self._looked[0])
 
     def _parse(self, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        convert = pyarrow.csv.ConvertOptions(
-            include_columns=self.columns,
-            column_types=types,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
-        read = pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False)
-        with pyarrow.csv.open_csv(self.source.stream(), read_options=read, convert_options=convert) as reader:
+        options = {
+            "read_options": pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False),
+            "parse_options": PARSING,
+            "convert_options": conversion(self.columns, types, self.gaps),
+        }
+        with pyarrow.csv.open_csv(self.source.stream(), **options) as reader:
             yield from reader
 
     def _widened(self, types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
@@ -234,12 +261,27 @@ def _is_read_as(values: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
-def open_stream(path: Path, columns: Sequence[str], text: Collection[str] = ()) -> Stream:
-    """Open a file or folder for some of its columns; ``text`` names those whose values are names."""
+def open_stream(path: Path, columns: Sequence[str], text: Collection[str] = (), ids: Collection[str] = ()) -> Stream:
+    """Open a file or folder for some of its columns; see ``table.read_table`` for ``text`` and ``ids``."""
     with one_sentence(path):
         source = open_source(path)
         require_columns(columns, source.names, where=str(path))
         if isinstance(source, Csv):
-            return CsvStream(path, source, columns, text)
-        kinds: dict[type, type[Stream]] = {Folder: FolderStream, Parquet: ParquetStream, Arrow: ArrowStream}
-        return kinds[type(source)](path, source, columns)
+            return CsvStream(path, source, columns, text, dict.fromkeys(ids, IDS))
+        return _typed_stream(path, source, columns)
+
+
+def open_copy(path: Path, numbers: Collection[str]) -> Stream:
+    """Open a file for a copy of all its columns; see ``formats.read_as_written``."""
+    with one_sentence(path):
+        source = open_source(path)
+        require_columns(source.names, source.names, where=str(path))
+        if isinstance(source, Csv):
+            others = [name for name in source.names if name not in numbers]
+            return CsvStream(path, source, source.names, (), dict.fromkeys(others, NUMBERS), gaps=[""])
+        return _typed_stream(path, source, source.names)
+
+
+def _typed_stream(path: Path, source: Any, columns: Sequence[str]) -> Stream:
+    kinds: dict[type, type[Stream]] = {Folder: FolderStream, Parquet: ParquetStream, Arrow: ArrowStream}
+    return kinds[type(source)](path, source, columns)
