@@ -148,3 +148,61 @@ def test_lists_go_through_a_csv_and_pictures_do_not(cli: Run, tmp_path: Path) ->
     refused = cli("predict", tmp_path / "model", tmp_path / "pictured.parquet", "-o", tmp_path / "r.csv")
     assert "column 'photo' has the type binary, which a CSV file cannot hold" in refused.message
     assert not (tmp_path / "r.csv").exists()
+
+
+AS_IT_WAS = [
+    "set,who,price,took,zip,account,note,at,version,share",
+    '1,30,2.50,1,00501,12345678901234567890,"two',
+    'lines",2024-05-17T09:30:00+02:00,1.10,0.5',
+    "1,30,3.25,0,7,12345678901234567891,NA,2024-05-17T09:30:00Z,1.1,1.5",
+    '2,31,1.75,0,,0,"",,1,2.25',
+    "2,31,4.00,1,10,1,x,now,1,3.75",
+]
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a model of prices, and a table with columns that no model has a use for."""
+    (tmp_path / "t.csv").write_text("\r\n".join(AS_IT_WAS) + "\r\n", newline="")
+    data = ChoiceData.from_long(tmp_path / "t.csv", choice_set="set", chosen="took", features=["price"], person="who")
+    PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False).save(tmp_path / "model")
+    return tmp_path / "model", tmp_path / "t.csv"
+
+
+def test_a_csv_from_a_csv_has_all_its_bytes(cli: Run, kept: tuple[Path, Path], tmp_path: Path) -> None:
+    assert cli("predict", *kept, "-o", tmp_path / "out.csv").status == 0
+    lines = (tmp_path / "out.csv").read_bytes().decode().split("\r\n")
+    values = iter(["probability", *map(repr, load(kept[0]).predict_proba(kept[1]).tolist())])
+    whole = "\r\n".join(line if line.endswith('"two') or not line else f"{line},{next(values)}" for line in AS_IT_WAS)
+    assert "\r\n".join(lines) == whole + "\r\n"
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "out.arrow", "folder"])
+def test_another_file_of_a_csv_loses_nothing(out: str, cli: Run, kept: tuple[Path, Path], tmp_path: Path) -> None:
+    assert cli("predict", *kept, "-o", tmp_path / out).status == 0
+    found = read(tmp_path / ("folder/t.parquet" if out == "folder" else out)).to_pydict()
+    assert (found["set"], found["who"]) == ([1, 1, 2, 2], [30, 30, 31, 31])
+    assert found["zip"] == ["00501", "7", None, "10"]
+    assert found["account"] == ["12345678901234567890", "12345678901234567891", "0", "1"]
+    assert found["note"] == ["two\r\nlines", "NA", "", "x"]
+    assert found["at"] == ["2024-05-17T09:30:00+02:00", "2024-05-17T09:30:00Z", None, "now"]
+    assert found["version"] == ["1.10", "1.1", "1", "1"]
+    assert (found["price"], found["share"]) == ([2.5, 3.25, 1.75, 4.0], [0.5, 1.5, 2.25, 3.75])
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "folder"])
+def test_columns_of_parquet_keep_their_types(out: str, cli: Run, kept: tuple[Path, Path], tmp_path: Path) -> None:
+    instant = pa.array([1, None, 3, 4], pa.timestamp("ns", "Europe/Rome"))
+    table = pa.table(
+        {
+            "set": pa.array([1, 1, 2, 2], pa.int16()),
+            "who": pa.array([1, 1, 2, 2], pa.uint64()),
+            "price": pa.array([1, 2, 3, 4], pa.float32()),
+            "zip": pa.array(["00501", "NA", "", None]).dictionary_encode(),
+            "at": instant,
+        }
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    assert cli("predict", kept[0], tmp_path / "t.parquet", "-o", tmp_path / out).status == 0
+    found = read(tmp_path / ("folder/t.parquet" if out == "folder" else out))
+    assert found.drop_columns("probability").equals(table)

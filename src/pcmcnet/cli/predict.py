@@ -30,6 +30,9 @@ def predict(
 ) -> None:
     """Write TABLE with the probability of each alternative as one more column, rows in their order.
 
+    The other columns stay as they are: a CSV from a CSV has them byte for byte. Where a CSV becomes another kind of
+    file, columns that the model does not read as numbers stay text, unless they can be numbers without loss.
+
     Example: `pcmcnet predict model new-trips.csv -o predicted.parquet`
 
     Where the output is a folder, the table may be larger than memory: it is read part by part, and each of its files
@@ -40,9 +43,10 @@ def predict(
     """
     import pyarrow as pa
 
+    from pcmcnet.data.csv_copy import append_column
     from pcmcnet.data.files import require_table_path, writable, write_table
+    from pcmcnet.data.formats import column_names, ending, read_as_written
     from pcmcnet.data.lock import sole_writer
-    from pcmcnet.data.table import read_table
     from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
     from pcmcnet.models.prediction import predict_folder
@@ -70,10 +74,16 @@ def predict(
         raise SchemaError(f"{output} is the table itself: choose another file for the result.")
     estimator = load(model)
     context.with_resource(sole_writer(output))
-    rows = read_table(table, text=estimator.schema.text_columns)
-    if column in rows.column_names:
+    if column in column_names(table):
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
-    ready = writable(rows, output)  # says what is wrong with it before the work
-    probabilities = estimator.predict_proba(rows)
-    write_table(ready.append_column(column, pa.array(probabilities)), output)
-    show(f"wrote {rows.num_rows:,} rows to {output}", {"output": str(output), "rows": rows.num_rows}, as_json=json_)
+    is_csv = ending(table).startswith(".csv")
+    if is_csv and output.suffix == ".csv":
+        probabilities = estimator.predict_proba(table)
+        append_column(table, output, column, probabilities)
+    else:
+        rows = read_as_written(table, estimator.schema.number_columns)
+        ready = writable(rows, output)  # says what is wrong with it before the work
+        probabilities = estimator.predict_proba(table if is_csv else rows)
+        write_table(ready.append_column(column, pa.array(probabilities)), output)
+    n = len(probabilities)
+    show(f"wrote {n:,} rows to {output}", {"output": str(output), "rows": n}, as_json=json_)
