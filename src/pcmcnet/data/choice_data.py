@@ -238,6 +238,18 @@ class ChoiceData:
         return len(self.offsets) - 1
 
     @property
+    def shape(self) -> tuple[int]:
+        """(S,): tools such as scikit-learn's take choice data for an array of choice sets."""
+        return (len(self),)
+
+    def __getitem__(self, index: Any) -> ChoiceData:
+        """Take some sets, by a slice, a list of positions or a mask: see :meth:`subset`."""
+        first = index[0] if isinstance(index, tuple) and index[1:] == (Ellipsis,) else index  # as an array is asked
+        return self.subset(np.arange(len(self))[first] if isinstance(first, slice) else first)
+
+    __iter__ = None  # a set is no value of its own
+
+    @property
     def sizes(self) -> Ints:
         """(S,) number of available alternatives of each set."""
         return np.diff(self.offsets)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from pcmcnet.data.lock import sole_writer
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.contents import without_contents
+from pcmcnet.models.estimator import Estimator
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
@@ -49,7 +50,7 @@ class FitSettings:
     tells: bool = True  # whether what is odd about a validation part is logged
 
 
-class ChoiceModel(ABC):
+class ChoiceModel(Estimator, ABC):
     """Base of all models; options are those of ``config_class``.
 
     ``gives`` says what a model's probabilities are worth: "probabilities" fitted as such; "scores" made to sum to 1
@@ -169,7 +170,7 @@ class ChoiceModel(ABC):
         run_folder: str | Path | None = None,
         resume: bool = False,
         on_epoch: Report | None = None,
-    ) -> Any:
+    ) -> Self:
         """Fit to choice sets with known choices.
 
         Parameters
@@ -228,7 +229,7 @@ class ChoiceModel(ABC):
         self._schema = train.schema
         return self
 
-    def survey(self, train: Sets, valid: Sets | None) -> None:  # noqa: B027 - most models have nothing to learn ahead
+    def survey(self, train: Sets, valid: Sets | None) -> None:
         """Look through a table before several processes fit to it, so that none of them has to."""
 
     def predict_log_proba(self, data: Any) -> Floats:

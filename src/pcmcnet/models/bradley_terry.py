@@ -9,12 +9,15 @@ steps and gives the standard errors on the way.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pcmcnet.data.ragged import log_softmax_by_set, spread, sum_by_set
 from pcmcnet.models.base import Floats
 from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel
 from pcmcnet.models.items.universe import DistinctSets
+from pcmcnet.models.options import takes
 
 HALVINGS = 50
 
@@ -35,6 +38,10 @@ class BradleyTerry(StrengthModel):
 
     name = "bradley-terry"
     config_class = StrengthConfig
+
+    @takes(StrengthConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     def _estimate(self, sets: DistinctSets, n: int, reference: int) -> Estimate:
         config = self.config

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 
@@ -92,12 +92,12 @@ class Calibrated(Wrapper):
 
     def __init__(
         self,
-        model: Any = None,
+        model: ChoiceModel | str | None = None,
         temperature: float | Temperature | None = None,
         *,
         options: Mapping[str, Any] | None = None,
         encoders: Mapping[str, Any] | None = None,
-        **more: Any,
+        **more: Never,
     ) -> None:
         super().__init__(**as_options(model, options), **more)
         self._take(model, encoders)

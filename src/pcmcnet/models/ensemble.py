@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,6 +63,12 @@ class EnsembleConfig:
         object.__setattr__(self, "options", asdict(member.config))
 
 
+class _More(TypedDict, total=False):
+    """Options that are checked by their config, where an unknown one is told the nearest known."""
+
+    resample: bool
+
+
 class Ensemble(Wrapper):
     """The mean of n fits of a model, with intervals.
 
@@ -95,12 +101,12 @@ class Ensemble(Wrapper):
 
     def __init__(
         self,
-        model: Any = None,
+        model: ChoiceModel | str | None = None,
         n: int = 5,
         *,
         options: Mapping[str, Any] | None = None,
         encoders: Mapping[str, Any] | None = None,
-        **more: Any,
+        **more: Unpack[_More],
     ) -> None:
         super().__init__(**as_options(model, options), n=n, **more)
         member = self._take(model, encoders)

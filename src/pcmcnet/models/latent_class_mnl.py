@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Ints, Numeric
 from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import log_softmax_by_set, spread
@@ -31,6 +31,7 @@ from pcmcnet.models.estimation.identification import require_identified
 from pcmcnet.models.estimation.mixture import Mixture, Point, log_shares, posterior
 from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel, log
+from pcmcnet.models.options import takes
 from pcmcnet.training.config import require_number
 
 _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maximum may be at infinity
@@ -125,6 +126,10 @@ class LatentClassMNL(LogitModel):
     who_: IndividualDesign
     n_classes_: int
     profiles_: list[dict[str, Any]]
+
+    @takes(LatentClassMNLConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     @products_in_one_thread()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
@@ -300,6 +305,7 @@ class LatentClassMNL(LogitModel):
         self.n_classes_ = C = int(entries["classes"])
         self.profiles_ = [{"share": float(p["share"]), "means": dict(p["means"])} for p in entries["profiles"]]
         self.who_ = IndividualDesign.from_dict(entries["who"])
+        self.who_.require_fit(Schema.from_dict(json.loads(files["schema.json"])))
         K, G = len(self.design_.names), len(self.who_.names)
         if len(self.estimates_.values) != C * K + (C - 1) * G or len(self.profiles_) != C:
             raise ValueError("the numbers of classes, columns and estimates do not fit each other")

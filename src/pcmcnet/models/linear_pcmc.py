@@ -39,6 +39,7 @@ from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.items.minimise import lbfgs
 from pcmcnet.models.items.rates import chain_log_p
 from pcmcnet.models.items.universe import Universe, informative, padded
+from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
 
@@ -85,6 +86,10 @@ class LinearPCMC(ChainModel):
     universe_: Universe
     encoder_: Encoder
     weights_: Floats  # (n, 1 + d)
+
+    @takes(LinearPCMCConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         if not train.features:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from pcmcnet.models.estimation import Errors, LogitSets, infer
 from pcmcnet.models.estimation.identification import require_identified
 from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel
+from pcmcnet.models.options import takes
 
 
 class MNL(LogitModel):
@@ -37,6 +39,10 @@ class MNL(LogitModel):
 
     name = "mnl"
     config_class = LogitConfig
+
+    @takes(LogitConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     @products_in_one_thread()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from pcmcnet.models.estimation.identification import listed, require_identified
 from pcmcnet.models.estimation.nested import Flags, NestedSets, Nests, at_bound
 from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel, log
+from pcmcnet.models.options import takes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +60,10 @@ class NestedMNL(LogitModel):
     name = "nested-mnl"
     config_class = NestedMNLConfig
     config: NestedMNLConfig
+
+    @takes(NestedMNLConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     @products_in_one_thread()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:

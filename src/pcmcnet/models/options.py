@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -14,6 +14,12 @@ from pcmcnet.errors import ConfigError, did_you_mean
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 C = TypeVar("C")
+P = ParamSpec("P")
+
+
+def takes(config: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Tell type checkers and editors that a constructor takes what ``config`` takes; it stays as it is."""
+    return lambda constructor: constructor
 
 
 def make_config(config_class: type[C], options: Mapping[str, Any]) -> C:

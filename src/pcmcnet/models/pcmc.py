@@ -41,6 +41,7 @@ from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.rates import SLSQP_ITEMS, chain_log_p, search
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
+from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number, require_word
 
@@ -128,6 +129,10 @@ class PCMC(ChainModel):
     log_rates_: Floats  # (n, n); the diagonal is 0 and means nothing
     offered_: Floats  # (n,) weight of the training sets that hold an item
     chosen_: Floats  # (n,) weight of those in which it was chosen
+
+    @takes(PCMCConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         part, config = informative(train), self.config
@@ -239,7 +244,7 @@ class PCMC(ChainModel):
             arrays = load_arrays(files["weights.safetensors"])
         except SafetensorError as error:
             raise ArtifactError(f"the saved rates cannot be read ({error}): save the model again.") from error
-        n = len(self.universe_.items)
+        n = self.universe_.size
         for name, shape in {"log_rates": (n, n), "offered": (n,), "chosen": (n,)}.items():
             if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
                 raise ArtifactError(f"the saved {name} do not fit the saved items: save the model again.")

@@ -35,6 +35,7 @@ from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.contents import Encoders
 from pcmcnet.models.diagram import draw_network
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
+from pcmcnet.models.options import takes
 from pcmcnet.models.slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.training import TrainConfig, predict
 from pcmcnet.training.config import require_number, require_word
@@ -42,6 +43,7 @@ from pcmcnet.training.feed import batches_on, device_of, place
 
 Utility = Literal["linear", "none"]
 
+LAYERS = 100  # of the transition rate network, at most
 STARTS_AS_LOGIT = 2.0  # decay from which on a network, held that firmly, is a correction of the logit inside it
 DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
 
@@ -84,6 +86,7 @@ class PCMCNetConfig(NetworkConfig):
         super(PCMCNetConfig, self).__post_init__()  # slots make a new class, which super() misses
         if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
             raise ConfigError(f"hidden must be a list of widths such as (64, 64), got {self.hidden!r}.")
+        require_number("the number of hidden layers", len(self.hidden), low=0, high=LAYERS)
         for width in self.hidden:
             require_number("hidden", width, whole=True, low=1)
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -94,6 +97,13 @@ class PCMCNetConfig(NetworkConfig):
         require_word("initialisation", self.initialisation, get_args(Initialisation))
         require_word("precision", self.precision, get_args(Precision))
         require_rate(self.rate, self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PCMCNetArguments(PCMCNetConfig):
+    """What the constructor takes: the options, and what no option can hold."""
+
+    encoders: Encoders | None = None
 
 
 class PCMCNetwork(nn.Module):
@@ -200,6 +210,10 @@ class PCMCNet(NeuralModel, ChainModel):
     config_class = PCMCNetConfig
     config: PCMCNetConfig
 
+    @takes(PCMCNetArguments)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
     @classmethod
     def paper(cls, hidden: Sequence[int] = (16, 16, 16), **options: Any) -> PCMCNet:
         """Return the model with the paper's own settings for its experiments.
@@ -229,7 +243,7 @@ class PCMCNet(NeuralModel, ChainModel):
             "patience": 5,
             "min_delta": 0.01,
         }
-        return cls(hidden=hidden, **{**settings, **options})
+        return cls(hidden=tuple(hidden), **{**settings, **options})
 
     def diagram(self, path: str | os.PathLike[str] | None = None) -> str:
         """Draw the fitted network: columns, representation, pairs, rate layers, law, and the parameters of each.

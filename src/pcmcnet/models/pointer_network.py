@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ from pcmcnet.layers.contents import representation_of
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.models.contents import Encoders
 from pcmcnet.models.neural import NetworkConfig, NeuralModel
+from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
 
@@ -63,6 +64,13 @@ class PointerNetworkConfig(NetworkConfig):
             raise ConfigError(f"bidirectional must be true or false, got {self.bidirectional!r}.")
         if self.bidirectional and self.hidden % 2:
             raise ConfigError(f"hidden must be even with bidirectional=True, got {self.hidden}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointerNetworkArguments(PointerNetworkConfig):
+    """What the constructor takes: the options, and what no option can hold."""
+
+    encoders: Encoders | None = None
 
 
 class PointingNetwork(nn.Module):
@@ -136,6 +144,10 @@ class PointerNetwork(NeuralModel):
     config_class = PointerNetworkConfig
     config: PointerNetworkConfig
     order_matters = True
+
+    @takes(PointerNetworkArguments)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     def _build(self, encoder: Encoder) -> PointingNetwork:
         if not encoder.features:

@@ -28,6 +28,7 @@ from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
 from pcmcnet.models.forest_file import FOREST, read_forest, write_forest
+from pcmcnet.models.options import takes
 from pcmcnet.models.relative import positive_features, relative_columns
 from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number, require_word
@@ -102,6 +103,10 @@ class RandomForest(ChoiceModel):
     encoder_: Encoder
     relative_: tuple[str, ...]
     forest_: Any
+
+    @takes(RandomForestConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         from sklearn.ensemble import RandomForestClassifier

@@ -22,6 +22,7 @@ from pcmcnet.data.columns import Ints, Numeric
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
 
 
@@ -69,6 +70,7 @@ class RankBy(ChoiceModel):
     gives = "ranking"
     config: RankByConfig
 
+    @takes(RankByConfig)
     def __init__(self, column: Any = None, **options: Any) -> None:
         super().__init__(column=column, **options)
 

@@ -17,16 +17,20 @@ Shapes: mu (B, J), mask (B, J) -> log-probabilities (B, J).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.base import Floats
 from pcmcnet.models.items.minimise import lbfgs
 from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets
+from pcmcnet.models.options import takes
 
 REACH = 8.5  # standard deviations
 STEP = 0.8  # of the grid, times sqrt n
@@ -50,6 +54,10 @@ class Thurstone(StrengthModel):
 
     name = "thurstone"
     config_class = StrengthConfig
+
+    @takes(StrengthConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     def _estimate(self, sets: DistinctSets, n: int, reference: int) -> Estimate:
         free = np.flatnonzero(np.arange(n) != reference)
@@ -75,6 +83,11 @@ class Thurstone(StrengthModel):
                 log_p = normal_log_p(mu[batch.items], batch.mask)
                 out[batch.flat[batch.mask.numpy()]] = log_p[batch.mask].numpy()
         return out
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        super()._restore(files)
+        if np.abs(self.strengths_).max() > 2 * BOUND:  # the integral has as many nodes as they are apart
+            raise ArtifactError("the saved strengths are larger than any that can be fitted: save the model again.")
 
 
 def _nll(mu: Tensor, batch: PaddedSets) -> Tensor:  # (B, J) -> ()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
 
 
@@ -32,6 +34,10 @@ class Uniform(ChoiceModel):
     name = "uniform"
     config_class = UniformConfig
     config: UniformConfig
+
+    @takes(UniformConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         """There is nothing to estimate."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ConfigError, did_you_mean
@@ -19,6 +19,7 @@ from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.contents import own_encoders
 
 _KIND = "kind.json"
+_INSIDE = "options__"  # before the name of an option of the model inside
 
 
 class Wrapper(ChoiceModel):
@@ -49,6 +50,19 @@ class Wrapper(ChoiceModel):
     def extras(self) -> dict[str, Any]:
         """Return what the model inside is given beside its options."""
         return self._inside
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the options by name, with ``deep`` also those of the model inside, as ``options__name``."""
+        own = super().get_params(deep)
+        return own | ({_INSIDE + name: value for name, value in self.config.options.items()} if deep else {})
+
+    def set_params(self, **params: Any) -> Self:
+        """Change options by name, those of the model inside as ``options__name``; the model is then not fitted."""
+        inside = {name.removeprefix(_INSIDE): params.pop(name) for name in list(params) if name.startswith(_INSIDE)}
+        if inside or "model" in params:
+            kept = {} if "model" in params else self.config.options
+            params["options"] = {**params.get("options", kept), **inside}
+        return super().set_params(**params)
 
     @property
     def identity(self) -> dict[str, Any]:
