@@ -10,6 +10,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from pcmcnet.data import ChoiceData
 from pcmcnet.data.formats import column_names, one_line, read_path
 from pcmcnet.errors import SchemaError
 
@@ -214,6 +215,30 @@ def test_folders_named_column_and_value_count_as_columns(tmp_path: Path) -> None
     folder = write_parts(tmp_path, {"year=2023/p.parquet": {"a": [1, 2]}, "year=2024/p.parquet": {"a": [3]}})
     assert column_names(folder) == ["a", "year"]
     assert read_path(folder, ["year", "a"]).to_pydict() == {"year": [2023, 2023, 2024], "a": [1, 2, 3]}
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])  # that of a folder's name, and another
+@pytest.mark.parametrize(
+    ("inside", "found"),
+    [([2023, 2023], None), ([2023, 1], "1"), ([None, 2023], "nothing")],
+    ids=["same", "other", "gap"],
+)
+def test_a_file_may_not_say_otherwise_than_its_folder(
+    kind: pa.DataType, inside: list[Any], found: str | None, tmp_path: Path
+) -> None:
+    folder = tmp_path / "table"
+    write_parts(folder, {"year=2023/p.parquet": {"a": [1, 2], "year": pa.array(inside, kind)}})
+    ways = {
+        "memory": lambda: ChoiceData.from_long(folder, choice_set="a", features=["year"]),
+        "disk": lambda: ChoiceData.scan(folder, choice_set="a", features=["year"]).read(),
+    }
+    for way in ways.values():
+        if found is None:
+            assert way().features["year"].plain().tolist() == [2023, 2023]
+        else:
+            message = rf"p\.parquet: column 'year' holds {found}, and its folder is named year=2023"
+            with pytest.raises(SchemaError, match=message):
+                way()
 
 
 def test_what_other_programs_keep_beside_a_table_is_left_alone(tmp_path: Path) -> None:

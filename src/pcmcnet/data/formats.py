@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from pcmcnet.data.distinct import names
 from pcmcnet.data.written import as_ids, as_numbers
 from pcmcnet.errors import SchemaError, did_you_mean
 
@@ -262,8 +263,31 @@ class Folder:
         """Refuse a column that some of the files have and others lack: it would be read as gaps."""
         inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
         in_files = [column for column in columns if any(column in names for names in inside.values())]
-        for path, names in inside.items():
-            require_columns(in_files, names, where=path)
+        for path, present in inside.items():
+            require_columns(in_files, present, where=path)
+        self._require_one_answer(columns)
+
+    def _require_one_answer(self, columns: Sequence[str]) -> None:
+        """Refuse a file that says something else of a column than the name of its folder does."""
+        from pyarrow.dataset import get_partition_keys
+
+        for fragment in self.dataset.get_fragments():
+            for column, value in get_partition_keys(fragment.partition_expression).items():
+                if column in columns and column in fragment.physical_schema.names:
+                    (expected,) = names(pa.array([value]))
+                    for found in _distinct_names(fragment.path, column):
+                        if found != expected:
+                            raise SchemaError(
+                                f"{fragment.path}: column {column!r} holds {found or 'nothing'}, and its folder is "
+                                f"named {column}={value}. Correct one of them, or rename the column in the files."
+                            )
+
+
+def _distinct_names(path: str, column: str) -> Iterator[str | None]:
+    """Yield what a column of a Parquet file holds, some rows after the other."""
+    with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        for batch in file.iter_batches(columns=[column], use_threads=False):
+            yield from names(pc.unique(batch.column(0)))
 
 
 def _checked_parquet() -> Any:
