@@ -12,6 +12,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ArtifactError, ConfigError, DatasetError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import MNL, NestedMNL, load
+from pcmcnet.models.artifact import state_files
 from pcmcnet.models.estimation import hessian, infer
 from pcmcnet.models.estimation.nested import NestedSets, Nests
 from pcmcnet.models.nested_mnl import NestedMNLConfig
@@ -267,7 +268,7 @@ def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
     again = NestedMNL(nests=NESTS)
     again.training_ = {"nests": ["private", "rail"]}
     with pytest.raises(ValueError, match="the nests and their log-sums do not fit each other"):
-        again._restore(model._files())
+        again._restore(state_files(model))
     (tmp_path / "model" / "estimates.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"estimates.json is truncated or altered"):
         load(tmp_path / "model")

@@ -27,7 +27,7 @@ from pcmcnet.data.contents import ContentCode, Frozen, code_from_dict, code_to_d
 from pcmcnet.data.moments import Moments
 from pcmcnet.data.numbers import NumericCode, Parts, learn_numbers
 from pcmcnet.data.schema import Schema
-from pcmcnet.errors import ArtifactError, SchemaError, did_you_mean
+from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean
 
 if TYPE_CHECKING:
     from pcmcnet.data.scan import ScannedData
@@ -211,9 +211,22 @@ class Encoder:
         """Build from what :meth:`to_dict` returned, and the frozen encoders, which are not saved."""
         try:
             features, who = (_side(entries[side], frozen or {}) for side in ("features", "individual"))
-            return cls(Schema.from_dict(entries["schema"]), features, who, bool(entries.get("labels", False)))
-        except (KeyError, TypeError) as error:
+            encoder = cls(Schema.from_dict(entries["schema"]), features, who, bool(entries.get("labels", False)))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, ArtifactError | ConfigError):
+                raise
             raise ArtifactError(f"the saved encoder is incomplete ({error!r}): save the model again.") from error
+        encoder._require_known()
+        return encoder
+
+    def _require_known(self) -> None:
+        """Refuse codes of columns that the schema does not have."""
+        features = (*self.schema.features, self.schema.alternative)
+        for side, known in ((self.features, features), (self.individual, self.schema.individual)):
+            names = [code.name for code in side.numeric] + [code.name for code in side.categorical]
+            for name in (*names, *(code.name for code in side.contents)):
+                if name not in known:
+                    raise ArtifactError(f"the saved encoder has a column {name!r}, and the saved schema none.")
 
 
 def label_column(schema: Schema) -> str | None:

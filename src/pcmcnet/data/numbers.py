@@ -8,7 +8,6 @@ knots at quantiles of the training part.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +22,7 @@ from pcmcnet.errors import SchemaError
 
 PIECES = 16  # between the knots of a curve, at most
 _APART = 0.02  # standard deviations between knots, at least: in a narrow last piece a far number would be a huge one
+_FAR = 1e300  # beyond any number of a table
 _SKEWED = 1.5  # skewness from which a tail is long: that of an exponential distribution is 2, of a normal one 0
 
 # One side's columns of one part of the table after the other, as often as asked.
@@ -64,7 +64,7 @@ class NumericCode:
         if not (
             isinstance(code.name, str)
             and isinstance(code.indicator, bool)
-            and all(isinstance(x, int | float) and abs(x) < math.inf for x in numbers)
+            and all(isinstance(x, int | float) and abs(x) < _FAR for x in numbers)
             and min(code.scale, code.bend) >= 0
             and code.curve in (None, *CURVES)
             and _are_knots(code.knots, curved=code.curve is not None)
@@ -133,5 +133,5 @@ def _values(columns: Columns, name: str) -> NDArray[np.float32]:
 
 def _are_knots(knots: tuple[Any, ...], *, curved: bool) -> bool:
     """Tell rising numbers, at least two, from what was never saved; there may be none at all."""
-    numbers = all(isinstance(knot, float) and abs(knot) < math.inf for knot in knots)
+    numbers = all(isinstance(knot, float) and abs(knot) < _FAR for knot in knots)
     return not knots or (curved and numbers and len(knots) > 1 and all(np.diff(knots) > 0))

@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Ints
 from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
@@ -176,6 +176,7 @@ class LogitModel(ChoiceModel):
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         self.design_ = Design.from_dict(json.loads(files["design.json"]))
+        self.design_.require_fit(Schema.from_dict(json.loads(files["schema.json"])))
         self.estimates_ = read_estimates(files)
 
 

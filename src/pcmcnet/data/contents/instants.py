@@ -64,7 +64,8 @@ class DatetimeCode:
 
     def sound(self) -> bool:
         """Tell whether the values are such as were saved."""
-        return bool(np.isfinite([self.mean, self.scale]).all() and self.scale >= 0)
+        numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
+        return numbers and self.scale >= 0
 
 
 def read_instants(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:

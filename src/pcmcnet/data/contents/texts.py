@@ -75,7 +75,8 @@ class TextCode:
 
     def sound(self) -> bool:
         """Tell whether the values are such as were saved."""
-        return bool(np.isfinite([self.mean, self.scale]).all() and self.scale >= 0)
+        numbers = all(isinstance(x, int | float) and abs(x) < 1e300 for x in (self.mean, self.scale))
+        return numbers and self.scale >= 0
 
 
 def words(text: str) -> list[str]:

@@ -65,6 +65,8 @@ class VectorCode:
 
     def sound(self) -> bool:
         """Tell whether the values are such as were saved."""
+        if not all(isinstance(number, int | float) for side in (self.mean, self.scale) for number in side):
+            return False
         numbers = np.array([self.mean, self.scale], np.float64)
         return len(self.mean) > 0 and bool(np.isfinite(numbers).all() and (numbers[1] >= 0).all())
 

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Column, Columns, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.design.coding import Code, Floats, LevelCode, NumberCode, block, learn_levels, learn_number
+from pcmcnet.models.design.empty import empty_sets, require_names
 from pcmcnet.models.design.formula import Factor, Formula, Term, parse_formula
 
 log = logging.getLogger("pcmcnet")
+
+MOST_COLUMNS = 100_000  # of one term; no table has the choices to estimate so many coefficients
 
 
 @dataclass(frozen=True)
@@ -93,20 +96,19 @@ class Design:
         return [str(owner) for owner, (_, names) in zip(owners, blocks, strict=True) for _ in names]
 
     def _build(self, data: ChoiceData) -> tuple[Floats, list[str]]:
-        blocks = self._blocks(data)
+        blocks = list(self._blocks(data))
         numbers = np.column_stack([b for b, _ in blocks]) if blocks else np.zeros((len(data.rows), 0))
         return numbers, [name for _, names in blocks for name in names]
 
-    def _blocks(self, data: ChoiceData) -> list[tuple[Floats, list[str]]]:
-        """Return numbers and names: of each generic term, of the constants, of each term of the other parts."""
-        blocks = [self._term(term, data) for term in self.terms.generic]
+    def _blocks(self, data: ChoiceData) -> Iterator[tuple[Floats, list[str]]]:
+        """Yield numbers and names: of each generic term, of the constants, of each term of the other parts."""
+        yield from (self._term(term, data) for term in self.terms.generic)
         if self.labels is not None:
             dummies, levels = self._label_dummies(data, self.labels)
             if self.terms.constants:
-                blocks.append((dummies[:, 1:], [f"constant[{level}]" for level in levels[1:]]))
-            blocks += [_by_label(self._term(t, data), dummies[:, 1:], levels[1:]) for t in self.terms.individual]
-            blocks += [_by_label(self._term(t, data), dummies, levels) for t in self.terms.specific]
-        return blocks
+                yield dummies[:, 1:], [f"constant[{level}]" for level in levels[1:]]
+            yield from (_by_label(self._term(t, data), dummies[:, 1:], levels[1:]) for t in self.terms.individual)
+            yield from (_by_label(self._term(t, data), dummies, levels) for t in self.terms.specific)
 
     def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
         parts, cells = [], len(term.factors) > 1  # whether it is a cell of a table of levels that each column marks
@@ -117,17 +119,27 @@ class Design:
             parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
             cells = cells and full and isinstance(code, LevelCode)
         numbers, names = reduce(product, parts)
-        if cells and (self.terms.constants or term not in self.terms.individual):
+        if cells and (self.terms.constants or term.key not in self._individual):
             return numbers[:, 1:], names[1:]  # the cells sum to a constant, which is there or has no effect
         return numbers, names
 
     def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
         """Tell whether all levels have a coefficient: where the term without the factor is not there by itself."""
         rest = term.key - {factor}
-        if term in self.terms.individual:
-            return rest not in {t.key for t in self.terms.individual} if rest else not self.terms.constants
+        if term.key in self._individual:
+            return rest not in self._individual if rest else not self.terms.constants
         varies = any(f.column in data.features for f in rest)
-        return varies and all(rest != other.key for other in (*self.terms.generic, *self.terms.specific))
+        return varies and rest not in self._others
+
+    @cached_property
+    def _individual(self) -> frozenset[frozenset[Factor]]:
+        """Terms of individuals by their keys."""
+        return frozenset(term.key for term in self.terms.individual)
+
+    @cached_property
+    def _others(self) -> frozenset[frozenset[Factor]]:
+        """All other terms by their keys."""
+        return frozenset(term.key for term in (*self.terms.generic, *self.terms.specific))
 
     def _label_dummies(self, data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, ...]]:
         labels = _require_labels(data)
@@ -144,6 +156,10 @@ class Design:
         numbers = np.zeros((len(at), len(code.names)))
         numbers[np.arange(len(at)), at] = 1.0
         return numbers, code.names
+
+    def require_fit(self, schema: Schema) -> None:
+        """Refuse a design that was read and does not give its own names, by a table of no rows with these roles."""
+        require_names(self._blocks(empty_sets(schema, self.codes)), self.names)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -275,6 +291,11 @@ def _column(factor: Factor, data: ChoiceData) -> Column:
 
 def product(a: tuple[Floats, list[str]], b: tuple[Floats, list[str]]) -> tuple[Floats, list[str]]:
     """Multiply all columns of one block by all of another."""
+    if len(a[1]) * len(b[1]) > MOST_COLUMNS:
+        raise InputError(
+            f"the product of {a[1][0]!r} and {b[1][0]!r}, and their other levels, has {len(a[1]) * len(b[1]):,} "
+            f"columns, at most {MOST_COLUMNS:,} are estimated: leave it out, or raise min_chosen."
+        )
     return _columnwise(a[0], b[0]), [f"{left}:{right}" for left in a[1] for right in b[1]]
 
 

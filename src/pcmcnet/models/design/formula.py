@@ -165,7 +165,7 @@ class _Parser:
         return parts
 
     def _part(self) -> _Part:
-        part = _Part()
+        part, seen = _Part(), set[frozenset[Factor]]()
         if self._peek()[1] in ("", "|"):
             return part
         while True:
@@ -177,8 +177,9 @@ class _Parser:
                 part.constants = self._next()[1] == "1"
             else:
                 term = self._term()
-                if any(term.key == other.key for other in part.terms):
+                if term.key in seen:
                     raise ConfigError(f"formula {self.text!r}: the term {term} is there twice.")
+                seen.add(term.key)
                 part.terms.append(term)
             if not self._take("+"):
                 return part

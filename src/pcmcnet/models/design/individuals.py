@@ -10,20 +10,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.design.coding import Code, Floats, LevelCode, block, learn_levels, learn_number
 from pcmcnet.models.design.design import product, read_code
+from pcmcnet.models.design.empty import empty_sets
 from pcmcnet.models.design.formula import Factor, Term, parse_formula
 from pcmcnet.models.estimation.identification import dependent_columns, listed
 
 log = logging.getLogger("pcmcnet")
+
+_MISFIT = "the saved columns of individuals do not fit their own names: save the model again."
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class IndividualDesign:
         """Return the numbers that the coefficients multiply."""
         blocks, kept = self._blocks(data), set(self.names)
         if [name for _, endings in blocks for name in endings if name in kept] != list(self.names):
-            raise ArtifactError("the saved columns of individuals do not fit their own names: save the model again.")
+            raise ArtifactError(_MISFIT)
         return np.concatenate(
             [values[:, [name in kept for name in endings]] for values, endings in blocks], axis=1, dtype=np.float64
         )
@@ -90,13 +93,24 @@ class IndividualDesign:
             if factor.column not in data.individual:
                 raise SchemaError(f"the model needs the individual column {factor.column!r}, which is not there.")
             rest, code = term.key - {factor}, self.codes[factor.column]
-            full = bool(rest) and all(rest != other.key for other in self.terms)
+            full = bool(rest) and rest not in self._keys
             column = data.individual[factor.column]
             numbers, endings = block(factor, column, code, np.arange(len(data) + 1), full=full)
             parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
             cells = cells and full and isinstance(code, LevelCode)
         numbers, names = reduce(product, parts)
         return (numbers[:, 1:], names[1:]) if cells else (numbers, names)  # the cells of a table sum to the constant
+
+    @cached_property
+    def _keys(self) -> frozenset[frozenset[Factor]]:
+        return frozenset(term.key for term in self.terms)
+
+    def require_fit(self, schema: Schema) -> None:
+        """Refuse columns that were read and do not give their own names, by a table of no rows with these roles."""
+        nobody, known = empty_sets(schema, self.codes), {*self.names, *self.left_out}
+        if not all(known.issuperset(self._term(term, nobody)[1]) for term in self.terms):  # before there are too many
+            raise ArtifactError(_MISFIT)
+        self.matrix(nobody)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
