@@ -57,6 +57,11 @@ class Grid:
         return cls(edges, tuple(identified))
 
     @property
+    def size(self) -> int:
+        """Number of items, which may be beyond all memory if the grid was not learnt but read."""
+        return len(self.identified) + math.prod(len(edges) + 1 for edges in self.edges.values())
+
+    @property
     def items(self) -> tuple[str, ...]:
         """Names of the items."""
         sides = [[f"{name} {_interval(edges, k)}" for k in range(len(edges) + 1)] for name, edges in self.edges.items()]
@@ -83,7 +88,7 @@ class Grid:
         for name, values in edges.items():
             if not all(map(math.isfinite, values)) or list(values) != sorted(values):
                 raise ArtifactError(f"the saved edges of {name!r} are not ascending numbers: save the model again.")
-        return cls(edges, tuple(entries["identified"]))
+        return cls(edges, tuple(map(str, entries["identified"])))
 
 
 def _labelled(data: ChoiceData, labels: tuple[str, ...]) -> NDArray[np.bool_]:  # -> (labels, N)

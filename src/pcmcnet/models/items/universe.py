@@ -44,6 +44,11 @@ class Universe:
         labels = require_labels(data)
         return cls(tuple(sorted(labels.categories[k] for k in np.unique(labels.codes))))
 
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return len(self.items)
+
     def index(self, data: ChoiceData) -> Ints:
         """(N,) item of each alternative; one that training did not have is refused."""
         labels = require_labels(data)
