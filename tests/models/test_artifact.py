@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import ArtifactError, NotFittedError
+from pcmcnet.errors import ArtifactError, ConfigError, NotFittedError
 from pcmcnet.models import PCMCNet, artifact, load
 
 MakeTrips = Callable[..., pa.Table]
@@ -216,6 +216,56 @@ def test_a_newer_format_asks_for_an_upgrade_even_if_hashes_are_made_differently_
     edit_manifest(folder, lambda m: m.update(format=artifact.FORMAT + 1), sign=False)
     with pytest.raises(ArtifactError, match=r"has format 2, and this version of pcmcnet reads up to 1: upgrade"):
         load(folder)
+
+
+def test_a_card_may_be_edited_or_removed(folder: Path, fitted: PCMCNet, trips: ChoiceData) -> None:
+    (folder / "README.md").write_text("Our model of trips. Ask Ada.")
+    np.testing.assert_array_equal(load(folder).predict_proba(trips), fitted.predict_proba(trips))
+    (folder / "README.md").unlink()
+    np.testing.assert_array_equal(load(folder).predict_proba(trips), fitted.predict_proba(trips))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        ("99.0.1", r"saved by a newer version of pcmcnet, 99.0.1, and this is \S+: option 'fancy' is unknown; upgrade"),
+        ("0.0.1", r"the saved model is incomplete or altered \(option 'fancy' is unknown\)"),
+        ("no number", r"the saved model is incomplete or altered \(option 'fancy' is unknown\)"),
+    ],
+)
+def test_an_option_that_a_newer_version_brought_is_named(theirs: str, message: str, folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_bytes())
+    replace_file(folder, "config.json", json.dumps({**config, "fancy": 3}).encode())
+    edit_manifest(folder, lambda m: m["versions"].update(pcmcnet=theirs))
+    with pytest.raises(ArtifactError, match=message):
+        load(folder)
+
+
+def test_a_kind_of_model_that_a_newer_version_brought_is_named(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(model="oracle", versions={"pcmcnet": "99.0"}))
+    with pytest.raises(ArtifactError, match=r"newer version of pcmcnet, 99.0, .*: unknown kind of model 'oracle'; upg"):
+        load(folder)
+
+
+def test_a_folder_that_a_newer_version_saved_in_the_same_format_is_read(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(versions={"pcmcnet": "99.0"}, motto="what newer versions may add"))
+    assert load(folder).num_parameters > 0
+
+
+def test_a_digest_tells_the_model_that_was_meant_from_others(folder: Path) -> None:
+    digest = hashlib.sha256((folder / "model.json").read_bytes()).hexdigest()  # as sha256sum prints it
+    (folder / "README.md").write_text("edited")
+    assert load(folder, digest=digest).num_parameters > 0
+    assert load(folder, digest=digest.upper()).num_parameters > 0
+    edit_manifest(folder, lambda m: m["training"].update(choice_sets=1))
+    with pytest.raises(ArtifactError, match=r"is another model than was asked for: the SHA-256 of its model.json is"):
+        load(folder, digest=digest)
+
+
+@pytest.mark.parametrize("digest", ["", "abc", "g" * 64, 7])
+def test_what_is_no_digest_is_refused(digest: Any, folder: Path) -> None:
+    with pytest.raises(ConfigError, match="digest: expected the 64 hexadecimal digits that sha256sum prints"):
+        load(folder, digest=digest)
 
 
 def test_an_unknown_kind_of_model_is_named(folder: Path) -> None:

@@ -1,0 +1,69 @@
+"""Write the golden folders of the present format: python tests/models/golden/make.py FOLDER.
+
+One small model of each kind, fitted to table.csv, and expected.json with their probabilities for it. The folders of a
+format are written once, by the version that brought it, and never again: that they still load is what they are for.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import pcmcnet as pn
+from pcmcnet.data.table import read_table
+
+HERE = Path(__file__).parent
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "alternative": "mode",
+    "individual": ["income", "purpose"],
+    "features": ["price", "minutes", "comfort"],
+}
+RICH: dict[str, Any] = {
+    **ROLES,
+    "individual": ["income", "purpose", "at"],
+    "features": ["price", "minutes", "comfort", "spot", "services"],
+    "kinds": {"at": "datetime", "spot": "vector", "services": "multi", "minutes": "spline"},
+}
+NETWORK: dict[str, Any] = {"hidden": (3,), "epochs": 2, "weight_decay": 0.01}
+
+
+def models() -> dict[str, Any]:
+    """One of each kind, as small as it can be."""
+    forest = pn.RandomForest(trees=2, max_depth=2)
+    return {
+        "bradley-terry": pn.BradleyTerry(),
+        "calibrated": pn.Calibrated(forest),
+        "dpn": pn.PointerNetwork(hidden=3, epochs=2, weight_decay=0.01),
+        "ensemble": pn.Ensemble("mnl", n=2),
+        "lc-mnl": pn.LatentClassMNL(classes=2),
+        "mnl": pn.MNL(formula="log(price) + comfort:purpose + . | income"),
+        "nested-mnl": pn.NestedMNL(formula="price", nests={"car": "road", "bus": "road", "train": "rail"}),
+        "pcmc": pn.PCMC(),
+        "pcmc-bins": pn.PCMC(bins={"price": 3}, identified=["car"]),
+        "pcmc-linear": pn.LinearPCMC(),
+        "pcmcnet": pn.PCMCNet(**NETWORK),
+        "pcmcnet-rich": pn.PCMCNet(**NETWORK),
+        "rank-by": pn.RankBy(column="price"),
+        "rf": forest,
+        "thurstone": pn.Thurstone(),
+        "uniform": pn.Uniform(),
+    }
+
+
+def main(folder: Path) -> None:
+    """Fit, save and note the probabilities."""
+    expected = {}
+    for name, model in models().items():
+        table: pa.Table = read_table(HERE / "table.csv")
+        data = pn.ChoiceData.from_long(table, **(RICH if name.endswith("rich") else ROLES))
+        model.fit(data, data if name == "calibrated" else None, device="cpu", progress=False).save(folder / name)
+        expected[name] = model.predict_proba(data).round(9).tolist()
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

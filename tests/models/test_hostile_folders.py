@@ -1,0 +1,216 @@
+"""Folders by someone who means harm: whatever stands in them, no crash, no hang, no memory filled, no wrong number.
+
+The limits are those of SECURITY.md.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.models import MNL, PCMCNet, artifact, folder_files, load
+
+GOLDEN = Path(__file__).parent / "golden"
+PROGRAM = Path(__file__).parent / "hostile_loads.py"
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Any:
+    """Copies of golden folders, to spoil."""
+    return lambda name: Path(shutil.copytree(GOLDEN / "format-1" / name, tmp_path / name))
+
+
+def write(folder: Path, name: str, content: bytes) -> None:
+    """Put a file in the place of another, and make the hashes fit."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "model.json").read_bytes())
+    manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    del manifest["sha256"]
+    manifest["sha256"] = artifact._digest(manifest)
+    (folder / "model.json").write_text(json.dumps(manifest))
+
+
+def rewrite(folder: Path, name: str, **entries: Any) -> None:
+    """Change entries of a JSON file, and make the hashes fit."""
+    write(folder, name, json.dumps({**json.loads((folder / name).read_bytes()), **entries}).encode())
+
+
+# -- anything altered ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "loads"), [(0, 64), pytest.param(64, 1_000, marks=SLOW)])
+def test_an_altered_folder_is_refused_or_gives_probabilities(first: int, loads: int) -> None:
+    """In a process of its own, so that a crash is a failed test; half of the folders are forests."""
+    run = subprocess.run(
+        [sys.executable, PROGRAM, str(first), str(first + loads)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    wrong = [line for line in run.stdout.splitlines() if "WRONG" in line or not line.startswith("seed")]
+    assert (run.returncode, wrong) == (0, [f"{loads} loads, 0 of them wrong"]), run.stdout[-500:] + run.stderr[-2000:]
+
+
+# -- files that are none -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["model.json", "config.json", "weights.safetensors"])
+@pytest.mark.parametrize("target", ["/dev/zero", "/etc/hostname", "../elsewhere"])
+def test_a_link_out_of_the_folder_is_not_followed(name: str, target: str, golden: Any) -> None:
+    folder = golden("pcmcnet")
+    shutil.copy(folder / name, folder.parent / "elsewhere")
+    (folder / name).unlink()
+    (folder / name).symlink_to(target)
+    with pytest.raises(ArtifactError, match=rf"{name} is a link that leads out of the folder.*cp -rL"):
+        load(folder)
+
+
+def test_links_within_the_folder_and_to_the_folder_are_followed(golden: Any, tmp_path: Path) -> None:
+    """As where a cluster mounts files by links to a hidden folder beside them."""
+    folder = golden("mnl")
+    (folder / "..data").mkdir()
+    for file in [path for path in folder.iterdir() if path.is_file()]:
+        file.rename(folder / "..data" / file.name)
+        file.symlink_to(Path("..data") / file.name)
+    (tmp_path / "link").symlink_to(folder)
+    assert isinstance(load(tmp_path / "link"), MNL)
+
+
+@pytest.mark.parametrize("name", ["model.json", "config.json"])
+def test_a_pipe_is_not_waited_for(name: str, golden: Any) -> None:
+    folder = golden("mnl")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(ArtifactError, match=rf"{name} is no plain file"):
+        load(folder)
+
+
+@pytest.mark.parametrize("kind", ["folder", "circle"])
+def test_a_folder_or_a_circle_of_links_in_the_place_of_a_file_is_refused(kind: str, golden: Any) -> None:
+    folder = golden("mnl")
+    (folder / "config.json").unlink()
+    if kind == "folder":
+        (folder / "config.json").mkdir()
+    else:
+        (folder / "config.json").symlink_to("config.json")
+    with pytest.raises(ArtifactError, match=r"config.json is (no plain file|missing or unreadable)"):
+        load(folder)
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        ("model.json", 10**12, r"model.json has 1,000,000,000,000 bytes, and at most 64 MiB are saved and read"),
+        ("config.json", 10**12, r"config.json has 1,000,000,000,000 bytes, and at most 64 MiB are saved and read"),
+        ("weights.safetensors", 10**12, r"at most 8 GiB for all files together are saved and read"),
+    ],
+)
+def test_a_file_beyond_the_limits_is_not_read(name: str, size: int, message: str, golden: Any) -> None:
+    """A file with a hole: it takes no place on the disk, and a terabyte in memory."""
+    folder = golden("pcmcnet")
+    os.truncate(folder / name, size)
+    with pytest.raises(ArtifactError, match=message):
+        load(folder)
+
+
+def test_a_file_of_another_size_than_was_noted_is_not_read(fitted: PCMCNet, tmp_path: Path) -> None:
+    folder = fitted.save(tmp_path / "model")
+    os.truncate(folder / "weights.safetensors", 2**32)
+    with pytest.raises(ArtifactError, match=r"weights.safetensors is truncated or altered"):
+        load(folder)
+
+
+def test_all_files_together_have_one_limit(golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcmcnet.models.artifact.LARGEST", 5_000)
+    with pytest.raises(ArtifactError, match=r"at most 8 GiB for all files together"):
+        load(golden("ensemble"))
+
+
+def test_what_could_not_be_read_is_not_saved(fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_files, "LARGEST_JSON", 2**10)
+    with pytest.raises(ArtifactError, match=r"encoder.json has [\d,]+ bytes, and at most 0 MiB are saved and read"):
+        fitted.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+# -- entries that ask for the moon ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "entries", "message"),
+    [
+        ("pcmcnet", "config.json", {"hidden": [10**9]}, "the saved weights do not fit the saved options"),
+        ("pcmcnet", "config.json", {"hidden": [10**18, 10**18]}, "incomplete or altered|do not fit the saved options"),
+        ("pcmcnet", "config.json", {"hidden": [1] * 10**6}, "the number of hidden layers must be"),
+        ("dpn", "config.json", {"hidden": 10**6}, "the saved weights do not fit the saved options"),
+        ("dpn", "config.json", {"hidden": 10**9}, "incomplete or altered"),
+        ("rf", "config.json", {"trees": 10**9}, "holds 2 trees, expected 1000000000"),
+        ("ensemble", "config.json", {"n": 10**9}, "incomplete or altered"),
+        ("thurstone", "items.json", {"strengths": [0, 1e12, 0]}, "strengths are larger than any that can be fitted"),
+        ("pcmc-bins", "items.json", {"edges": {str(k): [0, 1] for k in range(99)}}, "do not fit the saved items"),
+        ("lc-mnl", "classes.json", {"classes": 10**9}, "do not fit each other"),
+    ],
+)
+def test_numbers_that_ask_for_all_memory_are_refused(
+    kind: str, name: str, entries: dict[str, Any], message: str, golden: Any
+) -> None:
+    folder = golden(kind)
+    rewrite(folder, name, **entries)
+    with pytest.raises(ArtifactError, match=message):
+        load(folder)
+
+
+def test_a_formula_with_more_columns_than_any_memory_holds_is_refused(golden: Any) -> None:
+    """30 categories of 2 levels each: their product has a billion columns, of which each name is short."""
+    folder, names = golden("mnl"), [f"c{k}" for k in range(30)]
+    level = {"reference": "a", "levels": ["b"], "pooled": False}
+    schema = json.loads((folder / "schema.json").read_bytes())
+    rewrite(folder, "schema.json", features=[*schema["features"], *names])
+    codes = {"price": {"mean": 0, "scale": 1, "gaps": False}, **dict.fromkeys(names, level)}
+    rewrite(folder, "design.json", resolved=f"{':'.join(codes)} | 0", codes=codes)
+    with pytest.raises(ArtifactError, match=r"columns, at most 100,000 are estimated"):
+        load(folder)
+
+
+def test_a_product_with_too_many_columns_is_refused_by_a_fit_too() -> None:
+    n = 400
+    table = {"s": [k // 2 for k in range(2 * n)], "took": [1, 0] * n, "x": range(2 * n)}
+    table |= {name: [f"{name}{k}" for k in range(2 * n)] for name in ("a", "b")}
+    data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x", "a", "b"])
+    with pytest.raises(InputError, match=r"has 640,000 columns, at most 100,000 are estimated: leave it out"):
+        MNL(formula="a:b", min_chosen=0).fit(data)
+
+
+@pytest.mark.parametrize("name", ["model.json", "config.json", "encoder.json", "schema.json", "history.json"])
+@pytest.mark.parametrize("content", ["[" * 10**6, '{"a":' * 10**6, "9" * 10**6, "1e999999999", "[NaN]", "\x00"])
+def test_json_that_is_deep_long_or_odd_is_refused(name: str, content: str, golden: Any) -> None:
+    folder = golden("pcmcnet")
+    if name == "model.json":
+        (folder / name).write_text(content)
+    else:
+        write(folder, name, content.encode())
+    with pytest.raises(ArtifactError, match=r"model.json is damaged|incomplete or altered|saved encoder is incomplete"):
+        load(folder)
+
+
+@pytest.mark.parametrize("entry", ["training", "versions"])
+def test_entries_of_the_manifest_may_be_as_deep_as_they_like(entry: str, golden: Any) -> None:
+    folder = golden("pcmcnet")
+    whole = json.loads((folder / "model.json").read_bytes())
+    deep = json.dumps({**whole, entry: "HERE"}).replace('"HERE"', '{"a":' * 10**5 + "0" + "}" * 10**5)
+    (folder / "model.json").write_text(deep)
+    with pytest.raises(ArtifactError, match=r"model.json is damaged"):
+        load(folder)
