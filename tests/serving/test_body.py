@@ -1,51 +1,30 @@
-"""Bodies are strict JSON, and bounded while they arrive."""
+"""Bodies are bounded while they arrive, in length, in time and together; slow senders take no place."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.body import parse, read_json
+from pcmcnet.serving.body import LARGE, Bodies
 from pcmcnet.serving.refusal import RefusalError
+from pcmcnet.serving.settings import ServeSettings
 
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "the body is not valid JSON: Expecting value (line 1, column 1)."),
-        (b'{"a": 1,}', "the body is not valid JSON"),
-        (b'{"a": 1} x', "the body is not valid JSON: Extra data (line 1, column 10)."),
-        (b'{"a": NaN}', "the body holds NaN, which JSON does not know: leave the value out, or write null."),
-        (b"[-Infinity]", "the body holds -Infinity, which JSON does not know"),
-        (b'{"a": 1, "b": 2, "a": 3}', "'a' stands twice in one object: keep one."),
-        (b'{"x": {"\\ud800": 1, "\\ud800": 2}}', r"'\ud800' stands twice in one object"),
-        (b"\xff\xfe", "the body is not valid Unicode: expected JSON in UTF-8."),
-        (b'["\\ud800"]', "the body is not valid Unicode: expected JSON in UTF-8."),
-        (b"[" * 100_000, "the body is nested too deeply."),
-        (b'{"a":' * 100_000, "the body is nested too deeply."),
-        (b"9" * 5_000, "the body holds a number with too many digits."),
-    ],
-)
-def test_what_is_not_strict_json_is_refused(content: bytes, message: str) -> None:
-    with pytest.raises(RefusalError) as refusal:
-        parse(content)
-    assert refusal.value.status == 400
-    assert refusal.value.message.startswith(message)
+def arriving(*chunks: bytes, end: str = "http.request") -> Request:
+    """Make a request whose body comes in chunks, and ends or breaks off."""
+    messages: list[dict[str, Any]] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    messages.append({"type": end, "body": b""})
 
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
 
-def test_many_names_that_are_all_different_but_two_are_told_apart_quickly() -> None:
-    """One look-up a name: a count of each would take minutes for this body."""
-    names = ",".join(f'"{k}": 0' for k in range(200_000))
-    with pytest.raises(RefusalError, match="'199999' stands twice"):
-        parse(f'{{{names}, "199999": 0}}'.encode())
-
-
-def test_a_pair_of_surrogates_is_one_character() -> None:
-    assert parse(b'["\\ud83d\\ude00"]') == ["😀"]
+    return Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp", "é"])
@@ -94,14 +73,58 @@ def test_a_body_that_does_not_arrive_is_not_waited_for(net: PCMCNet, make_client
 
 
 def test_a_client_that_goes_away_is_no_mishap() -> None:
-    from starlette.requests import Request
+    bodies = Bodies(ServeSettings())
+    with bodies.place() as place, pytest.raises(RefusalError, match="the connection was closed"):
+        asyncio.run(place.read(arriving(b"{", end="http.disconnect")))
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.disconnect"}
 
-    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
-    with pytest.raises(RefusalError, match="the connection was closed"):
-        asyncio.run(read_json(request, limit=10, timeout=10))
+def test_slow_senders_take_no_place_among_requests_under_way(net: PCMCNet, make_client: Any, sets: Any) -> None:
+    """Three bodies that never end, on a server that takes one request at a time: a fourth is answered all the same."""
+    client = make_client(net, queue=1)
+    begun = asyncio.Semaphore(0)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"{"
+        begun.release()
+        await asyncio.Event().wait()
+
+    async def run() -> int:
+        ask = client.http.post
+        slow = [asyncio.create_task(ask("/v1/rates", content=chunks(), headers=JSON)) for _ in range(3)]
+        for _ in slow:
+            await begun.acquire()
+        assert client.app.state.service.worker.under_way == 0
+        answer = await ask("/v1/probabilities", json={"sets": sets})
+        for task in slow:
+            task.cancel()
+        return int(answer.status_code)
+
+    assert client.runner.run(run()) == 200
+
+
+def test_large_bodies_are_bounded_together_and_small_ones_are_always_read() -> None:
+    bodies = Bodies(ServeSettings(max_body=3 * LARGE, max_bodies=5 * LARGE))
+    large, small = b" " * 2 * LARGE, b" " * LARGE
+
+    def read(place: Any, *chunks: bytes) -> int:
+        return len(asyncio.run(place.read(arriving(*chunks))))
+
+    with ExitStack() as stack:
+        for _ in range(2):
+            assert read(stack.enter_context(bodies.place()), large[:LARGE], large[LARGE:]) == 2 * LARGE
+        with bodies.place() as third, pytest.raises(RefusalError, match="holds as many large requests") as refusal:
+            read(third, large)
+        assert refusal.value.status == 503
+        for _ in range(10):
+            assert read(stack.enter_context(bodies.place()), small) == LARGE
+        assert bodies.held == 4 * LARGE
+    assert bodies.held == 0
+
+
+def test_one_body_of_the_largest_size_is_always_taken() -> None:
+    bodies = Bodies(ServeSettings(max_body=3 * LARGE, max_bodies=1))
+    with bodies.place() as place:
+        assert len(asyncio.run(place.read(arriving(b" " * 3 * LARGE)))) == 3 * LARGE
 
 
 def test_a_large_body_is_read_beside_the_event_loop(net: PCMCNet, make_client: Any, sets: Any) -> None:

@@ -23,6 +23,12 @@ def unusable(message: str) -> RefusalError:
     return RefusalError(422, message)
 
 
+def busy(what: str, *, close: bool = False) -> RefusalError:
+    """Build the refusal of a request that comes at the wrong moment; ``close`` ends its connection."""
+    headers = {"Retry-After": "1"} | ({"Connection": "close"} if close else {})
+    return RefusalError(503, f"{what}: try again in a moment.", headers)
+
+
 def shortened(text: str, most: int = 500) -> str:
     """Cut off what a message quotes at length."""
     return text if len(text) <= most else text[:most] + "..."
