@@ -13,9 +13,10 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.models import PCMCNet
 from pcmcnet.serving.app import create_app
+from pcmcnet.serving.jobs import Job
 from pcmcnet.serving.refusal import RefusalError
 from pcmcnet.serving.settings import ServeSettings
-from pcmcnet.serving.worker import Job, Worker
+from pcmcnet.serving.worker import Worker
 
 
 class Slow:
@@ -70,10 +71,10 @@ def test_what_waits_while_the_worker_is_busy_is_answered_together(worker: Worker
     assert [answer.result(60).tolist() for answer in (first, *later)] == [
         *([-1], [-2, -3], [-4], [-5, -6], [-7], [-8, -9, -10, -11, -12, -1])
     ]
-    assert slow.asked == [1, 5, 1, 6], "at most 5 sets at once, and a larger request alone"
+    assert slow.asked == [1, 5, 5, 1, 1], "at most 5 sets at once: a larger request in pieces, in turns with the others"
     text = worker.metrics.text()
     assert "pcmcnet_sets_predicted_total 13" in text
-    assert 'pcmcnet_batch_requests_bucket{le="2"} 3' in text
+    assert 'pcmcnet_batch_requests_bucket{le="2"} 4' in text
 
 
 def test_questions_to_different_models_are_not_mixed(worker: Worker, slow: Slow) -> None:
@@ -102,6 +103,49 @@ def test_a_request_that_gives_up_is_waited_for_no_longer(worker: Worker, slow: S
             answer = one.put(Job("main", "log_proba", sets_of(1)))
             assert slow.asked == []
         assert answer.result(60).tolist() == [-1]
+
+
+def test_small_questions_wait_for_one_piece_of_a_large_one(worker: Worker, slow: Slow) -> None:
+    """Two questions of three pieces each, and small ones that come while the first piece is under way."""
+    large = [ask(worker, *range(20, 35)), ask(worker, *range(40, 55))]
+    assert slow.begun.acquire(timeout=60)
+    small = [ask(worker, 1), ask(worker, 2, 3, 4, 5, 6), ask(worker, 7)]
+    slow.may_go.set()
+    assert [answer.result(60).tolist() for answer in small] == [[-1], [-2, -3, -4, -5, -6], [-7]]
+    assert [len(answer.result(60)) for answer in large] == [15, 15]
+    assert large[1].result().tolist() == [-float(price) for price in range(40, 55)]
+    assert slow.asked == [5, 1, 5, 5, 5, 1, 5, 5, 5]
+
+
+def test_a_large_question_that_was_taken_back_stops_between_two_pieces(worker: Worker, slow: Slow) -> None:
+    large = ask(worker, *range(20, 80))
+    assert slow.begun.acquire(timeout=60)
+    assert large.cancel()
+    slow.may_go.set()
+    assert ask(worker, 3).result(60).tolist() == [-3]
+    assert slow.asked == [5, 1]
+
+
+@pytest.mark.parametrize(("price", "message"), [(13, "13 is refused"), (15, "too far from those it was trained on")])
+def test_a_large_question_with_a_bad_piece_is_refused_as_a_whole(
+    price: float, message: str, worker: Worker, slow: Slow
+) -> None:
+    slow.may_go.set()
+    with pytest.raises(RefusalError, match=message):
+        ask(worker, *range(20, 27), price, *range(30, 50)).result(60)
+    assert ask(worker, 3).result(60).tolist() == [-3]
+    assert slow.asked == [5, 5, 1], "what comes after the bad piece is not asked"
+
+
+def test_a_large_request_is_answered_as_the_model_answers_it(
+    net: PCMCNet, make_client: Any, make_trips: Any, as_requests: Any
+) -> None:
+    table = make_trips(40, seed=3)
+    client = make_client(net, batch_sets=7, batch_pairs=60)
+    answer = client.post("/v1/probabilities", json={"sets": as_requests(table)})
+    found = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
+    np.testing.assert_allclose(found, net.predict_proba(table), rtol=0, atol=1e-6)
+    assert "pcmcnet_sets_predicted_total 40" in client.app.state.service.worker.metrics.text()
 
 
 def test_a_question_that_was_taken_back_is_not_asked(worker: Worker, slow: Slow) -> None:
@@ -138,6 +182,7 @@ def test_beyond_the_queue_requests_are_turned_away_and_afterwards_let_in(worker:
         with pytest.raises(RefusalError, match="has 8 requests under way") as refusal, worker.admit():
             pass
         assert (refusal.value.status, refusal.value.headers) == (503, {"Retry-After": "1"})
+        assert worker.refusal() is not None
         assert "pcmcnet_queue_length 8" in worker.metrics.text()
     with worker.admit():
         assert worker.under_way == 1

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
-from starlette.concurrency import run_in_threadpool
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import did_you_mean
 from pcmcnet.models.base import ChoiceModel, Floats
 from pcmcnet.serving.about import about, example, sizes_of
+from pcmcnet.serving.body import LARGE, Bodies
 from pcmcnet.serving.columns import inputs_of, require_keys, require_within
 from pcmcnet.serving.grid import Grid
+from pcmcnet.serving.jobs import Job
 from pcmcnet.serving.refusal import RefusalError, shown, unusable
 from pcmcnet.serving.sets import SetReader
 from pcmcnet.serving.settings import ServeSettings
-from pcmcnet.serving.worker import Admission, HasRates, Job, Worker
+from pcmcnet.serving.strict_json import Size, parse
+from pcmcnet.serving.worker import Admission, HasRates, Worker
 
+T = TypeVar("T")
 _MANY = 20  # choice sets that take milliseconds to read
+_READERS = 2  # large requests that are read at once: more would keep the interpreter from all others
 
 
 class Service:
@@ -33,12 +38,20 @@ class Service:
             self.models["baseline"] = baseline
         self.settings = settings
         self.worker = Worker(self.models, settings)
+        self.bodies = Bodies(settings)
+        self._most = Size(settings.max_depth, settings.max_values)
+        self._pool = ThreadPoolExecutor(_READERS, "pcmcnet-reader")
         self.inputs = inputs_of(main.schema)
         self.readers = {
             name: SetReader(model.schema, self.inputs, settings, sizes_of(main)) for name, model in self.models.items()
         }
         self.about = about(self.models, settings)
         self.example = example(main)
+
+    async def parse(self, content: bytes) -> Any:
+        """Parse a body, beside the event loop if it is large."""
+        large = len(content) > LARGE
+        return await self._beside(parse, content, self._most) if large else parse(content, self._most)
 
     async def probabilities(self, body: Any, admission: Admission) -> dict[str, Any]:
         """Answer with the probabilities of all sets."""
@@ -75,11 +88,11 @@ class Service:
         )
         name = self._model(asked)
         grid = Grid.read(asked, await self._read(name, [asked["set"]]), self.models["main"], self.settings)
-        log_p = await self._log_proba(name, await run_in_threadpool(grid.sets), admission)
+        log_p = await self._log_proba(name, await self._beside(grid.sets), admission)
         return grid.answer(log_p)
 
     def shown_example(self) -> dict[str, Any]:
-        """Answer with a set of the training table."""
+        """Answer with a question about a set of the training table."""
         if self.example is None:
             raise RefusalError(
                 404, "the model was saved by an earlier version, without an example: fit and save it again."
@@ -94,10 +107,14 @@ class Service:
         return name
 
     async def _read(self, name: str, sets: Any) -> ChoiceData:
-        """Read sets, many of them or with pictures beside the event loop, which other requests need."""
+        """Read sets, many of them or with pictures beside the event loop."""
         read = self.readers[name].read
         many = isinstance(sets, list) and (len(sets) > _MANY or bool(self.models[name].schema.kinds))
-        return await run_in_threadpool(read, sets) if many else read(sets)
+        return await self._beside(read, sets) if many else read(sets)
+
+    async def _beside(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function beside the event loop, which other requests need; not at all once nobody waits for it."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
     async def _log_proba(self, name: str, data: ChoiceData, admission: Admission) -> Floats:
         found: Floats = await asyncio.wrap_future(admission.put(Job(name, "log_proba", data)))

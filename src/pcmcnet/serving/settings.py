@@ -25,18 +25,30 @@ class ServeSettings:
         Ordered pairs of alternatives of a request, summed over its sets: what the time of a chain model grows with.
     max_body
         Bytes of a request's body.
+    max_bodies
+        Bytes of all bodies above 64 KiB that are held at once, from their arrival to their answer; more are turned away
+        with status 503; one of ``max_body`` is always taken. What is made of them takes up to ten times as much memory.
+    max_values, max_depth
+        Values of a request, its lists and objects among them, and levels of nesting: both are counted before any object
+        is made. A request needs six levels; 400,000 values of the worst kind take 50 MB and half a second.
     max_pixels
         Pixels of the pictures of a request, counted before any is decoded.
     max_points
         Points of a map along each axis.
     queue
-        Requests under way at once; more are turned away with status 503.
+        Requests under way at once, from the end of their body on; more are turned away with status 503.
     batch_sets, batch_pairs
-        Bounds on what is predicted in one batch. A request that is larger is a batch of its own.
+        Bounds on what is predicted in one batch. A request that is larger is predicted in pieces, which take turns with
+        the batches of others: 100,000 pairs take 50 ms for a network of 64x64 units.
     gather
         Seconds that the first request of a batch waits for others that are being read.
-    body_timeout
-        Seconds within which a body must have arrived.
+    head_timeout, body_timeout
+        Seconds within which the head of a request must have arrived, and its body. A client that does not read its
+        answer for the first of the two is cut off.
+    deadline
+        Seconds from the end of the body within which there must be an answer; then the work stops, with status 504.
+    drain
+        Seconds that requests under way have to finish when the server is told to stop.
     """
 
     token: str | None = None
@@ -45,21 +57,28 @@ class ServeSettings:
     max_alternatives: int = 500
     max_pairs: int = 2_000_000
     max_body: int = 4_000_000
+    max_bodies: int = 64_000_000
+    max_values: int = 400_000
+    max_depth: int = 100
     max_pixels: int = 25_000_000
     max_points: int = 50
     queue: int = 256
     batch_sets: int = 1_000
-    batch_pairs: int = 500_000
+    batch_pairs: int = 100_000
     gather: float = 0.003
+    head_timeout: float = 10.0
     body_timeout: float = 30.0
+    deadline: float = 30.0
+    drain: float = 20.0
 
     def __post_init__(self) -> None:
-        sizes = ("max_sets", "max_alternatives", "max_pairs", "max_body", "max_pixels", "queue", "batch_sets")
-        for name in (*sizes, "batch_pairs"):
+        sizes = ("max_sets", "max_alternatives", "max_pairs", "max_body", "max_values", "max_pixels", "queue")
+        for name in (*sizes, "max_bodies", "batch_sets", "batch_pairs"):
             require_number(name, getattr(self, name), whole=True, low=1)
+        require_number("max_depth", self.max_depth, whole=True, low=1, high=500)  # Python itself gives up at 1,000
         require_number("max_points", self.max_points, whole=True, low=2)
-        require_number("gather", self.gather, low=0)
-        require_number("body_timeout", self.body_timeout, low=0)
+        for name in ("gather", "head_timeout", "body_timeout", "deadline", "drain"):
+            require_number(name, getattr(self, name), low=0)
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             raise ConfigError("token must be one line of printable ASCII characters, and not empty.")
         if self.token is not None and self.token != self.token.strip():

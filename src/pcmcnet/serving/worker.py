@@ -1,8 +1,10 @@
 """One thread that asks the models, for all requests.
 
 Requests that wait while it is busy are answered together by one call; so are those that are just being read when it is
-free, for which it waits a few milliseconds. What is under way is bounded: beyond that a request is turned away at once.
-One question that a model refuses does not spoil the answers to the others.
+free, for which it waits a few milliseconds. A question that is too large for one batch is asked in pieces, which take
+turns with the small questions: so nobody waits for all of it, and what was taken back is left between two pieces. What
+is under way is bounded: beyond that a request is turned away at once. One question that a model refuses does not spoil
+the answers to the others.
 """
 
 from __future__ import annotations
@@ -12,26 +14,24 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from threading import Condition, Thread
 from time import monotonic
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.models.base import ChoiceModel, Floats
 from pcmcnet.serving.batch import together
+from pcmcnet.serving.jobs import Job, Pieces
 from pcmcnet.serving.metrics import Metrics
-from pcmcnet.serving.refusal import RefusalError, shortened, unusable
+from pcmcnet.serving.refusal import RefusalError, busy, shortened, unusable
 from pcmcnet.serving.settings import ServeSettings
 
 log = logging.getLogger("pcmcnet.serving")
 
 _TOO_FAR = "the model has no answer for these values: they are too far from those it was trained on."
 _UNKNOWN_ID = "the model's module knows no such id: expected ids that it was made for."
-Question = Literal["log_proba", "rates"]
 
 
 @runtime_checkable
@@ -40,25 +40,6 @@ class HasRates(Protocol):
 
     def rates(self, data: Any) -> list[Floats]:
         """Return (n, n) rates of each set."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A question about some sets; the answer is (N,) log-probabilities, or the (n, n) rates of the one set."""
-
-    model: str
-    question: Question
-    data: ChoiceData
-    answer: Future[Any] = field(default_factory=Future)
-
-    @property
-    def pairs(self) -> int:
-        """Ordered pairs of alternatives."""
-        return int((self.data.sizes**2).sum())
-
-    def goes_with(self, other: Job) -> bool:
-        """Tell whether one call can answer both."""
-        return self.question == other.question == "log_proba" and self.model == other.model
 
 
 class Worker:
@@ -71,6 +52,8 @@ class Worker:
         self.under_way = 0  # admitted requests that are not answered yet
         self._coming = 0  # those of them that have not put their question yet
         self._waiting: deque[Job] = deque()
+        self._large: deque[Pieces] = deque()
+        self._large_next = False  # whether it is the turn of a piece
         self._changed = Condition()
         self._closed = False
         self._thread: Thread | None = None
@@ -81,9 +64,8 @@ class Worker:
     def admit(self) -> Iterator[Admission]:
         """Let a request in, or turn it away."""
         with self._changed:
-            if self._closed or self.under_way >= self.settings.queue:
-                why = "is stopping" if self._closed else f"has {self.under_way} requests under way"
-                raise RefusalError(503, f"the server {why}: try again in a moment.", {"Retry-After": "1"})
+            if (refusal := self.refusal()) is not None:
+                raise refusal
             self.under_way += 1
             self._coming += 1
         admission = Admission(self)
@@ -95,11 +77,25 @@ class Worker:
                 self._coming -= admission.coming
                 self._changed.notify_all()
 
+    def refusal(self) -> RefusalError | None:
+        """Say why a request would be turned away now; None where it would be let in."""
+        if self._closed:
+            return busy("the server is stopping", close=True)
+        if self.under_way >= self.settings.queue:
+            return busy(f"the server has {self.under_way} requests under way")
+        return None
+
     def put(self, job: Job, *, first: bool) -> Future[Any]:
         """Put a question in line; ``first`` says that its request has put none before."""
+        sets, pairs = self.settings.batch_sets, self.settings.batch_pairs
+        fits = job.question == "rates" or (len(job.data) <= sets and job.pairs <= pairs)
+        large = None if fits else Pieces(job, sets, pairs)
         with self._changed:
             self._coming -= first
-            self._waiting.append(job)
+            if large is None:
+                self._waiting.append(job)
+            else:
+                self._large.append(large)
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="pcmcnet-worker", daemon=True)
                 self._thread.start()
@@ -111,36 +107,51 @@ class Worker:
         with self._changed:
             self._closed = False
 
-    def close(self) -> None:
-        """Admit nothing more, answer what waits, and end the thread."""
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing more is admitted."""
+        return self._closed
+
+    def stop(self) -> None:
+        """Admit nothing more."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            thread, self._thread = self._thread, None
+
+    def close(self, patience: float | None = None) -> None:
+        """Admit nothing more, answer what waits, and end the thread, unless that takes more than some seconds."""
+        self.stop()
+        thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join()
+            thread.join(patience)
 
     # -- on the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            batch = self._next()
-            if not batch:
-                return
-            started = [job for job in batch if job.answer.set_running_or_notify_cancel()]
-            if started:
-                self.metrics.batch(sets=sum(len(job.data) for job in started), requests=len(started))
-                self._answer(started)
+        while (work := self._next()) is not None:
+            if isinstance(work, list):
+                self._answer(work)
+            elif not work.job.answer.cancelled():
+                piece = work.next()
+                self._answer([piece])
+                if work.add(piece):
+                    with self._changed:
+                        self._large.append(work)
 
-    def _next(self) -> list[Job]:
-        """Wait for a batch; an empty one means the end."""
+    def _next(self) -> list[Job] | Pieces | None:
+        """Wait for a batch, or for a large question whose turn it is; None means the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
+            self._changed.wait_for(lambda: self._waiting or self._large or self._closed)
+            if not self._waiting and not self._large:
+                return None
+            if self._large and (self._large_next or not self._waiting):
+                self._large_next = False
+                return self._large.popleft()
+            self._large_next = True
             until = monotonic() + self.settings.gather
             while self._waiting and self._coming > 0 and not self._full() and (left := until - monotonic()) > 0:
                 self._changed.wait(left)
-            batch, rest = self._cut()
-            self._waiting = rest
+            batch, self._waiting = self._cut()
             return batch
 
     def _full(self) -> bool:
@@ -152,6 +163,8 @@ class Worker:
         rest: deque[Job] = deque()
         sets = pairs = 0
         for job in self._waiting:
+            if job.answer.cancelled():
+                continue
             within = sets + len(job.data) <= self.settings.batch_sets and pairs + job.pairs <= self.settings.batch_pairs
             if not batch or (not rest and within and job.goes_with(batch[0])):
                 batch.append(job)
@@ -162,22 +175,27 @@ class Worker:
 
     def _answer(self, batch: list[Job]) -> None:
         """Ask the model once, or one by one where that fails."""
+        if batch:
+            self.metrics.batch(sets=sum(len(job.data) for job in batch), requests=len(batch))
+            for job, answer in zip(batch, self._answers(batch), strict=True):
+                job.finish(answer)
+
+    def _answers(self, batch: list[Job]) -> list[Any]:
         try:
-            answers = self._ask(batch)
-        except Exception as error:  # whatever a model raises, the thread goes on
-            if len(batch) > 1:
-                for job in batch:
-                    self._answer([job])
-            elif isinstance(error.__cause__, IndexError) and "id" in self.models[batch[0].model].schema.kinds.values():
-                batch[0].answer.set_exception(unusable(_UNKNOWN_ID))
-            elif isinstance(error, PcmcNetError):
-                batch[0].answer.set_exception(unusable(shortened(str(error))))
-            else:
-                log.exception("a model failed")
-                batch[0].answer.set_exception(error)
-            return
-        for job, answer in zip(batch, answers, strict=True):
-            job.answer.set_result(answer)
+            return self._ask(batch)
+        except Exception as error:  # noqa: BLE001 - whatever a model raises, the thread goes on
+            if len(batch) == 1:
+                return [self._refused(batch[0], error)]
+            return [answer for job in batch for answer in self._answers([job])]
+
+    def _refused(self, job: Job, error: Exception) -> Exception:
+        """Say what a client should know of an error of the model."""
+        if isinstance(error.__cause__, IndexError) and "id" in self.models[job.model].schema.kinds.values():
+            return unusable(_UNKNOWN_ID)
+        if isinstance(error, PcmcNetError):
+            return unusable(shortened(str(error)))
+        log.error("a model failed", exc_info=error)
+        return error
 
     def _ask(self, batch: list[Job]) -> list[Any]:
         model, data = self.models[batch[0].model], together([job.data for job in batch])
