@@ -30,8 +30,8 @@ def test_a_question_is_answered_by_ray_as_by_the_model(fitted: pn.PCMCNet, tmp_p
     with served(tmp_path / "model", settings=ServeSettings(token="secret"), workers=1, port=0) as address:
         assert ask(address, "/health") == {"status": "ok"}
         example = ask(address, "/v1/example")
-        one = {key: example[key] for key in ("individual", "alternatives")}
-        (answer,) = ask(address, "/v1/probabilities", {"sets": [one]})["sets"]
+        (one,) = example["sets"]
+        (answer,) = ask(address, "/v1/probabilities", example)["sets"]
         with pytest.raises(urllib.error.HTTPError, match="401"):
             ask(address, "/v1/example", token="wrong")
     n = len(one["alternatives"])

@@ -208,13 +208,18 @@ def test_the_schema_tells_what_is_served(net: PCMCNet, logit: MNL, make_client: 
     assert facts["comfort"]["categories"] == ["high", "low", "middle"]
 
 
-def test_the_example_can_be_asked_about_as_it_is(net: PCMCNet, make_client: Any) -> None:
-    client = make_client(net)
-    found = client.get("/v1/example").json()
-    openapi.Example.model_validate(found)
-    assert found["labels"] == [alternative["mode"] for alternative in found["alternatives"]]
-    one = {key: found[key] for key in ("individual", "alternatives")}
-    assert client.post("/v1/probabilities", json={"sets": [one]}).status_code == 200
+@pytest.mark.parametrize("name", ["net", "logit", "rich"])
+def test_the_example_is_posted_as_it_is(name: str, request: pytest.FixtureRequest, make_client: Any) -> None:
+    client = make_client(request.getfixturevalue(name))
+    found = client.get("/v1/example")
+    openapi.Example.model_validate(found.json())
+    answer = client.post("/v1/probabilities", content=found.content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200, answer.text
+    (one,) = found.json()["sets"]
+    assert len(answer.json()["sets"][0]["probabilities"]) == len(one["alternatives"])
+    label = client.get("/v1/schema").json()["label"]
+    assert label == (None if name == "rich" else "mode")
+    assert all(label in alternative for alternative in one["alternatives"] if label is not None)
 
 
 def test_a_model_saved_without_a_description_is_served_all_the_same(make_client: Any, make_trips: Any) -> None:
@@ -239,6 +244,20 @@ def test_nothing_is_loaded_from_elsewhere(net: PCMCNet, make_client: Any) -> Non
         headers = client.get(path).headers
         assert headers["content-security-policy"].startswith("default-src 'self';")
         assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_process_that_lives_may_not_be_ready(net: PCMCNet, make_client: Any) -> None:
+    """Full or stopping, it takes no questions; it is alive all the same, and must not be started anew."""
+    client = make_client(net, queue=1, token="secret")
+    worker = client.app.state.service.worker
+    assert [client.get(path).json() for path in ("/health", "/live", "/ready")] == [{"status": "ok"}] * 3
+    with worker.admit():
+        assert error(client.get("/ready"), 503) == "the server has 1 requests under way: try again in a moment."
+        assert [client.get(path).status_code for path in ("/health", "/live")] == [200, 200]
+    assert client.get("/ready").status_code == 200
+    worker.stop()
+    assert error(client.get("/ready"), 503) == "the server is stopping: try again in a moment."
+    assert [client.get(path).status_code for path in ("/health", "/live")] == [200, 200]
 
 
 def test_paths_and_methods_that_are_not_there_are_answered_in_json(net: PCMCNet, make_client: Any) -> None:

@@ -178,7 +178,7 @@ def get(address: str, path: str, body: Any = None) -> Any:
 
 def link(address: str, *, take: int) -> str:
     """Return the address of the page with the first few alternatives of the example."""
-    schema, example = get(address, "v1/schema"), get(address, "v1/example")
+    schema, example = get(address, "v1/schema"), get(address, "v1/example")["sets"][0]
     features = [c["name"] for c in schema["columns"] if c["role"] != "individual"]
     state = {
         "v": 1,
@@ -192,7 +192,7 @@ def link(address: str, *, take: int) -> str:
 
 def answer(address: str, take: int | None = None, **changes: Any) -> list[float]:
     """Ask the server itself about the example, or some of it, with other values for its first alternative."""
-    example = get(address, "v1/example")
+    example = get(address, "v1/example")["sets"][0]
     first, *rest = example["alternatives"][:take]
     sets = [{"individual": example["individual"], "alternatives": [{**first, **changes}, *rest]}]
     found = get(address, "v1/probabilities", {"sets": sets, "model": "main"})
@@ -271,14 +271,14 @@ def test_a_reload_and_a_link_bring_everything_back(address: str, visit: Callable
         expect(there.get_by_label("Name of alternative Überflug ✈")).to_be_visible()
         expect(there.get_by_label("among")).to_have_value("all")
     page.get_by_role("button", name="Reset to example").click()
-    expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["alternatives"]))
+    expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["sets"][0]["alternatives"]))
     assert cell(page, "totalPrice", "B").input_value() != "333.5"
 
 
 def test_an_address_of_another_model_is_told_and_the_example_shown(address: str, visit: Callable[..., Any]) -> None:
     page = visit(address + "#" + base64.urlsafe_b64encode(b'{"v": 1, "columns": ["fare"], "rows": []}').decode())
     expect(page.get_by_text("made for a model with other columns")).to_be_visible()
-    expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["alternatives"]))
+    expect(page.locator("#table tbody tr")).to_have_count(len(get(address, "v1/example")["sets"][0]["alternatives"]))
 
 
 def test_the_map_is_drawn_and_its_alternative_moves_by_keys(address: str, visit: Callable[..., Any]) -> None:
@@ -515,15 +515,15 @@ def test_texts_pictures_instants_lists_and_vectors_are_edited(
         expect(page.locator("#table td.image img").first).to_have_js_property("naturalWidth", 30)
         after = probabilities(page)
         sent = get(where, "v1/example")
-        sent["individual"]["at"] = "2024-03-02T23:15:00"
-        sent["alternatives"][0] |= {
+        (one,) = sent["sets"]
+        one["individual"]["at"] = "2024-03-02T23:15:00"
+        one["alternatives"][0] |= {
             "photo": base64.b64encode(draw(250, (30, 20))).decode(),
             "about": "Loud, by the station",
             "services": ["pool", "sauna"],
             "taste": [1, 2, 3, -4.5],
         }
-        one = {key: sent[key] for key in ("individual", "alternatives")}
-        found = get(where, "v1/probabilities", {"sets": [one]})["sets"][0]["probabilities"]
+        found = get(where, "v1/probabilities", sent)["sets"][0]["probabilities"]
         assert after == pytest.approx(found, abs=1e-6)
         assert after != pytest.approx(before, abs=1e-4)
         page.get_by_role("button", name="pool, services of A").click()  # takes it off the list

@@ -23,6 +23,7 @@ def about(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[st
     return {
         "version": package_version("pcmcnet"),
         **_model(main),
+        "label": main.schema.alternative,
         "columns": [_column(main, column) for column in inputs_of(main.schema).values()],
         "limits": {
             "sets": settings.max_sets,
@@ -30,6 +31,9 @@ def about(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[st
             "pairs": settings.max_pairs,
             "points": settings.max_points,
             "body": settings.max_body,
+            "values": settings.max_values,
+            "depth": settings.max_depth,
+            "seconds": settings.deadline,
             "pixels": settings.max_pixels,
         },
         "has_baseline": baseline is not None,
@@ -77,10 +81,8 @@ def sizes_of(model: ChoiceModel) -> dict[str, int]:
 
 
 def example(model: ChoiceModel) -> dict[str, Any] | None:
-    """Return a choice set of the training table as a request would give it, and the place of the chosen one."""
+    """Return a question about a choice set of the training table: the body of a request for its probabilities."""
     found = model.training_.get("table", {}).get("example")
     if not isinstance(found, dict):
         return None
-    label = model.schema.alternative
-    labels = None if label is None else [alternative.get(label) for alternative in found["alternatives"]]
-    return {**found, "labels": labels}
+    return {"sets": [{key: found[key] for key in ("individual", "alternatives")}]}

@@ -1,11 +1,12 @@
 """The application: paths, and how questions, refusals and mishaps become answers.
 
 POST /v1/probabilities, /v1/rates, /v1/map        GET /v1/schema, /v1/example, /openapi.json
-GET /health, /metrics                              GET / and the files of the page
+GET /health, /live, /ready, /metrics               GET / and the files of the page
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from starlette.exceptions import HTTPException
 from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.serving import openapi
-from pcmcnet.serving.body import read_json
+from pcmcnet.serving.deadline import while_wanted
 from pcmcnet.serving.gate import Gate
 from pcmcnet.serving.metrics import CONTENT_TYPE
 from pcmcnet.serving.page import File, page_files
@@ -33,10 +34,11 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     for status, what in {
         400: "The body is not strict JSON.",
         408: "The body did not arrive in time.",
-        413: "The body is too large.",
+        413: "The body is too large, or holds too many values.",
         415: "The body is not declared as JSON.",
         422: "The question cannot be answered; the message says why.",
-        503: "Too much is under way: try again.",
+        503: "Too much is under way, or the server is stopping: try again.",
+        504: "There was no answer in time.",
     }.items()
 }
 _TOKEN: dict[int | str, dict[str, Any]] = {401: {"model": openapi.Error, "description": "A token is required."}}
@@ -68,7 +70,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.worker.open()
         yield
-        service.worker.close()
+        await asyncio.to_thread(service.worker.close, settings.drain)  # what was cut off is told so meanwhile
 
     app = FastAPI(
         title="pcmcnet",
@@ -90,9 +92,10 @@ def create_app(
     app.add_middleware(
         Gate,
         settings=settings,
-        open_paths={"/", "/health", *pages},
+        open_paths={"/", "/health", "/live", "/ready", *pages},
         routes={route.path for route in app.routes if hasattr(route, "path")},
         metrics=service.worker.metrics,
+        stopping=lambda: service.worker.stopping,
     )
     return app
 
@@ -102,11 +105,14 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     schemas = openapi.RequestSchemas(service.models, service.settings)
 
     def add(path: str, answer: Answer, schema: dict[str, Any], response: type, summary: str) -> None:
+        async def respond(content: bytes, admission: Admission) -> Response:
+            return JSONResponse(await answer(await service.parse(content), admission))
+
         async def handle(request: Request) -> Response:
-            settings = service.settings
-            with service.worker.admit() as admission:
-                body = await read_json(request, limit=settings.max_body, timeout=settings.body_timeout)
-                return JSONResponse(await answer(body, admission))
+            with service.bodies.place() as place:
+                content = await place.read(request)
+                with service.worker.admit() as admission:
+                    return await while_wanted(respond(content, admission), request, service.settings.deadline)
 
         app.add_api_route(
             path,
@@ -130,6 +136,7 @@ def _add_facts(app: FastAPI, service: Service) -> None:
     """Add the paths that tell what is served, and how it goes."""
     token = _TOKEN if service.settings.token else {}
     missing: dict[int | str, dict[str, Any]] = {404: {"model": openapi.Error, "description": "There is no example."}}
+    turned_away: dict[int | str, dict[str, Any]] = {503: _REFUSALS[503]}
     text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
     @app.get("/v1/schema", response_model=openapi.About, responses=token, summary="What is served")
@@ -141,7 +148,14 @@ def _add_facts(app: FastAPI, service: Service) -> None:
         return JSONResponse(service.shown_example())
 
     @app.get("/health", response_model=openapi.Health, summary="Whether the server answers")
+    @app.get("/live", response_model=openapi.Health, summary="Whether the process lives: if not, start it again")
     async def health() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/ready", response_model=openapi.Health, responses=turned_away, summary="Whether questions are taken now")
+    async def ready() -> Response:
+        if (refusal := service.worker.refusal()) is not None:
+            raise refusal
         return JSONResponse({"status": "ok"})
 
     @app.get("/metrics", response_class=Response, responses=token | text, summary="Counts, for Prometheus")

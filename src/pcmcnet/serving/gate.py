@@ -5,10 +5,11 @@ A plain ASGI application around another. No exception leaves it: what went wrong
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Collection, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pcmcnet.serving.metrics import Metrics
+from pcmcnet.serving.refusal import busy
 from pcmcnet.serving.settings import ServeSettings
 
 log = logging.getLogger("pcmcnet.serving")
@@ -36,7 +38,10 @@ _MISHAP = "something went wrong inside the server: its log says what."
 
 
 class Gate:
-    """Lets requests in; ``open_paths`` need no token, and ``routes`` are counted one by one."""
+    """Lets requests in; ``open_paths`` need no token, and ``routes`` are counted one by one.
+
+    ``stopping`` tells whether the server stops: what is cut off then has an answer, too.
+    """
 
     def __init__(
         self,
@@ -46,6 +51,7 @@ class Gate:
         open_paths: Collection[str],
         routes: Collection[str],
         metrics: Metrics,
+        stopping: Callable[[], bool],
     ) -> None:
         self.app = app
         self.expected = None if settings.token is None else settings.token.encode()
@@ -53,6 +59,7 @@ class Gate:
         self.open_paths = frozenset(open_paths)
         self.routes = frozenset(routes)
         self.metrics = metrics
+        self.stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
@@ -75,6 +82,11 @@ class Gate:
             if begun:
                 raise  # half an answer is out: all that can be done is to break off
             await JSONResponse({"error": _MISHAP}, 500)(scope, receive, send_on)
+        except asyncio.CancelledError:  # cut off by a server that stops, or by one that has lost the client
+            if begun or not self.stopping():
+                raise
+            cut = busy("the server is stopping", close=True)
+            await JSONResponse({"error": cut.message}, cut.status, cut.headers)(scope, receive, send_on)
         finally:
             path = scope["path"]
             self.metrics.request(path if path in self.routes else "other", status, perf_counter() - began)

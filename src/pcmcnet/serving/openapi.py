@@ -90,6 +90,9 @@ class Limits(Answer):
     pairs: int
     points: int
     body: int
+    values: int
+    depth: int
+    seconds: float
     pixels: int
 
 
@@ -109,19 +112,24 @@ class About(ServedModel):
     """The main model, what requests to it look like, and whether there is a baseline."""
 
     version: str
+    label: str | None = Field(description="the column that names an alternative")
     columns: list[Column]
     limits: Limits
     has_baseline: bool
     baseline: ServedModel | None
 
 
-class Example(Answer):
-    """A choice set as requests give it, the labels of its alternatives, and the place of the chosen one."""
+class ExampleSet(Answer):
+    """A choice set as requests give it."""
 
     individual: dict[str, Value]
     alternatives: list[dict[str, Value]]
-    labels: list[str] | None
-    chosen: int | None
+
+
+class Example(Answer):
+    """A choice set of the training table, as the body of a request for its probabilities."""
+
+    sets: list[ExampleSet]
 
 
 class Health(Answer):

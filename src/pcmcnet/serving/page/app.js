@@ -9,7 +9,8 @@ async function start() {
   find("token").hidden = true;
   try {
     const schema = await ask("v1/schema");
-    open(schema, await ask("v1/example").catch(withoutExample));
+    const example = await ask("v1/example").catch(withoutExample);
+    open(schema, example?.sets[0] ?? null);
   } catch (error) {
     if (error instanceof Refusal && error.status === 401) askToken();
     else notice(error.message, { again: start });

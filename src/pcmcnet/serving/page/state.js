@@ -128,10 +128,10 @@ export class Store {
   }
 
   fromExample() {
-    const { individual, alternatives, labels } = this.example ?? this.typicalSet();
+    const { individual, alternatives } = this.example ?? this.typicalSet();
     const rows = alternatives.map((values, k) => {
       const own = { ...this.typicalValues(this.features.filter((column) => !(column.name in values))), ...values };
-      return { id: this.nextId(), name: String(labels?.[k] ?? letters(k)), values: own, mark: null };
+      return { id: this.nextId(), name: String(values[this.schema.label] ?? letters(k)), values: own, mark: null };
     });
     return { individual: { ...individual }, rows, map: this.freshMap() };
   }
@@ -143,11 +143,7 @@ export class Store {
       const own = this.label === undefined ? {} : { [this.label.name]: names[k] ?? letters(k) };
       return { ...this.typicalValues(this.features), ...own };
     });
-    return {
-      individual: this.typicalValues(this.who),
-      alternatives,
-      labels: this.label && alternatives.map((values) => values[this.label.name]),
-    };
+    return { individual: this.typicalValues(this.who), alternatives };
   }
 
   freshMap() {
