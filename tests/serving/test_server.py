@@ -1,5 +1,6 @@
 """The program itself: many clients at once, hostile connections, and an end that lets requests finish."""
 
+import json
 import os
 import re
 import signal
@@ -20,7 +21,8 @@ import pytest
 from pcmcnet.errors import ConfigError
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving.app import create_app
-from pcmcnet.serving.server import address_of, bind, own_names, run
+from pcmcnet.serving.server import address_of, bind, own_names, require_guarded, run
+from pcmcnet.serving.settings import ServeSettings
 
 SRC = Path(__file__).parents[2] / "src"
 TOKEN = "a-token-to-look-for"
@@ -137,42 +139,135 @@ def test_hostile_connections_are_closed_and_the_server_goes_on(served: Served) -
     assert answer.status_code == 422
 
 
-def test_requests_under_way_finish_before_the_end(net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is held until the server has been told to stop; the answer comes all the same."""
-    import uvicorn
+class Running:
+    """A server in a thread, whose model is held until it may go on."""
 
-    begun, may_go, servers = threading.Event(), threading.Event(), []
-    predict, init = net.predict_log_proba, uvicorn.Server.__init__
+    def __init__(self, net: PCMCNet, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+        import uvicorn
 
-    def held(data: Any) -> Any:
-        begun.set()
-        assert may_go.wait(TIMEOUT)
-        return predict(data)
+        self.begun, self.may_go = threading.Event(), threading.Event()
+        predict, init, servers = net.predict_log_proba, uvicorn.Server.__init__, []
 
-    def kept(self: Any, config: Any) -> None:
-        init(self, config)
-        servers.append(self)
+        def held(data: Any) -> Any:
+            self.begun.set()
+            assert self.may_go.wait(TIMEOUT)
+            return predict(data)
 
-    monkeypatch.setattr(net, "predict_log_proba", held, raising=False)
-    monkeypatch.setattr(uvicorn.Server, "__init__", kept)
-    app, answers = create_app(net), []
-    with bind("127.0.0.1", 0) as listening:
-        address = address_of(listening)
-        server = threading.Thread(target=run, args=(app, listening))
-        server.start()
-        ask = lambda: answers.append(httpx.post(f"{address}/v1/probabilities", json={"sets": sets}, timeout=TIMEOUT))  # noqa: E731
-        client = threading.Thread(target=ask)
+        def kept(server: Any, config: Any) -> None:
+            init(server, config)
+            servers.append(server)
+
+        monkeypatch.setattr(net, "predict_log_proba", held, raising=False)
+        monkeypatch.setattr(uvicorn.Server, "__init__", kept)
+        self.app = create_app(net, settings=ServeSettings(**settings))
+        self.listening = bind("127.0.0.1", 0)
+        self.address = address_of(self.listening)
+        self.thread = threading.Thread(target=run, args=(self.app, self.listening))
+        self.thread.start()
+        wait_until(lambda: bool(servers) and servers[0].started)
+        self.server = servers[0]
+
+    def ask(self, sets: Any, answers: list[httpx.Response]) -> threading.Thread:
+        """Ask in a thread of its own."""
+        where, body = f"{self.address}/v1/probabilities", {"sets": sets}
+        client = threading.Thread(target=lambda: answers.append(httpx.post(where, json=body, timeout=TIMEOUT)))
         client.start()
-        assert begun.wait(TIMEOUT)
-        servers[0].should_exit = True
-        while servers[0].servers and any(each.is_serving() for each in servers[0].servers):
-            time.sleep(0.01)
-        assert server.is_alive()
-        may_go.set()
-        client.join(TIMEOUT)
-        server.join(TIMEOUT)
-    assert not server.is_alive()
+        return client
+
+    def stop(self) -> None:
+        """Tell the server to stop, as a signal does."""
+        self.server.should_exit = True
+        wait_until(lambda: self.app.state.service.worker.stopping)
+
+    def join(self) -> None:
+        self.thread.join(TIMEOUT)
+        assert not self.thread.is_alive()
+        self.listening.close()
+
+
+def wait_until(true: Any) -> None:
+    until = time.monotonic() + TIMEOUT
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_requests_under_way_finish_before_the_end_and_those_that_come_get_503(
+    net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is held until the server has been told to stop; the answer comes all the same."""
+    running = Running(net, monkeypatch)
+    answers: list[httpx.Response] = []
+    client = running.ask(sets, answers)
+    assert running.begun.wait(TIMEOUT)
+    assert httpx.get(f"{running.address}/ready", timeout=TIMEOUT).status_code == 200
+    running.stop()
+    late = httpx.post(f"{running.address}/v1/probabilities", json={"sets": sets}, timeout=TIMEOUT)
+    assert (late.status_code, late.headers["connection"], late.headers["retry-after"]) == (503, "close", "1")
+    assert late.json() == {"error": "the server is stopping: try again in a moment."}
+    assert httpx.get(f"{running.address}/ready", timeout=TIMEOUT).status_code == 503
+    assert httpx.get(f"{running.address}/live", timeout=TIMEOUT).status_code == 200
+    running.may_go.set()
+    client.join(TIMEOUT)
+    running.join()
     assert answers[0].status_code == 200
+
+
+def test_what_does_not_finish_in_time_is_cut_off_with_503(
+    net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question whose model never answers, and a body that never ends."""
+    running = Running(net, monkeypatch, drain=0.01)
+    answers: list[httpx.Response] = []
+    client = running.ask(sets, answers)
+    assert running.begun.wait(TIMEOUT)
+    with socket.create_connection(running.listening.getsockname(), timeout=TIMEOUT) as slow:
+        slow.sendall(b"POST /v1/rates HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        slow.sendall(b"Content-Length: 100\r\n\r\n{")
+        wait_until(lambda: len(running.server.server_state.tasks) == 2)
+        running.stop()
+        client.join(TIMEOUT)
+        found = slow.recv(65_536)
+    running.join()
+    running.may_go.set()
+    assert answers[0].status_code == 503
+    assert answers[0].json() == {"error": "the server is stopping: try again in a moment."}
+    assert found.startswith(b"HTTP/1.1 503 ")
+
+
+def test_an_unfinished_head_is_closed_and_a_slow_body_is_refused(net: PCMCNet, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running(net, monkeypatch, head_timeout=0.01, body_timeout=0.01)
+    head = b"POST /v1/rates HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    for sent in (head, head + b"\r\n{"):
+        with socket.create_connection(running.listening.getsockname(), timeout=TIMEOUT) as slow:
+            slow.sendall(sent)
+            assert slow.recv(65_536).startswith(b"HTTP/1.1 408 ")
+    running.stop()
+    running.join()
+
+
+def test_a_client_that_leaves_is_noticed_over_a_real_connection(
+    net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Running(net, monkeypatch)
+    worker = running.app.state.service.worker
+    body = json.dumps({"sets": sets}).encode()
+    head = b"POST /v1/probabilities HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(running.listening.getsockname(), timeout=TIMEOUT) as client:
+        client.sendall(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert running.begun.wait(TIMEOUT)
+    wait_until(lambda: worker.under_way == 0)
+    assert 'route="/v1/probabilities",status="499"} 1' in worker.metrics.text()
+    running.may_go.set()
+    running.stop()
+    running.join()
+
+
+def test_sigterm_ends_the_program_well(folders: Any) -> None:
+    server = Served(folders[0])
+    assert httpx.get(f"{server.address}/ready", timeout=TIMEOUT).status_code == 200
+    assert server.stop(signal.SIGTERM) == 0
+    assert server.log == ""
 
 
 def test_an_address_that_cannot_be_had_is_named() -> None:
@@ -202,8 +297,18 @@ def test_an_address_can_be_typed_into_a_browser() -> None:
         pytest.skip("this machine has no IPv6")
 
 
-@pytest.mark.parametrize(
-    ("host", "local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)]
-)
-def test_on_this_machine_alone_the_server_goes_by_its_own_names(host: str, local: bool) -> None:
-    assert (own_names(host) is not None) == local
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "[::1]", "localhost", "LOCALHOST"])
+def test_on_this_machine_alone_the_server_goes_by_its_own_names_and_needs_no_token(host: str) -> None:
+    names = own_names(host)
+    assert names is not None
+    assert {"localhost", "127.0.0.1", "[::1]"} <= set(names)
+    require_guarded(host, None, insecure=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.0.7", "example.org", "localhost.example.org"])
+def test_for_other_machines_a_token_is_needed_or_a_word_that_none_is(host: str) -> None:
+    assert own_names(host) is None
+    with pytest.raises(ConfigError, match=r"without a token: set .* PCMCNET_TOKEN, or say --insecure"):
+        require_guarded(host, None, insecure=False)
+    require_guarded(host, None, insecure=True)
+    require_guarded(host, "secret", insecure=False)

@@ -1,12 +1,21 @@
-"""Run the application: a socket that is bound before anything is promised, and an end that lets requests finish."""
+"""Run the application: a socket that is bound before anything is promised, and an end that lets requests finish.
+
+At the end, requests under way have some seconds to finish, while those that come are answered with 503. Then the socket
+is closed, and what is still under way is cut off with 503, too.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from ipaddress import ip_address
+from time import monotonic
 from typing import Any
 
 from pcmcnet.errors import ConfigError
@@ -14,6 +23,8 @@ from pcmcnet.errors import ConfigError
 # Seconds that the thread which asks the models may keep the interpreter while requests are to be read. At Python's own
 # 5 ms, few requests are read during a batch, so that the next batch is small.
 _TURN = 0.0005
+_LAST = 1  # second in which connections end by themselves, once requests had their time to finish
+_LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -37,8 +48,20 @@ def bind(host: str, port: int) -> socket.socket:
 
 def own_names(host: str) -> tuple[str, ...] | None:
     """Return the names of this machine to itself, where only it is listened to."""
-    local = ("localhost", "127.0.0.1", "[::1]")
-    return local if host.lower() in (*local, "::1") else None
+    name = host.lower().strip("[]")
+    with suppress(ValueError):  # a name
+        if ip_address(name).is_loopback:
+            return tuple(dict.fromkeys((*_LOCAL, f"[{name}]" if ":" in name else name)))
+    return _LOCAL if name == "localhost" else None
+
+
+def require_guarded(host: str, token: str | None, *, insecure: bool) -> None:
+    """Refuse to let other machines ask without a token, unless that is said to be meant."""
+    if token is None and not insecure and own_names(host) is None:
+        raise ConfigError(
+            f"at {host!r} other machines could ask the model without a token: set the environment variable "
+            f"PCMCNET_TOKEN, or say --insecure if everyone who can reach it may ask."
+        )
 
 
 def address_of(listening: socket.socket) -> str:
@@ -47,9 +70,21 @@ def address_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: Any, listening: socket.socket, *, patience: int = 30, on_start: Callable[[], None] | None = None) -> None:
-    """Serve until a signal comes; requests under way then have ``patience`` seconds to finish."""
+def run(app: Any, listening: socket.socket, *, on_start: Callable[[], None] | None = None) -> None:
+    """Serve until a signal comes; requests under way then have the seconds of ``settings.drain`` to finish."""
     import uvicorn
+
+    from pcmcnet.serving.protocol import timed
+
+    worker = app.state.service.worker
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            worker.stop()
+            until = monotonic() + worker.settings.drain
+            while worker.under_way and monotonic() < until and not self.force_exit:
+                await asyncio.sleep(0.02)
+            await super().shutdown(sockets)
 
     config = uvicorn.Config(
         app,
@@ -58,27 +93,42 @@ def run(app: Any, listening: socket.socket, *, patience: int = 30, on_start: Cal
         access_log=False,
         server_header=False,
         lifespan="on",
-        http="h11",  # bounds the headers of a request; the faster httptools, taken where it is installed, does not
+        http=timed(worker.settings.head_timeout),
         ws="none",
         timeout_keep_alive=15,
-        timeout_graceful_shutdown=patience,
+        timeout_graceful_shutdown=_LAST,
     )
-    server = uvicorn.Server(config)
     with _at_service():
         if on_start is not None:
             on_start()
-        server.run(sockets=[listening])
+        Server(config).run(sockets=[listening])
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Let SIGTERM or Ctrl+C end the block, and nothing else."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
 def _at_service() -> Iterator[None]:
-    """Let threads take turns often, and log errors alone: what clients send, unseen categories say, is no news."""
+    """Let threads take turns often, and log errors alone: what clients send, unseen categories say, is no news.
+
+    What was loaded until now stays: the search for garbage, which stops all threads, does not look through it again.
+    """
     log, turn = logging.getLogger("pcmcnet"), sys.getswitchinterval()
     level = log.level
     log.setLevel(logging.ERROR)
     sys.setswitchinterval(_TURN)
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         log.setLevel(level)
         sys.setswitchinterval(turn)
