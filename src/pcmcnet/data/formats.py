@@ -12,17 +12,18 @@ Values in quotes may have line ends within.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from pcmcnet.data.distinct import names
+from pcmcnet.data.distinct import distinct, names
 from pcmcnet.data.written import as_ids, as_numbers
 from pcmcnet.errors import SchemaError, did_you_mean
 
@@ -245,13 +246,16 @@ class Folder:
         files = sorted(str(file) for file in path.rglob("*.parquet") if not is_hidden(file.relative_to(path)))
         if not files:
             raise SchemaError(f"{path}: the folder holds no .parquet file.")
+        self.named = {file: _named(Path(file).relative_to(path).parent) for file in files}
+        inside = pa.unify_schemas(list(map(pyarrow.parquet.read_schema, files)), promote_options="permissive")
+        own = [field for field in _fields_of_names(self.named.values()) if field.name not in inside.names]
         options = pyarrow.dataset.FileSystemFactoryOptions(
-            partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning.discover()
+            partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning(pa.schema(own))
         )
         factory = pyarrow.dataset.FileSystemDatasetFactory(
             pyarrow.fs.LocalFileSystem(), files, _checked_parquet(), options
         )
-        self.dataset = factory.finish(factory.inspect(promote_options="permissive"))
+        self.dataset = factory.finish(pa.schema([*inside, *own]))
         self.names = list(self.dataset.schema.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
@@ -269,25 +273,50 @@ class Folder:
 
     def _require_one_answer(self, columns: Sequence[str]) -> None:
         """Refuse a file that says something else of a column than the name of its folder does."""
-        from pyarrow.dataset import get_partition_keys
-
-        for fragment in self.dataset.get_fragments():
-            for column, value in get_partition_keys(fragment.partition_expression).items():
-                if column in columns and column in fragment.physical_schema.names:
-                    (expected,) = names(pa.array([value]))
-                    for found in _distinct_names(fragment.path, column):
-                        if found != expected:
-                            raise SchemaError(
-                                f"{fragment.path}: column {column!r} holds {found or 'nothing'}, and its folder is "
-                                f"named {column}={value}. Correct one of them, or rename the column in the files."
-                            )
+        for path, said in self.named.items():
+            for column in set(said).intersection(columns, pyarrow.parquet.read_schema(path).names):
+                for found, expected in _beside(path, column, said[column]):
+                    if found != expected:
+                        raise SchemaError(
+                            f"{path}: column {column!r} holds {found or 'nothing'}, and its folder is named "
+                            f"{column}={said[column]}. Correct one of them, or rename the column in the files."
+                        )
 
 
-def _distinct_names(path: str, column: str) -> Iterator[str | None]:
-    """Yield what a column of a Parquet file holds, some rows after the other."""
+def _named(folder: Path) -> dict[str, str]:
+    """Return the columns that names of folders such as year=2023 stand for."""
+    parts = [part.partition("=") for part in folder.parts if "=" in part]
+    return {name: unquote(value) for name, _, value in parts}
+
+
+def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
+    """Return their types: whole numbers where all are, and text otherwise."""
+    values: dict[str, list[str]] = {}
+    for name, value in {item for said in named for item in said.items()}:
+        values.setdefault(name, []).append(value)
+    return [pa.field(name, pa.int32() if _are_whole(found) else pa.string()) for name, found in sorted(values.items())]
+
+
+def _are_whole(texts: list[str]) -> bool:
+    try:
+        pa.array([text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"], pa.string()).cast(pa.int32())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _beside(path: str, column: str, said: str) -> Iterator[tuple[str | None, str | None]]:
+    """Yield what a column of a Parquet file holds, some rows after the other, beside what its folder's name says."""
     with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
         for batch in file.iter_batches(columns=[column], use_threads=False):
-            yield from names(pc.unique(batch.column(0)))
+            found = distinct(pa.chunked_array([batch.column(0)]))
+            try:
+                (expected,) = names(pa.array([said]).cast(found.values.type))
+            except pa.ArrowException:
+                expected = said
+            yield from ((name, expected) for name in names(found.values))
+            if (found.codes < 0).any():
+                yield None, expected
 
 
 def _checked_parquet() -> Any:

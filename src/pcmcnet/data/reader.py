@@ -297,7 +297,8 @@ def mistaken_text(column: str, values: pa.Array, counts: NDArray[Any]) -> NDArra
         return spoils
     commas = np.zeros(0, np.bool_)
     if len(values) > _MANY:
-        commas = pc.match_substring_regex(values.cast(pa.string()), _WITH_COMMAS).to_numpy(zero_copy_only=False)
+        texts = pa.array(values.to_pylist(), pa.string())  # old releases of Arrow cannot cast views
+        commas = pc.match_substring_regex(texts, _WITH_COMMAS).to_numpy(zero_copy_only=False)
     if commas.any() and (spoils & ~commas).sum() <= _FEW * len(values):
         first = values[int(np.argmax(commas))].as_py()
         raise SchemaError(

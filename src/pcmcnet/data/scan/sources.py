@@ -110,14 +110,15 @@ class FolderStream(Stream):
                 for batch in file.iter_batches(rows, columns=self.columns, use_threads=False):
                     yield batch.select(self.columns)
                 return
+        lean = {"cache_metadata": False} if "cache_metadata" in (type(fragment).to_batches.__doc__ or "") else {}
         yield from fragment.to_batches(
             schema=self.source.dataset.schema,
             columns=self.columns,
             batch_size=rows,
             batch_readahead=1,  # what is read ahead is held in memory
             use_threads=False,
-            cache_metadata=False,
             fragment_scan_options=ParquetFragmentScanOptions(use_buffered_stream=True, **checks),
+            **lean,
         )
 
 
