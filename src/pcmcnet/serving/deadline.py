@@ -16,12 +16,13 @@ CLIENT_GONE = 499  # nobody reads this answer: it is there to be counted
 
 async def while_wanted(work: Awaitable[T], request: Request, seconds: float) -> T:
     """Await ``work`` for a request whose body has been read; cancel it at the deadline, or when the client goes away."""
-    loop = asyncio.get_running_loop()
-    watch = loop.create_task(_gone(request))
     try:
         async with asyncio.timeout(seconds) as limit:
-            watch.add_done_callback(lambda done: done.cancelled() or limit.reschedule(loop.time()))
-            return await work
+            watch = asyncio.create_task(_end_with_client(request, limit))
+            try:
+                return await work
+            finally:
+                watch.cancel()
     except TimeoutError:
         if not limit.expired():  # the work's own
             raise
@@ -29,10 +30,9 @@ async def while_wanted(work: Awaitable[T], request: Request, seconds: float) -> 
             raise RefusalError(CLIENT_GONE, "the connection was closed before the answer was there.") from None
         message = f"there was no answer within {seconds:g} seconds: ask about fewer choice sets at once, or try again "
         raise RefusalError(504, message + "when there is less to do.") from None
-    finally:
-        watch.cancel()
 
 
-async def _gone(request: Request) -> None:
+async def _end_with_client(request: Request, limit: asyncio.Timeout) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    limit.reschedule(asyncio.get_running_loop().time())
