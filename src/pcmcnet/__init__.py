@@ -2,7 +2,7 @@
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.contents import Frozen
-from pcmcnet.errors import PcmcNetError
+from pcmcnet.errors import PcmcNetError, StopFit
 from pcmcnet.evaluation import Comparison, Leaderboard, Report, compare, evaluate, leaderboard
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.layers import stationary_distribution
@@ -50,6 +50,7 @@ __all__ = [
     "Report",
     "ScannedData",
     "Schema",
+    "StopFit",
     "Thurstone",
     "Tuning",
     "Uniform",

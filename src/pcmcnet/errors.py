@@ -42,6 +42,10 @@ class NotFittedError(PcmcNetError, RuntimeError):
     """A model was asked for something before ``fit``."""
 
 
+class StopFit(PcmcNetError):  # noqa: N818 - a wish, and no error
+    """Raised by a callback of an epoch to end a fit there, with what was learnt so far."""
+
+
 class TrainingError(PcmcNetError, RuntimeError):
     """Training broke down; the last good state is kept where a run folder was given."""
 

@@ -47,6 +47,7 @@ class FitSettings:
     run_folder: Path | None = None
     resume: bool = False
     on_epoch: Report | None = None
+    init: Any = None  # what to start from, as ``_start`` returned it
     tells: bool = True  # whether what is odd about a validation part is logged
 
 
@@ -105,6 +106,11 @@ class ChoiceModel(Estimator, ABC):
     @abstractmethod
     def _log_proba(self, data: ChoiceData) -> Floats:
         """(N,) log-probabilities of the alternatives, set after set."""
+
+    def _start(self, init: Any, schema: Schema) -> Any:
+        """Take from a fitted model what a fit that starts from it needs; most models start from nothing."""
+        if init is not None:
+            raise ConfigError(f"{type(self).__name__} has no use for init, which is for networks: leave it out.")
 
     def _scores(self, data: ChoiceData) -> Floats:
         """(N,) values that rank the alternatives of a set, the best first."""
@@ -170,6 +176,7 @@ class ChoiceModel(Estimator, ABC):
         run_folder: str | Path | None = None,
         resume: bool = False,
         on_epoch: Report | None = None,
+        init: ChoiceModel | None = None,
     ) -> Self:
         """Fit to choice sets with known choices.
 
@@ -187,7 +194,11 @@ class ChoiceModel(Estimator, ABC):
         run_folder, resume
             Folder for the checkpoint written after each epoch, and whether to go on from the one there.
         on_epoch
-            Called with each epoch's entry of the history, by models that train in epochs; may raise to end the fit.
+            Called with each epoch's entry of the history, by models that train in epochs. What it raises ends the fit,
+            and leaves the model as it was; :class:`pcmcnet.StopFit` ends it with what was learnt so far.
+        init
+            A fitted network of the same kind to start from, with its encoder, for a new table of the same columns or
+            for more epochs; see :mod:`pcmcnet.models.fine_tuning`.
 
         Returns
         -------
@@ -210,7 +221,13 @@ class ChoiceModel(Estimator, ABC):
             raise InputError("resume=True needs the run_folder of the run to go on with.")
         folder = None if run_folder is None else as_path(run_folder)
         settings = FitSettings(
-            seed=seed, device=device, progress=progress, run_folder=folder, resume=resume, on_epoch=on_epoch
+            seed=seed,
+            device=device,
+            progress=progress,
+            run_folder=folder,
+            resume=resume,
+            on_epoch=on_epoch,
+            init=self._start(init, train.schema),
         )
         before = dict(self.__dict__)
         self.training_, self.history = {}, []

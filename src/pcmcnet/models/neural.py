@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Sets, Source
+from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
 from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.files import json_bytes, writing
@@ -34,6 +34,7 @@ from pcmcnet.models.decay_search import (
     held_out_parts,
     search_decay,
 )
+from pcmcnet.models.fine_tuning import Start
 from pcmcnet.models.slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.summary import Summary
 from pcmcnet.models.weights import read_network
@@ -116,9 +117,13 @@ class NeuralModel(ChoiceModel):
     def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
         """Set weights of a fresh network from a sample of the training sets; nothing to do by default."""
 
+    def _start(self, init: Any, schema: Schema) -> Start | None:
+        return None if init is None else Start.of(init, self, schema)
+
     def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
         place, folder = resolve_device(settings.device), settings.run_folder
         require_used(self.encoders, train.schema)
+        start: Start | None = settings.init
         identity = {
             "model": self.name,
             **self.identity,
@@ -126,6 +131,7 @@ class NeuralModel(ChoiceModel):
             **({"memory": train.memory} if isinstance(train, ScannedData) else {}),  # which decides on the batches
             "training table": train.fingerprint(),
             "validation table": None if valid is None else valid.fingerprint(),
+            **({} if start is None else {"init": start.identity}),
         }
 
         both = self._both(train, valid) if self.config.refit and valid is not None else None
@@ -152,6 +158,7 @@ class NeuralModel(ChoiceModel):
             "weight_decay": config.decay,
             "refit": both is not None,
             **({} if search is None else {"search": search.to_dict()}),
+            **({} if start is None else {"init": {name: start.training[name] for name in ("fingerprint", "epochs")}}),
         }
 
     def _search(
@@ -163,6 +170,7 @@ class NeuralModel(ChoiceModel):
         train = train.counted()
         # Gaps that no other part has, and vectors of frozen encoders, are known from the whole training part.
         known = self._encoder(train) if train.schema.missing == "indicator" or frozen_ones(self.encoders) else None
+        known = known if settings.init is None else settings.init.encoder
         pairs = held_out_parts(train, None if valid is None else valid.counted(), settings.seed)
         encoders = {id(part): known or self._encoder(part) for part, _ in pairs}
         pairs = [(p, held) for p, held in pairs if encoders[id(p)].encode(p, tell=False).varies_within_sets()]
@@ -203,13 +211,18 @@ class NeuralModel(ChoiceModel):
         held_out = () if held_out is None else held_out if isinstance(held_out, Sequence) else (held_out,)
         if part.largest < 2:
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
-        encoder = encoder or self._encoder(part)
+        start: Start | None = settings.init
+        encoder = encoder or (self._encoder(part) if start is None else start.encoder)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(settings.seed)  # of the CPU alone
-            network = self._build(encoder).to(device)
+            network = self._build(encoder)
+        if start is not None:
+            network.load_state_dict(start.weights)
+        network.to(device)
         data = _source(part, encoder, device, tell=False)
         self._prepare(network, _telling(data))
-        self._begin(network, config, lambda n: encoder.encode(at_most(part, n, settings.seed)))
+        if start is None:
+            self._begin(network, config, lambda n: encoder.encode(at_most(part, n, settings.seed)))
         valid = [_source(sets.counted(), encoder, device, tell=settings.tells) for sets in held_out]
         outcome = train(
             network,

@@ -109,6 +109,7 @@ class PCMCNetArguments(PCMCNetConfig):
 class PCMCNetwork(nn.Module):
     """Batch -> log-probabilities (B, J)."""
 
+    takes_generators = True
     capturable: bool  # whether nothing in a step waits for the device
     items: Tensor | None  # (n, n) log-rates of pairs of labels to add to, where nothing but labels is known
 
@@ -243,7 +244,7 @@ class PCMCNet(NeuralModel, ChainModel):
             "patience": 5,
             "min_delta": 0.01,
         }
-        return cls(hidden=tuple(hidden), **{**settings, **options})
+        return cls(**{**settings, "hidden": hidden, **options})
 
     def diagram(self, path: str | os.PathLike[str] | None = None) -> str:
         """Draw the fitted network: columns, representation, pairs, rate layers, law, and the parameters of each.

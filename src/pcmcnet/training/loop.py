@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Parted, Portion, Source, plan_batches
 from pcmcnet.data.columns import Ints
-from pcmcnet.errors import TrainingError
+from pcmcnet.errors import StopFit, TrainingError
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.training.checkpoint import Checkpoint, RunState, Tensors, Within
@@ -77,7 +77,8 @@ def train(
     progress
         Whether to show progress.
     on_epoch
-        Called with the entry of each epoch, once its state is kept; what it raises ends the training.
+        Called with the entry of each epoch, once its state is kept; what it raises ends the training, and a
+        :class:`StopFit` ends it as if no epochs were left.
 
     Raises
     ------
@@ -101,8 +102,9 @@ def train(
             _advance(state, entry, steps, config)
             _keep(state, checkpoint)
             report(entry)
-            if on_epoch is not None:
-                on_epoch(entry)
+            if on_epoch is not None and _ends(on_epoch, entry):
+                state.finished = True
+                _keep(state, checkpoint)
     if valid is None or state.stopping is None:
         return Outcome(state.history, state.epoch)
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
@@ -111,6 +113,15 @@ def train(
         return Outcome(state.history, state.epoch)
     module.load_state_dict(state.best)
     return Outcome(state.history, state.stopping.best_epoch)
+
+
+def _ends(on_epoch: Report, entry: dict[str, Any]) -> bool:
+    """Report an epoch; tell whether that is to be the last one."""
+    try:
+        on_epoch(entry)
+    except StopFit:
+        return True
+    return False
 
 
 def _stopping(config: TrainConfig) -> EarlyStopping:
