@@ -455,6 +455,60 @@ def test_a_frozen_encoder_must_be_given_again_as_it_was(column: str, tmp_path: P
         model.predict_proba(data)
 
 
+def by_letters(texts: list[str]) -> list[list[float]]:
+    return [[float(text.count(letter)) for letter in "0123456789"] for text in texts]
+
+
+@pytest.mark.parametrize("named", [None, "letters 1"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_another_function_of_the_same_name_is_refused(named: str | None, inside: bool, tmp_path: Path) -> None:
+    """Its name and what it is called by are all that a function can be known by without asking it."""
+
+    def other(texts: list[str]) -> Any:
+        return [row[::-1] for row in by_letters(texts)]
+
+    other.__qualname__ = by_letters.__qualname__
+    data = shade_data("words")
+    frozen = Frozen(by_letters, name=named)
+    model: Any = PCMCNet(encoders={"words": frozen}, hidden=(8,), epochs=1)
+    folder = (Ensemble(model, 2) if inside else model).fit(data, progress=False).save(tmp_path / "model")
+    assert Frozen(other, name=named).identity == frozen.identity
+    assert load(folder, encoders={"words": Frozen(by_letters, name=named)}).predict_proba(data).all()
+    with pytest.raises(ArtifactError, match=r"another Frozen\(by_letters\) than this one, which gives other vectors"):
+        load(folder, encoders={"words": Frozen(other, name=named)})
+
+
+def test_another_function_is_refused_though_a_cache_has_the_vectors_of_the_first(tmp_path: Path) -> None:
+    data, cache = shade_data("words"), tmp_path / "cache"
+    frozen = Frozen(by_letters, name="letters", cache=cache)
+    folder = (
+        PCMCNet(encoders={"words": frozen}, hidden=(8,), epochs=1).fit(data, progress=False).save(tmp_path / "model")
+    )
+
+    def other(texts: list[str]) -> Any:
+        return [[x + 1 for x in row] for row in by_letters(texts)]
+
+    other.__qualname__ = by_letters.__qualname__
+    with pytest.raises(ArtifactError, match="which gives other vectors for contents of the training table"):
+        load(folder, encoders={"words": Frozen(other, name="letters", cache=cache)})
+
+
+def test_another_transform_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    def darker(image: Any) -> torch.Tensor:
+        return torch.from_numpy(np.array(image)) / 510
+
+    def plain(image: Any) -> torch.Tensor:
+        return torch.from_numpy(np.array(image)) / 255
+
+    darker.__qualname__ = plain.__qualname__
+    data = shade_data("photo")
+    model = PCMCNet(encoders={"photo": Frozen(Light(), transform=plain)}, hidden=(8,), epochs=1)
+    folder = model.fit(data, progress=False).save(tmp_path / "model")
+    assert load(folder, encoders={"photo": Frozen(Light(), transform=plain)}).predict_proba(data).all()
+    with pytest.raises(ArtifactError, match="which gives other vectors for contents of the training table"):
+        load(folder, encoders={"photo": Frozen(Light(), transform=darker)})
+
+
 def test_frozen_encoders_work_inside_other_models_and_for_gaps(tmp_path: Path) -> None:
     rows = shades()
     rows["photo"] = [None if k % 9 == 0 else photo for k, photo in enumerate(rows["photo"])]

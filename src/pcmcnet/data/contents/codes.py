@@ -19,6 +19,7 @@ from pcmcnet.data.contents.ids import IdCode
 from pcmcnet.data.contents.images import ImageCode
 from pcmcnet.data.contents.instants import DatetimeCode
 from pcmcnet.data.contents.learning import Learner
+from pcmcnet.data.contents.samples import Samples
 from pcmcnet.data.contents.texts import TextCode
 from pcmcnet.data.contents.vectors import VectorCode
 from pcmcnet.errors import ArtifactError, ConfigError
@@ -63,6 +64,7 @@ class FrozenCode:
     scale: VectorCode
     identity: str  # of the encoder
     encoder: Frozen = field(compare=False, repr=False)
+    samples: Samples | None = field(default=None, compare=False, repr=False)  # none in folders of older versions
     dtype: ClassVar[type[np.generic]] = np.float32
 
     @property
@@ -76,7 +78,8 @@ class FrozenCode:
         given = None if encoder.sees_contents else CODES[column.kind].learn(name, column.table)
         identity = encoder.identity
         vectors = encoder.vectors(name, column.kind, column.table, given, identity=identity)
-        return cls(name, column.kind, given, VectorCode.learn(name, vectors), identity, encoder)
+        samples = Samples.of(column.kind, column.table, vectors)
+        return cls(name, column.kind, given, VectorCode.learn(name, vectors), identity, encoder, samples)
 
     def prepare(self, table: NDArray[Any]) -> NDArray[np.float32]:
         """(U, ...) contents -> (U, W) standardised vectors."""
@@ -91,6 +94,17 @@ class FrozenCode:
     def sound(self) -> bool:
         """Tell whether the values are such as were saved."""
         return self.kind in CODES and self.scale.sound() and isinstance(self.identity, str)
+
+    def require_same(self) -> None:
+        """Refuse an encoder that gives other vectors than the one that the model was fitted with."""
+        if self.samples is None or not len(self.samples.contents):
+            return
+        found = self.encoder.encoded(self.name, self.kind, self.samples.contents, self.given)
+        if self.samples.differ(found, np.array(self.scale.scale)):
+            raise ArtifactError(
+                f"column {self.name!r}: the model was fitted with another {self.encoder.label} than this one, which "
+                f"gives other vectors for contents of the training table: give the same one."
+            )
 
 
 def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = None) -> tuple[ContentCode, ...]:
@@ -129,7 +143,8 @@ def code_to_dict(code: ContentCode) -> dict[str, Any]:
     if isinstance(code, FrozenCode):
         given = None if code.given is None else code_to_dict(code.given)
         plain = {"name": code.name, "of": code.kind, "identity": code.identity}
-        return {"kind": "frozen", **plain, "given": given, "scale": code_to_dict(code.scale)}
+        kept = {} if code.samples is None else {"samples": code.samples.to_dict()}
+        return {"kind": "frozen", **plain, "given": given, "scale": code_to_dict(code.scale), **kept}
     return {"kind": code.kind, **asdict(code)}  # type: ignore[call-overload]  # every code is a dataclass
 
 
@@ -155,7 +170,9 @@ def _frozen_from_dict(entries: Mapping[str, Any], encoder: Frozen) -> FrozenCode
     scale = code_from_dict(entries["scale"])
     if not isinstance(scale, VectorCode):
         raise TypeError(str(scale))
-    code = FrozenCode(entries["name"], entries["of"], given, scale, entries["identity"], encoder)
+    samples = Samples.from_dict(entries["of"], entries["samples"]) if "samples" in entries else None
+    code = FrozenCode(entries["name"], entries["of"], given, scale, entries["identity"], encoder, samples)
     if not code.sound():
         raise TypeError(str(code))
+    code.require_same()
     return code

@@ -4,7 +4,8 @@
 
 Vectors are known again by a hash of the content and by what gave them: class, structure and weights of a module, or the
 name of a function. What was asked for last stays in memory, so that a fit runs the encoder once for a content; with a
-folder as ``cache``, so do all later fits and predictions of any process.
+folder as ``cache``, so do all later fits and predictions of any process. A saved model also knows a function by what it
+gives: see :mod:`pcmcnet.data.contents.samples`.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class Frozen:
         new = np.array([k for k, key in enumerate(keys) if key not in known], np.int64)
         for begin in range(0, len(new), self.batch_size):
             some = new[begin : begin + self.batch_size]
-            found = self._run(column, kind, table[some], code)
+            found = self.encoded(column, kind, table[some], code)
             fresh = {keys[k]: vector for k, vector in zip(some, found, strict=True)}
             known |= fresh
             if vault is not None:
@@ -197,10 +198,10 @@ class Frozen:
         left = [] if vault is None else [key for key in keys if key not in known]
         return known | (vault.find(left) if vault is not None and left else {})
 
-    def _run(
+    def encoded(
         self, column: str, kind: ContentKind, table: NDArray[Any], code: ContentCode | None
     ) -> NDArray[np.float32]:
-        """Encode some contents, and check what comes back."""
+        """Encode some contents, whatever is kept of them, and check what comes back."""
         told = f"column {column!r}: {self.label} was given {len(table)} contents of kind {kind}"
         try:
             with torch.no_grad(), _at_rest(self._module):
