@@ -1,17 +1,25 @@
 """The exceptions of pcmcnet: one root, one class per kind of trouble.
 
 Every message says what was expected, what was found, where, and what to do. Whatever comes from
-bad input is a ``ValueError`` too, so callers may catch either.
+bad input is a ``ValueError`` too, so callers may catch either. Names and ids of a table or a file are shown in
+messages, so what a terminal would obey is written out: no message moves the cursor, hides a line or rings a bell.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+# Control characters but tab and new line, marks that turn the direction of text, and halves of characters.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class PcmcNetError(Exception):
     """Root of all exceptions raised on purpose by pcmcnet."""
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class InputError(PcmcNetError, ValueError):
@@ -48,6 +56,15 @@ class StopFit(PcmcNetError):  # noqa: N818 - a wish, and no error
 
 class TrainingError(PcmcNetError, RuntimeError):
     """Training broke down; the last good state is kept where a run folder was given."""
+
+
+def visible(text: str) -> str:
+    r"""Write out what a terminal would obey or could not show.
+
+    >>> print(visible("price \x1b[2J"))
+    price \x1b[2J
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

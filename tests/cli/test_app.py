@@ -1,16 +1,25 @@
 """What all commands have in common: help, one line for bad input, and where output goes."""
 
 import errno
+import io
+import logging
 import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+from unittest import mock
 
 import pytest
 
+import pcmcnet_command
+from pcmcnet.cli import main
 from pcmcnet.cli.app import app
+from pcmcnet.cli.output import Visible, say, show
 from pcmcnet.data import files
 from pcmcnet.models import artifact
 
@@ -93,3 +102,94 @@ def test_what_the_system_refuses_ends_in_one_line_and_status_1(
     status, out, err = cli("simulate", "mlba", "--sets", 1, "-o", tmp_path / "t.csv")
     assert (status, out) == (1, "")
     assert err == f"error: {tmp_path / 't.csv'}: No space left on device.\n"
+
+
+def test_what_a_terminal_would_obey_is_written_out(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Ids and names come out of tables that others have written: these would set a title and clear the screen."""
+    table = tmp_path / "t.csv"
+    table.write_text("trip,took,x\n\x1b]0;mine\x07a,1,1\n\x1b]0;mine\x07a,1,2\n", "utf-8")
+    words = ("--choice-set", "trip", "--chosen", "took", "--features", "x", "--model", "mnl", "-o", tmp_path / "model")
+    assert r"choice set \x1b]0;mine\x07a: " in cli("fit", table, *words).message
+    assert r"no\x1b[2J.csv: no such file" in cli("fit", tmp_path / "no\x1b[2J.csv", *words).message
+    assert r"No such option: --\x1b[2J" in cli("fit", table, "--\x1b[2J", *words).message
+
+
+def test_results_and_messages_show_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    show("a\tb\x1b[2J\r\u202e\udcff é\nc", {}, as_json=False)
+    say("read \x9b31m")
+    assert capsys.readouterr() == ("a\tb\\x1b[2J\\r\\u202e\\udcff é\nc\n", "read \\x9b31m\n")
+    record = logging.LogRecord("pcmcnet", logging.INFO, "", 0, "column %s", ("x\x1b[2J",), None)
+    assert Visible("%(message)s").format(record) == r"column x\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (MemoryError(), 1, "not enough memory. Read the table part by part (--stream), or take a smaller one."),
+        (RuntimeError("CUDA out of memory. Tried\nand failed"), 1, "not enough memory (CUDA out of memory. Tried)."),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 1, "not enough memory (DefaultCPU"),
+        (RecursionError(), 2, "something that was given is nested too deeply."),
+    ],
+)
+def test_too_little_memory_and_too_deep_a_nest_end_in_one_line(
+    error: Exception, status: int, message: str, cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    with mock.patch.object(files, "write_table", side_effect=error):
+        result = cli("simulate", "mlba", "--sets", 1, "-o", tmp_path / "t.csv")
+    assert result.status == status
+    assert result.message.startswith(message)
+
+
+def test_another_error_of_a_library_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["pcmcnet", "simulate", "mlba", "--sets", "1", "-o", str(tmp_path / "t.csv")])
+    bug = mock.patch.object(files, "write_table", side_effect=RuntimeError("a bug"))
+    with bug, pytest.raises(RuntimeError, match="a bug"):
+        main()
+
+
+def test_a_terminal_that_lacks_a_character_gets_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the name of a file that is no UTF-8, as well."""
+    place = tmp_path / os.fsdecode(b"caf\xe9 \xff.csv")
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["pcmcnet", "simulate", "mlba", "--sets", "2", "-o", str(place)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+    assert place.exists()
+    assert rb"caf\udce9 \udcff.csv" in out.buffer.getvalue()
+
+
+def test_a_name_that_a_library_cannot_take_is_told(cli: Callable[..., Any], roles: list[str], tmp_path: Path) -> None:
+    place = tmp_path / os.fsdecode(b"\xff.csv")
+    place.write_text("trip,took,income,price,comfort\n1,1,1,1,1\n")
+    said = cli("fit", place, *roles, "-o", tmp_path / "model")
+    assert said.status == 2
+    assert said.message.endswith(r"\udcff.csv: the name has bytes that are no UTF-8. Rename it.")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
+def test_ctrl_c_while_libraries_are_loaded_ends_in_one_line(tmp_path: Path) -> None:
+    """The interruption comes from within the package, before it has loaded anything."""
+    package = tmp_path / "pcmcnet"
+    package.mkdir()
+    code = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException:\n    pass\n"
+    (package / "__init__.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), str(Path(pcmcnet_command.__file__).parent)])
+    run = subprocess.run(
+        [sys.executable, "-c", "from pcmcnet_command import main; main()"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "error: interrupted.\n")
+
+
+def test_the_command_runs_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["pcmcnet", "--version"])
+    with pytest.raises(SystemExit) as stop:
+        pcmcnet_command.main()
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("pcmcnet ")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,18 +1,24 @@
 """The command line: ``pcmcnet --help``. A command parses, delegates and prints.
 
 Results go to standard output, messages and progress to standard error. Bad input ends in one line and a non-zero
-exit status.
+exit status: 2 for what was given, 1 for what the machine lacks, 130 for Ctrl-C.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from typing import Any, NoReturn
 
+_NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # PyTorch has no class for it on a CPU
+
 
 def main() -> None:
     """Run the program; this is what the ``pcmcnet`` command calls."""
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal has not is no reason to end
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         _run()
     except KeyboardInterrupt:  # also while the libraries are being loaded
@@ -23,10 +29,13 @@ def _run() -> None:
     import typer
 
     from pcmcnet.cli.app import app
+    from pcmcnet.cli.output import Visible
     from pcmcnet.errors import InputError, PcmcNetError
 
     usage_error: Any = typer.BadParameter.__mro__[1]  # click's, which typer carries along under a private name
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+    messages = logging.StreamHandler(sys.stderr)
+    messages.setFormatter(Visible("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[messages])
     try:
         status = app(sys.argv[1:] or ["--help"], prog_name="pcmcnet", standalone_mode=False)
     except PcmcNetError as error:
@@ -36,10 +45,21 @@ def _run() -> None:
         _fail(f"{error.format_message().rstrip('.')}: see {command} --help.", 2)
     except OSError as error:  # a disk that is full, a file that may not be written
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", 1)
+    except UnicodeEncodeError as error:  # of a library that reads files by their names
+        _fail(f"{error.object}: the name has bytes that are no UTF-8. Rename it.", 2)
+    except RecursionError:
+        _fail("something that was given is nested too deeply.", 2)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
+            raise
+        reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
+        _fail(f"not enough memory{reason}. Read the table part by part (--stream), or take a smaller one.", 1)
     sys.exit(status or 0)
 
 
 def _fail(message: str, status: int) -> NoReturn:
     """End with one line, whatever a library put into its message."""
-    print(f"error: {' '.join(message.splitlines())}", file=sys.stderr)  # noqa: T201
+    from pcmcnet.errors import visible
+
+    print(f"error: {visible(' '.join(message.splitlines()))}", file=sys.stderr)  # noqa: T201
     sys.exit(status)

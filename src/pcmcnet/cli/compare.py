@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pcmcnet.cli import roles
-from pcmcnet.cli.output import Json, show, whole_numbers
+from pcmcnet.cli.output import Json, say, show, whole_numbers
 
 
 def compare(
@@ -76,7 +76,7 @@ def compare(
     found = roles.keeping(found, by, *(getattr(model.config, "cluster", None) for model in contestants.values()))
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
-    typer.echo(f"read {data!r}", err=True)
+    say(f"read {data!r}")
     try:
         comparison = measure(
             contestants,
@@ -91,7 +91,7 @@ def compare(
             folder=output,
         )
     except KeyboardInterrupt:
-        typer.echo(f"\ninterrupted; to go on, give the same command again (state in {output}).", err=True)
+        say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
         raise typer.Exit(130) from None
     files = [output / "comparison.json", output / "comparison.md"]
     files.append(write_comparison_page(comparison, output / "comparison.html", title=f"Models on {table.name}"))

@@ -10,7 +10,7 @@ import typer
 
 from pcmcnet.cli import roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
-from pcmcnet.cli.output import Json, show
+from pcmcnet.cli.output import Json, say, show
 
 
 def fit(
@@ -103,7 +103,7 @@ def fit(
     else:
         data = ChoiceData.from_schema(table, found)
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)
-    typer.echo(f"read {data!r}", err=True)
+    say(f"read {data!r}")
     try:
         if many:
             from pcmcnet.cluster import fit as fit_by_workers
@@ -115,9 +115,9 @@ def fit(
             estimator.fit(train, held_out, seed=seed, device=device, run_folder=output, resume=resume)
     except KeyboardInterrupt:
         if checkpoints(output):
-            typer.echo(f"\ninterrupted; to go on, give the same command with --resume (state in {output}).", err=True)
+            say(f"\ninterrupted; to go on, give the same command with --resume (state in {output}).")
         else:
-            typer.echo("\ninterrupted before the first epoch was done: there is nothing to resume.", err=True)
+            say("\ninterrupted before the first epoch was done: there is nothing to resume.")
         raise typer.Exit(130) from None
     if held_out is not None:
         estimator.training_[DRAWN_FROM] = data.fingerprint()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli.output import Json, show
+from pcmcnet.cli.output import Json, say, show
 
 
 def leaderboard(
@@ -41,7 +41,7 @@ def leaderboard(
     try:
         board = measure(_words(tables), _words(models), folds, seed, **options, folder=output)
     except KeyboardInterrupt:
-        typer.echo(f"\ninterrupted; to go on, give the same command again (state in {output}).", err=True)
+        say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
         raise typer.Exit(130) from None
     files = [output / f"leaderboard.{kind}" for kind in ("json", "md", "png")]
     names = [str(file) for file in files if file.exists()]

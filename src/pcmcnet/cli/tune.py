@@ -9,7 +9,7 @@ import typer
 
 from pcmcnet.cli import roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
-from pcmcnet.cli.output import Json, show
+from pcmcnet.cli.output import Json, say, show
 
 
 def tune(
@@ -80,7 +80,7 @@ def tune(
     found = roles.keeping(found, by, getattr(estimator.config, "cluster", None))
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
-    typer.echo(f"read {data!r}", err=True)
+    say(f"read {data!r}")
     try:
         given: dict[str, Any] = {
             "valid": valid,
@@ -97,7 +97,7 @@ def tune(
         else:
             tuning = find(estimator, data, space=searched, trials=trials, **given)
     except KeyboardInterrupt:
-        typer.echo(f"\ninterrupted; to go on, give the same command again (state in {output}).", err=True)
+        say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
         raise typer.Exit(130) from None
     files = [output / "tuning.json", output / "tuning.md"]
     title = f"Search for {model} on {table.name}: trial 1 has the defaults\n{tuning.why}"

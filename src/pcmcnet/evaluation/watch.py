@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pcmcnet.errors import visible
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -34,12 +36,12 @@ class _Bar(Watch):
         self.progress, self.task = progress, task
 
     def begin(self, cell: str) -> None:
-        self.progress.update(self.task, description=cell)
+        self.progress.update(self.task, description=visible(cell))
 
     def end(self, cell: str, result: str) -> None:
         self.progress.advance(self.task)
         if result.startswith("failed"):
-            self.progress.console.print(f"{cell}: {result}", markup=False, highlight=False)
+            self.progress.console.print(visible(f"{cell}: {result}"), markup=False, highlight=False)
 
 
 @contextmanager
