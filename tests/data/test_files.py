@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data.files import replacing, writable, write_bytes, write_table
+from pcmcnet.data.files import parse_json, replacing, writable, write_bytes, write_table
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import ArtifactError, InputError
 
@@ -33,11 +33,12 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> 
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.arrow"])
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.arrow", os.fsdecode(b"\xff.parquet")])
 def test_a_table_is_written_in_the_format_of_its_name(name: str, tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2], "é": ["x", "y"]})
     write_table(table, tmp_path / name)
-    assert read_table(tmp_path / name).equals(table)
+    plain = (tmp_path / name).rename(tmp_path / f"table{Path(name).suffix}")  # which pyarrow can read
+    assert read_table(plain).equals(table)
 
 
 def test_a_name_without_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -100,3 +101,10 @@ def test_a_csv_holds_lists_as_json_and_refuses_pictures(tmp_path: Path) -> None:
     for column in ([b"\x89PNG"], [{"a": 1}]):
         with pytest.raises(InputError, match=r"column 'photo' has the type .* a CSV file cannot hold: write \.parquet"):
             writable(pa.table({"photo": column}), tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000, "{", b"\xff"])
+def test_what_is_no_json_or_too_deep_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"nested too deeply|Expecting|decode"):
+        parse_json(text)
+    assert parse_json('{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}

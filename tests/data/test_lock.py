@@ -1,17 +1,21 @@
 """A place has one writer at a time; what a dead one left is no obstacle."""
 
+import errno
 import json
 import multiprocessing as mp
 import os
 import re
 import signal
+import sys
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pcmcnet.data import lock
+from pcmcnet.data.files import write_bytes
 from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import ArtifactError
 
@@ -159,6 +163,75 @@ def test_half_written_files_within_a_folder_go_once_they_are_whole(
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     kept = {f".{os.getpid()}.a.json", f".{dead}.missing.json", ".notes", f"{dead}.a.json"}
     assert found == {"a.json", "below/b.json"} | kept
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
+    """Make of this system one that has ``locking`` alone, opens no folders and removes no open files.
+
+    Returns the descriptors that are open.
+    """
+    real_open, real_close, real_unlink, flock = os.open, os.close, Path.unlink, lock.fcntl.flock
+    opened: dict[int, str] = {}
+
+    def open_file(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path).is_dir():
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        descriptor = real_open(path, flags, mode)
+        opened[descriptor] = str(path)
+        return descriptor
+
+    def close(descriptor: int) -> None:
+        opened.pop(descriptor, None)
+        real_close(descriptor)
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        if str(path) in opened.values():
+            raise PermissionError(errno.EACCES, "in use by another process", str(path))
+        real_unlink(path, missing_ok)
+
+    def locking(descriptor: int, mode: int, count: int) -> None:
+        assert (mode, count) == (2, 1)
+        assert os.lseek(descriptor, 0, os.SEEK_CUR) > 4096  # beyond the note, which others are to read
+        try:
+            flock(descriptor, 2 | 4)
+        except OSError:
+            raise PermissionError(errno.EACCES, "Permission denied") from None
+
+    monkeypatch.setattr(lock, "fcntl", None)
+    monkeypatch.setattr(lock, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "open", open_file)
+    monkeypatch.setattr(os, "close", close)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    for name in ("pread", "pwrite"):
+        monkeypatch.delattr(os, name)
+    monkeypatch.setattr(os, "kill", lambda process, number: pytest.fail("a signal 0 is a Ctrl-C on Windows"))
+    return opened
+
+
+def test_on_windows_a_second_writer_is_told_and_nothing_is_left(tmp_path: Path, windows: dict[int, str]) -> None:
+    said: list[str] = []
+
+    def write() -> None:
+        try:
+            with sole_writer(tmp_path / "run"):
+                said.append("two writers")
+        except ArtifactError as error:
+            said.append(str(error))
+
+    (tmp_path / ".12345.run").touch()  # of a process that may live
+    with sole_writer(tmp_path / "run"):
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join()
+        write_bytes(tmp_path / "run" / "result.json", b"{}")
+    assert "is being written by another thread of this process" in said[0]
+    with sole_writer(tmp_path / "run"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".12345.run", "run"]
+    assert (tmp_path / "run" / "result.json").read_bytes() == b"{}"
+    assert windows == {}
 
 
 def test_a_system_without_locks_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

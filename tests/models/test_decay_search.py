@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -292,8 +293,14 @@ def test_trials_that_are_kept_are_not_made_again(tmp_path: Path) -> None:
 def test_trials_of_another_run_are_refused(tmp_path: Path) -> None:
     path = tmp_path / SEARCH
     SearchLog.opened(path, {"seed": 3}, resume=False).curve("1/0", lambda: [0.5])
-    with pytest.raises(ArtifactError, match=r"belongs to another run; what differs: seed"):
+    with pytest.raises(ArtifactError, match=rf"^{re.escape(str(path))} belongs to another run; what differs: seed"):
         SearchLog.opened(path, {"seed": 4}, resume=True)
+
+
+def test_trials_that_are_nested_too_deeply_are_damaged(tmp_path: Path) -> None:
+    (tmp_path / SEARCH).write_text("[" * 100_000)
+    with pytest.raises(ArtifactError, match=r"nested too deeply.*delete it, and the trials are made again"):
+        SearchLog.opened(tmp_path / SEARCH, {"seed": 4}, resume=True)
 
 
 def test_a_run_that_does_not_go_on_makes_its_trials_again(tmp_path: Path) -> None:

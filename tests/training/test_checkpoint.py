@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from pcmcnet.errors import ArtifactError
-from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState
+from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState, _digest
 from pcmcnet.training.stopping import EarlyStopping
 
 IDENTITY = {"model": "toy", "options": {"lr": 0.1, "hidden": (4, 4)}, "seed": 0}
@@ -118,6 +119,16 @@ def test_the_checkpoint_of_another_run_is_refused_and_told_apart(
         ArtifactError, match=rf"belongs to another run; what differs: {named}\. Resume with the same table"
     ):
         other.read()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "no json", "[]", '{"identity": {}, "epoch": 1}'])
+def test_a_checkpoint_that_says_what_no_run_says_is_damaged(checkpoint: Checkpoint, text: str) -> None:
+    """With the right hash, as somebody can make who wants to."""
+    checkpoint.path.parent.mkdir()
+    tensors = {"module/weight": torch.zeros(2)}
+    checkpoint.path.write_bytes(save(tensors, {"state": text, "sha256": _digest(tensors, text)}))
+    with pytest.raises(ArtifactError, match=r"is damaged .*: delete it and train from the start"):
+        checkpoint.read()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

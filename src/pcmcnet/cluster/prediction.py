@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from pcmcnet.cluster.engine import connected, quiet
-from pcmcnet.data.files import require_folder, write_table
+from pcmcnet.data.files import parse_json, require_folder, write_table
 from pcmcnet.data.formats import is_hidden
 from pcmcnet.data.lock import sole_writer
 from pcmcnet.data.table import read_table
@@ -238,7 +238,7 @@ def _file_names(folder: Path) -> list[str]:
 def _origin_of(file: Path) -> Origin | None:
     try:
         note = (pyarrow.parquet.read_schema(file).metadata or {}).get(_KEY)
-        return None if note is None else Origin(**json.loads(note))
+        return None if note is None else Origin(**parse_json(note))
     except (pa.ArrowException, OSError, ValueError, TypeError):
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,7 +64,10 @@ def writing(place: object) -> Iterator[None]:
 
 def to_disk(path: Path) -> None:
     """Wait until a file or the names in a folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    windows = sys.platform == "win32"
+    if windows and path.is_dir():
+        return  # it opens no folders, and sees to names by itself
+    descriptor = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -78,6 +82,20 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text says.
+
+    Raises
+    ------
+    ValueError
+        When it is no JSON, or nested deeper than anything that pcmcnet writes.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def write_bytes(path: str | Path, content: bytes, named: object = None) -> None:
     """Write a whole file atomically; see :func:`replacing`."""
     with replacing(path, named) as beside:
@@ -89,13 +107,13 @@ def write_table(table: pa.Table, path: str | Path) -> None:
     target = Path(path)
     noted = {key: note for key, note in (table.schema.metadata or {}).items() if key != FOLDER}
     table = table.replace_schema_metadata(noted or None)
-    with replacing(require_table_path(target)) as beside:
+    with replacing(require_table_path(target)) as beside, beside.open("wb") as sink:  # pyarrow opens UTF-8 names alone
         if target.suffix == ".parquet":
-            pyarrow.parquet.write_table(table, beside, write_page_checksum=True)
+            pyarrow.parquet.write_table(table, sink, write_page_checksum=True)
         elif target.suffix == ".csv":
-            pyarrow.csv.write_csv(table, beside)
+            pyarrow.csv.write_csv(table, sink)
         else:
-            with pa.OSFile(str(beside), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            with pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
 
 

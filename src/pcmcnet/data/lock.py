@@ -2,8 +2,8 @@
 
     .<name>.lock    beside the folder or file, while it is written: the process, its machine and its command
 
-The system holds the lock (``flock``), not the file: it ends with its process, however that ends, so what a killed
-process leaves is no obstacle. On a system or a file system without such locks, nothing is locked.
+The system holds the lock (``flock``, or ``locking`` on Windows), not the file: it ends with its process, however that
+ends, so what a killed process leaves is no obstacle. Where the system or the file system has no locks, there are none.
 
 Many may read: a folder that is in use is held by one of its files, and is not removed as long as anybody holds it.
 """
@@ -22,18 +22,19 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pcmcnet.data.files import parse_json
 from pcmcnet.errors import ArtifactError
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
+fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
+msvcrt: Any = import_module("msvcrt") if find_spec("msvcrt") else None  # on Windows
 log = logging.getLogger("pcmcnet")
 
+_FAR = 2**30  # the byte that is locked on Windows, where nobody else may read what is
 _held: set[tuple[int, int, Path]] = set()  # process, thread and place: a writer may call another for the same place
 
 
@@ -48,7 +49,7 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     """
     place = Path(path).resolve()
     key = (os.getpid(), threading.get_ident(), place)
-    if fcntl is None or key in _held:
+    if (fcntl or msvcrt) is None or key in _held:
         yield
         return
     made = _make_parents(place)
@@ -61,9 +62,7 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     finally:
         _held.discard(key)
         if lock is not None:
-            if lock.file != place:
-                lock.file.unlink(missing_ok=True)
-            os.close(lock.descriptor)
+            _release(lock, place)
         for folder in made:  # where nothing came of it, nothing is left
             with suppress(OSError):
                 folder.rmdir()
@@ -137,7 +136,7 @@ def _acquire(place: Path) -> _Lock | None:
         if lock is None:
             return None
         try:
-            fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(lock.descriptor)
         except OSError as error:
             holder = _holder(lock.descriptor)
             os.close(lock.descriptor)
@@ -164,18 +163,40 @@ def _open(place: Path) -> _Lock | None:
     return None
 
 
+def _take(descriptor: int) -> None:
+    """Lock an open file, or raise an ``OSError`` at once."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+
+def _release(lock: _Lock, place: Path) -> None:
+    """End a lock and remove its file: before others can have it, or on Windows after, as it removes no open file."""
+    if fcntl is None:
+        os.close(lock.descriptor)
+    with suppress(OSError):  # another process has it open already
+        if lock.file != place:
+            lock.file.unlink(missing_ok=True)
+    if fcntl is not None:
+        os.close(lock.descriptor)
+
+
 def _sign(lock: _Lock) -> None:
     """Write down who holds a lock."""
     note = {"process": os.getpid(), "machine": socket.gethostname(), "command": " ".join(sys.argv)[:200]}
     with suppress(OSError):  # a full disk is no reason to have no lock
         os.ftruncate(lock.descriptor, 0)
-        os.pwrite(lock.descriptor, json.dumps(note).encode(), 0)
+        os.lseek(lock.descriptor, 0, os.SEEK_SET)
+        os.write(lock.descriptor, json.dumps(note).encode())
 
 
 def _holder(descriptor: int) -> str:
     """Name the process that holds a lock, as it wrote itself down."""
     try:
-        note = json.loads(os.pread(descriptor, 4096, 0))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        note = parse_json(os.read(descriptor, 4096))
         if note["process"] == os.getpid():
             return "another thread of this process"
         return f"process {note['process']} on {note['machine']} ({note['command']})"
@@ -184,7 +205,9 @@ def _holder(descriptor: int) -> str:
 
 
 def _lives(process: int) -> bool:
-    """Tell whether a process of this machine lives; one that may not be asked does."""
+    """Tell whether a process of this machine lives; one that may not be asked does, and on Windows none may."""
+    if sys.platform == "win32":
+        return True  # there, the question below would be a Ctrl-C
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -20,7 +20,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from pcmcnet.data.files import write_bytes
+from pcmcnet.data.files import parse_json, write_bytes
 from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
 from pcmcnet.evaluation.cells import Cell, Floats
@@ -55,7 +55,7 @@ class CellStore:
                 metadata = file.metadata() or {}
                 metrics = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
             text = metadata["cell"]
-            entries = json.loads(text)
+            entries = parse_json(text)
             if metadata["sha256"] != _digest(metrics, text) or entries["identity"] != self._identity(model, fold):
                 raise ValueError("altered")
             cost = {**entries["cost"], "caveats": tuple(entries["cost"]["caveats"])}
@@ -90,7 +90,7 @@ class CellStore:
 
     def _require_same(self, path: Path) -> None:
         try:
-            theirs = dict(json.loads(path.read_bytes()))
+            theirs = dict(parse_json(path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
             raise ArtifactError(f"{path} is damaged ({error}): choose another folder, or remove this one.") from error
         ours = json.loads(json.dumps(self.plan))

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData, ScannedData, Sets
-from pcmcnet.data.files import json_bytes, write_bytes
+from pcmcnet.data.files import json_bytes, parse_json, write_bytes
 from pcmcnet.errors import ArtifactError, TrainingError
 from pcmcnet.training.checkpoint import require_same_run
 from pcmcnet.training.group import current_group
@@ -160,7 +160,7 @@ class SearchLog:
         if path is None or not resume or not path.exists():
             return opened
         try:
-            entries = json.loads(path.read_bytes())
+            entries = parse_json(path.read_bytes())
             found = entries["identity"]
             opened.curves = {key: [float(x) for x in curve] for key, curve in entries["curves"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pcmcnet.data.files import write_bytes
+from pcmcnet.data.files import parse_json, write_bytes
 from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
 from pcmcnet.training.stopping import EarlyStopping
@@ -88,25 +88,15 @@ class Checkpoint:
         if not self.resume or not self.path.exists():
             return None
         tensors, text = self._load()
-        entries = json.loads(text)
-        require_same_run(self.path, entries["identity"], json.loads(json.dumps(self.identity)))
-        parts: dict[str, Any] = {"module": {}, "best": {}, "optimiser": {}}
-        for key, tensor in tensors.items():
-            part, _, rest = key.partition("/")
-            if part == "optimiser":
-                index, _, name = rest.partition("/")
-                parts[part].setdefault(int(index), {})[name] = tensor
-            else:
-                parts[part][rest] = tensor
-        return RunState(
-            epoch=entries["epoch"],
-            within=None if entries.get("within") is None else Within(**entries["within"]),
-            finished=entries["finished"],
-            history=entries["history"],
-            stopping=None if entries["stopping"] is None else EarlyStopping(**entries["stopping"]),
-            cooling=entries["cooling"],
-            **parts,
-        )
+        try:
+            entries = parse_json(text)
+            found, state = entries["identity"], _state(entries, tensors)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ArtifactError(
+                f"checkpoint {self.path} is damaged ({error!r}): delete it and train from the start."
+            ) from error
+        require_same_run(self.path, found, json.loads(json.dumps(self.identity)))
+        return state
 
     def _load(self) -> tuple[Tensors, str]:
         try:
@@ -123,11 +113,32 @@ class Checkpoint:
         return tensors, text
 
 
+def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
+    """Put a state together again."""
+    parts: dict[str, Any] = {"module": {}, "best": {}, "optimiser": {}}
+    for key, tensor in tensors.items():
+        part, _, rest = key.partition("/")
+        if part == "optimiser":
+            index, _, name = rest.partition("/")
+            parts[part].setdefault(int(index), {})[name] = tensor
+        else:
+            parts[part][rest] = tensor
+    return RunState(
+        epoch=entries["epoch"],
+        within=None if entries.get("within") is None else Within(**entries["within"]),
+        finished=entries["finished"],
+        history=entries["history"],
+        stopping=None if entries["stopping"] is None else EarlyStopping(**entries["stopping"]),
+        cooling=entries["cooling"],
+        **parts,
+    )
+
+
 def require_same_run(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     """Refuse what another run has left."""
     if found != ours:
         raise ArtifactError(
-            f"checkpoint {path} belongs to another run; what differs: {', '.join(differences(found, ours))}. "
+            f"{path} belongs to another run; what differs: {', '.join(differences(found, ours))}. "
             f"Resume with the same table, options and seed, or choose another folder."
         )
 

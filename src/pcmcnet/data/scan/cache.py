@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.files import json_bytes, write_bytes
+from pcmcnet.data.files import json_bytes, parse_json, write_bytes
 from pcmcnet.data.lock import Hold, remove_unheld
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, InputError
@@ -90,7 +90,7 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest | None:
         """Read from such a folder; None where there is none that can be used."""
         try:
-            entries = json.loads((folder / MANIFEST).read_bytes())
+            entries = parse_json((folder / MANIFEST).read_bytes())
             shards = tuple(ShardFile(**shard) for shard in entries.pop("shards"))
             return cls(**(entries | {"tally": Tally(**entries["tally"])}), shards=shards)
         except (OSError, ValueError, KeyError, TypeError):

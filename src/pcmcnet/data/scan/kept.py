@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
-from pcmcnet.data.files import write_bytes
+from pcmcnet.data.files import parse_json, write_bytes
 from pcmcnet.data.scan.scanned import ScannedData
 from pcmcnet.errors import ArtifactError
 
@@ -45,10 +45,10 @@ def _place(data: ScannedData, *, bend: bool, labels: bool) -> Path:
 
 def _read(place: Path) -> Encoder | None:
     try:
-        found = json.loads(place.read_bytes())
+        found = parse_json(place.read_bytes())
         if found["sha256"] != _digest(found["encoder"]):
             return None
-        return Encoder.from_dict(json.loads(found["encoder"]))
+        return Encoder.from_dict(parse_json(found["encoder"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArtifactError):
         return None
 
