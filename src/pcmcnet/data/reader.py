@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.closeness import Span, is_close
@@ -21,14 +20,12 @@ from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
 from pcmcnet.data.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers
 from pcmcnet.data.formats import ENCODED_TEXT
 from pcmcnet.data.schema import Missing
+from pcmcnet.data.undeclared import mistaken_text
 from pcmcnet.errors import SchemaError
 
 MISSING_CATEGORY = "<missing>"
 _DECLARE = "Drop them or declare missing='indicator'."
 AS_OTHERS = "expected a number as in the other rows"
-_FEW = 0.1  # up to this share of text among numbers is taken for mistakes, not for categories
-_MANY = 20  # more distinct numbers than this, written with commas, are prices rather than codes
-_WITH_COMMAS = r"^\s*[-+]?(\d{1,3}(,\d{3})+(\.\d+)?|\d+,\d+|\d{1,3}(\.\d{3})+,\d+)\s*$"  # 1,000.5 or 1,5 or 1.000,5
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ class Reader:
             raise SchemaError(
                 f"column {column!r} has the type {kind}, expected numbers. "
                 f"Convert it to a number (a timestamp, for example, to seconds or to parts of the day), "
-                f"or list it in categorical."
+                f"or list it in categorical{_declaration(column, kind)}."
             )
         return Exact(column, self._pick(_to_numpy(values)), self.rows)
 
@@ -287,27 +284,6 @@ class Reader:
             )
 
 
-def mistaken_text(column: str, values: pa.Array, counts: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell which texts, of which there are so many each, are mistakes among numbers: few are, and many are categories.
-
-    Numbers with thousands or decimal commas, which would be one category each, are refused at once.
-    """
-    spoils = ~np.isfinite(numbers(values))
-    if spoils.any() and not spoils.all() and counts[spoils].sum() <= _FEW * counts.sum():
-        return spoils
-    commas = np.zeros(0, np.bool_)
-    if len(values) > _MANY:
-        texts = pa.array(values.to_pylist(), pa.string())  # old releases of Arrow cannot cast views
-        commas = pc.match_substring_regex(texts, _WITH_COMMAS).to_numpy(zero_copy_only=False)
-    if commas.any() and (spoils & ~commas).sum() <= _FEW * len(values):
-        first = values[int(np.argmax(commas))].as_py()
-        raise SchemaError(
-            f"column {column!r}: expected plain numbers, got numbers written with commas such as {first!r}; "
-            f"{len(values)} distinct values. Write them as in 1234.5, or list the column in categorical."
-        )
-    return np.zeros(len(values), np.bool_)
-
-
 def require_exact(ids: NDArray[Any], column: str) -> None:
     """Refuse floating-point ids so large that whole numbers next to each other are one."""
     bits = np.finfo(ids.dtype).nmant + 1 if ids.dtype.kind == "f" else 0
@@ -316,6 +292,21 @@ def require_exact(ids: NDArray[Any], column: str) -> None:
             f"column {column!r} holds floating-point ids of 2**{bits} and more, where neighbours coincide: "
             f"store them as text or as 64-bit integers."
         )
+
+
+def _declaration(column: str, kind: pa.DataType) -> str:
+    """Say how a column of a type is declared, where there is a kind for it."""
+    types = pa.types
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    if types.is_timestamp(kind) or types.is_date(kind):
+        word = "'datetime'"
+    elif lists:
+        word = "'vector'" if _is_number(kind.value_type) else "'multi'"
+    elif types.is_binary(kind) or types.is_large_binary(kind):
+        word = "'image'"
+    else:
+        return ""
+    return f", or declare kinds={{{column!r}: {word}}}"
 
 
 def _is_number(kind: pa.DataType) -> bool:

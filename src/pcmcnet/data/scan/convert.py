@@ -58,7 +58,9 @@ def _convert(stream: Stream, schema: Schema, folder: Path, memory: int) -> tuple
     if not piles.rows:
         raise SchemaError("the table is empty: expected at least one row.")
     for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
-        if name in piles.vocabularies and not pa.types.is_dictionary(stream.schema.field(name).type):
+        if name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type):
+            continue
+        if name in piles.vocabularies:
             piles.vocabularies[name].require_plain(name, piles.set_of_row)
     resolved = replace(schema, categorical=_categorical(stream.schema, schema))
     return resolved, *_shards(piles, resolved, folder)
@@ -82,7 +84,7 @@ def _categorical(found: pa.Schema, schema: Schema) -> tuple[str, ...]:
     def is_category(kind: pa.DataType) -> bool:
         return bool(pa.types.is_dictionary(kind) or is_text(kind) or pa.types.is_boolean(kind))
 
-    inputs = [name for name in (*schema.individual, *schema.features) if name not in schema.contents]
+    inputs = [name for name in (*schema.individual, *schema.features) if name not in schema.kinds]
     return tuple(name for name in inputs if is_category(found.field(name).type))
 
 
