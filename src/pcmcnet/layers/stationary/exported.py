@@ -20,7 +20,7 @@ def exported_law(rates: Tensor, mask: Tensor) -> Tensor:
     q = torch.where(real_pairs(mask), rates, 0).double()
     state = torch.arange(mask.shape[1], device=mask.device)
     at, below = ((state.unsqueeze(1) == state).double(), (state.unsqueeze(1) > state).double())  # rows k: k, and i < k
-    _, shares = scan(_take_out, q, (at, below), reverse=True)  # (n, B, n)
+    _, shares = scan(_take_out, q, (state, below), reverse=True)  # (n, B, n)
     first = (mask & (mask.cumsum(1) == 1)).double()
     p, _ = scan(_put_back, first, (at, shares))
     law: Tensor = p.to(rates.dtype)
@@ -29,8 +29,8 @@ def exported_law(rates: Tensor, mask: Tensor) -> Tensor:
 
 def _take_out(q: Tensor, k: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Take state k out of the chain: (B, n, n) -> (B, n, n), and (B, n) how often k is entered over how soon left."""
-    at, below = k
-    leave, enter = (q * at.unsqueeze(1)).sum(1) * below, (q * at).sum(2) * below
+    at, below = k[0].unsqueeze(0), k[1]
+    leave, enter = q.index_select(1, at).squeeze(1) * below, q.index_select(2, at).squeeze(2) * below
     exits = leave.sum(1, keepdim=True)
     exits = torch.where(exits == 0, 1.0, exits)  # of the last state, and of padding: nothing is left or entered
     return q + enter.unsqueeze(2) * (leave / exits).unsqueeze(1), enter / exits
