@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md")])
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md"), *ROOT.glob("SECURITY.md")])
 SLOW = {"cluster.md"}  # starts Ray several times; its parts are in tests/cluster
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SET_UP = re.compile(r"(make|git|pip|python|python3) ")  # how a reader gets the project, not an example
