@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,30 @@ def test_numbers_that_ask_for_all_memory_are_refused(
     folder = golden(kind)
     rewrite(folder, name, **entries)
     with pytest.raises(ArtifactError, match=message):
+        load(folder)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"model": "calibrated", "options": nested(levels - 1)} if levels else {"model": "uniform", "options": {}}
+
+
+@pytest.mark.parametrize("levels", [5, 40, 400])
+def test_models_around_models_without_end_are_refused(levels: int, golden: Any) -> None:
+    """Each checks the one inside it more than once: 40 levels would take longer than anyone waits."""
+    folder = golden("calibrated")
+    rewrite(folder, "config.json", **nested(levels))
+    with pytest.raises(ArtifactError, match=rf"models around models go at most 4 levels deep, got {levels}"):
+        load(folder)
+
+
+def test_a_design_of_more_columns_than_can_be_estimated_is_refused(golden: Any) -> None:
+    """Their names and the formula fit into a file; their numbers would not fit into memory."""
+    folder, knots = golden("mnl"), list(range(1, 200_000))
+    ends = [f"[to {knots[0]}]", *(f"[{a} to {b}]" for a, b in pairwise(knots)), f"[from {knots[-1]}]"]
+    term = f"piecewise(price, {', '.join(map(str, knots))})"
+    codes = {"price": {"mean": 0, "scale": 1, "gaps": False}}
+    rewrite(folder, "design.json", resolved=f"{term} | 0", codes=codes, labels=None, names=[f"x{end}" for end in ends])
+    with pytest.raises(ArtifactError, match=r"200,000 columns"):
         load(folder)
 
 

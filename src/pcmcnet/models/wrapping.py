@@ -19,6 +19,7 @@ from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.contents import own_encoders
 
 _KIND = "kind.json"
+LEVELS = 4  # of models around models
 _INSIDE = "options__"  # before the name of an option of the model inside
 
 
@@ -89,7 +90,17 @@ def unfitted(name: Any, options: Mapping[str, Any], extras: Mapping[str, Any] | 
         raise ConfigError(f"expected a model such as PCMCNet(), or the name of one, got {found}.{known}")
     if extras and not takes_encoders(KINDS[name]):
         raise ConfigError(f"{KINDS[name].__name__} has no encoders: leave them out.")
+    if _levels(options) > LEVELS:  # each checks those inside it twice
+        raise ConfigError(f"models around models go at most {LEVELS} levels deep, got {_levels(options)}.")
     return KINDS[name](**options, **(extras or {}))
+
+
+def _levels(options: Any) -> int:
+    """Count the models that options name inside each other."""
+    levels = 0
+    while isinstance(options, Mapping) and "options" in options:
+        options, levels = options["options"], levels + 1
+    return levels
 
 
 def takes_encoders(kind: type[ChoiceModel]) -> bool:

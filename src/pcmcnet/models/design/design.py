@@ -23,7 +23,7 @@ from pcmcnet.models.design.formula import Factor, Formula, Term, parse_formula
 
 log = logging.getLogger("pcmcnet")
 
-MOST_COLUMNS = 100_000  # of one term; no table has the choices to estimate so many coefficients
+MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,8 @@ class Design:
             assert labels is None or isinstance(labels, LevelCode)
             terms = parse_formula(entries["resolved"])
             _ = [codes[factor.column] for term in _all_terms(terms) for factor in term.factors]
+            if len(entries["names"]) > MOST_COLUMNS:
+                raise ValueError(f"{len(entries['names']):,} columns")
             return cls(entries["formula"], terms, codes, labels, tuple(map(str, entries["names"])))
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(

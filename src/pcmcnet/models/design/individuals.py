@@ -19,7 +19,7 @@ from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.design.coding import Code, Floats, LevelCode, block, learn_levels, learn_number
-from pcmcnet.models.design.design import product, read_code
+from pcmcnet.models.design.design import MOST_COLUMNS, product, read_code
 from pcmcnet.models.design.empty import empty_sets
 from pcmcnet.models.design.formula import Factor, Term, parse_formula
 from pcmcnet.models.estimation.identification import dependent_columns, listed
@@ -128,6 +128,8 @@ class IndividualDesign:
             codes = {name: read_code(code) for name, code in entries["codes"].items()}
             terms, _ = parse_membership(entries["terms"])
             _ = [codes[factor.column] for term in terms for factor in term.factors]
+            if len(entries["names"]) + len(entries["left_out"]) > MOST_COLUMNS:
+                raise ValueError(f"{len(entries['names']):,} columns")
             return cls(terms, codes, tuple(map(str, entries["names"])), tuple(map(str, entries["left_out"])))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(
