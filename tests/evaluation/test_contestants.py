@@ -110,3 +110,9 @@ def test_models_are_names_or_labels_with_models() -> None:
 def test_other_models_are_refused(models: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         require_contestants(models)
+
+
+def test_a_model_whose_defaults_are_nobodys_says_so_on_the_table() -> None:
+    found = entrants(require_contestants(["uniform", "rank-by"]), read())
+    assert list(found.models) == ["uniform"]
+    assert found.absent["rank-by"].startswith("column must name the feature to rank by")

@@ -62,8 +62,21 @@ def named_contestants(names: Iterable[str]) -> dict[str, Contestant]:
             raise ConfigError(f"unknown model {name!r}." + did_you_mean(str(name), [*MODELS, *BUILT]))
         if name in found:
             raise ConfigError(f"models: {name!r} is named twice.")
-        found[name] = BUILT[name] if name in BUILT else MODELS[name]()
+        found[name] = BUILT[name] if name in BUILT else _with_defaults(MODELS[name])
     return found
+
+
+def _with_defaults(kind: type[ChoiceModel]) -> Contestant:
+    """Return a model with its defaults; one that has none for an option says so on every table."""
+    try:
+        return kind()
+    except InputError as error:
+        reason = str(error)
+
+    def refuse(data: ChoiceData) -> ChoiceModel:
+        raise InputError(reason)
+
+    return refuse
 
 
 def require_contestants(models: Any) -> dict[str, Contestant]:
