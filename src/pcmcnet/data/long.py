@@ -22,6 +22,8 @@ from pcmcnet.data.schema import Schema
 from pcmcnet.data.table import folder_of, read_table
 from pcmcnet.errors import SchemaError
 
+LIGHTEST, HEAVIEST = 1e-30, 1e30  # weights whose sums, and products with losses, float32 holds
+
 
 @dataclass(frozen=True, slots=True)
 class Sets:
@@ -198,7 +200,15 @@ def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
             f"expected a weight of at least 0, got {values[negative].min()}; {negative.size} such rows.",
             "Correct them.",
         )
-    if not values.any() and reader.part is None:
+    beyond = np.flatnonzero(((values > 0) & (values < LIGHTEST)) | (values > HEAVIEST))
+    if beyond.size:
+        raise reader.fail(
+            schema.weight,
+            int(reader.rows[beyond].min()),
+            f"expected a weight of 0 or from {LIGHTEST:g} to {HEAVIEST:g}, got another one; {beyond.size} such rows.",
+            "Multiply all weights by the same number, or set tiny ones to 0.",
+        )
+    if len(values) and not values.any() and reader.part is None:
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
     varying = _varying(values, sets)
     if varying.size:

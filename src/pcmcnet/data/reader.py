@@ -184,11 +184,14 @@ class Reader:
         return Numeric(narrow)
 
     def weight(self, column: str) -> NDArray[np.float32]:
-        """Read weights as float32; nothing can stand for a missing one, and all may be nearly the same."""
+        """Read weights as float32; nothing can stand for a missing one, and one too small for it does not become 0."""
         narrow = self._narrow(column)
-        if narrow is None:
-            return self._numeric(self._numbers(column), "error", gap_remedy="Correct or drop them.").values
-        return narrow
+        if narrow is not None and narrow.all():
+            return narrow
+        exact = self._numbers(column)
+        values = self._numeric(exact, "error", gap_remedy="Correct or drop them.").values
+        lost = (values == 0) & (exact.values != 0)
+        return np.where(lost, np.copysign(np.finfo(np.float32).tiny, exact.values), values).astype(np.float32)
 
     def _narrow(self, column: str) -> NDArray[np.float32] | None:
         """Read numbers without a wider copy, where there is no trouble with them."""
