@@ -206,3 +206,18 @@ def test_columns_of_parquet_keep_their_types(out: str, cli: Run, kept: tuple[Pat
     assert cli("predict", kept[0], tmp_path / "t.parquet", "-o", tmp_path / out).status == 0
     found = read(tmp_path / ("folder/t.parquet" if out == "folder" else out))
     assert found.drop_columns("probability").equals(table)
+
+
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet", "folder"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_without_rows_becomes_one_with_a_column_more(
+    ending: str, out: str, cli: Run, model: Path, table: Path, tmp_path: Path
+) -> None:
+    none = read(table).slice(0, 0)
+    if ending == "csv":
+        (tmp_path / "t.csv").write_text(",".join(none.column_names) + "\n")
+    else:
+        pyarrow.parquet.write_table(none, tmp_path / "t.parquet")
+    assert cli("predict", model, tmp_path / f"t.{ending}", "-o", tmp_path / out).out.startswith("wrote 0 rows")
+    found = read(tmp_path / ("folder/t.parquet" if out == "folder" else out))
+    assert (found.num_rows, found.column_names) == (0, [*none.column_names, "probability"])

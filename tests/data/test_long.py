@@ -129,9 +129,10 @@ def test_long_integer_ids_in_a_csv_never_run_together(tmp_path: Path) -> None:
 
 
 def test_an_empty_table_is_refused() -> None:
-    for table in ({"id": []}, pd.DataFrame({"id": []}), pl.DataFrame({"id": []})):
+    empty: dict[str, list[int]] = {"id": [], "took": []}
+    for table in (empty, pd.DataFrame(empty), pl.DataFrame(empty)):
         with pytest.raises(SchemaError, match="the table is empty: expected at least one row"):
-            ChoiceData.from_long(table, choice_set="id")
+            ChoiceData.from_long(table, choice_set="id", chosen="took")
 
 
 # -- choices and availability ----------------------------------------------------------------------------

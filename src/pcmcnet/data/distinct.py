@@ -43,7 +43,7 @@ def distinct(column: pa.ChunkedArray) -> Distinct:
         if encoded.dictionary.null_count or _repeats(encoded.dictionary):
             return distinct(column.cast(kind))
         return _without_nulls(encoded)
-    if pa.types.is_integer(kind) and not column.null_count:
+    if pa.types.is_integer(kind) and len(column) and not column.null_count:
         return _distinct_by_runs(column.to_numpy())
     return _without_nulls(_one_dictionary(column.dictionary_encode()))
 

@@ -68,8 +68,7 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     """
     folder = folder_of(table) if folder is None else folder
     arrow = read_table(table, schema.columns, text=schema.text_columns, ids=schema.id_columns, compact=True)
-    if arrow.num_rows == 0:
-        raise SchemaError("the table is empty: expected at least one row.")
+    require_rows(arrow.num_rows, schema)
     set_of_row, ids = _number_sets(arrow[schema.choice_set], name=schema.choice_set)
     everything = Reader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]), part=part, folder=folder)
     del arrow  # its columns live on in the reader, until they are forgotten
@@ -106,6 +105,12 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     }
 
 
+def require_rows(n: int, schema: Schema) -> None:
+    """Refuse a table without rows, unless it is only to be predicted: then there is nothing to predict."""
+    if n == 0 and schema.chosen is not None:
+        raise SchemaError("the table is empty: expected at least one row.")
+
+
 def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Number the sets in the order of their first rows; also their ids."""
     try:
@@ -114,7 +119,7 @@ def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int3
     except UNREADABLE as error:
         raise SchemaError(f"column {name!r} has the type {column.type}, which cannot name choice sets.") from error
     nothing = ids != ids  # NaN, which is an id of its own to Arrow
-    gaps = np.flatnonzero(np.append(nothing, True)[codes]) if nothing.any() or codes.min() < 0 else codes[:0]
+    gaps = np.flatnonzero(np.append(nothing, True)[codes]) if nothing.any() or (codes < 0).any() else codes[:0]
     if gaps.size:
         raise SchemaError(
             f"column {name!r}, row {gaps[0]}: expected the id of a choice set, got nothing; {gaps.size} such rows. "

@@ -172,10 +172,7 @@ def _read(
     text = [column for name, row in sources.items() if name in schema.text_columns | names for column in row]
     ids = [column for name, row in sources.items() if name in schema.id_columns for column in row]
     asked = dict.fromkeys(column for row in sources.values() for column in row)
-    arrow = read_table(table, list(asked), text=text, ids=ids)
-    if arrow.num_rows == 0:
-        raise SchemaError("the table is empty: expected at least one row.")
-    return arrow
+    return read_table(table, list(asked), text=text, ids=ids)
 
 
 def _interleave(arrow: pa.Table, places: list[str | float], *, name: str) -> pa.ChunkedArray:

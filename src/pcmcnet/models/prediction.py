@@ -97,6 +97,8 @@ def _require_no_others(output: Path, targets: list[Path]) -> None:
 
 def _opened(place: Path, rows: int) -> NDArray[np.float64]:
     """Map the file of probabilities into memory, for as long as it is used: pages in use count as memory."""
+    if not rows:
+        return np.empty(0)
     return np.memmap(
         place, np.float64, "r+" if place.exists() and place.stat().st_size == 8 * rows else "w+", shape=rows
     )

@@ -55,8 +55,7 @@ def _convert(stream: Stream, schema: Schema, folder: Path, memory: int) -> tuple
     count = _count_piles(stream.rows * width, memory)
     piles = Piles(folder, stream, schema.choice_set, count, contents=schema.contents)
     piles.fill(at_once=memory // _SHARES // width)
-    if not piles.rows:
-        raise SchemaError("the table is empty: expected at least one row.")
+    long.require_rows(piles.rows, schema)
     for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
         if name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type):
             continue

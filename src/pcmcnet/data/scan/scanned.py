@@ -188,7 +188,10 @@ class ScannedData:
 
     def read(self) -> ChoiceData:
         """Read everything into memory: the same as ``ChoiceData.from_long``, if it fits."""
-        return joined(list(self.shards()))
+        shards = list(self.shards())
+        if not shards:
+            raise InputError("there is no choice set to read.")
+        return joined(shards)
 
     # -- as ChoiceData does -----------------------------------------------------------------------------------
 
