@@ -36,6 +36,29 @@ def test_steps_are_those_of_torch_bit_for_bit(decay: float) -> None:
         assert torch.equal(mine, other)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("rate", [0.01, torch.tensor(0.01)])
+def test_a_torch_without_private_functions_takes_the_same_steps_to_rounding(
+    decay: float, rate: float | torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = network(), network()
+    expected = Adam(theirs.parameters(), lr=rate, decay=decay)
+    for seed in range(5):
+        gradients(theirs, seed, without=2 if seed == 1 else None)
+        expected.step()
+    for name in ("_fused_adamw_", "_foreach_add_", "_foreach_mul_"):
+        monkeypatch.delattr(torch, name)
+    adam = Adam(ours.parameters(), lr=rate, decay=decay)
+    for seed in range(5):
+        gradients(ours, seed, without=2 if seed == 1 else None)
+        adam.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+    for k, entries in expected.state.items():
+        for name, value in entries.items():
+            torch.testing.assert_close(adam.state[k][name], value, rtol=1e-6, atol=1e-8)
+
+
 def test_some_weights_may_be_left_without_decay() -> None:
     ours, theirs = network(), network()
     spared = [p for k, p in enumerate(ours.parameters()) if k % 2]

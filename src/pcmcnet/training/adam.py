@@ -1,12 +1,13 @@
 """Adam (Kingma & Ba, 2015) with decoupled decay (Loshchilov & Hutter, 2019): one call for all weights.
 
 The numbers are those of ``torch.optim.AdamW`` with ``fused=True``, whose state this one shares. That class loads the
-compiler of torch when it is first made, which takes longer than to fit a small table.
+compiler of torch when it is first made, which takes longer than to fit a small table. The function inside it is not one
+that torch promises to keep: a version without it gets the formula itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ class Adam:
                 p,
                 torch.zeros_like(p),
                 torch.zeros_like(p),
-                torch.zeros((), device=p.device),
+                torch.zeros((), dtype=torch.float32, device=p.device),
                 0.0 if id(p) in exempt else decay,
             )
             for p in parameters
@@ -64,23 +65,11 @@ class Adam:
                 continue
             slots, gradients = zip(*moved, strict=True)
             weights, means, squares, steps = (list(part) for part in list(zip(*slots, strict=True))[:4])
-            torch._foreach_add_(steps, 1)
+            options = {"lr": self.lr, "beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": group[0].decay, "eps": EPS}
+            for_each("add", steps, 1)
             with torch.no_grad():
-                torch._fused_adamw_(
-                    weights,
-                    list(gradients),
-                    means,
-                    squares,
-                    [],
-                    steps,
-                    lr=self.lr,
-                    beta1=BETAS[0],
-                    beta2=BETAS[1],
-                    weight_decay=group[0].decay,
-                    eps=EPS,
-                    amsgrad=False,
-                    maximize=False,
-                )
+                step: Callable[..., object] = getattr(torch, "_fused_adamw_", _plain_adamw_)
+                step(weights, list(gradients), means, squares, [], steps, **options, amsgrad=False, maximize=False)
 
     @property
     def state(self) -> dict[int, dict[str, Tensor]]:
@@ -94,6 +83,40 @@ class Adam:
             slot = self.slots[k]
             for mine, given in ((slot.step, "step"), (slot.exp_avg, "exp_avg"), (slot.exp_avg_sq, "exp_avg_sq")):
                 mine.copy_(entries[given])
+
+
+def _plain_adamw_(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    _: list[Tensor],
+    steps: list[Tensor],
+    *,
+    lr: float | Tensor,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    eps: float,
+    **options: bool,
+) -> None:
+    """Do what the fused function does, weight by weight."""
+    for w, g, m, v, step in zip(weights, gradients, means, squares, steps, strict=True):
+        w.mul_(1 - lr * weight_decay)
+        m.lerp_(g, 1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        first, second = (1 - beta ** step.double() for beta in (beta1, beta2))  # in float32 they would lose digits
+        w.sub_(lr / first * m / ((v / second).sqrt_() + eps))
+
+
+def for_each(what: str, tensors: list[Tensor], value: float | Tensor) -> None:
+    """Apply one of torch's operators in place, to all tensors in one call where torch has one for it."""
+    together = getattr(torch, f"_foreach_{what}_", None)
+    if together is not None:
+        together(tensors, value)
+        return
+    for tensor in tensors:
+        getattr(tensor, f"{what}_")(value)
 
 
 def _kind(slot: Slot) -> tuple[str, str, float]:

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.data.columns import Ints
+from pcmcnet.layers.draws import Draws, drawing_from
 from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.likelihood import choice_nll
-from pcmcnet.training.adam import Adam
+from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of
 from pcmcnet.training.group import Group, current_group
@@ -62,6 +63,7 @@ class Steps:
         self.device = device_of(module)
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.optimiser = self._optimiser(config)
+        self.draws = Draws()
         self.ahead: dict[int, Drawn] = {}  # what was drawn for later epochs while the device was at work
 
     def _optimiser(self, config: TrainConfig) -> Adam:
@@ -131,7 +133,7 @@ class SharedSteps(Steps):
         """Move the weights by the gradient of a batch of which this process has a share, or nothing."""
         for parameter in self.parameters:
             parameter.grad = None
-        loss = weight = torch.zeros((), device=self.device)
+        loss = weight = torch.zeros((), dtype=torch.float32, device=self.device)
         if batch is not None:
             loss = (batch.weight * choice_nll(self.module(batch), batch.chosen)).sum()
             weight = batch.weight.sum()
@@ -151,7 +153,7 @@ class RecordedSteps(Steps):
 
     def _optimiser(self, config: TrainConfig) -> Adam:
         optimiser = super()._optimiser(config)
-        self.lr = optimiser.lr = torch.tensor(config.lr, device=self.device)
+        self.lr = optimiser.lr = torch.tensor(config.lr, dtype=torch.float32, device=self.device)
         return optimiser
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
@@ -159,7 +161,7 @@ class RecordedSteps(Steps):
         largest = int(self.data.sizes.max())
         places = [min(rounded(int(self.data.sizes[sets].max())), largest) for sets in plan]
         order = torch.split(torch.from_numpy(np.concatenate(plan)).to(self.device), [len(sets) for sets in plan])
-        schedule = torch.tensor(list(rates), device=self.device)
+        schedule = torch.tensor(list(rates), dtype=torch.float32, device=self.device)
         if not self.met:
             self.compile(order, places)
         self.total.zero_()
@@ -185,7 +187,7 @@ class RecordedSteps(Steps):
                 choice_nll(self.module(batch), batch.chosen).sum().backward()  # type: ignore[no-untyped-call]
 
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.random.fork_rng(devices=[self.device]):
+        with drawing_from(Draws()):
             compile_together(passes, self.stream)
         for parameter in self.parameters:
             parameter.grad = None
@@ -215,6 +217,7 @@ class RecordedSteps(Steps):
     def record(self, index: Tensor, places: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """Record a step for batches of a shape; returns the graph and where it expects the positions of the sets."""
         graph, given = torch.cuda.CUDAGraph(), index.clone()
+        graph.register_generator_state(self.draws.on(self.device))
         for parameter in self.parameters:
             parameter.grad = None  # the graph makes its own
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
@@ -244,5 +247,5 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm: Tensor = torch.cat([g.flatten() for g in gradients]).norm()
     if limit < math.inf:
-        torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+        for_each("mul", gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
     return norm
