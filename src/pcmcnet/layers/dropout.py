@@ -2,7 +2,7 @@
 
 Drawing one random number per entry takes longer there than the matrix products of a wide hidden layer. With 8 bits
 per entry where the probability is a multiple of 1/256, as 1/2 is, and 16 bits elsewhere, it is met to 2^-17.
-On other devices this is PyTorch's own dropout.
+On other devices this is PyTorch's own dropout, or, with a generator of its own (see ``draws``), the same by hand.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from pcmcnet.layers.draws import generator_on
 
 
 class Dropout(nn.Module):
@@ -33,9 +35,16 @@ def dropped(x: Tensor, p: float) -> Tensor:
     """Set a share ``p`` of the entries to 0 and scale the others by 1 / (1 - p)."""
     if p == 0:
         return x
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return F.dropout(x, p)
-    return x * random_mask(x.shape, p).to(x.dtype).div_(1 - p)
+    generator = generator_on(x.device)
+    if x.device.type == "cpu":
+        return x * random_mask(x.shape, p, generator).to(x.dtype).div_(1 - p)
+    return (
+        F.dropout(x, p)
+        if generator is None
+        else x * torch.empty_like(x).bernoulli_(1 - p, generator=generator).div_(1 - p)
+    )
 
 
 def random_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None) -> Tensor:
@@ -46,7 +55,7 @@ def random_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | N
     """
     bits, kind = (8, torch.int8) if (p * 256).is_integer() else (16, torch.int16)
     count = torch.Size(shape).numel()
-    numbers = torch.empty(-(-count * bits // 64), dtype=torch.int64)
+    numbers = torch.empty(-(-count * bits // 64), dtype=torch.int64, device="cpu")
     numbers.random_(-(2**63), None, generator=generator)
     entries = numbers.view(kind)[:count].view(shape)
     return entries.ge_(round(p * 2**bits) - 2 ** (bits - 1)).to(torch.int8)

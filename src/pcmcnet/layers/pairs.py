@@ -29,6 +29,7 @@ from torch import Tensor
 
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers.activations import ActivationRule
+from pcmcnet.layers.draws import generator_on
 from pcmcnet.layers.dropout import dropped, random_mask
 from pcmcnet.layers.masks import real_pairs
 from pcmcnet.layers.pieces import Piece, cut_pairs, cut_rows, within
@@ -133,7 +134,10 @@ def share_out(mask: Tensor | None, shape: torch.Size, widest: int, options: Pair
 
 
 def _seeds(number: int, options: PairOptions) -> list[int]:
-    seeds: list[int] = torch.randint(2**63 - 1, (number,)).tolist() if options.dropout else [0] * number
+    if not options.dropout:
+        return [0] * number
+    drawn = torch.randint(2**63 - 1, (number,), generator=generator_on(torch.device("cpu")), device="cpu")
+    seeds: list[int] = drawn.tolist()
     return seeds
 
 

@@ -10,6 +10,7 @@ width 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from pcmcnet.data.batches import Distinct
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.curves import Piecewise, Spline
+from pcmcnet.layers.draws import redirected
 from pcmcnet.layers.dropout import Dropout
 
 
@@ -83,7 +85,8 @@ class Representation(nn.Module):
         name, width = self.own[k]
         told = f"column {name!r}: {type(encoder).__name__} was given {len(values):,} contents"
         try:
-            found = encoder(values)
+            with redirected() if encoder.training else nullcontext():
+                found = encoder(values)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # a user's module may raise anything

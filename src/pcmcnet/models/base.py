@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
@@ -30,6 +31,7 @@ from pcmcnet.models.summary import Summary
 from pcmcnet.training.config import require_number
 from pcmcnet.training.group import current_group
 from pcmcnet.training.progress import Report
+from pcmcnet.training.surroundings import undisturbed
 
 Floats = NDArray[np.float64]
 Gives = Literal["probabilities", "scores", "ranking"]
@@ -138,6 +140,7 @@ class ChoiceModel(Estimator, ABC):
 
     # -- common to all ----------------------------------------------------------------------------------------
 
+    @undisturbed()
     def _checked_log_proba(self, data: ChoiceData) -> Floats:
         """(N,) log-probabilities of the alternatives, set after set; refused where some set's do not sum to 1."""
         log_p = self._log_proba(data)
@@ -165,6 +168,8 @@ class ChoiceModel(Estimator, ABC):
         stopped = self.training_.get("converged") is False
         return ("the search was stopped before it converged",) if stopped else ()
 
+    @undisturbed()
+    @torch.enable_grad()
     def fit(
         self,
         train: Sets,

@@ -43,6 +43,7 @@ from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH, checkpoints
 from pcmcnet.training.config import require_word
 from pcmcnet.training.feed import device_of, place, to_host
 from pcmcnet.training.group import current_group
+from pcmcnet.training.surroundings import building, undisturbed
 
 Tails = Literal["bend", "keep"]
 
@@ -213,8 +214,7 @@ class NeuralModel(ChoiceModel):
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         start: Start | None = settings.init
         encoder = encoder or (self._encoder(part) if start is None else start.encoder)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(settings.seed)  # of the CPU alone
+        with building(settings.seed):
             network = self._build(encoder)
         if start is not None:
             network.load_state_dict(start.weights)
@@ -262,6 +262,7 @@ class NeuralModel(ChoiceModel):
         _ = self.schema
         return sum(p.numel() for p in self.network_.parameters())
 
+    @undisturbed()
     def _log_proba(self, data: ChoiceData) -> Floats:
         encoded = place(self.encoder_.encode(data), device_of(self.network_))
         out = np.empty(len(data.rows))
@@ -272,6 +273,7 @@ class NeuralModel(ChoiceModel):
             out[stretches(data.offsets[sets], sizes)] = log_p.numpy()[real]
         return out
 
+    @undisturbed()
     def _slopes(self, data: ChoiceData, column: str) -> Floats:
         return network_slopes(self, data, column)
 

@@ -15,6 +15,7 @@ shown in another order has other probabilities.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.contents import representation_of
+from pcmcnet.layers.draws import redirected
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.models.contents import Encoders
 from pcmcnet.models.neural import NetworkConfig, NeuralModel
@@ -76,6 +78,8 @@ class PointerNetworkArguments(PointerNetworkConfig):
 class PointingNetwork(nn.Module):
     """Batch -> log-probabilities (B, J)."""
 
+    takes_generators = True
+
     def __init__(self, encoder: Encoder, config: PointerNetworkConfig, own: Encoders | None = None) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
@@ -117,7 +121,8 @@ class PointingNetwork(nn.Module):
         lengths = mask.sum(1).cpu()  # packing wants them on the host
         inputs = self.dropout(torch.tanh(self.read(steps)))
         packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-        out, last = self.encoder(packed)
+        with redirected() if self.encoder.dropout and self.training else nullcontext():  # between its layers
+            out, last = self.encoder(packed)
         encoded, _ = pad_packed_sequence(out, batch_first=True, total_length=mask.shape[1])
         return self.dropout(encoded), (self._top(last[0]), self._top(last[1]))
 

@@ -14,6 +14,7 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 
 from pcmcnet.errors import ArtifactError
+from pcmcnet.training.surroundings import building
 
 
 def read_network(content: bytes, build: Callable[[], nn.Module]) -> nn.Module:
@@ -22,7 +23,7 @@ def read_network(content: bytes, build: Callable[[], nn.Module]) -> nn.Module:
         weights = load_tensors(content)
     except SafetensorError as error:
         raise ArtifactError(f"the saved weights cannot be read ({error}): save the model again.") from error
-    with torch.random.fork_rng(devices=[]):
+    with building(0):
         with torch.device("meta"):
             _require_fit(weights, build().state_dict())
         network = build()

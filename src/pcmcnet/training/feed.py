@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, Distinct, EncodedSets
 from pcmcnet.data.columns import Ints
+from pcmcnet.training.surroundings import undisturbed
 
 SHARE = 0.5  # of the device's free memory that choice sets may take
 
@@ -68,7 +69,7 @@ def in_turns(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batc
         for k, batch in enumerate(batches):
             stream = streams[k % 2]
             stream.wait_stream(here)
-            with torch.cuda.stream(stream):
+            with undisturbed(), torch.cuda.stream(stream):
                 result = module(batch)
             result.record_stream(here)
             if previous is not None:

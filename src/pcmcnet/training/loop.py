@@ -2,8 +2,9 @@
 
 A module maps a ``Batch`` to log-probabilities (B, J). Every epoch draws its order of batches and its dropout from
 (seed, epoch) alone, and each part of a source that comes in several also from its number. So a run that goes on from a
-checkpoint is, on a CPU, bit for bit the run that was never interrupted. Within a part nothing is read back from the
-device.
+checkpoint is, on a CPU, bit for bit the run that was never interrupted. Generators are the run's own, whatever else
+draws in the process; a module whose parts ask for them says so (``takes_generators``), and for others what they draw is
+redirected. Within a part nothing is read back from the device.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Parted, Portion, Source, plan_batches
 from pcmcnet.data.columns import Ints
 from pcmcnet.errors import StopFit, TrainingError
+from pcmcnet.layers.draws import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.training.checkpoint import Checkpoint, RunState, Tensors, Within
@@ -31,6 +34,7 @@ from pcmcnet.training.group import Group, current_group
 from pcmcnet.training.progress import Report, watch
 from pcmcnet.training.step import Drawn, Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
+from pcmcnet.training.surroundings import undisturbed
 
 _NUMBERS = 2**21  # of the contents of a batch without gradients; a network has some tens of times as many in between
 KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source
@@ -50,6 +54,8 @@ class Outcome:
     epochs: int  # that lead to the weights kept
 
 
+@undisturbed()
+@torch.enable_grad()
 def train(
     module: nn.Module,
     data: Source,
@@ -174,11 +180,12 @@ def _epoch(
         return config.lr_at(at / config.passes) if cooling is None else config.lr_cooling(at, since=cooling)
 
     steps.module.train()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    given = getattr(steps.module, "takes_generators", False)
+    with drawing_from(steps.draws), nullcontext() if given else redirected():
         total, taken = Totals(*done.totals), done.steps
         for k, part in enumerate(steps.source.parts((seed, epoch), done.parts), start=done.parts):
             drawn = steps.ahead.pop(epoch, None) or _draw(part, config, batch_size, device, seed, epoch, k)
-            _seed(current_group().seed(drawn.seed), device)
+            steps.draws.seed(current_group().seed(drawn.seed))
             steps.turn_to(part)
             plan = drawn.plan
             sums = steps.run(plan, map(rate, range(taken, taken + len(plan))))
@@ -209,14 +216,6 @@ def _draw(
     limits = {"batch_size": batch_size, "pair_budget": config.pair_budget}
     tight = device.type != "cuda"  # where steps are recorded, few shapes save more than padding costs
     return Drawn(drawn, plan_batches(part.sizes, **limits, rng=rng, tight=tight))
-
-
-def _seed(seed: int, device: torch.device) -> None:
-    """Seed the generators in use and no other."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
 
 
 def _require_sound(entry: dict[str, Any]) -> None:
@@ -298,7 +297,7 @@ def predict(
 def _one_by_one(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:
     """Yield batches and what a module makes of them."""
     for batch in batches:
-        with threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
+        with undisturbed(), threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
             result = module(batch)
         yield batch, result
 

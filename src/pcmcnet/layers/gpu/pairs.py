@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.errors import PcmcNetError
+from pcmcnet.layers.draws import generator_on
 from pcmcnet.layers.gpu.halves import FirstLayer, first_gradients, halves, packed_inputs
 from pcmcnet.layers.gpu.layout import Layout
 from pcmcnet.layers.gpu.network import Network
@@ -60,7 +61,8 @@ def _split(mask: Tensor | None) -> Iterable[Tensor | None]:
 
 def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: FusedOptions, places: Layout) -> Tensor:
     inputs = [*first, *chain.from_iterable(layers)]
-    seeds = torch.randint(2**31 - 1, (len(layers),), device=inputs[0].device, dtype=torch.int32)
+    device = inputs[0].device
+    seeds = torch.randint(2**31 - 1, (len(layers),), generator=generator_on(device), device=device, dtype=torch.int32)
     if torch.is_grad_enabled() and any(t.requires_grad for t in inputs):
         scores = _Scores.apply(options, places, seeds, len(first), *inputs)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)

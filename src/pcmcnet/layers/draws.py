@@ -1,0 +1,103 @@
+"""Random numbers from generators of one's own, whatever else draws in the process, in this thread or another.
+
+Within :func:`drawing_from` the modules here draw from the generators given; elsewhere, as all of torch does, from the
+global one. Modules that take no generator, torch's own and those of a user, are run within :func:`redirected`: it looks
+at the operators themselves and hands the generator to each that draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from threading import Lock
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Draws:
+    """Generators of one seed, one on each device that is drawn on. A seed gives the numbers that it gives to torch."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def seed(self, seed: int) -> None:
+        """Begin anew with another seed."""
+        self._seed = seed
+        for generator in self._generators.values():
+            generator.manual_seed(seed)
+
+    def on(self, device: torch.device) -> torch.Generator:
+        """Return the generator on a device."""
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+        return self._generators[device]
+
+
+_draws: ContextVar[Draws | None] = ContextVar("draws", default=None)
+
+
+def generator_on(device: torch.device) -> torch.Generator | None:
+    """Return the generator to draw from on a device; None is the global one."""
+    draws = _draws.get()
+    return None if draws is None else draws.on(device)
+
+
+@contextmanager
+def drawing_from(draws: Draws) -> Iterator[None]:
+    """Let modules draw from these generators within the block, in this thread."""
+    token = _draws.set(draws)
+    try:
+        yield
+    finally:
+        _draws.reset(token)
+
+
+def redirected() -> AbstractContextManager[Any]:
+    """Let everything within the block draw from the generators in use, if there are any."""
+    draws = _draws.get()
+    return nullcontext() if draws is None else _Redirected(draws)
+
+
+class _Redirected(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees each operator before it runs."""
+
+    def __init__(self, draws: Draws) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.draws = draws
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        device = torch.device(
+            next((x.device for x in args if isinstance(x, torch.Tensor)), kwargs.get("device")) or "cpu"
+        )
+        if device.type == "meta":  # nothing is drawn
+            return func(*args, **kwargs)
+        generator = self.draws.on(device)
+        if any(argument.name == "generator" for argument in func._schema.arguments):
+            return func(*args, **{**kwargs, "generator": generator})
+        with _standing_in(generator):
+            return func(*args, **kwargs)
+
+
+_lock = Lock()
+
+
+@contextmanager
+def _standing_in(generator: torch.Generator) -> Iterator[None]:
+    """Give the global generator of the device the state of another one, for an operator that takes none."""
+    on_gpu = generator.device.type == "cuda"
+    there = torch.cuda.default_generators[generator.device.index or 0] if on_gpu else torch.default_generator
+    with _lock:
+        before = there.get_state()
+        there.set_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(there.get_state())
+            there.set_state(before)

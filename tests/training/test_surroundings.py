@@ -1,0 +1,235 @@
+"""A fit and a prediction, bit for bit the same on a CPU whatever the process has set for torch, and in any thread."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pcmcnet as pn
+from pcmcnet.models.base import ChoiceModel
+from pcmcnet.training.surroundings import building, undisturbed
+
+Surroundings = Callable[[], AbstractContextManager[Any]]
+
+
+@contextmanager
+def default_type(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def default_device(name: str) -> Iterator[None]:
+    torch.set_default_device(name)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+EACH: dict[str, Surroundings] = {
+    "autocast to bfloat16": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "autocast to float16": lambda: torch.autocast("cpu", dtype=torch.float16),
+    "float64": lambda: default_type(torch.float64),
+    "bfloat16": lambda: default_type(torch.bfloat16),
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+    "device of a block": lambda: torch.device("meta"),
+    "default device": lambda: default_device("meta"),
+    "deterministic": deterministic,
+}
+
+
+class Encoder(nn.Module):
+    """A module of a user's, with torch's own dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(3, 4)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mapped: Tensor = self.dropout(self.map(x))
+        return mapped
+
+
+@pytest.fixture(scope="module")
+def data() -> pn.ChoiceData:
+    rng = np.random.default_rng(0)
+    sets, n = 60, 4
+    x = rng.normal(size=(sets * n, 3))
+    chosen = np.zeros((sets, n), int)
+    chosen[np.arange(sets), x[:, 0].reshape(sets, n).argmax(1)] = 1
+    table = {
+        "set": np.repeat(np.arange(sets), n),
+        "chosen": chosen.ravel(),
+        "item": np.tile(list("abcd"), sets),
+        "x": x[:, 0],
+        "kind": rng.choice(["p", "q", "r"], sets * n),
+        "who": np.repeat(rng.normal(size=sets), n),
+        "vector": list(x),
+    }
+    return pn.ChoiceData.from_long(
+        table,
+        choice_set="set",
+        chosen="chosen",
+        alternative="item",
+        individual=["who"],
+        features=["x", "kind", "vector"],
+        kinds={"vector": "vector"},
+    )
+
+
+def encoder() -> Encoder:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Encoder()
+
+
+MODELS: dict[str, Callable[[], ChoiceModel]] = {
+    "pcmcnet": lambda: pn.PCMCNet(hidden=(8, 8), dropout=0.25, epochs=2, weight_decay=3.0),  # so begins as a logit
+    "encoder of one's own": lambda: pn.PCMCNet(hidden=(8,), epochs=2, weight_decay=0.1, encoders={"vector": encoder()}),
+    "dpn": lambda: pn.PointerNetwork(hidden=8, layers=2, dropout=0.25, epochs=2, weight_decay=0.1),
+    "pcmc": lambda: pn.PCMC(),
+    "thurstone": lambda: pn.Thurstone(),
+}
+
+
+def fitted(name: str, data: pn.ChoiceData, seed: int = 0) -> ChoiceModel:
+    return MODELS[name]().fit(data, seed=seed, device="cpu", progress=False)
+
+
+@pytest.fixture(scope="module")
+def references(data: pn.ChoiceData) -> dict[str, ChoiceModel]:
+    return {name: fitted(name, data) for name in MODELS}
+
+
+def require_same(ours: ChoiceModel, theirs: ChoiceModel) -> None:
+    assert ours._files() == theirs._files()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of models that read no contents
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("around", EACH)
+def test_a_model_is_the_same_whatever_surrounds_its_fit_and_its_predictions(
+    name: str, around: str, data: pn.ChoiceData, references: dict[str, ChoiceModel]
+) -> None:
+    plain, model = references[name], MODELS[name]()
+    with EACH[around]():
+        model.fit(data, seed=0, device="cpu", progress=False)
+        within = plain.predict_proba(data)
+    require_same(model, plain)
+    assert np.array_equal(within, plain.predict_proba(data))
+    assert np.array_equal(model.predict_proba(data), within)
+
+
+def test_a_model_is_saved_and_loaded_whatever_surrounds_it(
+    data: pn.ChoiceData, references: dict[str, ChoiceModel], tmp_path: Any
+) -> None:
+    references["pcmcnet"].save(tmp_path / "model")
+    for around in EACH.values():
+        with around():
+            found = pn.load(tmp_path / "model")
+        assert np.array_equal(found.predict_proba(data), references["pcmcnet"].predict_proba(data))
+
+
+@pytest.mark.parametrize("around", EACH)
+def test_slopes_are_the_same_whatever_surrounds_them(
+    around: str, data: pn.ChoiceData, references: dict[str, ChoiceModel]
+) -> None:
+    expected = references["pcmcnet"]._slopes(data, "x")
+    assert expected is not None
+    with EACH[around]():
+        found = references["pcmcnet"]._slopes(data, "x")
+    assert found is not None
+    assert np.array_equal(found, expected)
+
+
+def test_what_was_set_is_set_afterwards(data: pn.ChoiceData) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), default_device("meta"):
+        fitted("pcmcnet", data)
+        assert torch.is_autocast_enabled("cpu")
+        assert torch.is_inference_mode_enabled()
+        assert torch.get_default_device() == torch.device("meta")
+        with undisturbed():
+            assert not torch.is_autocast_enabled("cpu")
+            assert not torch.is_inference_mode_enabled()
+            assert torch.zeros(1).device == torch.device("cpu")
+
+
+# -- random numbers -----------------------------------------------------------------------------------------------
+
+
+def random_state() -> list[Any]:
+    return [torch.get_rng_state().tolist(), [np.array(x).tolist() for x in np.random.get_state()], random.getstate()]  # noqa: NPY002
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fit_neither_reads_nor_changes_the_random_state_of_the_process(
+    name: str, data: pn.ChoiceData, references: dict[str, ChoiceModel]
+) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(99)
+        before = random_state()
+        model = fitted(name, data)
+        assert random_state() == before
+    require_same(model, references[name])
+
+
+def test_first_weights_are_those_that_torch_draws_for_the_seed() -> None:
+    """As ever: saved runs and published seeds stay what they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        expected = [nn.Linear(3, 4).weight, nn.Embedding(5, 2).weight, nn.Conv1d(2, 3, 2).weight]
+    with building(5):
+        found = [nn.Linear(3, 4).weight, nn.Embedding(5, 2).weight, nn.Conv1d(2, 3, 2).weight]
+    assert all(map(torch.equal, found, expected))
+    with default_type(torch.float64), building(5):
+        assert torch.equal(nn.Linear(3, 4).weight, expected[0])
+
+
+@pytest.mark.parametrize("name", ["pcmcnet", "encoder of one's own", "dpn"])
+def test_fits_in_threads_give_the_models_of_fits_one_after_the_other(name: str, data: pn.ChoiceData) -> None:
+    expected = [fitted(name, data, seed) for seed in range(3)]
+    found: dict[int, ChoiceModel] = {}
+    workers = [
+        threading.Thread(target=lambda seed=seed: found.update({seed: fitted(name, data, seed)})) for seed in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for seed, model in enumerate(expected):
+        require_same(found[seed], model)
+
+
+def test_a_callers_own_draws_beside_a_fit_are_those_of_its_seed(data: pn.ChoiceData) -> None:
+    worker = threading.Thread(target=lambda: fitted("pcmcnet", data))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        expected = torch.rand(4000)
+        torch.manual_seed(1)
+        worker.start()
+        found = torch.cat([torch.rand(16) for _ in range(250)])
+        worker.join()
+    assert torch.equal(found, expected)
