@@ -32,6 +32,27 @@ def test_the_number_is_put_back_after_an_error() -> None:
     assert torch.get_num_threads() == 3
 
 
+def test_a_thread_that_begins_during_small_work_has_all_threads_for_large_work() -> None:
+    """PyTorch lets it begin with the one thread that the small work has set."""
+    found = []
+
+    def work() -> None:
+        found.append(torch.get_num_threads())
+        with threads_for(SMALL):
+            found.append(torch.get_num_threads())
+        with threads_for(0):
+            found.append(torch.get_num_threads())
+        found.append(torch.get_num_threads())
+
+    with threads_for(0):
+        other = threading.Thread(target=work)
+        other.start()
+        other.join()
+        assert torch.get_num_threads() == 1
+    assert found == [1, 3, 1, 3]
+    assert torch.get_num_threads() == 3
+
+
 # -- parts --------------------------------------------------------------------------------------------------------
 
 

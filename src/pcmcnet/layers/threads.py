@@ -11,6 +11,7 @@ drawing random numbers.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,14 +29,12 @@ SMALL = 2e7  # multiplications in a batch: about a millisecond on one core
 @contextmanager
 def threads_for(multiplications: float) -> Iterator[None]:
     """Use one thread for small work within the block; the number of threads is put back afterwards."""
-    before = torch.get_num_threads()
-    if multiplications < SMALL and before > 1:
-        torch.set_num_threads(1)
-    try:
+    before = _number()
+    if multiplications >= SMALL or before == 1:
         yield
-    finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)
+        return
+    with _one_thread(before):
+        yield
 
 
 def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
@@ -45,14 +44,13 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
     """
     if len(parts) < 2:
         return list(map(function, parts))
-    inference, here = torch.is_inference_mode_enabled(), torch.get_num_threads()
+    inference, here = torch.is_inference_mode_enabled(), _number()
 
     def call(part: T) -> U:
         with torch.inference_mode(inference), torch.no_grad():  # modes are those of a thread
             return function(part)
 
-    try:
-        torch.set_num_threads(1)  # in some versions of PyTorch the number for products is one of all threads
+    with _one_thread(here):  # in some versions of PyTorch the number for products is one of all threads
         pool = _pool(here, os.getpid())
         begun: list[Future[U]] = []
         try:
@@ -62,8 +60,35 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
                 raise
         rest = [call(part) for part in parts[len(begun) :]]
         return [*(each.result() for each in begun), *rest]
+
+
+_known = threading.local()
+_lowered: list[int] = []  # numbers of those who compute on a single thread for a while
+
+
+@contextmanager
+def _one_thread(before: int) -> Iterator[None]:
+    """Compute on one thread within the block, and note the number that it had before."""
+    _lowered.append(before)
+    torch.set_num_threads(1)
+    try:
+        yield
     finally:
-        torch.set_num_threads(here)
+        torch.set_num_threads(before)
+        _lowered.remove(before)
+
+
+def _number() -> int:
+    """Return how many threads an operation has here.
+
+    PyTorch gives a Python thread, at its first operation, the number that any other has set last. Where that is one
+    for the while of a small batch, the thread gets what the other had before.
+    """
+    if not getattr(_known, "here", False):
+        _known.here = True
+        for number in _lowered[:1] if torch.get_num_threads() == 1 else ():
+            torch.set_num_threads(number)
+    return torch.get_num_threads()
 
 
 @cache
