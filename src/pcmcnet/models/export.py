@@ -34,6 +34,7 @@ from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.exported import exported_law
 from pcmcnet.models.pcmcnet import PCMCNetwork
+from pcmcnet.training.surroundings import undisturbed
 
 ENCODER = "encoder.json"  # its name in the metadata of a graph
 OPSET = 18
@@ -81,7 +82,7 @@ def export_network(network: PCMCNetwork, encoder: Encoder, path: str | Path) -> 
             f"without it, or serve this model by `pcmcnet serve`."
         )
     told = describe_inputs(encoder)
-    with _quietly():
+    with undisturbed(), _quietly():
         content = _WRITERS[file.suffix](_traced(ExportedNetwork(network), told), told)
     write_bytes(file, content)
     write_bytes(file.with_suffix(f".{ENCODER}"), json_bytes(told))
