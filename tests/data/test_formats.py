@@ -196,6 +196,24 @@ def test_a_header_may_be_long(tmp_path: Path) -> None:
     assert read_path(tmp_path / "t.csv", [names[-1]]).to_pydict() == {names[-1]: [1]}
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_a_file_that_ends_within_quotes_is_refused(name: str, tmp_path: Path) -> None:
+    def write(text: str) -> Path:
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+        return tmp_path / name
+
+    row = '1,"a value"\n'
+    for fine in (row * 3, row + '2,"ends in a line\n"\n', row + '2,"ends in a line\n"', row + "2,b\n3,c"):
+        assert read_path(write("a,b\n" + fine), ["a"]).num_rows == fine.count(",")
+    opened = write("a,b\n" + row + '2,"never closed\n' + "3,c\n" * 10)
+    for read in (
+        lambda: read_path(opened, ["a"]),
+        lambda: ChoiceData.scan(opened, cache=tmp_path / "cache", choice_set="a"),
+    ):
+        with pytest.raises(SchemaError, match="the file ends within a value that a quote has opened"):
+            read()
+
+
 # -- folders ---------------------------------------------------------------------------------------------
 
 

@@ -2,11 +2,6 @@
 
 Only the columns asked for are read. A file that cannot be read becomes one sentence with its path. Parquet written here
 carries a checksum of every page, and pages that have one are checked.
-
-A CSV says nothing of types. They are guessed from its first block and the file is read by them, which holds
-no more than the columns in memory; where a later row disproves the guess, the whole file decides. Columns
-declared as text keep what is written: 007 stays apart from 7. So do ids, which are numbers only where nothing is lost.
-Values in quotes may have line ends within.
 """
 
 from __future__ import annotations
@@ -19,17 +14,13 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet
 
+from pcmcnet.data.csv_file import Csv
 from pcmcnet.data.distinct import distinct, names
-from pcmcnet.data.written import as_ids, as_numbers
 from pcmcnet.errors import SchemaError, did_you_mean
 
 FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
-ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
-PARSING = pyarrow.csv.ParseOptions(newlines_in_values=True)  # of a CSV
 
 
 class Source(Protocol):
@@ -118,87 +109,6 @@ def ending(path: Path) -> str:
             return end
     endings = ", ".join(end for end in _SOURCES if end.startswith("."))
     raise SchemaError(f"{path}: unknown kind of file. Expected {endings} or a folder of .parquet files.")
-
-
-class Csv:
-    """Text with commas, zipped or not."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._look(2**18)
-        except pa.ArrowInvalid:  # a line may be longer than that
-            self._look(2**20)
-
-    def _look(self, block_size: int) -> None:
-        """Read the names of the columns and the first rows."""
-        options = pyarrow.csv.ReadOptions(block_size=block_size)
-        with pyarrow.csv.open_csv(self.stream(), read_options=options, parse_options=PARSING) as reader:
-            self.schema = reader.schema
-            self.first: Any = next(iter(reader), None)
-        self.names = list(self.schema.names)
-
-    def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in the order asked for."""
-        table = self._typed(columns, {name for name in columns if name in text or name in ids}, compact)
-        for place, name in enumerate(columns):
-            if name in ids:
-                table = table.set_column(place, name, as_ids(table[name]))
-        return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
-
-    def copy(self, numbers: Collection[str]) -> pa.Table:
-        """Read all columns as they are written; only what is empty is a gap."""
-        others = {name for name in self.names if name not in numbers}
-        return as_numbers(self._typed(self.names, others, compact=False, gaps=[""]), others)
-
-    def _typed(
-        self, columns: list[str], text: Collection[str], compact: bool, gaps: list[str] | None = None
-    ) -> pa.Table:
-        """Read columns by the types that were guessed, or else by those that the whole file admits."""
-        string = pa.dictionary(pa.int32(), pa.string()) if compact else pa.string()
-        declared = {name: string for name in columns if name in text}
-        guessed = {name: self.guess(name, string, compact) for name in columns}
-        try:
-            table = self._read(columns, guessed | declared, compact, gaps)
-        except pa.ArrowInvalid:
-            table = self._read(columns, declared, compact, gaps)
-        for name, kind in zip(table.column_names, table.schema.types, strict=True):
-            if pa.types.is_binary(kind.value_type if pa.types.is_dictionary(kind) else kind):
-                raise pa.ArrowInvalid(f"invalid UTF8 data in column {name!r}")
-        return table
-
-    def guess(self, name: str, string: pa.DataType, compact: bool) -> pa.DataType:
-        """Guess a column's type from the first rows."""
-        kind = self.schema.field(name).type
-        if pa.types.is_string(kind):
-            return string
-        if compact and pa.types.is_integer(kind) and pc.max(pc.abs(self.first.column(name))).as_py() < 2**30:
-            return pa.int32()
-        return kind
-
-    def _read(
-        self, columns: list[str], types: dict[str, pa.DataType], compact: bool, gaps: list[str] | None
-    ) -> pa.Table:
-        options = conversion(columns, types, gaps, auto_dict_encode=compact, auto_dict_max_cardinality=2**31 - 1)
-        return pyarrow.csv.read_csv(self.stream(), parse_options=PARSING, convert_options=options)
-
-    def stream(self) -> Any:
-        """Open the file for reading from its beginning."""
-        zipped = self.path.name.lower().endswith(".gz")
-        return pa.input_stream(str(self.path), compression="gzip" if zipped else None)
-
-
-def conversion(columns: list[str], types: dict[str, pa.DataType], gaps: list[str] | None, **options: Any) -> Any:
-    """Say how a CSV's columns are converted; ``gaps`` are the words for nothing, the common ones unless given."""
-    if gaps is not None:
-        options["null_values"] = gaps
-    return pyarrow.csv.ConvertOptions(
-        include_columns=columns,
-        column_types=types,
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        **options,
-    )
 
 
 class Parquet:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.closeness import Span, is_close
 from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
+from pcmcnet.data.csv_file import ENCODED_TEXT
 from pcmcnet.data.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers
-from pcmcnet.data.formats import ENCODED_TEXT
 from pcmcnet.data.schema import Missing
 from pcmcnet.data.undeclared import mistaken_text
 from pcmcnet.errors import SchemaError

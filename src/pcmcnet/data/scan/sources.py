@@ -16,21 +16,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pcmcnet.data.formats import (
-    PARSING,
-    Arrow,
-    Csv,
-    Folder,
-    Parquet,
-    conversion,
-    one_sentence,
-    open_source,
-    require_columns,
-)
+from pcmcnet.data.csv_file import BLOCK, PARSING, Csv, conversion
+from pcmcnet.data.formats import Arrow, Folder, Parquet, one_sentence, open_source, require_columns
 from pcmcnet.data.written import IDS, NUMBERS, Form, Writing
 
 _BUFFER = 2**16  # bytes of a column of a Parquet file that are read at once
-_BLOCK = 2**22  # bytes of a CSV that are parsed at once
 _WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
 
 
@@ -218,6 +208,7 @@ class CsvStream(Stream):
         with one_sentence(self.path):
             if any(pa.types.is_binary(kind) for kind in types.values()):
                 raise pa.ArrowInvalid("invalid UTF8 data")
+            self.source.require_closed_quotes()
             try:
                 return self._look(types)
             except pa.ArrowInvalid:
@@ -237,7 +228,7 @@ class CsvStream(Stream):
 
     def _parse(self, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         options = {
-            "read_options": pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False),
+            "read_options": pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
             "parse_options": PARSING,
             "convert_options": conversion(self.columns, types, self.gaps),
         }

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pcmcnet.data.csv_file import ENCODED_TEXT
 from pcmcnet.data.distinct import UNREADABLE, is_text
-from pcmcnet.data.formats import ENCODED_TEXT
 from pcmcnet.data.scan.hashing import Keys, keys_of, piles
 from pcmcnet.data.scan.sources import Stream
 from pcmcnet.data.scan.vocabulary import Vocabulary
