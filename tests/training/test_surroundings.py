@@ -233,3 +233,17 @@ def test_a_callers_own_draws_beside_a_fit_are_those_of_its_seed(data: pn.ChoiceD
         found = torch.cat([torch.rand(16) for _ in range(250)])
         worker.join()
     assert torch.equal(found, expected)
+
+
+@pytest.mark.gpu
+def test_a_fit_on_a_gpu_leaves_its_random_state_and_its_settings_alone(data: pn.ChoiceData) -> None:
+    losses: list[list[float]] = []
+    for around in (torch.enable_grad, lambda: torch.autocast("cuda", dtype=torch.bfloat16), torch.inference_mode):
+        torch.cuda.manual_seed(3 + len(losses))
+        before = torch.cuda.get_rng_state()
+        model = MODELS["pcmcnet"]()
+        with around():
+            model.fit(data, seed=0, device="cuda", progress=False)
+        assert torch.equal(torch.cuda.get_rng_state(), before)
+        losses.append([entry["train_loss"] for entry in model.history])
+    np.testing.assert_allclose(losses[1:], losses[:1] * 2, rtol=0, atol=1e-5)
