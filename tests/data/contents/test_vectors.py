@@ -26,7 +26,7 @@ def read(values: Any, **more: Any) -> ChoiceData:
         np.array(ROWS, np.float32),
         pa.array(ROWS, pa.list_(pa.float64())),
         pa.array(ROWS, pa.list_(pa.float32(), 2)),
-        pa.array(ROWS, pa.large_list(pa.float16())),
+        pa.array([list(map(np.float16, row)) for row in ROWS], pa.large_list(pa.float16())),
         pa.array(ROWS, pa.list_(pa.int64())),
         [str(row) for row in ROWS],
     ],
