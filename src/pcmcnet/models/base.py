@@ -306,18 +306,9 @@ class ChoiceModel(Estimator, ABC):
         return save_artifact(self, as_path(folder))
 
     def export(self, path: str | Path) -> Path:
-        """Write the fitted model as a graph for programs without this library; PCMC-Net can, others refuse.
+        """Write the fitted model as a graph for programs without this library: see :meth:`PCMCNet.export`.
 
-        Parameters
-        ----------
-        path
-            A file name that ends in .onnx, or in .pt2 for ``torch.export.load``. How columns become its inputs is
-            written beside it, to the same name with the ending .encoder.json.
-
-        Returns
-        -------
-        Path
-            The file.
+        Other models than PCMC-Net refuse.
         """
         _ = self.schema
         raise ConfigError(

@@ -11,10 +11,8 @@ differ as fits to other tables of the kind would.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -24,10 +22,11 @@ from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.run_folder import run_in
 from pcmcnet.models.spread import Spread, interval, log_mean, log_odds
 from pcmcnet.models.summary import Summary
 from pcmcnet.models.wrapping import Wrapper, as_options, member_files, member_of, unfitted
-from pcmcnet.training.checkpoint import checkpoints, member_folder
+from pcmcnet.training.checkpoint import member_folder
 from pcmcnet.training.config import require_number
 
 log = logging.getLogger("pcmcnet")
@@ -115,7 +114,7 @@ class Ensemble(Wrapper):
 
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         members, seeds = [], []
-        with _run_in(settings.run_folder, resume=settings.resume):
+        with run_in(settings.run_folder, resume=settings.resume):
             # The seeds of the first members do not depend on n: an ensemble can be resumed with more members.
             for k, source in enumerate(np.random.SeedSequence(settings.seed).spawn(self.config.n), start=1):
                 seeds.append(int(source.generate_state(1, np.uint64)[0] >> 1))
@@ -269,20 +268,6 @@ def _settings(settings: FitSettings, number: int, seed: int) -> dict[str, Any]:
         "run_folder": None if folder is None else member_folder(folder, number),
         "on_epoch": None if report is None else lambda entry: report({**entry, "member": number}),
     }
-
-
-@contextmanager
-def _run_in(folder: Path | None, *, resume: bool) -> Iterator[None]:
-    """Refuse the folder of another run, and leave none where nothing came of it."""
-    if folder is not None and checkpoints(folder) and not resume:
-        raise InputError(
-            f"{folder} holds an unfinished run: go on with it (resume=True, or --resume), or choose another folder."
-        )
-    try:
-        yield
-    finally:
-        if folder is not None and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def _training_nll(member: ChoiceModel) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
 from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
-from pcmcnet.data.files import json_bytes, writing
+from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import stretches
 from pcmcnet.data.scan import learnt
 from pcmcnet.errors import ConfigError, InputError
@@ -35,11 +33,12 @@ from pcmcnet.models.decay_search import (
     search_decay,
 )
 from pcmcnet.models.fine_tuning import Start
+from pcmcnet.models.run_folder import run_in
 from pcmcnet.models.slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.summary import Summary
 from pcmcnet.models.weights import read_network
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
-from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH, checkpoints
+from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH
 from pcmcnet.training.config import require_word
 from pcmcnet.training.feed import device_of, place, to_host
 from pcmcnet.training.group import current_group
@@ -141,7 +140,7 @@ class NeuralModel(ChoiceModel):
             checkpoint = None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
             return self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
 
-        with _run_in(folder, resume=settings.resume):
+        with run_in(folder, resume=settings.resume):
             kept = SearchLog.opened(None if folder is None else folder / SEARCH, identity, resume=settings.resume)
             search = self._search(train, valid, settings, place, kept)
             config = self._resolved(search)
@@ -339,25 +338,6 @@ def _telling(data: Source) -> EncodedSets:
         if piece is data or piece.varies_within_sets():
             break
     return piece
-
-
-@contextmanager
-def _run_in(folder: Path | None, *, resume: bool) -> Iterator[None]:
-    """Make the folder of a run before any work is done for it, and leave none where nothing came of it."""
-    if folder is None:
-        yield
-        return
-    if checkpoints(folder) and not resume:
-        raise InputError(
-            f"{folder} holds an unfinished run: go on with it (resume=True, or --resume), or choose another folder."
-        )
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        if not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def resolve_device(name: str) -> torch.device:
