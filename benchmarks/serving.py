@@ -4,6 +4,11 @@ Each client sends a request, waits for the answer and sends the next. Reported a
 throughput, answers by status, and the server's memory before and after: it should not grow.
 
     python -m benchmarks.serving --seconds 20
+    python -m benchmarks.serving --hostile --seconds 60
+
+With ``--hostile``, 64 clients ask for so many seconds in calm, and for as many with a tenth of hostile clients beside
+them, in turns of ten seconds, so that whatever else the machine does meets both. The hostile ones leave large requests
+unanswered, send four megabytes of brackets or broken JSON, and send a head or a body byte by byte.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import airline
 from pcmcnet.models import PCMCNet
 
+CLIENTS, HOSTILE, TURN = 64, 7, 10.0  # the last in seconds
 SHAPES = {"1 set": (1, 1), "20 sets": (20, 1), "1 set, 8 clients": (1, 8), "1 set, 32 clients": (1, 32)}
 
 
@@ -102,29 +108,126 @@ def request(sets: list[dict[str, Any]]) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def in_own_process(queue: Any, *arguments: Any) -> None:
-    queue.put(asyncio.run(load(*arguments)))
+async def attack(address: str, large: bytes, clients: int, seconds: float) -> dict[str, Any]:
+    """Be hostile from several clients, each in one way, until the time is over; returns the statuses by way."""
+    host, port = address.removeprefix("http://").split(":")
+    statuses: dict[str, Counter[str]] = {"abandoned": Counter(), "malformed": Counter(), "slow": Counter()}
+    head = b"POST /v1/probabilities HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    bad = [b"[" + b"[]," * 1_300_000 + b"[]]", b"[" + b"{}," * 1_300_000 + b"{}]", b"[" * 100_000, b'{"sets": [{"a"']
+
+    async def abandoned(turn: int, writer: Any, reader: Any) -> str:
+        writer.write(large)
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        return "left"
+
+    async def malformed(turn: int, writer: Any, reader: Any) -> str:
+        body = bad[turn % len(bad)]
+        writer.write(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        return str((await reader.readline()).decode().split()[1])
+
+    async def slow(turn: int, writer: Any, reader: Any) -> str:
+        begin = head if turn % 2 else head + b"Content-Length: 1000000\r\n\r\n"
+        for k in range(len(begin) + 50):
+            writer.write(begin[k : k + 1] or b" ")
+            await asyncio.sleep(0.02)
+        return "left"
+
+    async def client(k: int, until: float) -> None:
+        name, way = [("abandoned", abandoned), ("malformed", malformed), ("slow", slow)][k % 3]
+        turn = k
+        while time.perf_counter() < until:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + until - time.perf_counter()):
+                    statuses[name][await way(turn, writer, reader)] += 1
+            except (TimeoutError, OSError, IndexError):
+                statuses[name]["cut off"] += 1
+            writer.transport.abort()
+            turn += 1
+
+    until = time.perf_counter() + seconds
+    await asyncio.gather(*(client(k, until) for k in range(clients)))
+    return {name: dict(counts) for name, counts in statuses.items()}
+
+
+def in_own_process(queue: Any, what: Any, *arguments: Any) -> None:
+    queue.put(asyncio.run(what(*arguments)))
+
+
+class Beside:
+    """Clients in a process of their own."""
+
+    def __init__(self, what: Any, *arguments: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.queue = context.Queue()
+        self.process = context.Process(target=in_own_process, args=(self.queue, what, *arguments))
+        self.process.start()
+
+    def result(self) -> Any:
+        found = self.queue.get()
+        self.process.join()
+        return found
 
 
 def measure(address: str, bodies: list[bytes], clients: int, seconds: float) -> dict[str, Any]:
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=in_own_process, args=(queue, address, bodies, clients, seconds))
-    process.start()
-    found: dict[str, Any] = queue.get()
-    process.join()
+    found: dict[str, Any] = Beside(load, address, bodies, clients, seconds).result()
     return found
+
+
+def with_hostile(process: subprocess.Popen[str], address: str, sets: list[dict[str, Any]], seconds: float) -> None:
+    """Ask in calm and beside hostile clients, in turns, and print what the good ones see of it."""
+    bodies = [request([one]) for one in sets]
+    widest = max(sets, key=lambda one: len(one["alternatives"]))
+    wide = {**widest, "alternatives": (widest["alternatives"] * 10)[:400]}
+    large = request([wide] * 12)  # 1.9 million pairs, 1.0 MB
+    asyncio.run(load(address, bodies, CLIENTS, 2))  # warm
+    latencies: dict[str, list[float]] = {"calm": [], "hostile": []}
+    statuses = {name: Counter[int]() for name in latencies}
+    megabytes: dict[str, list[float]] = {name: [memory(process.pid)] for name in latencies}
+    for _ in range(round(seconds / TURN)):
+        for name in latencies:
+            enemy = Beside(attack, address, large, HOSTILE, TURN + 4) if name == "hostile" else None
+            if enemy is not None:
+                time.sleep(3)  # until they have begun
+            found = measure(address, bodies, CLIENTS, TURN)
+            latencies[name] += found["latencies"]
+            statuses[name] += found["statuses"]
+            others = "" if enemy is None else f"; hostile clients: {enemy.result()}"
+            megabytes[name].append(memory(process.pid))
+            p99 = 1e3 * np.quantile(found["latencies"], 0.99)
+            seen = f"{len(found['latencies'])} answers, p99 {p99:.0f} ms, {megabytes[name][-1]:.0f} MB"
+            print(f"{name}: {seen}{others}", flush=True)
+    print(f"{CLIENTS} clients, 1 set each; {HOSTILE} hostile ones beside them, or none")
+    slowest = []
+    for name, all_ in latencies.items():
+        p50, p99 = 1e3 * np.quantile(np.array(all_), [0.5, 0.99])
+        slowest.append(p99)
+        print(
+            f"{name:<8} p50 {p50:.0f} ms, p99 {p99:.0f} ms, {len(all_) / seconds:.0f} requests/s, statuses "
+            f"{dict(statuses[name])}, MB {megabytes[name][0]:.0f} to {megabytes[name][-1]:.0f}"
+        )
+    print(f"p99 beside hostile clients / p99 in calm: {slowest[1] / slowest[0]:.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20, help="in all, shared by the rows of the table")
-    seconds = parser.parse_args().seconds / len(SHAPES)
+    parser.add_argument("--hostile", action="store_true", help="64 clients in calm, and beside hostile ones")
+    asked = parser.parse_args()
+    seconds = asked.seconds / len(SHAPES)
     with tempfile.TemporaryDirectory() as folder:
         sets = make_model(Path(folder) / "model")
         mean = np.mean([len(one["alternatives"]) for one in sets])
         process, address = start(Path(folder) / "model")
         print(f"itineraries, {mean:.0f} alternatives a set; network (64, 64)")
+        if asked.hostile:
+            try:
+                with_hostile(process, address, sets, asked.seconds)
+            finally:
+                process.terminate()
+                process.wait()
+            return
         widths = {
             "p50 ms": 8,
             "p99 ms": 8,

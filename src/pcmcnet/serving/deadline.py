@@ -15,7 +15,7 @@ CLIENT_GONE = 499  # nobody reads this answer: it is there to be counted
 
 
 async def while_wanted(work: Awaitable[T], request: Request, seconds: float) -> T:
-    """Await ``work`` for a request whose body has been read; cancel it at the deadline, or when the client goes away."""
+    """Await ``work`` for a request whose body has been read; cancel it at the deadline, or when the client leaves."""
     try:
         async with asyncio.timeout(seconds) as limit:
             watch = asyncio.create_task(_end_with_client(request, limit))
