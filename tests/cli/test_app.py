@@ -114,6 +114,12 @@ def test_what_a_terminal_would_obey_is_written_out(cli: Callable[..., Any], tmp_
     assert r"--\x1b[2J" in cli("fit", table, "--\x1b[2J", *words).message
 
 
+def test_a_message_about_endless_input_ends(cli: Callable[..., Any], table: Path, roles: list[str]) -> None:
+    said = cli("fit", table, *roles, "--model", "mnl", "--set", "formula=" + "(" * 50_000, "-o", "model").message
+    assert said.endswith("expected the name of a column, found '('.")
+    assert len(said) < 5_000
+
+
 def test_results_and_messages_show_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     show("a\tb\x1b[2J\r\u202e\udcff é\nc", {}, as_json=False)
     say("read \x9b31m")

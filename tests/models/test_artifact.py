@@ -138,6 +138,14 @@ def test_the_card_tells_a_person_what_the_model_is(saved: Path, fitted: PCMCNet)
     assert fitted.training_["fingerprint"] in card
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="has only names in UTF-8")
+def test_the_name_of_a_folder_may_be_no_utf_8(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    fitted.save(folder)
+    assert np.array_equal(load(folder).predict_proba(trips), fitted.predict_proba(trips))
+    assert (folder / "README.md").read_text("utf-8").startswith("# caf\\udce9: a PCMCNet")
+
+
 def test_the_manifest_tells_versions_and_the_training_table(saved: Path, trips: ChoiceData) -> None:
     manifest = json.loads((saved / "model.json").read_bytes())
     assert manifest["model"] == "pcmcnet"

@@ -11,6 +11,7 @@ import logging
 import sys
 from typing import Any, NoReturn
 
+_LONGEST = 4_000  # letters of a message: beyond, its middle is what somebody put in
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # PyTorch has no class for it on a CPU
 
 
@@ -46,7 +47,8 @@ def _run() -> None:
     except OSError as error:  # a disk that is full, a file that may not be written
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}.", 1)
     except UnicodeEncodeError as error:  # of a library that reads files by their names
-        _fail(f"{error.object}: the name has bytes that are no UTF-8. Rename it.", 2)
+        line = error.object[: error.end].rpartition("\n")[2] + error.object[error.end :].partition("\n")[0]
+        _fail(f"{line}: the name has bytes that are no UTF-8. Rename it.", 2)
     except RecursionError:
         _fail("something that was given is nested too deeply.", 2)
     except (MemoryError, RuntimeError) as error:
@@ -58,8 +60,11 @@ def _run() -> None:
 
 
 def _fail(message: str, status: int) -> NoReturn:
-    """End with one line, whatever a library put into its message."""
+    """End with one line, whatever a library or a person put into its message."""
     from pcmcnet.errors import visible
 
-    print(f"error: {visible(' '.join(message.splitlines()))}", file=sys.stderr)  # noqa: T201
+    line = visible(" ".join(message.splitlines()))
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+    print(f"error: {line}", file=sys.stderr)  # noqa: T201
     sys.exit(status)

@@ -31,7 +31,7 @@ from typing import Any
 from pcmcnet.data import Schema
 from pcmcnet.data.files import json_bytes, to_disk, write_bytes, writing
 from pcmcnet.data.lock import sole_writer
-from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean
+from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, visible
 from pcmcnet.models.base import ChoiceModel, as_path
 from pcmcnet.models.contents import own_encoders
 from pcmcnet.models.folder_files import LARGEST, read_file, require_sizes
@@ -295,7 +295,7 @@ def _card(model: ChoiceModel, name: str) -> str:
         "weight": schema.weight,
     }
     table = "\n".join(f"| {role} | {column} |" for role, column in columns.items() if column is not None)
-    return f"""# {name}: a {type(model).__name__} choice model
+    text = f"""# {name}: a {type(model).__name__} choice model
 
 Made by pcmcnet. Read it by `pcmcnet.load("{name}")`, or apply it by `pcmcnet predict {name} TABLE -o OUT.parquet`.
 
@@ -309,3 +309,4 @@ Made by pcmcnet. Read it by `pcmcnet.load("{name}")`, or apply it by `pcmcnet pr
 
 Fingerprint of the training table: `{model.training_.get("fingerprint", "unknown")}`.
 """
+    return visible(text)
