@@ -12,8 +12,8 @@ HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 
 
 class Timer:
-    def __init__(self, at: float, call: Any) -> None:
-        self.at, self.call, self.over = at, call, False
+    def __init__(self, at: float, call: Any, *given: Any) -> None:
+        self.at, self.call, self.given, self.over = at, call, given, False
 
     def cancel(self) -> None:
         self.over = True
@@ -27,8 +27,8 @@ class Clock:
         self.timers: list[Timer] = []
         self.requests = 0
 
-    def call_later(self, seconds: float, call: Any) -> Timer:
-        self.timers.append(Timer(self.now + seconds, call))
+    def call_later(self, seconds: float, call: Any, *given: Any) -> Timer:
+        self.timers.append(Timer(self.now + seconds, call, *given))
         return self.timers[-1]
 
     def create_task(self, work: Any, **_: Any) -> Any:
@@ -41,15 +41,18 @@ class Clock:
 
     def pass_(self, seconds: float) -> None:
         self.now += seconds
-        for timer in self.timers:
+        for timer in list(self.timers):
             if timer.at <= self.now and not timer.over:
                 timer.over = True
-                timer.call()
+                timer.call(*timer.given)
 
 
 class Transport:
     def __init__(self) -> None:
-        self.written, self.state = b"", "open"
+        self.written, self.state, self.unread = b"", "open", 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
 
     def get_extra_info(self, _: str) -> None:
         return None
@@ -130,6 +133,20 @@ def test_an_answer_that_is_not_read_is_cut_off(protocol: TimedProtocol, clock: C
     protocol.pause_writing()
     clock.pass_(10)
     assert transport_of(protocol).state == "aborted"
+
+
+def test_a_long_answer_that_is_read_slowly_is_not_cut_off(protocol: TimedProtocol, clock: Clock) -> None:
+    transport = transport_of(protocol)
+    protocol.data_received(HEAD + b"\r\n")
+    transport.unread = 1_000_000
+    protocol.pause_writing()
+    for _ in range(9):
+        transport.unread -= 100_000
+        clock.pass_(10)
+        assert transport.state == "open"
+    transport.unread -= 1
+    clock.pass_(10)
+    assert transport.state == "aborted", "one byte in ten seconds is not enough"
 
 
 def test_nothing_is_waited_for_once_the_connection_is_lost(protocol: TimedProtocol, clock: Clock) -> None:

@@ -13,9 +13,11 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+_LEAST = 65_536  # bytes of an answer that a client must read while the server is patient
+
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 of uvicorn with ``patience``: seconds for the head of a request, and for an answer that is stuck."""
+    """HTTP/1.1 of uvicorn with ``patience``: seconds for the head of a request, and for each part of a long answer."""
 
     patience: float
 
@@ -45,12 +47,22 @@ class TimedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Begin to wait for a client that does not read."""
         super().pause_writing()
-        self._answer = self._answer or self.loop.call_later(self.patience, self.transport.abort)
+        self._answer = self._answer or self._await_reading()
 
     def resume_writing(self) -> None:
         """Wait no longer: the client reads on."""
         super().resume_writing()
         self._answer = _stopped(self._answer)
+
+    def _await_reading(self) -> asyncio.TimerHandle:
+        return self.loop.call_later(self.patience, self._check_reading, self.transport.get_write_buffer_size())
+
+    def _check_reading(self, before: int) -> None:
+        """Break off an answer that is hardly read."""
+        if self.transport.get_write_buffer_size() > before - _LEAST:
+            self.transport.abort()
+        else:
+            self._answer = self._await_reading()
 
     def _await_head(self) -> None:
         self._head = self._head or self.loop.call_later(self.patience, self._give_up)

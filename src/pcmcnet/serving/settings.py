@@ -43,8 +43,8 @@ class ServeSettings:
     gather
         Seconds that the first request of a batch waits for others that are being read.
     head_timeout, body_timeout
-        Seconds within which the head of a request must have arrived, and its body. A client that does not read its
-        answer for the first of the two is cut off.
+        Seconds within which the head of a request must have arrived, and its body. A client that reads less
+        than 64 KiB of a long answer in the first of the two is cut off.
     deadline
         Seconds from the end of the body within which there must be an answer; then the work stops, with status 504.
     drain
