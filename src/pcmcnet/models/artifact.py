@@ -91,6 +91,8 @@ def restored(
         raise ValueError(f"option {unknown[0]!r} is unknown")
     model = KINDS[name](**options, **(extras or {}))
     model.history = json.loads(files["history.json"])
+    if not isinstance(model.history, list) or not all(isinstance(entry, dict) for entry in model.history):
+        raise TypeError("the history is no list of epochs")
     model.training_ = training
     model._restore(files)
     model._schema = Schema.from_dict(json.loads(files["schema.json"]))
@@ -193,7 +195,7 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
 
 def _refusal(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
     """Say why a folder cannot be read, and whether a newer version could."""
-    why = str(error).removeprefix(f"{path}: ")
+    why = str(error).removeprefix(f"{path}: ") or type(error).__name__
     theirs, ours = manifest.get("versions", {}).get("pcmcnet"), package_version("pcmcnet")
     if _newer(theirs, ours):
         first = why.split(". ")[0].rstrip(".")

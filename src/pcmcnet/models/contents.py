@@ -2,7 +2,8 @@
 
 Such a module is checked, told from others, and asked for again when a model is read: no code is saved. Of a module the
 weights are, with the network's, and the name of its class. Whoever reads the model gives a module of that class, as
-built for the fit. Of a frozen encoder not even the weights are saved, but a hash by which it is known again.
+built for the fit. Of a frozen encoder not even the weights are saved, but a hash by which it is known again, and a few
+training contents with the vectors that it gave them.
 """
 
 from __future__ import annotations
