@@ -67,7 +67,8 @@ def fit(
     A table larger than memory, whose converted form is kept for the next time beside it or in `--cache`:
     `pcmcnet fit trips/ --schema roles.toml --stream --memory "2 GiB" -o model`
 
-    By several workers, which share each batch and come to the same weights:
+    By several workers, which share each batch. The model fits as well as that of one process, but its weights are not
+    the same numbers: sums in another order round otherwise, and the differences grow with every step:
     `pcmcnet fit trips.parquet --schema roles.toml --engine ray --workers 4 -o model`
     """
     from pcmcnet.data import ChoiceData, ScannedData, Sets

@@ -6,8 +6,9 @@
     at the end:    the model is read from the last checkpoint, as a run that goes on and finds nothing left to do
 
 A worker's share is that of the shards it reads, which are every n-th of a buffer, or every n-th set of a table that all
-of them have in memory. So the weights are those of one process, up to rounding. When a worker dies, Ray starts all of
-them again, and they go on from the last checkpoint: the run ends as if nothing had happened.
+of them have in memory. So each step follows the gradient of one process, up to rounding, whose effects grow with the
+steps: the model is as good, and its weights are others. When a worker dies, Ray starts all of them again, and they go
+on from the last checkpoint: the run ends as if nothing had happened.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
                                              or those of S that it holds, where each has read a part of the table
     gradient  =  sum_r  d/dw  sum_{s in S_r} weight_s nll_s   /   sum_r sum_{s in S_r} weight_s
 
-which is the gradient of one process that holds all of S, up to rounding. All processes plan the same batches, take the
-same steps and come to the same weights; the first of them writes the checkpoints. Dropout is drawn by each for itself.
+which is the gradient of one process that holds all of S, up to rounding, whose effects grow with the steps: the weights
+are not those of one process. All processes of a group plan the same batches, take the same steps and come to the same
+weights as each other; the first of them writes the checkpoints. Dropout is drawn by each for itself.
 
 How sums are taken over the processes is given from outside (``torch.distributed`` for instance): the loop only asks
 which group it is in.
