@@ -261,7 +261,6 @@ class NeuralModel(ChoiceModel):
         _ = self.schema
         return sum(p.numel() for p in self.network_.parameters())
 
-    @undisturbed()
     def _log_proba(self, data: ChoiceData) -> Floats:
         encoded = place(self.encoder_.encode(data), device_of(self.network_))
         out = np.empty(len(data.rows))

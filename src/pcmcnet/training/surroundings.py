@@ -22,13 +22,17 @@ _MADE = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn}  # in th
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Compute within the block as if nothing had been set for this thread."""
+    cast = [kind for kind in _KINDS if torch.is_autocast_enabled(kind)]
+    elsewhere, inference = torch.empty(0).device.type != "cpu", torch.is_inference_mode_enabled()
+    if not (cast or elsewhere or inference):
+        yield
+        return
     with ExitStack() as stack:
-        for kind in _KINDS:
-            if torch.is_autocast_enabled(kind):
-                stack.enter_context(torch.autocast(kind, enabled=False))
-        if torch.is_inference_mode_enabled():
+        for kind in cast:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        if inference:
             stack.enter_context(torch.inference_mode(False))
-        if torch.get_default_device().type != "cpu":
+        if elsewhere:
             stack.enter_context(torch.device("cpu"))
         yield
 
