@@ -121,7 +121,9 @@ def test_nothing_but_rounding_tells_a_group_from_one_process() -> None:
     data = pn.ChoiceData.from_long(airline.simulate(100, seed=0), **airline.ROLES)
     model = pn.PCMCNet(hidden=(8,), dropout=0.0, epochs=2, batch_size=8, weight_decay=1.0)
     encoder = Encoder.learn(data)
-    sets, network = encoder.encode(data), built(model, encoder).double()
+    sets, network = encoder.encode(data), built(model, encoder)
+    model._prepare(network, sets)
+    network.double()
     sets = replace(sets, **{name: getattr(sets, name).double() for name in ("numeric", "individual_numeric", "weight")})
 
     def fit() -> dict[str, Tensor]:
