@@ -31,6 +31,8 @@ def run_shell(code: str) -> None:
     assert run.returncode == 0, f"{code}\n{run.stdout}\n{run.stderr}"
 
 
+# torch's own, when its forward mode is first used
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     "page",
     [pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else ()) for p in PAGES if blocks(p)],
