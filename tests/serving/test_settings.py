@@ -11,11 +11,35 @@ from pcmcnet.serving.app import create_app
 from pcmcnet.serving.settings import ServeSettings
 
 
-@pytest.mark.parametrize("name", ["max_sets", "max_alternatives", "max_pairs", "max_body", "max_points", "queue"])
+COUNTS = [
+    "max_sets",
+    "max_alternatives",
+    "max_pairs",
+    "max_body",
+    "max_bodies",
+    "max_values",
+    "max_depth",
+    "max_points",
+]
+
+
+@pytest.mark.parametrize("name", [*COUNTS, "queue"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "many"])
 def test_a_limit_that_lets_nothing_through_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         ServeSettings(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["head_timeout", "body_timeout", "deadline", "drain"])
+@pytest.mark.parametrize("value", [-1, float("inf"), float("nan"), "long"])
+def test_a_time_that_never_ends_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=name):
+        ServeSettings(**{name: value})
+
+
+def test_no_more_levels_are_admitted_than_python_itself_reads() -> None:
+    with pytest.raises(ConfigError, match="max_depth must be a whole number of at least 1 and at most 500"):
+        ServeSettings(max_depth=501)
 
 
 @pytest.mark.parametrize("token", ["", "  ", "a\nb", "clé", " a"])
