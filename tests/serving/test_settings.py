@@ -10,7 +10,6 @@ from pcmcnet.models import MNL, PCMCNet, Uniform
 from pcmcnet.serving.app import create_app
 from pcmcnet.serving.settings import ServeSettings
 
-
 COUNTS = [
     "max_sets",
     "max_alternatives",
