@@ -115,7 +115,8 @@ class LinearUtility(nn.Module):
     def plain(self, numeric: Tensor, categorical: Tensor, contents: Sequence[Distinct]) -> Tensor:
         """(..., F), (..., C), of each column of contents (u, ...) and (...) -> (...)."""
         # A product over no numbers is 0, but runtimes of exported graphs may leave memory as they found it.
-        utility = numeric @ self.slopes if len(self.slopes) else numeric.new_zeros(numeric.shape[:-1])
+        nothing = torch.compiler.is_exporting() and not len(self.slopes)
+        utility = numeric.new_zeros(numeric.shape[:-1]) if nothing else numeric @ self.slopes
         for k, constant in enumerate(self.constants):
             utility = utility + F.embedding(categorical[..., k], constant, padding_idx=0).squeeze(-1)
         for column, worth in self.worths.items():
