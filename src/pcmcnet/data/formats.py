@@ -18,6 +18,7 @@ import pyarrow.parquet
 
 from pcmcnet.data.csv_file import Csv
 from pcmcnet.data.distinct import distinct, names
+from pcmcnet.data.views import plain_schema, without_views
 from pcmcnet.errors import SchemaError, did_you_mean
 
 FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
@@ -45,7 +46,7 @@ def read_path(
         source = open_source(path)
         wanted = source.names if columns is None else list(columns)
         require_columns(wanted, source.names, where=str(path))
-        table = source.read(wanted, text, ids, compact)
+        table = without_views(source.read(wanted, text, ids, compact))
     pa.default_memory_pool().release_unused()  # what the reader held in passing
     return table
 
@@ -55,7 +56,9 @@ def read_as_written(path: Path, numbers: Collection[str]) -> pa.Table:
     with one_sentence(path):
         source = open_source(path)
         require_columns(source.names, source.names, where=str(path))
-        return source.copy(numbers) if isinstance(source, Csv) else source.read(source.names, (), (), False)
+        if isinstance(source, Csv):
+            return source.copy(numbers)
+        return without_views(source.read(source.names, (), (), False))
 
 
 def column_names(path: str | Path) -> list[str]:
@@ -157,7 +160,8 @@ class Folder:
         if not files:
             raise SchemaError(f"{path}: the folder holds no .parquet file.")
         self.named = {file: _named(Path(file).relative_to(path).parent) for file in files}
-        inside = pa.unify_schemas(list(map(pyarrow.parquet.read_schema, files)), promote_options="permissive")
+        schemas = [plain_schema(pyarrow.parquet.read_schema(file)) for file in files]
+        inside = pa.unify_schemas(schemas, promote_options="permissive")
         own = [field for field in _fields_of_names(self.named.values()) if field.name not in inside.names]
         options = pyarrow.dataset.FileSystemFactoryOptions(
             partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning(pa.schema(own))

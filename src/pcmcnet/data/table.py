@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.data.formats import FOLDER, column_names, one_line, read_path, require_columns
+from pcmcnet.data.views import without_views
 from pcmcnet.errors import SchemaError
 
 __all__ = ["column_names", "folder_of", "read_table"]
@@ -61,10 +62,9 @@ def read_table(
     if isinstance(table, pa.Table):
         wanted = table.column_names if columns is None else list(columns)
         require_columns(wanted, table.column_names)
-        return table.select(wanted)
-    if isinstance(table, Mapping):
-        return _from_mapping(table, columns, {*text, *ids})
-    return _from_frame(table, columns, {*text, *ids})
+        return without_views(table.select(wanted))
+    read = _from_mapping if isinstance(table, Mapping) else _from_frame
+    return without_views(read(table, columns, {*text, *ids}))
 
 
 def folder_of(table: Any) -> Path | None:

@@ -18,6 +18,7 @@ import pyarrow.parquet
 
 from pcmcnet.data.csv_file import BLOCK, PARSING, Csv, conversion
 from pcmcnet.data.formats import Arrow, Folder, Parquet, one_sentence, open_source, require_columns
+from pcmcnet.data.views import plain_schema, without_views
 from pcmcnet.data.written import IDS, NUMBERS, Form, Writing
 
 _BUFFER = 2**16  # bytes of a column of a Parquet file that are read at once
@@ -47,8 +48,13 @@ class Stream(ABC):
 
     @property
     @abstractmethod
+    def _declared(self) -> pa.Schema:
+        """Names and types of the columns in the files."""
+
+    @property
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
+        return plain_schema(self._declared)
 
     @abstractmethod
     def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
@@ -59,7 +65,7 @@ class Stream(ABC):
         with one_sentence(self.path):
             for batch in self._batches(rows):
                 for begin in range(0, batch.num_rows, rows):
-                    yield batch.slice(begin, rows)
+                    yield without_views(batch.slice(begin, rows))
 
 
 class FolderStream(Stream):
@@ -80,7 +86,7 @@ class FolderStream(Stream):
         return int(self.source.dataset.count_rows())
 
     @property
-    def schema(self) -> pa.Schema:  # noqa: D102
+    def _declared(self) -> pa.Schema:
         return pa.schema([self.source.dataset.schema.field(name) for name in self.columns])
 
     def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
@@ -126,7 +132,7 @@ class ParquetStream(Stream):
         return int(self.source.file.metadata.num_rows)
 
     @property
-    def schema(self) -> pa.Schema:  # noqa: D102
+    def _declared(self) -> pa.Schema:
         return pa.schema([self.source.file.schema_arrow.field(name) for name in self.columns])
 
     def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
@@ -148,7 +154,7 @@ class ArrowStream(Stream):
         return sum(batch.num_rows for batch in self._each())
 
     @property
-    def schema(self) -> pa.Schema:  # noqa: D102
+    def _declared(self) -> pa.Schema:
         with pa.OSFile(str(self.path)) as file:
             found = self.source.reader(file).schema
         return pa.schema([found.field(name) for name in self.columns])
@@ -197,7 +203,7 @@ class CsvStream(Stream):
         return self._looked[1]
 
     @property
-    def schema(self) -> pa.Schema:  # noqa: D102
+    def _declared(self) -> pa.Schema:
         return pa.schema(list(self._looked[0].items()))
 
     @cached_property
