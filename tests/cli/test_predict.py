@@ -24,6 +24,8 @@ AS_TEXT = pyarrow.csv.ConvertOptions(column_types={"code": pa.string(), "slot": 
 def read(path: Path) -> pa.Table:
     if path.suffix == ".csv":
         return pyarrow.csv.read_csv(path)
+    if path.is_dir():
+        return pa.concat_tables(map(read, sorted(path.glob("*.parquet"))), promote_options="default")
     if path.suffix == ".parquet":
         return pyarrow.parquet.read_table(path)
     with pa.memory_map(str(path)) as source:
@@ -65,6 +67,24 @@ def test_a_folder_is_predicted_file_by_file(cli: Run, model: Path, table: Path, 
     assert found["price"].to_pylist() == rows["price"].to_pylist()
     expected = load(model).predict_proba(table)  # batches of other widths round differently
     np.testing.assert_allclose(found["probability"].to_numpy(), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "out"])
+def test_a_column_that_the_model_does_not_read_may_be_in_some_files_only(
+    out: str, cli: Run, model: Path, table: Path, tmp_path: Path
+) -> None:
+    rows = read(table)
+    half = rows.num_rows // 2
+    (tmp_path / "in").mkdir()
+    noted = rows.slice(0, half).append_column("note", pa.array(["seen"] * half))
+    pyarrow.parquet.write_table(noted, tmp_path / "in" / "0.parquet")
+    pyarrow.parquet.write_table(rows.slice(half), tmp_path / "in" / "1.parquet")
+    assert cli("predict", model, tmp_path / "in", "-o", tmp_path / out).status == 0
+    found = read(tmp_path / out)
+    assert found["note"].to_pylist() == ["seen"] * half + [None] * (rows.num_rows - half)
+    np.testing.assert_allclose(found["probability"].to_numpy(), load(model).predict_proba(table), rtol=0, atol=1e-6)
+    pyarrow.parquet.write_table(rows.slice(half).drop_columns(["price"]), tmp_path / "in" / "1.parquet")
+    assert "1.parquet has no column 'price'" in cli("predict", model, tmp_path / "in", "-o", tmp_path / out).message
 
 
 # Bad input by name: the words of a prediction, and the line that it ends in.

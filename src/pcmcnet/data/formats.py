@@ -51,13 +51,19 @@ def read_path(
     return table
 
 
-def read_as_written(path: Path, numbers: Collection[str]) -> pa.Table:
-    """Read all columns for a copy: in a CSV, other columns than ``numbers`` stay text unless nothing is lost by it."""
+def read_as_written(path: Path, numbers: Collection[str], needed: Sequence[str] = ()) -> pa.Table:
+    """Read all columns for a copy.
+
+    In a CSV, other columns than ``numbers`` stay text unless nothing is lost by it. In a folder, other columns than
+    those ``needed`` may be in some of the files only: they are empty in the rows of the others.
+    """
     with one_sentence(path):
         source = open_source(path)
         require_columns(source.names, source.names, where=str(path))
         if isinstance(source, Csv):
             return source.copy(numbers)
+        if isinstance(source, Folder):
+            return source.copy(needed)
         return without_views(source.read(source.names, (), (), False))
 
 
@@ -177,13 +183,23 @@ class Folder:
         self.require(columns)
         return self.dataset.to_table(columns=columns)
 
+    def copy(self, needed: Sequence[str]) -> pa.Table:
+        """Read all columns; those that are not needed are empty where a file lacks them."""
+        self._require_in_all(needed)
+        self._require_one_answer(self.names)
+        return self.dataset.to_table()
+
     def require(self, columns: Sequence[str]) -> None:
+        """Refuse columns that cannot be read from all files alike."""
+        self._require_in_all(columns)
+        self._require_one_answer(columns)
+
+    def _require_in_all(self, columns: Sequence[str]) -> None:
         """Refuse a column that some of the files have and others lack: it would be read as gaps."""
         inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
         in_files = [column for column in columns if any(column in names for names in inside.values())]
         for path, present in inside.items():
             require_columns(in_files, present, where=path)
-        self._require_one_answer(columns)
 
     def _require_one_answer(self, columns: Sequence[str]) -> None:
         """Refuse a file that says something else of a column than the name of its folder does."""

@@ -107,7 +107,7 @@ def _opened(place: Path, rows: int) -> NDArray[np.float64]:
 def _files(table: Path, output: Path, numbers: frozenset[str]) -> Iterator[tuple[Stream, Path]]:
     """Open the table's files one by one, as they are written; each with the place of its result."""
     if table.is_dir():
-        for file in open_stream(table, column_names(table)).files:
+        for file in open_stream(table, ()).files:
             yield open_copy(file, numbers), output / file.relative_to(table)
     else:
         name = table.name.removesuffix(".gz")
