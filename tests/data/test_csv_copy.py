@@ -47,3 +47,9 @@ def test_quotes_within_a_value_do_not_open_one(tmp_path: Path) -> None:
     text = 'a,b\n1,5" pipe\n2,7" pipe\n3,"x"\n'
     (tmp_path / "t.csv").write_text(text)
     assert len(list(records(text.splitlines(keepends=True)))) - 1 == pyarrow.csv.read_csv(tmp_path / "t.csv").num_rows
+
+
+def test_a_line_end_in_the_first_name_of_a_file_with_a_byte_order_mark_ends_no_row(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbf"price\n(EUR)",b\n1,2\n')
+    append_column(tmp_path / "t.csv", tmp_path / "out.csv", "p", np.array([0.5]))
+    assert (tmp_path / "out.csv").read_bytes() == b'\xef\xbb\xbf"price\n(EUR)",b,p\n1,2,0.5\n'

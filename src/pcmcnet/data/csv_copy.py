@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -14,6 +15,7 @@ from pcmcnet.data.files import replacing
 from pcmcnet.errors import SchemaError
 
 _BYTES = "latin-1"  # a character for each byte, whatever the file's own encoding is
+_MARK = codecs.BOM_UTF8.decode(_BYTES)  # that spreadsheets begin a file with
 
 
 def append_column(source: Path, target: Path, name: str, values: NDArray[Any]) -> None:
@@ -47,9 +49,11 @@ def records(lines: Iterable[str]) -> Iterator[str]:
     ['1,plain\n', '2,"two\nlines"\n', '3,5" pipe\n']
     """
     begun: list[str] = []
+    mark = _MARK  # only the first line may begin with it
     for line in lines:
         begun.append(line)
-        if not (len(begun) > 1 or '"' in line) or not _ends_inside(line, inside=len(begun) > 1):
+        text, mark = line.removeprefix(mark), ""
+        if not (len(begun) > 1 or '"' in text) or not _ends_inside(text, inside=len(begun) > 1):
             yield "".join(begun)
             begun = []
     if begun:
