@@ -239,3 +239,45 @@ def test_entries_of_the_manifest_may_be_as_deep_as_they_like(entry: str, golden:
     (folder / "model.json").write_text(deep)
     with pytest.raises(ArtifactError, match=r"model.json is damaged"):
         load(folder)
+
+
+# -- what is said --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, -1, True])
+def test_a_format_that_never_was_is_refused(value: Any, golden: Any) -> None:
+    folder = golden("mnl")
+    manifest = {**json.loads((folder / "model.json").read_bytes()), "format": value}
+    del manifest["sha256"]
+    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": artifact._digest(manifest)}))
+    with pytest.raises(ArtifactError, match=r"model.json is damaged \(the format is a whole number from 1 on\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("config.json", {"activation": "x\n" * 50_000}),
+        ("config.json", {"lr": "9" * 100_000}),
+        ("config.json", {"hidden": ["x" * 100_000]}),
+        ("config.json", {"x\n" * 50_000: 1}),
+        ("schema.json", {"missing": "x\r\n" * 50_000}),
+        ("model.json", {"model": "x" * 100_000}),
+        ("model.json", {"format": 10**4_000}),
+        ("model.json", {"versions": {"pcmcnet": "9" + "x\n" * 50_000}, "model": "x" * 100_000}),
+        ("model.json", {"files": {"x\n" * 50_000: ""}}),
+    ],
+)
+def test_a_message_is_one_line_of_bounded_length(name: str, entries: dict[str, Any], golden: Any) -> None:
+    folder = golden("pcmcnet")
+    if name == "model.json":
+        manifest = {**json.loads((folder / name).read_bytes()), **entries}
+        del manifest["sha256"]
+        (folder / name).write_text(json.dumps({**manifest, "sha256": artifact._digest(manifest)}))
+    else:
+        rewrite(folder, name, **entries)
+    with pytest.raises(ArtifactError) as caught:
+        load(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 1_000 + len(str(folder))

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -117,6 +118,12 @@ def make_client() -> Iterator[Callable[..., Client]]:
     yield make
     for client in opened:
         client.close()
+
+
+@pytest.fixture(scope="session")
+def one_client() -> Callable[..., closing[Client]]:
+    """A client for one block."""
+    return lambda *models: closing(Client(create_app(*models)))
 
 
 @pytest.fixture

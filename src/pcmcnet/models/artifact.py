@@ -31,6 +31,7 @@ from typing import Any
 from pcmcnet.data import Schema
 from pcmcnet.data.files import json_bytes, to_disk, write_bytes, writing
 from pcmcnet.data.lock import sole_writer
+from pcmcnet.data.saved_description import require_description
 from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, visible
 from pcmcnet.models.base import ChoiceModel, as_path
 from pcmcnet.models.contents import own_encoders
@@ -42,6 +43,7 @@ FORMAT = 1
 MANIFEST = "model.json"
 CARD = "README.md"
 _FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", CARD, MANIFEST)
+_LONGEST = 300  # letters of what a message says about a file's contents
 _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper
 
 
@@ -85,7 +87,7 @@ def restored(
     """Build a fitted model of the kind with that name; KeyError, TypeError or ValueError where files are amiss."""
     from pcmcnet.models import KINDS
 
-    options, known = json.loads(files["config.json"]), option_names(KINDS[name].config_class)
+    options, known = _parsed(files["config.json"]), option_names(KINDS[name].config_class)
     unknown = [option for option in options if option not in known]
     if unknown:
         raise ValueError(f"option {unknown[0]!r} is unknown")
@@ -95,8 +97,16 @@ def restored(
         raise TypeError("the history is no list of epochs")
     model.training_ = training
     model._restore(files)
-    model._schema = Schema.from_dict(json.loads(files["schema.json"]))
+    model._schema = Schema.from_dict(_parsed(files["schema.json"]))
+    require_description(training, model._schema)
     return model
+
+
+def _parsed(content: bytes) -> Any:
+    """Read JSON whose text can be written again: half a character, which JSON can spell, cannot."""
+    value = json.loads(content)
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def require_free(folder: Path) -> None:
@@ -195,16 +205,23 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
 
 def _refusal(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
     """Say why a folder cannot be read, and whether a newer version could."""
-    why = str(error).removeprefix(f"{path}: ") or type(error).__name__
+    why = _brief(str(error).removeprefix(f"{path}: ") or type(error).__name__)
     theirs, ours = manifest.get("versions", {}).get("pcmcnet"), package_version("pcmcnet")
     if _newer(theirs, ours):
         first = why.split(". ")[0].rstrip(".")
         return ArtifactError(
-            f"{path} was saved by a newer version of pcmcnet, {theirs}, and this is {ours}: {first}; upgrade pcmcnet."
+            f"{path} was saved by a newer version of pcmcnet, {_brief(theirs)}, and this is {ours}: {first}; "
+            f"upgrade pcmcnet."
         )
     if isinstance(error, ArtifactError):
         return ArtifactError(f"{path}: {why}")
     return ArtifactError(f"{path}: the saved model is incomplete or altered ({why}).")
+
+
+def _brief(found: Any) -> str:
+    """Write in one line of bounded length what may hold anything out of a folder."""
+    line = " ".join(str(found).split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
 
 
 def _newer(theirs: Any, ours: str) -> bool:
@@ -223,17 +240,19 @@ def _manifest(path: Path, digest: str | None) -> dict[str, Any]:
     content = read_file(path, MANIFEST)
     _require_digest(path, content, digest)
     try:
-        manifest = json.loads(content)
+        manifest = _parsed(content)
         kinds = {"format": int, "model": str, "training": dict, "files": dict}
         if not all(isinstance(manifest[entry], kind) for entry, kind in kinds.items()):
             raise TypeError("entries of the wrong kind")
         if not all(isinstance(manifest.get(entry, {}), dict) for entry in ("sizes", "versions")):
             raise TypeError("entries of the wrong kind")
+        if isinstance(manifest["format"], bool) or manifest["format"] < 1:
+            raise ValueError("the format is a whole number from 1 on")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArtifactError(f"{path / MANIFEST} is damaged ({error}): save the model again.") from error
+        raise ArtifactError(f"{path / MANIFEST} is damaged ({_brief(error)}): save the model again.") from error
     if manifest["format"] > FORMAT:
         raise ArtifactError(
-            f"{path} has format {manifest['format']}, and this version of pcmcnet reads up to {FORMAT}: "
+            f"{path} has format {_brief(manifest['format'])}, and this version of pcmcnet reads up to {FORMAT}: "
             f"upgrade pcmcnet."
         )
     if manifest.pop("sha256", None) != _digest(manifest):

@@ -1,0 +1,125 @@
+"""The description of a training table, read back from a saved model: checked before a form or a map relies on it.
+
+What :func:`pcmcnet.data.describe.describe` wrote fits the model's own schema. Whatever does not is refused by a
+ValueError that says where; facts that are not there are not known, as in a model saved by an earlier version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.data.schema import Schema
+
+Check = Callable[[Any], bool]
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_number, value))
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+# By the kind of a column: what its facts are, and what a value in the example is.
+_FACTS: Mapping[str, Mapping[str, Check]] = {
+    "number": {"min": _number, "max": _number, "quartiles": _numbers},
+    "category": {"categories": _texts, "most": _text, "distinct": _count},
+    "vector": {"distinct": _count, "size": _count},
+    "datetime": {"distinct": _count, "min": _text, "max": _text},
+    "multi": {"distinct": _count, "categories": _texts, "words": _count},
+    "text": {"distinct": _count},
+    "image": {"distinct": _count},
+    "id": {"distinct": _count, "min": _whole, "max": _whole},
+}
+_VALUES: Mapping[str, Check] = {
+    "number": _number,
+    "category": _text,
+    "vector": _numbers,
+    "datetime": _text,
+    "multi": _texts,
+    "text": _text,
+    "image": _text,
+    "id": _whole,
+}
+
+
+def require_description(training: Mapping[str, Any], schema: Schema) -> None:
+    """Refuse facts of a training table that no table of this schema has; none at all are fine."""
+    for name in ("choice_sets", "alternatives"):
+        _require(training.get(name) is None or _count(training[name]), f"training, {name}")
+    if "table" not in training:
+        return
+    table = _entries(training["table"], "training, table")
+    alternative, individual = _kinds(schema)
+    kinds = {**alternative, **individual}
+    for name, found in _entries(table.get("columns"), "training, table, columns").items():
+        _require(name in kinds, "training, table, columns")
+        _require_facts(_entries(found, f"column {name!r}"), kinds[name], f"the facts of column {name!r}")
+    if table.get("example") is not None:
+        _require_example(_entries(table["example"], "the example"), alternative, individual)
+
+
+def _kinds(schema: Schema) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the kinds of the columns of alternatives, the labels among them, and of individuals."""
+    special: dict[str, str] = {**dict.fromkeys(schema.categorical or (), "category"), **schema.contents}
+    individual = {name: special.get(name, "number") for name in schema.individual}
+    label = {} if schema.alternative in (None, *individual) else {str(schema.alternative): "category"}
+    return {**label, **{name: special.get(name, "number") for name in schema.features}}, individual
+
+
+def _require_facts(facts: Mapping[str, Any], kind: str, where: str) -> None:
+    for name, check in _FACTS[kind].items():
+        _require(facts.get(name) is None or check(facts[name]), where)
+    if kind == "number" and any(facts.get(name) is not None for name in _FACTS[kind]):
+        quartiles = facts.get("quartiles") or ()
+        _require(len(quartiles) == 3 and None not in (facts.get("min"), facts.get("max")), where)
+        ascending = [facts["min"], *quartiles, facts["max"]]
+        _require(ascending == sorted(ascending), where)
+
+
+def _require_example(example: Mapping[str, Any], alternative: dict[str, str], individual: dict[str, str]) -> None:
+    rows, chosen = example.get("alternatives"), example.get("chosen")
+    _require_values(example.get("individual"), individual)
+    _require(isinstance(rows, list) and len(rows) > 0, "the example")
+    for row in rows or ():
+        _require_values(row, alternative)
+    _require(chosen is None or (_count(chosen) and chosen < len(rows or ())), "the example")
+
+
+def _require_values(found: Any, kinds: Mapping[str, str]) -> None:
+    values = _entries(found, "the example")
+    _require(values.keys() == kinds.keys(), "the example")
+    for name, value in values.items():
+        _require(value is None or _VALUES[kinds[name]](value), f"column {name!r} of the example")
+
+
+def _entries(found: Any, where: str) -> dict[str, Any]:
+    _require(isinstance(found, dict), where)
+    entries: dict[str, Any] = found
+    return entries
+
+
+def _require(holds: bool, where: str) -> None:
+    if not holds:
+        raise ValueError(f"{where}: not what a fit notes of a table with these columns")

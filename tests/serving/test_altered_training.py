@@ -1,0 +1,150 @@
+"""Folders whose facts of the training table were altered, with hashes that fit: refused, or served without a mishap."""
+
+import importlib.util
+import json
+import random
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcmcnet.errors import ArtifactError
+from pcmcnet.models import load
+
+GOLDEN = Path(__file__).parents[1] / "models" / "golden" / "format-1"
+NAMES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
+INFINITY = float("inf")
+
+_spec = importlib.util.spec_from_file_location("hostile_loads", GOLDEN.parents[1] / "hostile_loads.py")
+assert _spec is not None
+assert _spec.loader is not None
+hostile_loads = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hostile_loads)
+
+
+def altered(folder: Path, training: Any) -> Path:
+    """Put other facts of training into a folder, and make the hash fit."""
+    manifest = json.loads((folder / "model.json").read_bytes())
+    hostile_loads.write(folder, "model.json", json.dumps({**manifest, "training": training}).encode())
+    return folder
+
+
+def training_of(folder: Path) -> Any:
+    return json.loads((folder / "model.json").read_bytes())["training"]
+
+
+@pytest.fixture
+def statuses(one_client: Any) -> Callable[[Path], list[int]]:
+    """Load a folder, and ask for all that the facts of the training table are used for."""
+
+    def ask(folder: Path) -> list[int]:
+        with one_client(load(folder)) as client:
+            answers = [client.get(path) for path in ("/v1/schema", "/openapi.json", "/v1/example")]
+            body = answers[-1].json() if answers[-1].status_code == 200 else {"sets": [{}]}
+            moved = {"set": body["sets"][0], "x": "price", "y": "minutes", "place": 0, "between": [0, 1], "points": 2}
+            answers += [client.post("/v1/probabilities", json=body), client.post("/v1/map", json=moved)]
+            return [answer.status_code for answer in answers]
+
+    return ask
+
+
+def entry(*keys: Any) -> Any:
+    """A function that sets an entry deep inside, or removes it."""
+
+    def put(training: Any, value: Any) -> None:
+        *above, last = keys
+        for key in above:
+            training = training[key]
+        if value is KeyError:
+            del training[last]
+        else:
+            training[last] = value
+
+    return put
+
+
+COLUMNS = ("table", "columns")
+FIRST = ("table", "example", "alternatives", 0)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        (entry("table"), 1, "training, table"),
+        (entry(*COLUMNS), [], "training, table, columns"),
+        (entry(*COLUMNS, "x"), {}, "training, table, columns"),
+        (entry(*COLUMNS, "price"), 1, "column 'price'"),
+        (entry(*COLUMNS, "price", "quartiles"), 1, "the facts of column 'price'"),
+        (entry(*COLUMNS, "price", "quartiles"), [3.0, 4.0], "the facts of column 'price'"),
+        (entry(*COLUMNS, "price", "max"), None, "the facts of column 'price'"),
+        (entry(*COLUMNS, "price", "max"), 1e39, "the facts of column 'price'"),
+        (entry(*COLUMNS, "price", "min"), 10**400, "the facts of column 'price'"),
+        (entry(*COLUMNS, "price", "min"), 1e9, "the facts of column 'price'"),
+        (entry(*COLUMNS, "comfort", "most"), INFINITY, "the facts of column 'comfort'"),
+        (entry(*COLUMNS, "comfort", "categories"), ["low", 1], "the facts of column 'comfort'"),
+        (entry("table", "example"), {}, "the example"),
+        (entry("table", "example", "individual"), KeyError, "the example"),
+        (entry("table", "example", "alternatives"), [], "the example"),
+        (entry("table", "example", "chosen"), 99, "the example"),
+        (entry(*FIRST, "price"), INFINITY, "column 'price' of the example"),
+        (entry(*FIRST, "price"), KeyError, "the example"),
+        (entry(*FIRST, "comfort"), 1, "column 'comfort' of the example"),
+        (entry("choice_sets"), INFINITY, "training, choice_sets"),
+    ],
+)
+def test_facts_that_no_table_has_are_refused_by_name(where: Any, value: Any, message: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "mnl", tmp_path / "mnl"))
+    training = training_of(folder)
+    where(training, value)
+    with pytest.raises(ArtifactError, match=rf"incomplete or altered \({message}: not what a fit notes"):
+        load(altered(folder, training))
+
+
+def test_the_facts_of_a_member_are_checked_too(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "calibrated", tmp_path / "calibrated"))
+    (path,) = [path for path in folder.glob("member-1-*.json") if "training" in json.loads(path.read_bytes())]
+    kind = json.loads(path.read_bytes())
+    kind["training"]["table"] = 1
+    hostile_loads.write(folder, path.name, json.dumps(kind).encode())
+    with pytest.raises(ArtifactError, match="training, table"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["model.json", "schema.json"])
+def test_half_a_character_is_refused(name: str, tmp_path: Path) -> None:
+    """JSON can spell it, and no answer could hold it."""
+    folder = Path(shutil.copytree(GOLDEN / "pcmcnet", tmp_path / "pcmcnet"))
+    content = (folder / name).read_bytes().replace(b'"comfort"', b'"\\ud800"')
+    hostile_loads.write(folder, name, content)
+    with pytest.raises(ArtifactError, match="surrogates"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_folders_with_and_without_a_description_are_served(name: str, statuses: Any, tmp_path: Path) -> None:
+    assert statuses(GOLDEN / name)[:4] == [200] * 4
+    folder = Path(shutil.copytree(GOLDEN / name, tmp_path / name))
+    training = training_of(folder)
+    del training["table"]
+    assert statuses(altered(folder, training)) == [200, 200, 404, 422, 422]
+
+
+@pytest.mark.parametrize(("first", "folders"), [(0, 48), pytest.param(48, 600, marks=pytest.mark.slow)])
+def test_altered_facts_of_training_are_refused_or_served(
+    first: int, folders: int, statuses: Any, tmp_path: Path
+) -> None:
+    warnings.simplefilter("ignore")
+    served = 0
+    for seed in range(first, first + folders):
+        folder = Path(shutil.copytree(GOLDEN / NAMES[seed % len(NAMES)], tmp_path / str(seed)))
+        training = hostile_loads.alter_json(json.dumps(training_of(folder)).encode(), random.Random(seed))
+        try:
+            answers = statuses(altered(folder, json.loads(training)))
+        except ArtifactError:
+            continue
+        served += 1
+        assert max(answers) < 500, f"seed {seed}: {answers}"
+    assert 0 < served < folders
