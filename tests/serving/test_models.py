@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.models import MODELS
+from pcmcnet.models import MNL, MODELS
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "pcmcnet": {"hidden": (4,), "epochs": 1},
@@ -55,3 +55,33 @@ def test_every_model_can_be_served(name: str, make_trips: Any, as_requests: Any,
             answer = client.post(path, json=body)
             assert answer.status_code in (200, 422), answer.text
             assert len(answer.text) < 1_000
+
+
+# -- labels that were not in training ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_constants(make_trips: Any) -> MNL:
+    roles = {"choice_set": "trip", "chosen": "took", "alternative": "mode", "features": ["price", "minutes"]}
+    data = ChoiceData.from_long(make_trips(), **roles, available="open")
+    model: MNL = MNL(formula="price | 1").fit(data, progress=False)
+    return model
+
+
+def offers(*modes: str) -> dict[str, Any]:
+    """A set of which the first alternative is not available."""
+    return {"alternatives": [{"mode": m, "price": 3, "minutes": 9 + k, "open": k > 0} for k, m in enumerate(modes)]}
+
+
+@pytest.mark.parametrize("batch_sets", [1, 1_000])
+def test_an_unseen_label_is_named_by_set_and_alternative(
+    batch_sets: int, with_constants: MNL, make_client: Any
+) -> None:
+    """In pieces, too; alternatives are counted as in the request, with those that are not available."""
+    client = make_client(with_constants, batch_sets=batch_sets)
+    sets = [offers("bike", "bus"), offers("bike", "car"), offers("walk", "bus", "tram")]
+    error = client.post("/v1/probabilities", json={"sets": sets}).json()["error"]
+    assert error.startswith("set 2, alternative 2: the label 'tram' was not in training, so it has no constant")
+    asked = {"set": sets[2], "x": "price", "y": "minutes", "place": 1, "between": [1, 2], "points": 2}
+    error = client.post("/v1/map", json=asked).json()["error"]
+    assert error.startswith("set 0, alternative 2: the label 'tram' was not in training")

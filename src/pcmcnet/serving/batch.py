@@ -20,7 +20,7 @@ def together(parts: Sequence[ChoiceData]) -> ChoiceData:
     return replace(
         first,
         offsets=offsets,
-        set_ids=np.arange(len(offsets) - 1),
+        set_ids=first.set_ids if len(parts) == 1 else np.arange(len(offsets) - 1),  # as its request counts them
         weights=np.concatenate([part.weights for part in parts]),
         features={name: _append([part.features[name] for part in parts]) for name in first.features},
         labels=_append_categories(labels) if labels else None,

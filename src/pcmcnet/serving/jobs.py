@@ -25,6 +25,7 @@ class Job:
     model: str
     question: Question
     data: ChoiceData
+    given: ChoiceData | None = None  # the sets of the request, where others that are made of them are asked about
     answer: Future[Any] = field(default_factory=Future)
 
     @property
@@ -35,6 +36,16 @@ class Job:
     def goes_with(self, other: Job) -> bool:
         """Tell whether one call can answer both."""
         return self.question == other.question == "log_proba" and self.model == other.model
+
+    def place_of(self, label: str) -> str:
+        """Name the first alternative with a label as the request counts it, with those that are not available."""
+        data = self.data if self.given is None else self.given
+        labels = data.labels
+        assert labels is not None
+        at = int(np.argmax(labels.codes == labels.categories.index(label)))
+        k = int(data.set_of_alternative[at])
+        hidden = int(((data.hidden_sets == k) & (data.hidden_rows < data.rows[at])).sum())
+        return f"set {data.set_ids[k]}, alternative {at - int(data.offsets[k]) + hidden}"
 
     def finish(self, answer: Any) -> None:
         """Give the answer, or the error, to whoever still waits for it."""

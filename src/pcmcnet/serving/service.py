@@ -87,8 +87,9 @@ class Service:
             at="the request",
         )
         name = self._model(asked)
-        grid = Grid.read(asked, await self._read(name, [asked["set"]]), self.models["main"], self.settings)
-        log_p = await self._log_proba(name, await self._beside(grid.sets), admission)
+        given = await self._read(name, [asked["set"]])
+        grid = Grid.read(asked, given, self.models["main"], self.settings)
+        log_p = await self._log_proba(name, await self._beside(grid.sets), admission, given)
         return grid.answer(log_p)
 
     def shown_example(self) -> dict[str, Any]:
@@ -116,6 +117,8 @@ class Service:
         """Call a function beside the event loop, which other requests need; not at all once nobody waits for it."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
 
-    async def _log_proba(self, name: str, data: ChoiceData, admission: Admission) -> Floats:
-        found: Floats = await asyncio.wrap_future(admission.put(Job(name, "log_proba", data)))
+    async def _log_proba(
+        self, name: str, data: ChoiceData, admission: Admission, given: ChoiceData | None = None
+    ) -> Floats:
+        found: Floats = await asyncio.wrap_future(admission.put(Job(name, "log_proba", data, given)))
         return found

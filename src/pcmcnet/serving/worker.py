@@ -22,10 +22,11 @@ import numpy as np
 
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.design.design import UnseenLabelError
 from pcmcnet.serving.batch import together
 from pcmcnet.serving.jobs import Job, Pieces
 from pcmcnet.serving.metrics import Metrics
-from pcmcnet.serving.refusal import RefusalError, busy, shortened, unusable
+from pcmcnet.serving.refusal import RefusalError, busy, shortened, shown, unusable
 from pcmcnet.serving.settings import ServeSettings
 
 log = logging.getLogger("pcmcnet.serving")
@@ -192,6 +193,8 @@ class Worker:
         """Say what a client should know of an error of the model."""
         if isinstance(error.__cause__, IndexError) and "id" in self.models[job.model].schema.kinds.values():
             return unusable(_UNKNOWN_ID)
+        if isinstance(error, UnseenLabelError):
+            return unusable(f"{job.place_of(error.label)}: the label {shown(error.label)} {error.what}")
         if isinstance(error, PcmcNetError):
             return unusable(shortened(str(error)))
         log.error("a model failed", exc_info=error)

@@ -26,6 +26,14 @@ log = logging.getLogger("pcmcnet")
 MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients
 
 
+class UnseenLabelError(InputError):
+    """An alternative has a label that was not in training; ``label`` and ``what`` are for those who know its place."""
+
+    def __init__(self, label: str, where: str, what: str) -> None:
+        super().__init__(f"alternative {label!r} ({where}) {what}")
+        self.label, self.what = label, what
+
+
 @dataclass(frozen=True)
 class Design:
     """The columns of a utility: what the formula asks for, with what was learnt in training."""
@@ -148,10 +156,11 @@ class Design:
         at = table[labels.codes]
         if (at < 0).any():
             row = int(np.argmax(at < 0))
-            raise InputError(
-                f"alternative {labels.categories[labels.codes[row]]!r} (table row {data.rows[row]}) was not in "
-                f"training, so it has no constant; {int((at < 0).sum())} such rows. Fit without constants "
-                f"(formula '... | 0'), or use pcmcnet, which knows alternatives by their features alone."
+            raise UnseenLabelError(
+                labels.categories[labels.codes[row]],
+                f"table row {data.rows[row]}",
+                f"was not in training, so it has no constant; {int((at < 0).sum())} such rows. Fit without constants "
+                f"(formula '... | 0'), or use pcmcnet, which knows alternatives by their features alone.",
             )
         numbers = np.zeros((len(at), len(code.names)))
         numbers[np.arange(len(at)), at] = 1.0
