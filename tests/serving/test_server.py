@@ -214,9 +214,9 @@ def test_requests_under_way_finish_before_the_end_and_those_that_come_get_503(
 
 
 def test_what_does_not_finish_in_time_is_cut_off_with_503(
-    net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch
+    net: PCMCNet, sets: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A question whose model never answers, and a body that never ends."""
+    """A question whose model never answers, and a body that never ends; nothing of it is logged."""
     running = Running(net, monkeypatch, drain=0.01)
     answers: list[httpx.Response] = []
     client = running.ask(sets, answers)
@@ -233,6 +233,7 @@ def test_what_does_not_finish_in_time_is_cut_off_with_503(
     assert answers[0].status_code == 503
     assert answers[0].json() == {"error": "the server is stopping: try again in a moment."}
     assert found.startswith(b"HTTP/1.1 503 ")
+    assert caplog.messages == []
 
 
 def test_an_unfinished_head_is_closed_and_a_slow_body_is_refused(net: PCMCNet, monkeypatch: pytest.MonkeyPatch) -> None:

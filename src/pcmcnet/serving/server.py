@@ -122,13 +122,20 @@ def _at_service() -> Iterator[None]:
     What was loaded until now stays: the search for garbage, which stops all threads, does not look through it again.
     """
     log, turn = logging.getLogger("pcmcnet"), sys.getswitchinterval()
-    level = log.level
+    level, theirs = log.level, logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
+    theirs.addFilter(_is_news)
     sys.setswitchinterval(_TURN)
     gc.freeze()
     try:
         yield
     finally:
         gc.unfreeze()
+        theirs.removeFilter(_is_news)
         log.setLevel(level)
         sys.setswitchinterval(turn)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Tell uvicorn's word that requests are cut off at the end: they are meant to be, and their clients are told."""
+    return not str(record.msg).startswith("Cancel %s running task(s)")
