@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pcmcnet.errors import visible
 from pcmcnet.evaluation.tables import escaped, markdown_table
 from pcmcnet.plots.explanation.blocks import Block, Facts, Figure, Heading, Section, Table, Tiles, Words
 
@@ -13,7 +14,7 @@ def explanation_markdown(sections: Sequence[Section], *, title: str) -> str:
     found = [f"# {escaped(title)}"]
     for section in sections:
         found += [f"## {section.title}", *map(_markdown, section.blocks)]
-    return "\n\n".join(found) + "\n"
+    return visible("\n\n".join(found) + "\n")
 
 
 def _markdown(block: Block) -> str:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
-from pcmcnet.errors import ConfigError
+from pcmcnet.errors import ConfigError, visible
 from pcmcnet.plots import page as parts
 from pcmcnet.plots.explanation.blocks import Block, Facts, Figure, Heading, Section, Table, Tiles, Words
 from pcmcnet.plots.explanation.look import HEAD, SCRIPT, STYLE
@@ -31,11 +31,9 @@ def explanation_page(sections: Sequence[Section], *, title: str) -> str:
     links = "".join(f'<li><a href="#{s.name}">{escape(s.title)}</a></li>' for s in sections)
     numbers = count(1)
     body = "\n".join(_section(section, numbers) for section in sections)
-    text = (
-        f'<div class="columns">\n<nav aria-label="Contents"><ol>{links}</ol></nav>\n<main>\n{body}\n</main>\n</div>\n'
-        f"<script>{library}</script>\n<script>{SCRIPT}</script>"
-    )
-    return parts.page(title, text, style=STYLE, head=HEAD)
+    shown = f'<nav aria-label="Contents"><ol>{links}</ol></nav>\n<main>\n{body}\n</main>'
+    text = f'<div class="columns">\n{visible(shown)}\n</div>\n<script>{library}</script>\n<script>{SCRIPT}</script>'
+    return parts.page(visible(title), text, style=STYLE, head=HEAD)
 
 
 def plotly_script() -> str:
@@ -104,8 +102,8 @@ def _figure(figure: Figure, number: int) -> str:
 
 
 def _inside_script(text: str) -> str:
-    """Keep what is inside of a script element from ending it."""
-    return text.replace("<", "\\u003c")
+    """Keep what is inside of a script element from ending it; of all that is not visible, JSON leaves DEL as it is."""
+    return text.replace("<", "\\u003c").replace("\x7f", "\\u007f")
 
 
 def _folded(title: str, inner: str) -> str:
