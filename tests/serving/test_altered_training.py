@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError
-from pcmcnet.models import load
+from pcmcnet.models import PCMCNet, Uniform, load
 
 GOLDEN = Path(__file__).parents[1] / "models" / "golden" / "format-1"
 NAMES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
@@ -148,3 +150,35 @@ def test_altered_facts_of_training_are_refused_or_served(
         served += 1
         assert max(answers) < 500, f"seed {seed}: {answers}"
     assert 0 < served < folders
+
+
+def test_a_model_of_contents_is_loaded_and_served(rich: PCMCNet, one_client: Any, tmp_path: Path) -> None:
+    with one_client(load(rich.save(tmp_path / "rich"))) as client:
+        example = client.get("/v1/example").json()
+        assert client.post("/v1/probabilities", json=example).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [
+        {"features": ["price", "mode"], "alternative": "mode"},
+        {"features": ["price", "number"], "alternative": "number"},
+        {"features": ["price"], "individual": ["mode"], "alternative": "mode", "conflict": "first"},
+        {"features": ["price", "gap", "none"], "individual": ["who"], "missing": "indicator"},
+        {"features": ["price", "number"], "categorical": ["number"]},
+        {"features": []},
+        {"features": ["price"], "weight": "zero", "available": "open"},
+    ],
+)
+def test_what_a_fit_notes_of_any_table_is_taken(roles: dict[str, Any], tmp_path: Path) -> None:
+    table = {
+        "s": [1, 1, 2, 2, 2],
+        "took": [1, 0, 0, 1, 0],
+        "price": [1e38, -1e38, 0.1, 2, 3],
+        "number": [1, 2, 1, 2, 3],
+    }
+    table |= {"mode": ["a", "b", "a", "b", "c"], "gap": ["x", None, "y", "x", None], "none": [np.nan] * 5}
+    table |= {"who": [None, None, 3.5, 3.5, 3.5], "zero": [0, 0, 1, 1, 1], "open": [1, 1, 0, 1, 1]}
+    data = ChoiceData.from_long(table, choice_set="s", chosen="took", **roles)
+    model = Uniform().fit(data)
+    assert load(model.save(tmp_path / "model")).training_ == model.training_
