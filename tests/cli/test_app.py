@@ -199,3 +199,16 @@ def test_the_command_runs_the_command_line(monkeypatch: pytest.MonkeyPatch, caps
     assert stop.value.code == 0
     assert capsys.readouterr().out.startswith("pcmcnet ")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_within_a_command_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pcmcnet.models.artifact.package_version", interrupted)
+    monkeypatch.setattr(sys, "argv", ["pcmcnet", "--version"])
+    with pytest.raises(SystemExit) as stop:
+        pcmcnet_command.main()
+    assert (stop.value.code, capsys.readouterr().err) == (130, "error: interrupted.\n")

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 Run = Callable[..., Any]
@@ -22,3 +23,12 @@ def test_a_saved_model_becomes_a_graph_with_its_encoder_beside_it(cli: Run, mode
 def test_another_ending_is_one_clear_line(cli: Run, model: Path, tmp_path: Path) -> None:
     line = cli("export", model, tmp_path / "model.pb").message
     assert line.startswith("expected a file name that ends in .onnx or .pt2, got ")
+
+
+def test_an_onnx_file_is_written_without_talk_of_libraries(
+    cli: Run, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("onnxscript")
+    with caplog.at_level("INFO"):
+        assert cli("export", model, tmp_path / "model.onnx").status == 0
+    assert not [record.name for record in caplog.records if record.levelno >= 20]

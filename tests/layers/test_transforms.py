@@ -199,3 +199,22 @@ def test_without_the_private_switch_of_torch_all_goes_the_way_of_transforms(monk
     assert p.tolist() == [0.75, 0.25]
     assert rates.grad is not None
     assert rates.grad.tolist() == [[0.0, -3 / 16], [1 / 16, 0.0]]
+
+
+def test_dropout_of_pairs_answers_to_vmap() -> None:
+    net = PairwiseRates(0, 3, hidden=(8, 8), dropout=0.5)
+    torch.nn.init.normal_(net.output.weight)  # 0 at the start
+
+    def one(x: Tensor) -> Tensor:
+        return net(x.new_zeros(1, 0), x[None], torch.ones(1, 4, dtype=torch.bool))[0]
+
+    given = torch.randn(1, 4, 3).expand(6, 4, 3)
+    same, different = (vmap(one, randomness=how)(given) for how in ("same", "different"))
+    torch.testing.assert_close(same[0], same[5])
+    assert not torch.equal(different[0], different[5])
+
+
+def test_no_sets_have_an_empty_jacobian() -> None:
+    net = PairwiseRates(0, 3, hidden=(4,))
+    found = jacfwd(lambda x: net(x[:, 0, :0], x, torch.ones(0, 2, dtype=torch.bool)))(torch.zeros(0, 2, 3))
+    assert found.shape == (0, 2, 2, 0, 2, 3)

@@ -56,6 +56,8 @@ def _run() -> None:
             raise
         reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
         _fail(f"not enough memory{reason}. Read the table part by part (--stream), or take a smaller one.", 1)
+    if status == 130:  # typer's for a Ctrl-C; commands that tell how to go on end by themselves
+        _fail("interrupted.", 130)
     sys.exit(status or 0)
 
 

@@ -92,7 +92,7 @@ def compare(
         )
     except KeyboardInterrupt:
         say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None
     files = [output / "comparison.json", output / "comparison.md"]
     files.append(write_comparison_page(comparison, output / "comparison.html", title=f"Models on {table.name}"))
     all_failed = all(row.error is not None for row in comparison.rows)

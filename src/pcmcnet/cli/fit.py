@@ -119,7 +119,7 @@ def fit(
             say(f"\ninterrupted; to go on, give the same command with --resume (state in {output}).")
         else:
             say("\ninterrupted before the first epoch was done: there is nothing to resume.")
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None
     if held_out is not None:
         estimator.training_[DRAWN_FROM] = data.fingerprint()
     estimator.save(output)

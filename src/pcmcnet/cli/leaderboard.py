@@ -42,7 +42,7 @@ def leaderboard(
         board = measure(_words(tables), _words(models), folds, seed, **options, folder=output)
     except KeyboardInterrupt:
         say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None
     files = [output / f"leaderboard.{kind}" for kind in ("json", "md", "png")]
     names = [str(file) for file in files if file.exists()]
     show(f"{board}\n\nwritten: {', '.join(names)}", {**board.to_dict(), "files": names}, as_json=json_)

@@ -98,7 +98,7 @@ def tune(
             tuning = find(estimator, data, space=searched, trials=trials, **given)
     except KeyboardInterrupt:
         say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
-        raise typer.Exit(130) from None
+        raise SystemExit(130) from None
     files = [output / "tuning.json", output / "tuning.md"]
     title = f"Search for {model} on {table.name}: trial 1 has the defaults\n{tuning.why}"
     files.append(draw_search(search_chart(tuning), output / "search.png", title=title))

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.layers.draws import generator_on
+from pcmcnet.layers.transforms import is_transformed
 
 
 class Dropout(nn.Module):
@@ -38,13 +39,11 @@ def dropped(x: Tensor, p: float) -> Tensor:
     if torch.compiler.is_compiling():
         return F.dropout(x, p)
     generator = generator_on(x.device)
+    if generator is None and (x.device.type != "cpu" or is_transformed(x)):
+        return F.dropout(x, p)
     if x.device.type == "cpu":
         return x * random_mask(x.shape, p, generator).to(x.dtype).div_(1 - p)
-    return (
-        F.dropout(x, p)
-        if generator is None
-        else x * torch.empty_like(x).bernoulli_(1 - p, generator=generator).div_(1 - p)
-    )
+    return x * torch.empty_like(x).bernoulli_(1 - p, generator=generator).div_(1 - p)
 
 
 def random_mask(shape: tuple[int, ...], p: float, generator: torch.Generator | None = None) -> Tensor:

@@ -95,9 +95,9 @@ def pair_scores(
 
 def plain_scores(leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions) -> Tensor:
     """Evaluate the formula on all pairs at once: (B, J, H), (B, J, H) -> (B, J, J)."""
-    sets, places, width = leave.shape
+    sets, places, _ = leave.shape
     grid = leave.unsqueeze(2) + enter.unsqueeze(1)
-    h = grid.view(-1, width)  # products of more dimensions take more calls
+    h = grid.flatten(0, 2)  # products of more dimensions take more calls
     for k, (weight, bias) in enumerate(layers, 1):
         kind = options.dtype if k < len(layers) else weight.dtype
         h = dropped(options.activation.apply(h.to(options.dtype)), options.dropout)

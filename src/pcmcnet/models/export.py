@@ -215,7 +215,8 @@ _WRITERS = {".onnx": _onnx, ".pt2": _pt2}
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Keep what torch says of its own parts to itself."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch._export", "torch.export")]
+    talkative = ("torch.onnx", "torch._export", "torch.export", "onnxscript", "onnx_ir")
+    loggers = [logging.getLogger(name) for name in talkative]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers:

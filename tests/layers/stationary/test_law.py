@@ -502,3 +502,16 @@ def test_a_mask_that_is_no_tensor_is_refused(mask: Any) -> None:
     said = f"mask: expected a torch.Tensor, got {type(mask).__name__}: use torch.as_tensor"
     with pytest.raises(ChainError, match=said):
         stationary_distribution(torch.ones(2, 2), mask)
+
+
+@pytest.mark.parametrize("kind", ["float8", "sparse", "nested", "meta"])
+def test_tensors_without_common_numbers_are_refused(kind: str) -> None:
+    ones = torch.ones(2, 2)
+    made = {
+        "float8": lambda: ones.to(torch.float8_e5m2),
+        "sparse": ones.to_sparse,
+        "nested": lambda: torch.nested.as_nested_tensor([ones], layout=torch.jagged),
+        "meta": lambda: ones.to("meta"),
+    }
+    with pytest.raises(ChainError, match="rates: expected"):
+        stationary_distribution(made[kind]())

@@ -19,6 +19,8 @@ from pcmcnet.layers.stationary.checks import require_finite, root_first
 from pcmcnet.layers.stationary.derivatives import solve
 from pcmcnet.layers.stationary.scale import result_type, working_type
 
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the stationary law of each chain; differentiable in the rates, any number of times.
@@ -52,7 +54,9 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     for name, value in (("rates", rates), ("mask", mask)):
         if not (isinstance(value, Tensor) or (value is None and name == "mask")):
             raise ChainError(f"{name}: expected a torch.Tensor, got {type(value).__name__}: use torch.as_tensor.")
-    if rates.ndim < 2 or rates.shape[-1] != rates.shape[-2] or not rates.is_floating_point():
+    if rates.layout != torch.strided or rates.is_nested or rates.is_meta:
+        raise ChainError("rates: expected a dense tensor with numbers, got one that is sparse, nested or meta.")
+    if rates.ndim < 2 or rates.shape[-1] != rates.shape[-2] or rates.dtype not in FLOATS:
         raise ChainError(f"rates: expected floating numbers of shape (..., n, n), got {rates.dtype} {(*rates.shape,)}.")
     n, batch = rates.shape[-1], rates.shape[:-2]
     if mask is None:
