@@ -289,3 +289,20 @@ def test_a_folder_that_makes_no_table_is_refused(
 def test_what_a_library_said_fits_into_one_line() -> None:
     assert one_line(ValueError("first\n  second.")) == "first second"
     assert one_line(ValueError()) == "ValueError"
+
+
+@pytest.mark.parametrize(("sign", "word"), [(";", "semicolons"), ("\t", "tabs")])
+@pytest.mark.parametrize("point", [".", ","])
+def test_a_csv_with_other_signs_than_commas_is_refused_by_their_name(
+    sign: str, word: str, point: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text(f'id{sign}"a,b"\n1{sign}2{point}5\n')
+    with pytest.raises(SchemaError, match=f"t.csv: the columns seem to be separated by {word}, expected commas"):
+        column_names(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_text_of_two_bytes_for_each_letter_is_not_utf_8(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,a\n1,2\n", encoding=encoding)
+    with pytest.raises(SchemaError, match=r"the file is not UTF-8 text. Save it as UTF-8"):
+        column_names(tmp_path / "t.csv")

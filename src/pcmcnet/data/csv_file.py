@@ -8,6 +8,8 @@ Values in quotes may have line ends within.
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from pcmcnet.data.written import as_ids, as_numbers
+from pcmcnet.errors import SchemaError
 
 ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
 PARSING = pyarrow.csv.ParseOptions(newlines_in_values=True)
 BLOCK = 2**22  # bytes that are parsed at once, at most
+_HEAD = 2**16  # bytes that are looked at before the file is parsed
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # how text of two bytes for each letter may begin
+_OTHERS = {b";": "semicolons", b"\t": "tabs"}  # between the columns, as spreadsheets may write them
 
 
 class Csv:
@@ -28,10 +34,26 @@ class Csv:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._require_commas()
         try:
             self._look(2**18)
         except pa.ArrowInvalid:  # a line may be longer than that
             self._look(2**20)
+
+    def _require_commas(self) -> None:
+        """Refuse other text than UTF-8, and other signs between the columns than commas."""
+        with self.stream() as file:
+            head = file.read(_HEAD)
+        if head.startswith(_WIDE) or b"\0" in head[:4]:
+            raise pa.ArrowInvalid("invalid UTF8 data")
+        outside = re.sub(rb'"[^"]*"', b"", head)  # line ends and commas within quotes are of a name
+        header = re.split(rb"[\r\n]", outside, maxsplit=1)[0]
+        found = next((word for sign, word in _OTHERS.items() if sign in header), None)
+        if found is not None and b"," not in header:
+            raise SchemaError(
+                f"{self.path}: the columns seem to be separated by {found}, expected commas. Save it with commas "
+                f"between the columns, and with points in decimal numbers."
+            )
 
     def _look(self, block_size: int) -> None:
         """Read the names of the columns and the first rows."""
