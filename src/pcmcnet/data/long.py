@@ -207,10 +207,12 @@ def _weights(reader: Reader, schema: Schema, sets: Sets) -> NDArray[np.float64]:
         )
     beyond = np.flatnonzero(((values > 0) & (values < LIGHTEST)) | (values > HEAVIEST))
     if beyond.size:
+        first = beyond[np.argmin(reader.rows[beyond])]
+        found = reader.exact(schema.weight, categorical=False).values[first]
         raise reader.fail(
             schema.weight,
-            int(reader.rows[beyond].min()),
-            f"expected a weight of 0 or from {LIGHTEST:g} to {HEAVIEST:g}, got another one; {beyond.size} such rows.",
+            int(reader.rows[first]),
+            f"expected a weight of 0 or from {LIGHTEST:g} to {HEAVIEST:g}, got {found:g}; {beyond.size} such rows.",
             "Multiply all weights by the same number, or set tiny ones to 0.",
         )
     if len(values) and not values.any() and reader.part is None:

@@ -24,6 +24,7 @@ from pcmcnet.data.undeclared import mistaken_text
 from pcmcnet.errors import SchemaError
 
 MISSING_CATEGORY = "<missing>"
+_CORRECT = "Correct them, or list the column in categorical."
 _DECLARE = "Drop them or declare missing='indicator'."
 AS_OTHERS = "expected a number as in the other rows"
 
@@ -108,18 +109,18 @@ class Reader:
             return bool(pa.types.is_boolean(kind))
         codes, values = self._distinct(column)
         mistakes = mistaken_text(column, values, np.bincount(codes + 1, minlength=len(values) + 1)[1:])  # without gaps
-        self._refuse_text(column, codes, values, mistakes, AS_OTHERS)
+        self._refuse_text(column, codes, values, mistakes, AS_OTHERS, _CORRECT)
         return True
 
     def exact(self, column: str, *, categorical: bool) -> Exact:
         """Read a column without rounding."""
         return self._codes(column) if categorical else self._numbers(column)
 
-    def _numbers(self, column: str) -> Exact:
+    def _numbers(self, column: str, remedy: str = _CORRECT) -> Exact:
         values = self.columns[column]
         kind = values.type
         if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
-            return Exact(column, self._numbers_in_text(column), self.rows)
+            return Exact(column, self._numbers_in_text(column, remedy), self.rows)
         if pa.types.is_dictionary(kind):
             values, kind = values.cast(kind.value_type), kind.value_type
         if not _is_number(kind):
@@ -130,11 +131,11 @@ class Reader:
             )
         return Exact(column, self._pick(_to_numpy(values)), self.rows)
 
-    def _numbers_in_text(self, column: str) -> NDArray[np.float64]:
+    def _numbers_in_text(self, column: str, remedy: str) -> NDArray[np.float64]:
         codes, values = self._distinct(column)
         codes = self._pick(codes)
         parsed = np.append(numbers(values), np.nan)  # the last entry is for the gaps' -1
-        self._refuse_text(column, codes, values, np.isnan(parsed[:-1]), "expected a number")
+        self._refuse_text(column, codes, values, np.isnan(parsed[:-1]), "expected a number", remedy)
         return np.asarray(parsed[codes])
 
     def _codes(self, column: str) -> Exact:
@@ -188,7 +189,7 @@ class Reader:
         narrow = self._narrow(column)
         if narrow is not None and narrow.all():
             return narrow
-        exact = self._numbers(column)
+        exact = self._numbers(column, remedy="Write weights as numbers.")
         values = self._numeric(exact, "error", gap_remedy="Correct or drop them.").values
         lost = (values == 0) & (exact.values != 0)
         return np.where(lost, np.copysign(np.finfo(np.float32).tiny, exact.values), values).astype(np.float32)
@@ -273,7 +274,13 @@ class Reader:
             )
 
     def _refuse_text(
-        self, column: str, codes: NDArray[np.int32], values: pa.Array, spoils: NDArray[np.bool_], problem: str
+        self,
+        column: str,
+        codes: NDArray[np.int32],
+        values: pa.Array,
+        spoils: NDArray[np.bool_],
+        problem: str,
+        remedy: str,
     ) -> None:
         bad = np.append(spoils, False)[codes]
         if bad.any():
@@ -283,7 +290,7 @@ class Reader:
                 column,
                 int(self.rows[first]),
                 f"{problem}, got {values[int(codes[first])].as_py()!r}; {at.size} such rows.",
-                "Correct them, or list the column in categorical.",
+                remedy,
             )
 
 
