@@ -146,6 +146,12 @@ def test_a_parabola_is_found_exactly() -> None:
     assert Search(found, 1, 1).decay == pytest.approx(4**0.2, rel=1e-12)
 
 
+def test_the_decay_of_a_sample_is_that_of_all_sets_times_its_share() -> None:
+    """A prior of a given strength weighs a third as much against three times as many sets."""
+    trials = (Trial(4.0, (0.7,)), Trial(1.0, (0.5,)), Trial(0.25, (0.7,)))
+    assert Search(trials, 300, 100, share=1 / 3).decay == pytest.approx(1 / 3, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("curve", "expected"),
     [
@@ -227,6 +233,10 @@ def test_of_many_sets_a_sample_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(part) + len(held_out) == 50
     for part, (held_out, others) in held_out_parts(choices(200), choices(90, seed=1), seed=0):
         assert (len(part) + len(held_out), len(others)) == (50, 10)
+    model = PCMCNet(**LEARNING).fit(choices(200), progress=False)
+    tried = {trial["weight_decay"]: trial["held_out_nll"] for trial in model.training_["search"]["trials"]}
+    best = min(tried, key=tried.__getitem__)
+    assert best / 2 < model.training_["weight_decay"] / (50 / 200) < best * 2
 
 
 def test_of_a_few_persons_a_sample_takes_single_sets() -> None:

@@ -11,8 +11,9 @@ strong. Then all sets are fitted.
 
 Whole persons are held out where persons are known, and not fewer than twenty. Where sets are few, two parts of the
 table are held out in turn, and the last two rungs are left out: they would serve many sets alone. Where sets abound, a
-sample of the table will do. A validation part joins the held-out sets: alone it would often be smaller than these, and
-a choice by fewer sets is a worse one.
+sample of the table will do: decay acts as a prior does, whose weight against the data falls with the number of sets, so
+the decay found on a sample is multiplied by the sample's share of the table. A validation part joins the held-out sets:
+alone it would often be smaller than these, and a choice by fewer sets is a worse one.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Search:
     trials: tuple[Trial, ...]
     fitted: int  # sets of each trial
     held_out: int  # sets that were predicted, in all trials of a decay
+    share: float = 1.0  # of the training sets that the search looked at
 
     @property
     def best(self) -> Trial:
@@ -77,7 +79,12 @@ class Search:
 
     @property
     def decay(self) -> float:
-        """The decay to fit with: at the bottom of a parabola, within a quarter of a step of the best rung."""
+        """The decay to fit all training sets with."""
+        return self.share * self._bottom
+
+    @property
+    def _bottom(self) -> float:
+        """The best decay of the sets looked at: at the bottom of a parabola, near the best rung."""
         best, step = self.best, LADDER[0] / LADDER[1]
         by_decay = {trial.decay: trial.loss for trial in self.trials}
         place = LADDER.index(best.decay)
@@ -130,6 +137,11 @@ def held_out_parts(train: Sets, valid: Sets | None, seed: int) -> list[Pair]:
     return [(part, (held_out, *others)) for part, held_out in pairs]
 
 
+def share_searched(train: Sets) -> float:
+    """Return the share of the training sets that a search looks at."""
+    return min(ENOUGH / len(train), 1.0)
+
+
 def at_most(data: Sets, most: int, seed: int) -> ChoiceData:
     """Draw so many sets, whole persons where there are enough of them, or take all where there are fewer."""
     if isinstance(data, ScannedData):
@@ -178,8 +190,12 @@ class SearchLog:
         return self.curves[key]
 
 
-def search_decay(pairs: Sequence[Pair], run: Callable[[Pair, float], Sequence[float]], kept: SearchLog) -> Search:
+def search_decay(
+    pairs: Sequence[Pair], run: Callable[[Pair, float], Sequence[float]], kept: SearchLog, *, share: float = 1.0
+) -> Search:
     """Walk along the ladder; ``run`` fits sets with a decay and returns the loss of held-out ones after each epoch.
+
+    ``share`` is how much of the training part the pairs were drawn from.
 
     Raises
     ------
@@ -198,7 +214,8 @@ def search_decay(pairs: Sequence[Pair], run: Callable[[Pair, float], Sequence[fl
 
     fitted = sum(len(part) for part, _ in pairs) // len(pairs)
     rungs = OF_FEW if fitted < FEW else len(LADDER)
-    search = Search(walk(evaluate, rungs), fitted, sum(len(data) for _, held_out in pairs for data in held_out))
+    held_out = sum(len(data) for _, parts in pairs for data in parts)
+    search = Search(walk(evaluate, rungs), fitted, held_out, share)
     if search.best.loss >= DIVERGED:
         tried = ", ".join(f"{trial.decay:g}" for trial in search.trials)
         raise TrainingError(f"training diverged with every weight decay that was tried ({tried}): lower lr.")

@@ -31,6 +31,7 @@ from pcmcnet.models.decay_search import (
     at_most,
     held_out_parts,
     search_decay,
+    share_searched,
 )
 from pcmcnet.models.fine_tuning import Start
 from pcmcnet.models.run_folder import run_in
@@ -185,7 +186,7 @@ class NeuralModel(ChoiceModel):
             outcome = self._run(part, held_out, config, quiet, **given)
             return [entry["valid_loss"] for entry in outcome.history]
 
-        return search_decay(pairs, losses, kept)
+        return search_decay(pairs, losses, kept, share=share_searched(train))
 
     def _resolved(self, search: Search | None) -> NetworkConfig:
         """Return the options with numbers in the place of what was learnt."""
