@@ -109,6 +109,27 @@ def test_open_ends_are_left_out(value: float, fine: bool) -> None:
         require_number("share", value, low=0, high=2, open_low=True, open_high=True)
 
 
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "patience", "pair_budget"])
+def test_counts_that_nobody_lives_to_see_are_refused(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"{name} must be .* of at least 1 and at most 1,000,000,000,000, got 10{22 * '0'}"
+    ):
+        TrainConfig(**{name: 10**23})
+    TrainConfig(**{name: 10**12})
+
+
+def test_a_bound_of_its_own_comes_before_that_of_counts() -> None:
+    require_number("seed", 2**63 - 1, whole=True, low=0, high=2**63 - 1)
+    with pytest.raises(ConfigError, match="at most 9,223,372,036,854,775,807, got 9223372036854775808"):
+        require_number("seed", 2**63, whole=True, low=0, high=2**63 - 1)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), math.nan, math.inf])
+def test_numbers_beyond_floating_point_are_refused(value: float) -> None:
+    with pytest.raises(ConfigError, match="lr must be a number"):
+        require_number("lr", value)
+
+
 def test_a_known_word_passes() -> None:
     require_word("fruit", "pear", ("apple", "pear"))
     with pytest.raises(ConfigError, match=r"unknown fruit 'peer'. Did you mean 'pear'\?"):

@@ -133,7 +133,7 @@ def importance(
     require_word("scheme", scheme, get_args(Scheme))
     require_word("loss", loss, get_args(Loss))
     require_number("repeats", repeats, whole=True, low=1)
-    require_number("seed", seed, whole=True, low=0)
+    require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
     data = require_data(model, data)
     require_sets(data)
     data = data.subset(data.weights > 0)

@@ -149,4 +149,7 @@ def some_sets(data: ChoiceData, *, least: int, most: int | None, rng: np.random.
 def require_sampling(**counts: object) -> None:
     """Refuse numbers of questions, sets or cases that are no whole numbers above 0, and a seed below 0."""
     for name, count in counts.items():
-        require_number(name, count, whole=True, low=0 if name == "seed" else 1)
+        if name == "seed":
+            require_number(name, count, whole=True, low=0, high=2**63 - 1)
+        else:
+            require_number(name, count, whole=True, low=1)
