@@ -145,8 +145,8 @@ def test_an_empty_table_is_refused() -> None:
         ([0, 0, 0, 0, 0], "choice sets 7, 3: column 'took': expected exactly one chosen alternative, found none"),
         ([1, 0, 1, 1, 1], "choice set 3: column 'took': expected exactly one .*, found up to 3. Split a set"),
         ([1, 0, 0, 2, 1], r"column 'took', row 3 \(choice set 3\): expected 0 or 1, got 2; 1 such rows"),
-        ([1, 0, 0, None, 1], r"column 'took', row 3 \(choice set 3\): expected 0 or 1, got nan"),
-        (["y", "n", "n", "n", "y"], "column 'took' has the type string, expected 0/1 or true/false"),
+        ([1, 0, 0, None, 1], r"column 'took', row 3 \(choice set 3\): expected 0 or 1, got nothing"),
+        (["y", "n", "n", "n", "y"], r"column 'took', row 0 \(choice set 7\): expected 0 or 1, got 'y'; 5 such rows"),
     ],
 )
 def test_a_set_has_exactly_one_choice(took: list[Any], message: str, trips: Table, roles: Roles) -> None:
@@ -193,6 +193,20 @@ def test_text_in_unavailable_rows_does_no_harm_to_declared_numbers(trips: Table,
     assert data.features["time"].plain().tolist() == [10, 20, 9.5, 30]
 
 
+@pytest.mark.parametrize("no_yes", [("0", "1"), ("False", "true"), (" 0 ", "TRUE")])
+def test_flags_held_as_text_are_read_as_in_a_csv(no_yes: tuple[str, str], trips: Table, roles: Roles) -> None:
+    flags = {"took": [1, 0, 0, 0, 1], "ok": [1, 1, 0, 1, 1]}
+    text = {name: [no_yes[value] for value in values] for name, values in flags.items()}
+    text["took"][2] = "?"  # outside its set
+    data, expected = (read({**trips, **table}, roles, available="ok") for table in (text, flags))
+    assert data.chosen is not None
+    assert data.chosen.tolist() == expected.chosen.tolist() == [0, 1]  # type: ignore[union-attr]
+    assert data.hidden_rows.tolist() == [2]
+    text["took"][2] = no_yes[1]
+    with pytest.raises(SchemaError, match=r"column 'took', row 2 .*: the chosen alternative is marked unavailable"):
+        read({**trips, **text}, roles, available="ok")
+
+
 @pytest.mark.parametrize(
     ("ok", "message"),
     [
@@ -203,7 +217,7 @@ def test_text_in_unavailable_rows_does_no_harm_to_declared_numbers(trips: Table,
             r"column 'took', row 4 \(choice set 3\): the chosen alternative is marked unavailable in .* 'ok'; 1",
         ),
         ([1, 1, 1, 1, 5], r"column 'ok', row 4 \(choice set 3\): expected 0 or 1, got 5"),
-        ([1, 1, 1, 1, None], r"column 'ok', row 4 \(choice set 3\): expected 0 or 1, got nan"),
+        ([1, 1, 1, 1, None], r"column 'ok', row 4 \(choice set 3\): expected 0 or 1, got nothing"),
     ],
 )
 def test_availability_that_leaves_no_choice_is_refused(ok: list[Any], message: str, trips: Table, roles: Roles) -> None:

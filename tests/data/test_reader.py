@@ -199,12 +199,24 @@ def test_a_flag_is_zero_or_one() -> None:
         assert reader(values).flag("a").tolist() == [False, True]
 
 
+@pytest.mark.parametrize("no_yes", ["0 1", "0.0 1.0", "00 01", "false true", "False True", "FALSE TRUE", "False 1"])
+def test_a_flag_may_be_text(no_yes: str) -> None:
+    assert reader(no_yes.split()).flag("a").tolist() == [False, True]
+    assert reader([f" {word} " for word in no_yes.split()]).flag("a").tolist() == [False, True]
+    assert reader([*no_yes.split(), None], [1, 0]).flag("a").tolist() == [True, False]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ([0, 2, 3], "row 1 .* expected 0 or 1, got 2; 2 such rows"),
         ([0.0, NAN, 1.0], "row 1 .* expected 0 or 1, got nan; 1 such rows"),
-        ([None, True], "row 0 .* expected 0 or 1, got nan; 1 such rows"),
+        ([None, True], "row 0 .* expected 0 or 1, got nothing; 1 such rows"),
+        (["0", None, "1"], "row 1 .* expected 0 or 1, got nothing; 1 such rows"),
+        (["0", "1", "yes", "no"], "row 2 .* expected 0 or 1, got 'yes'; 2 such rows. Write 0 or 1, or false or true."),
+        (["0", "1", ""], "row 2 .* expected 0 or 1, got ''; 1 such rows"),
+        (["0", "2"], "row 1 .* expected 0 or 1, got '2'; 1 such rows"),
+        ([0, 2**32, 1], f"row 1 .* expected 0 or 1, got {2**32}; 1 such rows"),
     ],
 )
 def test_a_flag_of_another_value_is_refused(values: list[Any], message: str) -> None:
@@ -213,8 +225,8 @@ def test_a_flag_of_another_value_is_refused(values: list[Any], message: str) -> 
 
 
 def test_a_flag_of_another_type_is_refused() -> None:
-    with pytest.raises(SchemaError, match="column 'a' has the type string, expected 0/1 or true/false"):
-        reader(["0", "1"]).flag("a")
+    with pytest.raises(SchemaError, match=r"column 'a' has the type date32\[day\], expected 0/1 or true/false"):
+        reader([dt.date(2024, 1, 1)]).flag("a")
 
 
 def test_columns_that_are_not_needed_any_more_are_freed_for_all_readers() -> None:

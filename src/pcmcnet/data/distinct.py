@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 UNREADABLE = (pa.ArrowException, ValueError, OverflowError)  # what Arrow raises for types and values beyond its means
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 _TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}  # as CSV writers put them
+_TRUTHS = {"false": 0.0, "true": 1.0}
 
 
 class Distinct(NamedTuple):
@@ -126,6 +127,11 @@ def _name_of_text(text: str) -> str:
 def numbers(values: pa.Array) -> NDArray[np.float64]:
     """Parse each text; NaN for a gap and where it is no number."""
     return np.array([_parse(text) for text in values.to_pylist()], dtype=np.float64)
+
+
+def truths(values: pa.Array) -> NDArray[np.float64]:
+    """Parse each text as a number, or as false or true in any case; NaN for a gap and for anything else."""
+    return np.array([_TRUTHS.get(str(text).strip().lower(), _parse(text)) for text in values.to_pylist()], np.float64)
 
 
 def _parse(text: Any) -> float:

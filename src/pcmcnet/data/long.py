@@ -150,7 +150,7 @@ def _chosen(reader: Reader, hidden: Reader, schema: Schema, sets: Sets) -> Ints:
     """Position of the one chosen alternative of each set."""
     assert schema.chosen is not None
     picked = np.flatnonzero(reader.flag(schema.chosen))
-    unavailable = hidden.rows[hidden.exact(schema.chosen, categorical=False).values == 1]
+    unavailable = hidden.rows[hidden.is_set(schema.chosen)]
     if unavailable.size:
         raise hidden.fail(
             schema.chosen,

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pcmcnet.data.arrow_numbers import is_number, to_float32, to_numpy
 from pcmcnet.data.closeness import Span, is_close
 from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
 from pcmcnet.data.csv_file import ENCODED_TEXT
-from pcmcnet.data.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers
+from pcmcnet.data.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers, truths
 from pcmcnet.data.schema import Missing
 from pcmcnet.data.undeclared import mistaken_text
 from pcmcnet.errors import SchemaError
@@ -123,13 +124,13 @@ class Reader:
             return Exact(column, self._numbers_in_text(column, remedy), self.rows)
         if pa.types.is_dictionary(kind):
             values, kind = values.cast(kind.value_type), kind.value_type
-        if not _is_number(kind):
+        if not is_number(kind):
             raise SchemaError(
                 f"column {column!r} has the type {kind}, expected numbers. "
                 f"Convert it to a number (a timestamp, for example, to seconds or to parts of the day), "
                 f"or list it in categorical{_declaration(column, kind)}."
             )
-        return Exact(column, self._pick(_to_numpy(values)), self.rows)
+        return Exact(column, self._pick(to_numpy(values)), self.rows)
 
     def _numbers_in_text(self, column: str, remedy: str) -> NDArray[np.float64]:
         codes, values = self._distinct(column)
@@ -198,7 +199,7 @@ class Reader:
         """Read numbers without a wider copy, where there is no trouble with them."""
         values = self.columns[column]
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-            narrow = self._pick(_narrow(values))
+            narrow = self._pick(to_float32(values))
             if np.isfinite(narrow).all():
                 return narrow
         return None
@@ -248,14 +249,31 @@ class Reader:
         return Categorical(np.where(gaps, np.int32(categories.index(MISSING_CATEGORY)), exact.values), categories)
 
     def flag(self, column: str) -> NDArray[np.bool_]:
-        """Read a column that may only hold 0/1 or false/true."""
+        """Read a column that may only hold 0/1 or false/true, be it as text."""
+        values = self._flags(column)
+        bad = ~((values == 0) | (values == 1))
+        if bad.any():
+            first = int(self.rows[bad].min())
+            got = self.columns[column][first].as_py()
+            found = repr(got) if isinstance(got, str) else "nothing" if got is None else got
+            problem = f"expected 0 or 1, got {found}; {bad.sum()} such rows."
+            raise self.fail(column, first, problem, "Write 0 or 1, or false or true.")
+        return np.asarray(values == 1)
+
+    def is_set(self, column: str) -> NDArray[np.bool_]:
+        """Tell where a flag is 1; whatever else stands there counts as 0."""
+        return np.asarray(self._flags(column) == 1)
+
+    def _flags(self, column: str) -> NDArray[Any]:
+        """Read 0 and 1, NaN for gaps and other text, and other numbers as they are."""
         kind = self.columns[column].type
-        if not _is_number(kind.value_type if pa.types.is_dictionary(kind) else kind):
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if is_text(kind):
+            codes, values = self._distinct(column)
+            return np.asarray(np.append(truths(values), np.nan)[self._pick(codes)])  # the last entry is for gaps
+        if not is_number(kind):
             raise SchemaError(f"column {column!r} has the type {kind}, expected 0/1 or true/false.")
-        exact = self._numbers(column)
-        ones: NDArray[np.bool_] = exact.values == 1
-        self._refuse(exact, ~(ones | (exact.values == 0)), "expected 0 or 1", "Correct them.")
-        return ones
+        return self._numbers(column).values
 
     # -- trouble ----------------------------------------------------------------------------------------
 
@@ -311,35 +329,9 @@ def _declaration(column: str, kind: pa.DataType) -> str:
     if types.is_timestamp(kind) or types.is_date(kind):
         word = "'datetime'"
     elif lists:
-        word = "'vector'" if _is_number(kind.value_type) else "'multi'"
+        word = "'vector'" if is_number(kind.value_type) else "'multi'"
     elif types.is_binary(kind) or types.is_large_binary(kind):
         word = "'image'"
     else:
         return ""
     return f", or declare kinds={{{column!r}: {word}}}"
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    types = pa.types
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(test(kind) for test in tests)
-
-
-def _to_numpy(values: pa.ChunkedArray) -> NDArray[Any]:
-    """Numbers as they are, with NaN for gaps."""
-    if pa.types.is_boolean(values.type):
-        values = values.cast(pa.int8())
-    elif pa.types.is_decimal(values.type) or pa.types.is_null(values.type):
-        values = values.cast(pa.float64(), safe=False)
-    return np.asarray(values.to_numpy())
-
-
-def _narrow(values: pa.ChunkedArray) -> NDArray[np.float32]:
-    """Numbers as float32, chunk by chunk: no wider copy is made."""
-    narrow = np.empty(len(values), np.float32)
-    at = 0
-    with np.errstate(over="ignore"):
-        for chunk in values.chunks:
-            narrow[at : at + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
-            at += len(chunk)
-    return narrow

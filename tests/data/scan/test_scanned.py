@@ -80,6 +80,18 @@ def test_flags_may_be_dictionaries_of_numbers_as_in_memory(
     require_same(ChoiceData.scan(path, memory="1 MiB", **roles).read(), ChoiceData.from_long(table, **roles))
 
 
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
+def test_flags_may_be_text_as_in_memory(write: Write, make_table: Make, roles: Roles, ending: str) -> None:
+    table = make_table(120)
+    for name in ("open", "took"):
+        words = pa.array([("0", "TRUE")[value] for value in table[name].to_pylist()])
+        table = table.set_column(table.column_names.index(name), name, words)
+    path = write(table, ending)
+    expected = ChoiceData.from_long(make_table(120), **roles)
+    require_same(ChoiceData.from_long(path, **roles), expected)
+    require_same(ChoiceData.scan(path, memory="1 MiB", **roles).read(), expected)
+
+
 def test_a_scan_knows_its_numbers_without_reading_the_shards(
     scanned: ScannedData, write: Write, make_table: Make, roles: Roles
 ) -> None:
