@@ -58,7 +58,7 @@ test-lowest: ## the core tests with the lowest versions that pyproject.toml allo
 	@echo "==> installing the lowest versions (constraints-lowest.txt) into $(VENV)-lowest"
 	@$(PYTHON) -m venv --clear $(VENV)-lowest
 	@$(VENV)-lowest/bin/python -m pip --disable-pip-version-check -qq install -c constraints-lowest.txt \
-		-e '.[tune,serve]' pytest hypothesis httpx mpmath pandas polars
+		-e '.[tune,serve,export]' pytest hypothesis httpx mpmath pandas polars
 	@echo "==> running the core tests with them"
 	@OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest -p no:cacheprovider -m "not slow and not gpu" $(CORE)
 

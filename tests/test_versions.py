@@ -20,7 +20,7 @@ def pins(file: str) -> dict[str, str]:
     return dict(re.findall(r"(?m)^([\w-]+)==([\d.]+)$", (ROOT / file).read_text("utf-8")))
 
 
-@pytest.mark.parametrize("extra", [None, "tune", "serve", "ray"])
+@pytest.mark.parametrize("extra", [None, "tune", "serve", "export", "ray"])
 def test_the_lowest_versions_that_are_tested_are_the_lower_bounds(extra: str | None) -> None:
     lowest = pins("constraints-lowest.txt")
     for name, bound in bounds(extra).items():
