@@ -50,9 +50,9 @@ test: check docs browser ## everything a change must pass: check, docs and the q
 	@echo "==> running the quick tests and the examples in the documentation"
 	@OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile -m "not slow and not gpu"
 
-test-all: check docs browser ## the same with the slow tests, and those for a GPU where there is one
+test-all: check docs browser ## the same with the slow tests, those for a GPU where there is one, and coverage
 	@echo "==> running all tests"
-	@$(PYTEST)
+	@$(PYTEST) --cov --cov-report=term
 
 test-lowest: ## the core tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	@echo "==> installing the lowest versions (constraints-lowest.txt) into $(VENV)-lowest"
@@ -98,5 +98,5 @@ bench: $(VENV)/.dev ## measure against the published way of computing
 
 clean: ## remove what these commands made, the environment included; results in runs/ stay
 	@echo "==> removing $(VENV), caches and build outputs"
-	@rm -rf $(VENV) $(VENV)-lowest build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf $(VENV) $(VENV)-lowest build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage
 	@find src tests benchmarks examples docs -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +

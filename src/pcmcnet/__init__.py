@@ -24,8 +24,11 @@ from pcmcnet.models import (
     Uniform,
     load,
 )
+from pcmcnet.models.artifact import package_version
 from pcmcnet.plots.leaderboard import plot_leaderboard  # noqa: F401 - gives Leaderboard its method plot
 from pcmcnet.tuning import Tuning, tune
+
+__version__ = package_version("pcmcnet")
 
 __all__ = [
     "MNL",
