@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import site_reference
+
+import pcmcnet as pn
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md"), *ROOT.glob("SECURITY.md")])
@@ -56,3 +59,41 @@ def test_the_pages_with_examples_are_found() -> None:
 def test_a_failing_command_is_noticed() -> None:
     with pytest.raises(AssertionError, match="no-such-folder"):
         run_shell("ls no-such-folder\necho reached")
+
+
+# -- the reference ------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = "\n".join(page.read_text("utf-8") for page in ROOT.glob("docs/reference/*.md"))
+    shown = set(re.findall(r"^::: pcmcnet\.(\w+)$", text, re.MULTILINE)) | {"MODELS"}
+    assert "`pn.MODELS`" in text
+    assert set(pn.__all__) - {"__version__"} <= shown
+
+
+def test_the_reference_has_every_command_with_its_options() -> None:
+    page = site_reference.on_page_markdown("# Commands\n\n<!-- commands -->\n")
+    names = re.findall(r"^## pcmcnet (.+)$", page, re.MULTILINE)
+    assert {"fit", "predict", "evaluate", "compare", "tune", "serve", "reproduce table1"} <= set(names)
+    fit = page.split("## pcmcnet fit\n")[1].split("\n## ")[0]
+    assert "| `TABLE` |" in fit
+    assert "| `--output`, `-o` | path | required | Folder for the model. |" in fit
+    assert "| `--seed` | whole number from 0 | `0` | Seed of all randomness. |" in fit
+
+
+def test_the_reference_has_the_options_of_a_model_and_those_it_inherits() -> None:
+    page = site_reference.on_page_markdown("<!-- options: NestedMNL -->")
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \|", page, re.MULTILINE)
+    assert ("min_chosen", "`10`") in rows
+    assert "nests" in dict(rows)
+
+
+@pytest.mark.parametrize("name", [name for name in pn.__all__ if hasattr(getattr(pn, name), "config_class")])
+def test_every_option_of_a_model_is_described(name: str) -> None:
+    assert site_reference.options(name)  # which refuses an option without a description
+
+
+def test_an_option_without_a_description_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site_reference, "meanings_of", lambda config: {})
+    with pytest.raises(LookupError, match="smoothing"):
+        site_reference.options("PCMC")

@@ -1,0 +1,1 @@
+"""What builds the documentation: the generated parts of the reference, and the outputs of the tutorials."""

@@ -1,0 +1,135 @@
+"""The generated parts of the reference, written while mkdocs builds the site: a hook of mkdocs.yml.
+
+A page asks for them by a comment of its own:
+
+    <!-- commands -->         every command of the program with its arguments and options
+    <!-- options: NAME -->    the options of the model class pcmcnet.NAME, with their defaults
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from enum import EnumMeta
+from pathlib import Path
+from typing import Any, get_args
+
+from typer.main import get_command
+
+import pcmcnet as pn
+from pcmcnet.cli.app import app
+
+_MARK = re.compile(r"^<!-- (?:(commands)|options: (\w+)) -->$", re.MULTILINE)
+_NUMPY_ENTRY = re.compile(r"^([\w, ]+)\n((?:    .+\n?)+)", re.MULTILINE)  # "name, other\n    what it means"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the generated parts in the place of their comments; mkdocs calls this for every page."""
+    return _MARK.sub(lambda found: commands() if found[1] else options(found[2]), markdown)
+
+
+# -- commands -----------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Return a section for each command of the program."""
+    return "\n\n".join(_command(name, command) for name, command in walk(get_command(app), "pcmcnet"))
+
+
+def walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the commands below a group with their full names."""
+    for word, child in getattr(command, "commands", {}).items():
+        if getattr(child, "commands", None):
+            yield from walk(child, f"{name} {word}")
+        else:
+            yield f"{name} {word}", child
+
+
+def _command(name: str, command: Any) -> str:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    panels: dict[str, list[Any]] = {}
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and not parameter.hidden:
+            panels.setdefault(parameter.rich_help_panel or "Options", []).append(parameter)
+    usage = " ".join([name, *(p.name.upper() for p in arguments), "[OPTIONS]"])
+    parts = [f"## {name}", f"```text\n{usage}\n```", inspect.cleandoc(command.help or "")]
+    if arguments:
+        lines = [f"| `{p.name.upper()}` | {_cell(p.help)} |" for p in arguments]
+        parts.append("\n".join(["| argument | what |", "|---|---|", *lines]))
+    for title, members in panels.items():
+        lines = [f"| {_names(p)} | {_type(p)} | {_default(p)} | {_cell(p.help)} |" for p in members]
+        parts.append("\n".join([f"| {title.lower()} | value | default | what |", "|---|---|---|---|", *lines]))
+    return "\n\n".join(parts)
+
+
+def _names(option: Any) -> str:
+    names = sorted([*option.opts, *option.secondary_opts], key=len, reverse=True)
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _type(option: Any) -> str:
+    """Say what value an option takes, in words; nothing for a flag."""
+    kind = option.type_descriptor.annotation
+    if option.is_flag or kind is bool:
+        return ""
+    words = {str: "text", int: "whole number", float: "number", Path: "path"}.get(kind)
+    if words is None:
+        inner = get_args(kind)
+        values = [member.value for member in kind] if isinstance(kind, EnumMeta) else inner
+        words = "text" if kind is list or str in inner else ", ".join(f"`{value}`" for value in values)
+    bounds = [f"{word} {bound}" for word, bound in (("from", option.min), ("to", option.max)) if bound is not None]
+    return _cell(" ".join([words, *bounds])) + (", repeatable" if option.multiple else "")
+
+
+def _default(option: Any) -> str:
+    if option.required:
+        return "required"
+    if option.default is None or option.default is False or option.default in ((), [], ""):
+        return ""
+    return f"`{_cell(getattr(option.default, 'value', option.default))}`"
+
+
+def _cell(text: Any) -> str:
+    return " ".join(("" if text is None else str(text)).split()).replace("|", "\\|")
+
+
+# -- options of models --------------------------------------------------------------------------------------------
+
+
+def options(name: str) -> str:
+    """Return the options of a model as a table: name, default, meaning."""
+    config = getattr(pn, name).config_class
+    meanings = meanings_of(config)
+    missing = [field.name for field in fields(config) if field.name not in meanings]
+    if missing:
+        raise LookupError(f"pcmcnet.{name}: the options {', '.join(missing)} have no description in their docstrings.")
+    lines = [f"| `{f.name}` | {_field_default(f)} | {_cell(meanings[f.name])} |" for f in fields(config)]
+    if not lines:
+        return "No options."
+    return "\n".join(["| option | default | what |", "|---|---|---|", *lines])
+
+
+def meanings_of(config: type) -> dict[str, str]:
+    """Return what the docstrings of a class of options, and of those it extends, say of each option."""
+    found: dict[str, str] = {}
+    for owner in reversed(config.__mro__):
+        text = inspect.cleandoc(owner.__doc__ or "")
+        for section in re.findall(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", text, re.M | re.S):
+            for names, meaning in _NUMPY_ENTRY.findall(section):
+                found |= {name.strip(): plain_roles(meaning) for name in names.split(",")}
+    return found
+
+
+def plain_roles(text: str) -> str:
+    """Write references of Sphinx as code: ":meth:`~a.b`" becomes "`a.b`", and double backticks become single."""
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
+
+
+def _field_default(field: Field[Any]) -> str:
+    if field.default is not MISSING:
+        return f"`{_cell(repr(field.default))}`" if field.default != "" else "`''`"
+    if field.default_factory is not MISSING:
+        return f"`{_cell(repr(field.default_factory()))}`"
+    return "required"
