@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.formats import column_names, one_line, read_path
+from pcmcnet.data.formats import column_names, one_line, read_as_written, read_path
 from pcmcnet.errors import SchemaError
 
 MEGABYTE = 2**20
@@ -275,15 +275,51 @@ def test_integers_in_one_file_and_fractions_in_another_are_numbers(tmp_path: Pat
     [
         ({}, "the folder holds no .parquet file"),
         ({"a.parquet": {"a": [1]}, "b.parquet": {"b": [1]}}, r"b\.parquet has no column 'a'"),
-        ({"a.parquet": {"a": [1]}, "b.parquet": {"a": ["x"]}}, "cannot be read as folder"),
+        (
+            {"a.parquet": {"a": [1]}, "b.parquet": {"a": ["x"]}},
+            r"b\.parquet: column 'a' has the type string, and the type int64 in .*a\.parquet\. Write all files",
+        ),
+        (
+            {"a.parquet": {"a": [2**60]}, "b.parquet": {"a": [2.5]}},
+            r"a\.parquet: .* other types than in the other files, 'a' int64 \(with the others: double\), .* not fit",
+        ),
     ],
-    ids=["empty", "a column that one file lacks", "text in one file"],
+    ids=["empty", "a column that one file lacks", "text in one file", "numbers that the type of all cannot hold"],
 )
 def test_a_folder_that_makes_no_table_is_refused(
     parts: dict[str, dict[str, list[Any]]], message: str, tmp_path: Path
 ) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    write_parts(folder, parts)
     with pytest.raises(SchemaError, match=message):
-        read_path(write_parts(tmp_path, parts), ["a"])
+        read_path(folder, ["a"])
+    with pytest.raises(SchemaError, match=message):
+        ChoiceData.scan(folder, choice_set="a")
+
+
+def test_types_that_differ_in_a_column_without_a_role_do_no_harm(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, {"a.parquet": {"a": [1], "b": [1]}, "b.parquet": {"a": [2], "b": ["x"]}})
+    assert read_path(folder, ["a"]).to_pydict() == {"a": [1, 2]}
+    with pytest.raises(SchemaError, match="column 'b' has the type string, and the type int64"):
+        read_path(folder, ["a", "b"])
+    with pytest.raises(SchemaError, match="column 'b' has the type string, and the type int64"):
+        read_as_written(folder, (), ["a"])
+
+
+@pytest.mark.parametrize("zeros", [slice(0, 0), slice(10, 60), slice(0, 10_000)], ids=["cut", "a page", "all"])
+def test_a_broken_file_of_a_folder_is_named(zeros: slice, tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    for name in "abc":
+        pyarrow.parquet.write_table(pa.table({"a": range(100)}), folder / f"{name}.parquet", write_page_checksum=True)
+    content = bytearray((folder / "b.parquet").read_bytes())
+    content[zeros] = bytes(len(content[zeros]))
+    (folder / "b.parquet").write_bytes(content[: len(content) - (zeros.stop == 0)])
+    with pytest.raises(SchemaError, match=r"b\.parquet: cannot be read as \.parquet"):
+        read_path(folder, ["a"])
+    with pytest.raises(SchemaError, match=r"b\.parquet: cannot be read as \.parquet"):
+        ChoiceData.scan(folder, choice_set="a")
 
 
 def test_what_a_library_said_fits_into_one_line() -> None:

@@ -166,8 +166,7 @@ class Folder:
         if not files:
             raise SchemaError(f"{path}: the folder holds no .parquet file.")
         self.named = {file: _named(Path(file).relative_to(path).parent) for file in files}
-        schemas = [plain_schema(pyarrow.parquet.read_schema(file)) for file in files]
-        inside = pa.unify_schemas(schemas, promote_options="permissive")
+        inside, self.conflicts = _united({file: _schema(file) for file in files})
         own = [field for field in _fields_of_names(self.named.values()) if field.name not in inside.names]
         options = pyarrow.dataset.FileSystemFactoryOptions(
             partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning(pa.schema(own))
@@ -181,17 +180,52 @@ class Folder:
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
         """Read some columns, in the order asked for."""
         self.require(columns)
-        return self.dataset.to_table(columns=columns)
+        return self._read(columns)
 
     def copy(self, needed: Sequence[str]) -> pa.Table:
         """Read all columns; those that are not needed are empty where a file lacks them."""
         self._require_in_all(needed)
-        self._require_one_answer(self.names)
-        return self.dataset.to_table()
+        self._require_alike(self.names)
+        return self._read(self.names)
 
     def require(self, columns: Sequence[str]) -> None:
         """Refuse columns that cannot be read from all files alike."""
         self._require_in_all(columns)
+        self._require_alike(columns)
+
+    @contextmanager
+    def naming(self, fragment: Any, columns: Sequence[str]) -> Iterator[None]:
+        """Say which file cannot be read, and by which types it should have been."""
+        with one_sentence(Path(fragment.path)):
+            try:
+                yield
+            except pa.ArrowInvalid as error:
+                here, all_ = plain_schema(fragment.physical_schema), self.dataset.schema
+                types = {name: (here.field(name).type, all_.field(name).type) for name in columns if name in here.names}
+                other = [
+                    f"{name!r} {own} (with the others: {kind})" for name, (own, kind) in types.items() if own != kind
+                ]
+                if not other:
+                    raise
+                raise SchemaError(
+                    f"{fragment.path}: its columns have other types than in the other files, {', '.join(other)}, and "
+                    f"its values do not fit ({one_line(error)}). Write all files with one type for each column."
+                ) from error
+
+    def _read(self, columns: list[str]) -> pa.Table:
+        try:
+            return self.dataset.to_table(columns=columns)
+        except (pa.ArrowException, OSError):
+            for fragment in self.dataset.get_fragments():
+                with self.naming(fragment, columns):
+                    fragment.to_table(schema=self.dataset.schema, columns=columns)
+            raise
+
+    def _require_alike(self, columns: Sequence[str]) -> None:
+        """Refuse columns whose types, or whose values and names of folders, contradict each other."""
+        for column in columns:
+            if column in self.conflicts:
+                raise SchemaError(self.conflicts[column])
         self._require_one_answer(columns)
 
     def _require_in_all(self, columns: Sequence[str]) -> None:
@@ -211,6 +245,33 @@ class Folder:
                             f"{path}: column {column!r} holds {found or 'nothing'}, and its folder is named "
                             f"{column}={said[column]}. Correct one of them, or rename the column in the files."
                         )
+
+
+def _schema(file: str) -> pa.Schema:
+    with one_sentence(Path(file)):
+        return plain_schema(pyarrow.parquet.read_schema(file))
+
+
+def _united(schemas: dict[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
+    """Return the types that can hold each column of all files, and what is wrong with columns that have none."""
+    try:
+        return pa.unify_schemas(list(schemas.values()), promote_options="permissive"), {}
+    except pa.ArrowException:
+        found: dict[str, tuple[pa.Field, str]] = {}
+        conflicts: dict[str, str] = {}
+    for file, schema in schemas.items():
+        for field in schema:
+            first, where = found.setdefault(field.name, (field, file))
+            try:
+                both = pa.unify_schemas([pa.schema([first]), pa.schema([field])], promote_options="permissive")
+                found[field.name] = both.field(0), where
+            except pa.ArrowException:
+                conflicts.setdefault(
+                    field.name,
+                    f"{file}: column {field.name!r} has the type {field.type}, and the type {first.type} in {where}. "
+                    f"Write all files with one type for each column.",
+                )
+    return pa.schema([field for field, _ in found.values()]), conflicts
 
 
 def _named(folder: Path) -> dict[str, str]:
@@ -237,7 +298,8 @@ def _are_whole(texts: list[str]) -> bool:
 
 def _beside(path: str, column: str, said: str) -> Iterator[tuple[str | None, str | None]]:
     """Yield what a column of a Parquet file holds, some rows after the other, beside what its folder's name says."""
-    with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+    checked = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+    with one_sentence(Path(path)), checked as file:
         for batch in file.iter_batches(columns=[column], use_threads=False):
             found = distinct(pa.chunked_array([batch.column(0)]))
             try:

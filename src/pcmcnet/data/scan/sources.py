@@ -91,7 +91,8 @@ class FolderStream(Stream):
 
     def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         for fragment in self.source.dataset.get_fragments():
-            yield from self._of_file(fragment, rows)
+            with self.source.naming(fragment, self.columns):
+                yield from self._of_file(fragment, rows)
 
     def _of_file(self, fragment: Any, rows: int) -> Iterator[pa.RecordBatch]:
         """Read a file in pieces, which takes far less memory than a scanner does; the latter is for what is cast."""
