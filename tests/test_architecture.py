@@ -13,7 +13,19 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "pcmcnet"
 STAGES = [
-    *("errors", "data", "datasets", "layers", "training", "models", "evaluation"),
+    *(
+        "errors",
+        "arrays",
+        "checks",
+        "progress",
+        "storage",
+        "data",
+        "datasets",
+        "layers",
+        "training",
+        "models",
+        "evaluation",
+    ),
     *("tuning", "insight", "plots", "experiments", "serving", "cluster", "cli"),
 ]
 EXTRAS = {

@@ -10,7 +10,7 @@ import pytest
 
 import pcmcnet as pn
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.seen import seen_by
+from pcmcnet.evaluation.in_sample import seen_by
 
 ROLES: dict[str, Any] = {
     "choice_set": "trip",

@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.files import write_table
 from pcmcnet.data.schema import Schema
+from pcmcnet.data.table_files import write_table
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import Report, evaluate
 from pcmcnet.evaluation.per_set import metrics_per_set

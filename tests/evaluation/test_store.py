@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.errors import ArtifactError
-from pcmcnet.evaluation.cells import Cell
+from pcmcnet.evaluation.cross_validation import Cell
 from pcmcnet.evaluation.store import CellStore
 
 PLAN = {"table": "a" * 64, "seed": 0, "split": None, "top": [1, 5]}

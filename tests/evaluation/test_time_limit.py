@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.evaluation.cells import model_identity
+from pcmcnet.evaluation.cross_validation import model_identity
 from pcmcnet.evaluation.time_limit import TooSlowError, limited, time_limit
 from pcmcnet.models import MNL
 

@@ -12,7 +12,7 @@ from pcmcnet.models import load
 # The first process stops as soon as it is the writer, until it is killed.
 PAUSE = """
     import signal, sys
-    from pcmcnet.data import lock
+    from pcmcnet.storage import lock
 
     real = lock._sign
 

@@ -18,7 +18,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.contents import Frozen
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.evaluation import compare
-from pcmcnet.evaluation.seen import seen_by
+from pcmcnet.evaluation.in_sample import seen_by
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.importance import importance
 from pcmcnet.insight.what_if import compose, with_values

@@ -445,7 +445,7 @@ def test_a_run_interrupted_anywhere_goes_on_to_the_same_weights(
     """Within a trial, between trials and in the fit itself; a trial that ended is not made again."""
     train, valid = choices(60), choices(40, seed=1) if with_valid else None
     left = [0]
-    monkeypatch.setattr(loop, "watch", counting(left))
+    monkeypatch.setattr(loop, "show_epochs", counting(left))
     whole = PCMCNet(**LEARNING).fit(train, valid, progress=False)
     reports, each = -left[0], 2  # epochs of a trial: half of the 4 of the fit
     trials = len(whole.training_["search"]["trials"]) * 2

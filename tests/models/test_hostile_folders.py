@@ -17,7 +17,8 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.models import MNL, PCMCNet, artifact, folder_files, load
+from pcmcnet.models import MNL, PCMCNet, artifact, load
+from pcmcnet.storage import folder_files
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAM = Path(__file__).parent / "hostile_loads.py"

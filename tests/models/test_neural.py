@@ -198,7 +198,7 @@ def test_a_fit_interrupted_after_any_epoch_of_either_phase_goes_on_bit_for_bit(
     train, valid = parts[0], parts[1] if with_valid else None
     options = quick | {"refit": True}
     left = [0]
-    monkeypatch.setattr(loop, "watch", counting(left))
+    monkeypatch.setattr(loop, "show_epochs", counting(left))
     whole = PCMCNet(**options).fit(train, valid, progress=False)
     reports = -left[0]
     assert reports == len(whole.history) + (whole.training_["epochs"] if with_valid else 0)

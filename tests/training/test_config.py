@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.errors import ConfigError
-from pcmcnet.training.config import TrainConfig, require_number, require_word
+from pcmcnet.training.config import TrainConfig
 
 
 @pytest.mark.parametrize(

@@ -444,7 +444,7 @@ def test_a_run_interrupted_around_any_epoch_goes_on_bit_for_bit(
     checkpoint = kind(tmp_path / CHECKPOINT, {"break": epoch})
     with monkeypatch.context() as patch:
         if moment == "after":
-            patch.setattr(loop, "watch", interrupting(epoch))
+            patch.setattr(loop, "show_epochs", interrupting(epoch))
         with pytest.raises(Interruption):
             train(fresh(), data, CONFIG, valid=valid, seed=5, checkpoint=checkpoint)
 
@@ -467,7 +467,7 @@ def test_a_run_interrupted_after_every_epoch_ends_the_same(
     checkpoint = Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
     for epoch in range(1, CONFIG.epochs + 1):
         with monkeypatch.context() as patch:
-            patch.setattr(loop, "watch", interrupting(epoch))
+            patch.setattr(loop, "show_epochs", interrupting(epoch))
             with pytest.raises(Interruption):
                 train(fresh(), data, CONFIG, valid=valid, checkpoint=checkpoint)
     module = fresh(seed=8)

@@ -9,7 +9,7 @@ import pytest
 from optuna.trial import TrialState
 
 from pcmcnet.errors import ArtifactError, TrainingError
-from pcmcnet.training.progress import Report
+from pcmcnet.progress import Report
 from pcmcnet.tuning.result import FOLD, Measured
 from pcmcnet.tuning.space import Choice, Range, Space
 from pcmcnet.tuning.study import FILE, GRACE, UnderWay, block_losses, importance, open_study, records, run_trial

@@ -55,14 +55,14 @@ def compare(
     `pcmcnet compare trips.csv --schema roles.toml --models Cheapest=rank-by:cost,Small=pcmcnet,Large=pcmcnet
     --set Large.hidden=256,256 --set pcmcnet.epochs=50 --by person --folds 10 --valid 0.1 -o comparison`
     """
+    from pcmcnet.checks import require_number
     from pcmcnet.cli.model_specs import read_models
     from pcmcnet.data import ChoiceData
-    from pcmcnet.data.lock import sole_writer
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import compare as measure
     from pcmcnet.models.neural import resolve_device
     from pcmcnet.plots import comparison_chart, draw_comparison, write_comparison_page
-    from pcmcnet.training.config import require_number
+    from pcmcnet.storage.lock import sole_writer
 
     contestants = read_models(models, set_ or [])
     sizes = whole_numbers("--top", top)

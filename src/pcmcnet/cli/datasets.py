@@ -22,8 +22,9 @@ def datasets(
     Example: `pcmcnet datasets itinerary -o itinerary.parquet --schema itinerary.toml`, then
     `pcmcnet fit itinerary.parquet --schema itinerary.toml -o model`
     """
-    from pcmcnet.data.files import require_table_path, write_bytes, write_table
+    from pcmcnet.data.table_files import require_table_path, write_table
     from pcmcnet.datasets import packaged
+    from pcmcnet.storage.files import write_bytes
 
     if name is None:
         _list(as_json=json_)

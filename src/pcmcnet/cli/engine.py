@@ -24,8 +24,8 @@ Workers = Annotated[
 
 def workers_of(engine: str, workers: int | None) -> int:
     """Return the number of workers: 0 for this process."""
+    from pcmcnet.checks import require_number, require_word
     from pcmcnet.errors import ConfigError
-    from pcmcnet.training.config import require_number, require_word
 
     require_word("engine", engine, ("local", "ray"))
     if engine == "local":

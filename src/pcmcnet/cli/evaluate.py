@@ -38,7 +38,7 @@ def evaluate(
     from pcmcnet.data.table import read_table
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import evaluate as assess
-    from pcmcnet.evaluation.seen import in_sample_warning, seen_by
+    from pcmcnet.evaluation.in_sample import in_sample_warning, seen_by
     from pcmcnet.models import load
 
     sizes = whole_numbers("--top", top)

@@ -35,12 +35,12 @@ def explain(
     Example: `pcmcnet explain model test-trips.csv -o report --skip axioms --baseline uniform,mnl,rf`
     """
     from pcmcnet.cli.model_specs import read_models
-    from pcmcnet.data.files import require_folder
-    from pcmcnet.data.lock import sole_writer
     from pcmcnet.insight.explanation import explain as find_out
     from pcmcnet.models import load
     from pcmcnet.plots.explanation import write
     from pcmcnet.plots.explanation.page import plotly_script
+    from pcmcnet.storage.files import require_folder
+    from pcmcnet.storage.lock import sole_writer
 
     plotly_script()  # is it there? Better to know before the work than after
     others = {} if baseline == "none" else read_models(baseline, [], option="--baseline")

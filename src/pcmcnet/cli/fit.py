@@ -71,16 +71,16 @@ def fit(
     the same numbers: sums in another order round otherwise, and the differences grow with every step:
     `pcmcnet fit trips.parquet --schema roles.toml --engine ray --workers 4 -o model`
     """
+    from pcmcnet.checks import require_number
     from pcmcnet.data import ChoiceData, ScannedData, Sets
-    from pcmcnet.data.lock import sole_writer
     from pcmcnet.errors import ConfigError
-    from pcmcnet.evaluation.seen import DRAWN_FROM
+    from pcmcnet.evaluation.in_sample import DRAWN_FROM
     from pcmcnet.layers.gpu import get_ready
     from pcmcnet.models import Ensemble, model_class
     from pcmcnet.models.artifact import require_free
     from pcmcnet.models.options import parse_option
+    from pcmcnet.storage.lock import sole_writer
     from pcmcnet.training.checkpoint import checkpoints
-    from pcmcnet.training.config import require_number
 
     began, many = time.perf_counter(), workers_of(engine, workers)
     kind = model_class(model)

@@ -44,12 +44,12 @@ def predict(
     import pyarrow as pa
 
     from pcmcnet.data.csv_copy import append_column
-    from pcmcnet.data.files import require_table_path, writable, write_table
     from pcmcnet.data.formats import column_names, ending, read_as_written
-    from pcmcnet.data.lock import sole_writer
+    from pcmcnet.data.table_files import require_table_path, writable, write_table
     from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
     from pcmcnet.models.prediction import predict_folder
+    from pcmcnet.storage.lock import sole_writer
 
     many = workers_of(engine, workers)
     if many:

@@ -149,7 +149,7 @@ def table3(
 
 def _hold(context: typer.Context, output: Path) -> None:
     """Be the only one to write the folder until the command ends."""
-    from pcmcnet.data.lock import sole_writer
+    from pcmcnet.storage.lock import sole_writer
 
     context.with_resource(sole_writer(output))
 

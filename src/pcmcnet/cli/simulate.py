@@ -31,7 +31,7 @@ def simulate(
 
     Example: `pcmcnet simulate airline --sets 33951 --seed 1 -o airline.parquet`
     """
-    from pcmcnet.data.files import require_table_path, write_table
+    from pcmcnet.data.table_files import require_table_path, write_table
     from pcmcnet.datasets import airline, markov, mlba, truth
     from pcmcnet.errors import ConfigError, did_you_mean
 

@@ -70,8 +70,8 @@ def tune(
     Four trials at once: `pcmcnet tune trips.csv --schema roles.toml --engine ray --workers 4 -o study`
     """
     from pcmcnet.data import ChoiceData
-    from pcmcnet.data.lock import sole_writer
     from pcmcnet.plots import draw_search, search_chart
+    from pcmcnet.storage.lock import sole_writer
     from pcmcnet.tuning import tune as find
 
     many = workers_of(engine, workers)

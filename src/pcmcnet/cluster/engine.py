@@ -19,8 +19,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from pcmcnet.checks import require_number
 from pcmcnet.errors import ConfigError
-from pcmcnet.training.config import require_number
 
 log = logging.getLogger("pcmcnet")
 

@@ -22,15 +22,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from pcmcnet.cluster.engine import connected, quiet
-from pcmcnet.data.files import parse_json, require_folder, write_table
 from pcmcnet.data.formats import is_hidden
-from pcmcnet.data.lock import sole_writer
 from pcmcnet.data.table import read_table
+from pcmcnet.data.table_files import write_table
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
-from pcmcnet.evaluation.watch import watch
 from pcmcnet.models import load
 from pcmcnet.models.artifact import state_files
 from pcmcnet.models.base import ChoiceModel
+from pcmcnet.progress import show_steps
+from pcmcnet.storage.files import parse_json, require_folder
+from pcmcnet.storage.lock import sole_writer
 
 _KEY = b"pcmcnet.prediction"  # in the footer of a result
 
@@ -103,7 +104,7 @@ def predict(
         raise SchemaError(f"{folder_out} and {folder_in} lie within each other: choose another folder for the result.")
     names = _file_names(source)
     task = _Task(fitted, hashlib.sha256(b"".join(state_files(fitted).values())).hexdigest(), source, target, column)
-    with connected(workers) as ray, sole_writer(target), watch(len(names), show=progress) as report:
+    with connected(workers) as ray, sole_writer(target), show_steps(len(names), show=progress) as report:
         require_folder(target)
         kept = {name for name in names if task.is_done(name)}
         _require_sets_within_files(_ids_by_file(ray, task, names), fitted.schema.choice_set)

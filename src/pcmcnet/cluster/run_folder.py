@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.storage.files import write_bytes
 from pcmcnet.training.checkpoint import RUN_FILES, checkpoints
 
 

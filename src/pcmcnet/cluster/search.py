@@ -17,8 +17,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from pcmcnet.cluster.board import new_board
 from pcmcnet.cluster.engine import connected, wants_gpu
+from pcmcnet.cluster.progress_actor import new_board
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError, TrainingError
 from pcmcnet.models.base import ChoiceModel

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pcmcnet.checks import require_number
 from pcmcnet.cluster.engine import connected, quiet, require_ray
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models import load
 from pcmcnet.serving.settings import ServeSettings
-from pcmcnet.training.config import require_number
 
 NAME = "pcmcnet"
 _ARGUMENTS = ("model", "baseline", "workers", "token")

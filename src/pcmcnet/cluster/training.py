@@ -22,16 +22,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pcmcnet.cluster.board import new_board
+from pcmcnet.checks import require_number
 from pcmcnet.cluster.engine import connected, on_loopback, wants_gpu
+from pcmcnet.cluster.progress_actor import new_board
 from pcmcnet.cluster.run_folder import SharedFolder
 from pcmcnet.data import ScannedData, Sets
 from pcmcnet.data.scan.cache import Checked
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
 from pcmcnet.models.base import ChoiceModel
-from pcmcnet.training.config import require_number
+from pcmcnet.progress import show_epochs
 from pcmcnet.training.group import Group, training_in
-from pcmcnet.training.progress import watch
 
 POLL = 0.25  # seconds between looks at the board
 log = logging.getLogger("pcmcnet")
@@ -166,7 +166,7 @@ def _run(ray: Any, given: Mapping[str, Any], *, workers: int, failures: int, epo
         # In a thread of its own, Ray leaves Ctrl+C to us.
         running = threading.Thread(target=lambda: outcome.append(_outcome(trainer, given, failures)), daemon=True)
         running.start()
-        with watch(epochs, show=progress) as report:
+        with show_epochs(epochs, show=progress) as report:
             try:
                 while running.is_alive():
                     running.join(POLL)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pcmcnet.data.columns import Ints
+from pcmcnet.arrays import Ints
 from pcmcnet.errors import ConfigError
 
 _PADDED, _FULL = 1.05, 0.25  # pairs with padding over those without, from this share of the budget on

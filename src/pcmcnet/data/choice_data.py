@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data import long, wide
-from pcmcnet.data.columns import Categorical, Columns, Contents, DeclaredKind, Ints, raw
+from pcmcnet.data.columns import Categorical, Columns, Contents, DeclaredKind, raw
 from pcmcnet.data.fingerprint import fingerprint
 from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Conflict, Missing, Schema

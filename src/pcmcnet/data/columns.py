@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Ints
 from pcmcnet.errors import SchemaError
 
-Ints = NDArray[np.int64]
 ContentKind = Literal["vector", "datetime", "multi", "text", "image", "id"]
 Curve = Literal["piecewise", "spline"]  # numbers, of which networks see a curve as well
 Kind = Literal["numeric", "categorical"] | ContentKind

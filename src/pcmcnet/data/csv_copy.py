@@ -11,8 +11,8 @@ from typing import Any, TextIO, cast
 
 from numpy.typing import NDArray
 
-from pcmcnet.data.files import replacing
 from pcmcnet.errors import SchemaError
+from pcmcnet.storage.files import replacing
 
 _BYTES = "latin-1"  # a character for each byte, whatever the file's own encoding is
 _MARK = codecs.BOM_UTF8.decode(_BYTES)  # that spreadsheets begin a file with

@@ -24,8 +24,8 @@ from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Categorical, Columns, Curve, Kind, Numeric
 from pcmcnet.data.contents import ContentCode, Frozen, code_from_dict, code_to_dict, learn_codes, prepare
-from pcmcnet.data.moments import Moments
 from pcmcnet.data.numbers import NumericCode, Parts, learn_numbers
+from pcmcnet.data.running_moments import Moments
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean
 

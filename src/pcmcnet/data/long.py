@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Categorical, Column, Ints
+from pcmcnet.arrays import Ints
+from pcmcnet.data.columns import Categorical, Column
 from pcmcnet.data.contents import read_contents
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
 from pcmcnet.data.reader import Part, Reader, require_exact

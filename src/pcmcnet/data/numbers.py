@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import CURVES, Columns, Curve, Numeric
-from pcmcnet.data.moments import Moments, median_size
 from pcmcnet.data.quantiles import quantiles
+from pcmcnet.data.running_moments import Moments, median_size
 from pcmcnet.errors import SchemaError
 
 PIECES = 16  # between the knots of a curve, at most

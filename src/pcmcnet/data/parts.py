@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Ints, concat, concat_column, take
+from pcmcnet.arrays import Ints
+from pcmcnet.data.columns import concat, concat_column, take
 from pcmcnet.errors import InputError, SchemaError
 
 if TYPE_CHECKING:

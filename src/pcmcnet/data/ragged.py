@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Ints
-
-Floats = NDArray[np.float64]
+from pcmcnet.arrays import Floats, Ints
 
 
 def sum_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:

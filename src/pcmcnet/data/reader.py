@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.arrow_numbers import is_number, to_float32, to_numpy
-from pcmcnet.data.closeness import Span, is_close
-from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
+from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.data.csv_file import ENCODED_TEXT
 from pcmcnet.data.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers, truths
+from pcmcnet.data.float32_resolution import Span, is_close
 from pcmcnet.data.schema import Missing
 from pcmcnet.data.undeclared import mistaken_text
 from pcmcnet.errors import SchemaError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Ints
+from pcmcnet.arrays import Ints
 from pcmcnet.errors import InputError
 
 

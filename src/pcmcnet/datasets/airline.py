@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data.ragged import spread
 from pcmcnet.data.table import read_table
 from pcmcnet.datasets import airline_process
@@ -39,7 +40,6 @@ __all__ = [
     "simulate",
 ]
 
-Floats = NDArray[np.float64]
 
 SIZE = 33_951
 """Choice sets of the paper's table."""

@@ -37,12 +37,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.ragged import log_softmax_by_set, spread
 
 __all__ = ["SEGMENTS", "Segment", "business_share", "mixture"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]  # columns by name, words as codes from 0
 
 

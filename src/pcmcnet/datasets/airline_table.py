@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
+
 __all__ = ["AIRLINES", "OFFICES", "PAIRS", "RANGES", "ROLES", "Searches", "draw_searches"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 PAIRS = tuple(f"OD{i:02d}" for i in range(1, 98))
 OFFICES = tuple(f"OF{i:02d}" for i in range(1, 12))

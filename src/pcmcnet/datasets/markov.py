@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.datasets.truth import require_seed, require_sets, sample
 from pcmcnet.errors import ChainError, ConfigError, InputError
 
@@ -41,8 +42,6 @@ __all__ = [
     "simulate_rock_paper_scissors",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ITEMS = ("rock", "scissors", "paper")
 """In the order of the paper's matrix: each beats the next, the last beats the first."""

@@ -33,15 +33,14 @@ from numbers import Integral, Real
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.errors import ConfigError, InputError
 
 __all__ = ["A", "B", "choice_sets", "probabilities", "simulate"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 A = (4.0, 6.0)
 """The first fixed alternative of the paper's experiment."""

@@ -18,12 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.errors import ConfigError, InputError
 
 __all__ = ["BestNLL", "best_nll", "contiguous_offsets", "require_seed", "require_sets", "sample"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class BestNLL(NamedTuple):

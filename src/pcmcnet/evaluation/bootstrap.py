@@ -16,11 +16,10 @@ never a point.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import ConfigError, InputError
-
-Floats = NDArray[np.float64]
 
 _DRAWS_AT_ONCE = 2**21  # sets drawn together, some 50 MiB: memory does not grow with resamples
 

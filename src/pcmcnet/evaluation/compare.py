@@ -19,21 +19,21 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Ints
-from pcmcnet.data.lock import sole_writer
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.cells import Cell, Failure, Floats, Fold, fresh, machine, measure, model_identity, plan_folds
 from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.cross_validation import Cell, Failure, Fold, fresh, machine, measure, model_identity, plan_folds
 from pcmcnet.evaluation.per_set import mean_metrics
+from pcmcnet.evaluation.pooling import Outcomes, tally
 from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.store import CellStore
-from pcmcnet.evaluation.tally import Outcomes, tally
-from pcmcnet.evaluation.watch import log, watch
 from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel, as_path
+from pcmcnet.progress import log, show_steps
+from pcmcnet.storage.lock import sole_writer
 
 
 def compare(
@@ -151,7 +151,7 @@ def _measure_all(
 ) -> Outcomes:
     """Fold after fold, measure every model; one that has failed is left alone from then on."""
     outcomes: dict[str, list[Cell | Failure]] = {label: [] for label in models}
-    with watch(len(plan) * len(models), show=progress) as report:
+    with show_steps(len(plan) * len(models), show=progress) as report:
         for k, fold in enumerate(plan):
             parts = None
             for label, model in models.items():

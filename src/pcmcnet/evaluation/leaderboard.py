@@ -13,8 +13,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.evaluation.board_tables import SETS, BoardTable, Use, require_tables
 from pcmcnet.evaluation.compare import compare, surroundings
@@ -23,9 +23,9 @@ from pcmcnet.evaluation.contestants import Contestant, entrants, require_contest
 from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.standings import Leaderboard, TableResult
 from pcmcnet.evaluation.time_limit import limited
-from pcmcnet.evaluation.watch import log, said_once
 from pcmcnet.models.base import as_path
-from pcmcnet.training.config import require_number
+from pcmcnet.progress import log, said_once
+from pcmcnet.storage.lock import sole_writer
 
 SECONDS = 600.0  # for one fit: several times what the slowest takes on a table of SETS choice sets
 

@@ -16,12 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Ints
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.ragged import sum_by_set
-
-Floats = NDArray[np.float64]
 
 # Alternatives with equal features have equal probabilities, but in float32 their log p come out up to 8e-6
 # apart (measured: two equal alternatives in sets of 3 to 100, log-rates with a spread of 1 to 20). Without a

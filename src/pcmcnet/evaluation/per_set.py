@@ -10,16 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores, true_p
-
-Floats = NDArray[np.float64]
 
 
 class Metrics(NamedTuple):

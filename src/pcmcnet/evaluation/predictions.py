@@ -11,14 +11,13 @@ from typing import Any, Protocol, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
 from pcmcnet.models.base import Gives
-
-Floats = NDArray[np.float64]
 
 _TRUTH_SUM = 1e-6  # true probabilities are given, not computed: float32 keeps the sum of a set to 1e-7
 # A model computes in float32: log p of -90 is kept to 4e-6, and sums over thousands of alternatives add

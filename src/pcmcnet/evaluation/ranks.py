@@ -12,11 +12,10 @@ Shapes: losses (N, k), ranks (N, k), mean ranks (k,).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
-
-Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 _DIGITS = 9  # losses closer than this are equal: rounding is no reason for a rank

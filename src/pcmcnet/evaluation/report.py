@@ -14,18 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation.bootstrap import by_group, interval
 from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.base import Gives
 
-Floats = NDArray[np.float64]
 Ties = Literal["expected", "random"]
 
 LEVEL = 0.95

@@ -18,14 +18,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.files import require_folder, write_bytes
-from pcmcnet.data.lock import sole_writer
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
-from pcmcnet.evaluation.ranks import LEVEL, Floats, critical_distance, ranks
+from pcmcnet.evaluation.ranks import LEVEL, critical_distance, ranks
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, finite
 from pcmcnet.evaluation.tables import escaped, markdown_table, text_table
+from pcmcnet.storage.files import require_folder, write_bytes
+from pcmcnet.storage.lock import sole_writer
 
 Verdict = Literal["best", "tied", "worse", "missing"]
 

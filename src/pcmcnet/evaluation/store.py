@@ -20,10 +20,11 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from pcmcnet.data.files import parse_json, write_bytes
-from pcmcnet.data.identity import differences
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
-from pcmcnet.evaluation.cells import Cell, Floats
+from pcmcnet.evaluation.cross_validation import Cell
+from pcmcnet.storage.diff import differences
+from pcmcnet.storage.files import parse_json, write_bytes
 
 log = logging.getLogger("pcmcnet")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Categorical, raw
 from pcmcnet.datasets import mlba
@@ -22,8 +22,6 @@ from pcmcnet.errors import SchemaError
 from pcmcnet.evaluation import evaluate
 from pcmcnet.experiments import published
 from pcmcnet.models import MNL, PCMC, ChoiceModel, PCMCNet
-
-Floats = NDArray[np.float64]
 
 ROLES: Mapping[str, Any] = {
     "choice_set": "choice_set",

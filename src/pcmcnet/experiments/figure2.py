@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.files import require_folder
 from pcmcnet.datasets import mlba
 from pcmcnet.experiments.context_effects import TRAIN_SETS, networks, simple_models, source, training_part
 from pcmcnet.experiments.report import Picture, Result, Section, facts
 from pcmcnet.plots import PreferenceMap, draw_preference_maps, preference_error, preference_map
 from pcmcnet.plots.preference_map import CONTEXTS, Point
-from pcmcnet.training.config import require_number
+from pcmcnet.storage.files import require_folder
 
 log = logging.getLogger("pcmcnet")
 

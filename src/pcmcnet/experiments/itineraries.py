@@ -19,7 +19,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.splits import generator, split_parts
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
-from pcmcnet.evaluation.cells import Parts
+from pcmcnet.evaluation.cross_validation import Parts
 
 FILES = {part: f"data_{part}_50alternatives-EUR-TopOD_filter.csv" for part in ("train", "dev", "test")}
 ROLES: Mapping[str, Any] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError
-from pcmcnet.evaluation.cells import Failure, fresh, model_identity
+from pcmcnet.evaluation.cross_validation import Failure, fresh, model_identity
 from pcmcnet.models import ChoiceModel, load
 from pcmcnet.models.artifact import MANIFEST
 from pcmcnet.training.checkpoint import checkpoints

@@ -13,12 +13,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pcmcnet.data.files import require_folder, write_bytes
-from pcmcnet.data.plain import plain
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.tables import Cells, escaped, markdown_table, text_table
 from pcmcnet.models.artifact import package_version
 from pcmcnet.plots import page
+from pcmcnet.storage.files import require_folder, write_bytes
+from pcmcnet.storage.to_json import to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON."""
-        whole: dict[str, Any] = plain(
+        whole: dict[str, Any] = to_json(
             {"title": self.title, "command": self.command, "facts": self.facts, "values": self.values}
         )
         return whole

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.files import require_folder
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import TrainingError
 from pcmcnet.evaluation import Report, evaluate
@@ -37,7 +37,7 @@ from pcmcnet.experiments.context_effects import (
 )
 from pcmcnet.experiments.report import Result, Section, facts
 from pcmcnet.models import ChoiceModel
-from pcmcnet.training.config import require_number
+from pcmcnet.storage.files import require_folder
 
 log = logging.getLogger("pcmcnet")
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.files import require_folder
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation import compare, evaluate
-from pcmcnet.evaluation.cells import Failure, Parts, model_identity
+from pcmcnet.evaluation.cross_validation import Failure, Parts, model_identity
 from pcmcnet.evaluation.tables import Cells
 from pcmcnet.experiments import itineraries, published
 from pcmcnet.experiments.kept_fits import fit_all
@@ -34,6 +33,7 @@ from pcmcnet.models import (
     RankBy,
     Uniform,
 )
+from pcmcnet.storage.files import require_folder
 
 UTILITY = (
     "airline + log(totalPrice) + log(totalTripDurationMinutes) + stayDurationMinutes"

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
 from pcmcnet.evaluation.tables import markdown_table, text_table
 from pcmcnet.insight.questions import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
-
-Floats = NDArray[np.float64]
 
 LEAST = 1e-12
 

@@ -22,10 +22,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.evaluation.predictions import Predictor
-from pcmcnet.insight.questions import Floats, ask, ask_alike, id_of, members, name_of
+from pcmcnet.insight.questions import ask, ask_alike, id_of, members, name_of
 from pcmcnet.insight.removals import Removals
 
 Verdict = Literal["holds", "violated", "not checked"]

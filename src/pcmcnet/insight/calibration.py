@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.ragged import max_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
@@ -29,9 +29,6 @@ from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.calibrated import Calibrated, find_temperature
-from pcmcnet.training.config import require_number
-
-Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 

@@ -20,16 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.insight.questions import name_of, position_of
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.chains import ChainModel
-
-Floats = NDArray[np.float64]
 
 _BLURRED = 1e-13  # of the largest rate: eigenvalues below it are lost in rounding
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
 from pcmcnet.evaluation.tables import markdown_table, text_table
@@ -29,7 +30,6 @@ from pcmcnet.insight.context_search import Case, Search, search
 from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
 from pcmcnet.insight.questions import ask, name_of, place_of, require_place, set_of
 from pcmcnet.insight.removals import share
-from pcmcnet.training.config import require_word
 
 __all__ = [
     "Case",

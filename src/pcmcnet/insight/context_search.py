@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
 from pcmcnet.evaluation.tables import markdown_table, text_table
 from pcmcnet.insight.questions import id_of, name_of, require_sampling, some_sets
 from pcmcnet.insight.removals import SMALLEST, LogRatios, Removals, ask_removals, sample_removals, share
-from pcmcnet.training.config import require_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.ragged import spread, stretches, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
@@ -25,9 +25,6 @@ from pcmcnet.insight.questions import members
 from pcmcnet.insight.segments import numeric_values, set_segments
 from pcmcnet.insight.slopes import chunks
 from pcmcnet.insight.what_if import compose, with_values
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 FACTORS = tuple(np.linspace(0.5, 1.5, 11).round(2).tolist())
 

@@ -23,17 +23,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_word
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.ragged import ordered_pairs, spread
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
 from pcmcnet.evaluation.tables import markdown_table, text_table
 from pcmcnet.insight.segments import Segments, numeric_values, segments, weighted_mean_by
 from pcmcnet.insight.slopes import Method, slopes
-from pcmcnet.training.config import require_word
 
-Floats = NDArray[np.float64]
 Kind = Literal["elasticity", "semi", "marginal"]
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Columns, Contents, Ints, Numeric
+from pcmcnet.data.columns import Columns, Contents, Numeric
 from pcmcnet.data.describe import as_json
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import InputError
@@ -30,7 +30,6 @@ from pcmcnet.insight.questions import members, name_of
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.chains import ChainModel
 
-Floats = NDArray[np.float64]
 Kind = Literal["typical", "surprising", "uncertain", "large"]
 
 MOST = 5000  # choice sets among which examples are looked for

@@ -25,12 +25,10 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.plain import plain
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError, did_you_mean
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.predictions import require_sets
-from pcmcnet.evaluation.watch import said_once, watch
 from pcmcnet.insight.axioms import Audit, audit
 from pcmcnet.insight.calibration import Calibration, calibration
 from pcmcnet.insight.context_summary import ContextSummary, context_summary
@@ -44,6 +42,8 @@ from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.summary import Summary
+from pcmcnet.progress import said_once, show_steps
+from pcmcnet.storage.to_json import to_json
 
 PARTS = ("table", "model", "fit", "calibration", "importance", "elasticities", "context", "axioms", "examples")
 NEED_CHOICES = ("fit", "calibration", "importance")
@@ -92,7 +92,7 @@ class Explanation:
             for name, part in parts.items()
             if part is not None
         }
-        whole: dict[str, Any] = plain({"title": self.title, **found, "left_out": self.left_out, "facts": self.facts})
+        whole: dict[str, Any] = to_json({"title": self.title, **found, "left_out": self.left_out, "facts": self.facts})
         return whole
 
     def summary(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class Explanation:
             found["strongest_context_effect"] = self.context.strongest
         if self.axioms is not None:
             found["axioms_obeyed"] = list(self.axioms.obeyed)
-        first: dict[str, Any] = plain({"title": self.title, "found": found, "left_out": self.left_out})
+        first: dict[str, Any] = to_json({"title": self.title, "found": found, "left_out": self.left_out})
         return first
 
 
@@ -173,7 +173,7 @@ def explain(
     left_out = {name: "skipped, as asked for" for name in PARTS if name in skip}
     if data.chosen is None:
         left_out |= {name: "needs the choices, and the table has none" for name in NEED_CHOICES if name not in skip}
-    with watch(len(PARTS) - len(left_out), show=progress) as report, said_once():
+    with show_steps(len(PARTS) - len(left_out), show=progress) as report, said_once():
         for name in PARTS:
             if name in left_out:
                 continue

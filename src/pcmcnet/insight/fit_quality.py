@@ -16,8 +16,8 @@ import numpy as np
 from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation.compare import compare
 from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.in_sample import Seen, in_sample_warning, seen_by
 from pcmcnet.evaluation.report import Report, evaluate
-from pcmcnet.evaluation.seen import Seen, in_sample_warning, seen_by
 from pcmcnet.models.base import ChoiceModel
 
 TOP = (1, 5)

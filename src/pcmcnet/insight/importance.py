@@ -24,18 +24,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import interval
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.evaluation.tables import markdown_table, text_table
-from pcmcnet.training.config import require_number, require_word
 
-Floats = NDArray[np.float64]
 Scheme = Literal["within", "sets", "rows"]
 Loss = Literal["auto", "nll", "misses"]
 

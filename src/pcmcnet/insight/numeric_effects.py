@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import spread
@@ -22,8 +22,6 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p
 from pcmcnet.insight.demand import DemandCurve, demand
 from pcmcnet.insight.elasticity import ElasticityTable, elasticity
-
-Floats = NDArray[np.float64]
 
 LABELS = 5  # with a demand curve of their own
 _GRID = np.linspace(0.05, 0.95, 11)  # quantiles that a feature with values below 0 is set to

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
@@ -23,9 +25,7 @@ from pcmcnet.evaluation.predictions import predicted_log_p, require_data
 from pcmcnet.insight.questions import members, name_of, require_place, set_of
 from pcmcnet.insight.removals import share
 from pcmcnet.insight.what_if import compose, with_values
-from pcmcnet.training.config import require_number
 
-Floats = NDArray[np.float64]
 Point = tuple[float, float]
 Probabilities = Callable[[Floats], ArrayLike]  # attributes (sets, 3, 2) -> probabilities (sets, 3)
 

@@ -15,17 +15,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import GAP, Categorical, Contents, Ints, Numeric
+from pcmcnet.data.columns import GAP, Categorical, Contents, Numeric
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p
 from pcmcnet.evaluation.tables import number
 from pcmcnet.insight.what_if import compose
-from pcmcnet.training.config import require_number
-
-Floats = NDArray[np.float64]
 
 _LONGEST = 24  # letters of a category in a name
 

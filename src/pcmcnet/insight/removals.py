@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.evaluation.predictions import Predictor
-from pcmcnet.insight.questions import Floats, ask, members
+from pcmcnet.insight.questions import ask, members
 
 SMALLEST = 3  # alternatives of a set, so that two are left to be compared
 

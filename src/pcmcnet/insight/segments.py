@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Column, Contents, Ints, Numeric
+from pcmcnet.data.columns import Column, Contents, Numeric
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import InputError, did_you_mean
-
-Floats = NDArray[np.float64]
 
 ALL, MISSING = "all", "(missing)"
 _FEW = 8  # distinct numbers that are groups of their own

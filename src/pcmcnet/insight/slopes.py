@@ -16,18 +16,17 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.ragged import ordered_pairs, spread, stretches
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p
 from pcmcnet.insight.questions import members
 from pcmcnet.insight.segments import numeric_values
 from pcmcnet.insight.what_if import compose, with_values
-from pcmcnet.models.effects import step_sizes
-from pcmcnet.training.config import require_number, require_word
+from pcmcnet.models.logit_effects import step_sizes
 
-Floats = NDArray[np.float64]
 Method = Literal["auto", "derivatives", "differences"]
 
 ROWS = 2**20  # alternatives that a model is asked about at once, at most

@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import GAP, Categorical, Column, Contents, Kind
 from pcmcnet.data.describe import content_facts
 from pcmcnet.data.ragged import spread
 from pcmcnet.insight.questions import name_of
 
-Floats = NDArray[np.float64]
 Role = Literal["label", "feature", "individual"]
 
 _MOST = 5  # categories that are named

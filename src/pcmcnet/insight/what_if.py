@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Contents, Ints, Numeric, take
+from pcmcnet.data.columns import Categorical, Column, Contents, Numeric, take
 from pcmcnet.errors import InputError, did_you_mean
 
 

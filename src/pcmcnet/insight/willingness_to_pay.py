@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import ordered_pairs, spread
 from pcmcnet.errors import InputError
@@ -25,8 +26,6 @@ from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_d
 from pcmcnet.evaluation.tables import markdown_table, text_table
 from pcmcnet.insight.segments import segments, weighted_quantiles
 from pcmcnet.insight.slopes import Method, slopes
-
-Floats = NDArray[np.float64]
 
 _FLAT = 1e-9  # of the largest: a price that changes the probability less has no ratio that means anything
 

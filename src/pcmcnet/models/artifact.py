@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.data import Schema
-from pcmcnet.data.files import json_bytes, to_disk, write_bytes, writing
-from pcmcnet.data.lock import sole_writer
 from pcmcnet.data.saved_description import require_description
 from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, visible
 from pcmcnet.models.base import ChoiceModel, as_path
 from pcmcnet.models.contents import own_encoders
-from pcmcnet.models.folder_files import LARGEST, read_file, require_sizes
 from pcmcnet.models.options import option_names
+from pcmcnet.storage.files import json_bytes, to_disk, write_bytes, writing
+from pcmcnet.storage.folder_files import LARGEST, read_file, require_sizes
+from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.checkpoint import RUN_FILES, checkpoints, member_folders
 
 FORMAT = 1

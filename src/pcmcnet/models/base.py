@@ -19,21 +19,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.describe import describe
-from pcmcnet.data.lock import sole_writer
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.contents import without_contents
 from pcmcnet.models.estimator import Estimator
 from pcmcnet.models.options import make_config
 from pcmcnet.models.summary import Summary
-from pcmcnet.training.config import require_number
+from pcmcnet.progress import Report
+from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.group import current_group
-from pcmcnet.training.progress import Report
 from pcmcnet.training.surroundings import undisturbed
 
-Floats = NDArray[np.float64]
 Gives = Literal["probabilities", "scores", "ranking"]
 _ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
 _DESCRIBED = 20_000  # sets of a table on disk that its description is made from

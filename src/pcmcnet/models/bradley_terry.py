@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data.ragged import log_softmax_by_set, spread, sum_by_set
-from pcmcnet.models.base import Floats
 from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel
 from pcmcnet.models.items.universe import DistinctSets
 from pcmcnet.models.options import takes

@@ -17,14 +17,15 @@ from typing import Any, NamedTuple, Never
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import log_softmax_by_set, ordered_pairs
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings
 from pcmcnet.models.summary import Summary
 from pcmcnet.models.wrapping import Wrapper, as_options, member_files, member_of, unfitted
-from pcmcnet.training.config import require_number
+from pcmcnet.storage.files import json_bytes
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are searched
 _ROUNDING = 1e-12  # gains below it are none

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel
 
 
 class ChainModel(ChoiceModel):

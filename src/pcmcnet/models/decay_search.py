@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData, ScannedData, Sets
-from pcmcnet.data.files import json_bytes, parse_json, write_bytes
 from pcmcnet.errors import ArtifactError, TrainingError
+from pcmcnet.storage.files import json_bytes, parse_json, write_bytes
 from pcmcnet.training.checkpoint import require_same_run
 from pcmcnet.training.group import current_group
 

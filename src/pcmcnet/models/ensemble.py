@@ -18,16 +18,17 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings
+from pcmcnet.models.ensemble_interval import Spread, interval, log_mean, log_odds
 from pcmcnet.models.run_folder import run_in
-from pcmcnet.models.spread import Spread, interval, log_mean, log_odds
 from pcmcnet.models.summary import Summary
 from pcmcnet.models.wrapping import Wrapper, as_options, member_files, member_of, unfitted
 from pcmcnet.training.checkpoint import member_folder
-from pcmcnet.training.config import require_number
 
 log = logging.getLogger("pcmcnet")
 

@@ -29,11 +29,11 @@ from torch.fx import GraphModule
 
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.data.encoding import UNSEEN, SideEncoder
-from pcmcnet.data.files import json_bytes, write_bytes
 from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.exported import exported_law
 from pcmcnet.models.pcmcnet import PCMCNetwork
+from pcmcnet.storage.files import json_bytes, write_bytes
 from pcmcnet.training.surroundings import undisturbed
 
 ENCODER = "encoder.json"  # its name in the metadata of a graph

@@ -19,12 +19,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import Categorical, Ints, Numeric
-from pcmcnet.data.files import json_bytes
+from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.data.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.base import FitSettings, Floats
+from pcmcnet.models.base import FitSettings
 from pcmcnet.models.design.individuals import IndividualDesign, parse_membership
 from pcmcnet.models.estimation import LogitSets, infer, maximise
 from pcmcnet.models.estimation.identification import require_identified
@@ -32,7 +33,7 @@ from pcmcnet.models.estimation.mixture import Mixture, Point, log_shares, poster
 from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel, log
 from pcmcnet.models.options import takes
-from pcmcnet.training.config import require_number
+from pcmcnet.storage.files import json_bytes
 
 _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maximum may be at infinity
 _FIRST = 15  # EM steps from each start, before the best goes on

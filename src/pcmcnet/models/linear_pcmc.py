@@ -27,21 +27,21 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Encoder
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.encoding import SideEncoder
-from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.layers.rates import rates_of_scores
 from pcmcnet.layers.threads import threads_for
-from pcmcnet.models.base import FitSettings, Floats
+from pcmcnet.models.base import FitSettings
 from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.items.minimise import lbfgs
 from pcmcnet.models.items.rates import chain_log_p
 from pcmcnet.models.items.universe import Universe, informative, padded
 from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
-from pcmcnet.training.config import require_number
+from pcmcnet.storage.files import json_bytes
 
 SHOWN = 200  # weights that a summary lists
 

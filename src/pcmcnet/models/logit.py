@@ -12,16 +12,16 @@ import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import Ints
-from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.design import Design, parse_formula
 from pcmcnet.models.estimation import Errors, Estimates, Ratio
 from pcmcnet.models.estimation.identification import listed
 from pcmcnet.models.summary import Summary
-from pcmcnet.training.config import require_number, require_word
+from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data.batches import Distinct, EncodedSets
 from pcmcnet.layers.utility import LinearUtility
-
-Floats = NDArray[np.float64]
 
 SETS = 4_000  # that a start is learnt from: what is missing after it is learnt in training
 STEPS = 100  # of L-BFGS, at most

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set
-from pcmcnet.models.base import FitSettings, Floats
-from pcmcnet.models.effects import Elasticities, elasticities, logit_slopes
+from pcmcnet.models.base import FitSettings
 from pcmcnet.models.estimation import Errors, LogitSets, infer
 from pcmcnet.models.estimation.identification import require_identified
 from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel
+from pcmcnet.models.logit_effects import Elasticities, elasticities, logit_slopes
 from pcmcnet.models.options import takes
 
 
@@ -96,7 +97,7 @@ class MNL(LogitModel):
     def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
         """Return by how many per cent probabilities change when a feature rises by one per cent, with errors.
 
-        See :func:`pcmcnet.models.effects.elasticities`.
+        See :func:`pcmcnet.models.logit_effects.elasticities`.
         """
         _ = self.schema
         return elasticities(self, data, column, errors or self.config.errors)

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Ints, Numeric
+from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.base import FitSettings, Floats
+from pcmcnet.models.base import FitSettings
 from pcmcnet.models.estimation import LogitSets, hessian, infer, maximise
 from pcmcnet.models.estimation.identification import listed, require_identified
-from pcmcnet.models.estimation.nested import Flags, NestedSets, Nests, at_bound
+from pcmcnet.models.estimation.nested import NestedSets, Nests, at_bound
 from pcmcnet.models.estimation.parts import products_in_one_thread
 from pcmcnet.models.logit import LogitConfig, LogitModel, log
 from pcmcnet.models.options import takes
@@ -174,7 +175,7 @@ class NestedMNL(LogitModel):
         return np.array([place.get(name, -1) for name in names], np.int64)[codes], known
 
 
-def _free(nests: Nests, n_nests: int) -> Flags:
+def _free(nests: Nests, n_nests: int) -> Bools:
     """Tell which nests have a log-sum to estimate; refuse nests that are none."""
     free = nests.with_two(n_nests)
     if not free.any():

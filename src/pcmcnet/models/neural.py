@@ -14,14 +14,15 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_word
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
 from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
-from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import stretches
 from pcmcnet.data.scan import learnt
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings
 from pcmcnet.models.contents import class_names, digests, frozen_ones, own_encoders, require_same, require_used
 from pcmcnet.models.decay_search import (
     SHORT,
@@ -38,9 +39,9 @@ from pcmcnet.models.run_folder import run_in
 from pcmcnet.models.slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.summary import Summary
 from pcmcnet.models.weights import read_network
+from pcmcnet.storage.files import json_bytes
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH
-from pcmcnet.training.config import require_word
 from pcmcnet.training.feed import device_of, place, to_host
 from pcmcnet.training.group import current_group
 from pcmcnet.training.surroundings import building, undisturbed

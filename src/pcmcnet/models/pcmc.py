@@ -27,14 +27,14 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
-from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.layers.rates import rates_of_scores
 from pcmcnet.layers.threads import threads_for
-from pcmcnet.models.base import FitSettings, Floats
+from pcmcnet.models.base import FitSettings
 from pcmcnet.models.bradley_terry import newton
 from pcmcnet.models.chains import ChainModel
 from pcmcnet.models.items.binning import Grid
@@ -43,7 +43,7 @@ from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
 from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
-from pcmcnet.training.config import require_number, require_word
+from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
 

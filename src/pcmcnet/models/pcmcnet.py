@@ -19,10 +19,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from pcmcnet.arrays import Ints
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.data.columns import Ints
-from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.activations import Activation
@@ -37,8 +37,8 @@ from pcmcnet.models.diagram import draw_network
 from pcmcnet.models.neural import NetworkConfig, NeuralModel, log
 from pcmcnet.models.options import takes
 from pcmcnet.models.slopes import Input, jacobian_by_output, jacobian_by_pairs
+from pcmcnet.storage.files import write_bytes
 from pcmcnet.training import TrainConfig, predict
-from pcmcnet.training.config import require_number, require_word
 from pcmcnet.training.feed import batches_on, device_of, place
 
 Utility = Literal["linear", "none"]

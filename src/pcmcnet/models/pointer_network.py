@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from pcmcnet.checks import require_number
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.contents import representation_of
@@ -32,7 +33,6 @@ from pcmcnet.models.contents import Encoders
 from pcmcnet.models.neural import NetworkConfig, NeuralModel
 from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
-from pcmcnet.training.config import require_number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

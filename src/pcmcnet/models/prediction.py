@@ -18,12 +18,12 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from pcmcnet.data import ScannedData
-from pcmcnet.data.files import replacing, require_folder
 from pcmcnet.data.formats import column_names
 from pcmcnet.data.scan.contents import row_bytes
 from pcmcnet.data.scan.sources import Stream, open_copy, open_stream
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.base import ChoiceModel
+from pcmcnet.storage.files import replacing, require_folder
 
 _SCAN = ".scan"  # in the folder of the result, until it is complete
 _ROWS = 2**16  # written at once, at most

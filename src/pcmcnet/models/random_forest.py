@@ -22,16 +22,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Encoder
-from pcmcnet.data.files import json_bytes
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings
 from pcmcnet.models.forest_file import FOREST, read_forest, write_forest
 from pcmcnet.models.options import takes
 from pcmcnet.models.relative import positive_features, relative_columns
 from pcmcnet.models.summary import Summary
-from pcmcnet.training.config import require_number, require_word
+from pcmcnet.storage.files import json_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

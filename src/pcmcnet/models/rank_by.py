@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints, Numeric
+from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings
 from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
 

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints, Numeric
+from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import min_by_set, spread
 from pcmcnet.errors import SchemaError, did_you_mean
 

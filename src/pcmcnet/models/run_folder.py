@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pcmcnet.data.files import writing
 from pcmcnet.errors import InputError
+from pcmcnet.storage.files import writing
 from pcmcnet.training.checkpoint import checkpoints
 
 

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData
 from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.columns import Numeric
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pcmcnet.models.neural import NeuralModel
     from pcmcnet.models.pcmcnet import PCMCNetwork
 
-Floats = NDArray[np.float64]
 
 PIECE = 2**22  # numbers in a temporary over pairs: 16 MiB
 

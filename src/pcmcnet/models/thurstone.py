@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import threads_for
-from pcmcnet.models.base import Floats
 from pcmcnet.models.items.minimise import lbfgs
 from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings
 from pcmcnet.models.options import takes
 from pcmcnet.models.summary import Summary
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Self
 
-from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.artifact import restored, state_files
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.contents import own_encoders
+from pcmcnet.storage.files import json_bytes
 
 _KIND = "kind.json"
 LEVELS = 4  # of models around models

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
 from pcmcnet.insight.chain import Chain
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.training.config import require_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
 
 MOST = 12  # alternatives in a picture
 ARROWS = 40  # flows in a picture

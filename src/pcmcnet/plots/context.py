@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.insight.context_effects import PreferenceMap, Search
 from pcmcnet.plots.comparison import BLUE, ORANGE
 from pcmcnet.plots.files import picture_path, save_picture
 from pcmcnet.plots.preference_map import draw_preference_maps
-
-Floats = NDArray[np.float64]
 
 _WIDEST = 60  # letters of a label
 

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.segments import ALL
 from pcmcnet.plots.comparison import BLUE, ORANGE
 from pcmcnet.plots.files import picture_path, save_picture
-
-Floats = NDArray[np.float64]
 
 COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "black")  # of Okabe and Ito
 STYLES = ("-", "--", ":", "-.")

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcmcnet.data.files import replacing
 from pcmcnet.errors import InputError
+from pcmcnet.storage.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

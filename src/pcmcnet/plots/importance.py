@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pcmcnet.checks import require_number
 from pcmcnet.insight.attribution import Attribution
 from pcmcnet.insight.importance import Importance
 from pcmcnet.plots.comparison import BLUE, ORANGE
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.training.config import require_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

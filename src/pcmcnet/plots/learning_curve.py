@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.plots.files import picture_path, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
 
 _KEYS = ("epoch", "train_loss", "valid_loss", "lr")
 

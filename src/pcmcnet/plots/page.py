@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from pcmcnet.data.files import write_bytes
 from pcmcnet.errors import InputError
+from pcmcnet.storage.files import write_bytes
 
 _STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1a1a1a; --soft: #5c5c5c; --rule: #d5d5d5;

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pcmcnet.data.files import json_bytes
 from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.serving.columns import Input, inputs_of
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import HasRates
+from pcmcnet.storage.files import json_bytes
 
 _FACTS = ("min", "max", "quartiles", "categories", "distinct", "size")
 

@@ -20,8 +20,8 @@ from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel
 from pcmcnet.serving import openapi
 from pcmcnet.serving.deadline import while_wanted
-from pcmcnet.serving.gate import Gate
 from pcmcnet.serving.metrics import CONTENT_TYPE
+from pcmcnet.serving.middleware import Gate
 from pcmcnet.serving.page import File, page_files
 from pcmcnet.serving.refusal import RefusalError
 from pcmcnet.serving.service import Service

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.models.base import Floats
 
 Question = Literal["log_proba", "rates"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pcmcnet.checks import require_number
 from pcmcnet.errors import ConfigError
-from pcmcnet.training.config import require_number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,8 +20,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import PcmcNetError
-from pcmcnet.models.base import ChoiceModel, Floats
+from pcmcnet.models.base import ChoiceModel
 from pcmcnet.models.design.design import UnseenLabelError
 from pcmcnet.serving.batch import together
 from pcmcnet.serving.jobs import Job, Pieces

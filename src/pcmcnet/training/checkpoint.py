@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from pcmcnet.data.files import parse_json, write_bytes
-from pcmcnet.data.identity import differences
 from pcmcnet.errors import ArtifactError
+from pcmcnet.storage.diff import differences
+from pcmcnet.storage.files import parse_json, write_bytes
 from pcmcnet.training.stopping import EarlyStopping
 
 CHECKPOINT, REFIT, SEARCH = "checkpoint.safetensors", "refit-checkpoint.safetensors", "search.json"

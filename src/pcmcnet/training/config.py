@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.checks import require_number, require_word
+from pcmcnet.errors import ConfigError
 
 Schedule = Literal["constant", "cosine"]
 
 EPOCHS, DECAY = 20, 1.0  # where nobody says or learns better
-MOST = 10**12  # of anything that is counted: more is a slip of the hand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,37 +101,3 @@ class TrainConfig:
     def lr_cooling(self, done: float, *, since: int) -> float:
         """Learning rate after ``done`` epochs of which the first ``since`` came before the cool-down."""
         return self.lr_at(since / self.passes) * max(1 - (done - since) / self.patience, 0.0)
-
-
-def require_number(
-    name: str,
-    value: object,
-    *,
-    whole: bool = False,
-    low: float = -math.inf,
-    high: float = math.inf,
-    open_low: bool = False,
-    open_high: bool = False,
-) -> None:
-    """Refuse anything but a (whole) number within bounds; a whole one counts something, and ends somewhere."""
-    kinds = (int,) if whole else (int, float)
-    fine = isinstance(value, kinds) and not isinstance(value, bool)
-    if fine:
-        assert isinstance(value, int | float)
-        if whole and high == math.inf and value > MOST:
-            high = MOST
-        above = value > low if open_low else value >= low
-        below = value < high if open_high else value <= high
-        fine = above and below and abs(value) <= sys.float_info.max
-    if not fine:
-        noun = "a whole number" if whole else "a number"
-        bounds = [f"{'above' if open_low else 'of at least'} {low:g}"] if low > -math.inf else []
-        if high < math.inf:
-            bounds.append(f"{'below' if open_high else 'at most'} {f'{int(high):,}' if whole else f'{high:g}'}")
-        raise ConfigError(f"{name} must be {noun} {' and '.join(bounds)}, got {value!r}.")
-
-
-def require_word(name: str, value: object, words: tuple[str, ...]) -> None:
-    """Refuse a word that is not among those known."""
-    if value not in words:
-        raise ConfigError(f"unknown {name} {value!r}." + did_you_mean(str(value), words))

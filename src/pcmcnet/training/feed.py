@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Distinct, EncodedSets
-from pcmcnet.data.columns import Ints
 from pcmcnet.training.surroundings import undisturbed
 
 SHARE = 0.5  # of the device's free memory that choice sets may take

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pcmcnet.data.columns import Ints
+from pcmcnet.arrays import Ints
 
 
 @dataclass(frozen=True)

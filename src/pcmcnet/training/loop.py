@@ -21,17 +21,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Parted, Portion, Source, plan_batches
-from pcmcnet.data.columns import Ints
 from pcmcnet.errors import StopFit, TrainingError
 from pcmcnet.layers.draws import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import threads_for
+from pcmcnet.progress import Report, show_epochs
 from pcmcnet.training.checkpoint import Checkpoint, RunState, Tensors, Within
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.feed import batches_on, device_of, in_turns
 from pcmcnet.training.group import Group, current_group
-from pcmcnet.training.progress import Report, watch
 from pcmcnet.training.step import Drawn, Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
 from pcmcnet.training.surroundings import undisturbed
@@ -100,7 +100,7 @@ def train(
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
-    with watch(config.passes, show=progress) as report, threads_for(pairs * _size(module)):
+    with show_epochs(config.passes, show=progress) as report, threads_for(pairs * _size(module)):
         while not state.finished:
             entry = _epoch(steps, config, state, seed=seed, checkpoint=checkpoint)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)

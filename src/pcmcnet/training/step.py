@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
-from pcmcnet.data.columns import Ints
 from pcmcnet.layers.draws import Draws, drawing_from
 from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.likelihood import choice_nll

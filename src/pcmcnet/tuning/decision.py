@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pcmcnet.tuning.held_out import Floats
+from pcmcnet.arrays import Floats
 from pcmcnet.tuning.result import TrialRecord, Verdict, best_of
 
 CHANCE = 0.05  # of replacing defaults that no trial is better than

@@ -14,16 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.splits import fold_parts, generator, split_parts
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import require_sets
-from pcmcnet.training.config import require_number
-
-Floats = NDArray[np.float64]
 
 FEW = 2_000  # sets below which folds take the place of one validation part
 FOLDS = 4  # at most: a trial is fitted to each of them

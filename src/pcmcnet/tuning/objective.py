@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import PcmcNetError, TrainingError
 from pcmcnet.evaluation.metrics import nll
 from pcmcnet.evaluation.predictions import predicted_log_p
-from pcmcnet.evaluation.watch import log
 from pcmcnet.models import load
 from pcmcnet.models.base import ChoiceModel
+from pcmcnet.progress import Report, log
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.progress import Report
-from pcmcnet.tuning.held_out import Floats, HeldOut, Part, sum_by_block
+from pcmcnet.tuning.held_out import HeldOut, Part, sum_by_block
 from pcmcnet.tuning.result import FOLD, Measured, TrialRecord
 
 

@@ -22,17 +22,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.files import json_bytes, write_bytes
-from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import ConfigError, InputError, TrainingError
-from pcmcnet.evaluation.cells import fresh, model_identity
-from pcmcnet.evaluation.watch import log, watch
+from pcmcnet.evaluation.cross_validation import fresh, model_identity
 from pcmcnet.models import model_class
 from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel, as_path
 from pcmcnet.models.neural import resolve_device
-from pcmcnet.training.config import require_number
+from pcmcnet.progress import log, show_steps
+from pcmcnet.storage.files import json_bytes, write_bytes
+from pcmcnet.storage.lock import sole_writer
 from pcmcnet.tuning.decision import decide
 from pcmcnet.tuning.held_out import HeldOut
 from pcmcnet.tuning.objective import Objective
@@ -165,7 +165,10 @@ def _search(
     from pcmcnet.tuning.study import block_losses, importance, open_study, records
 
     began = time.monotonic()
-    with open_study(folder, identity, space, objective.seed) as study, watch(run.trials, show=run.progress) as report:
+    with (
+        open_study(folder, identity, space, objective.seed) as study,
+        show_steps(run.trials, show=run.progress) as report,
+    ):
         found = records(study, space)
         for trial in found:
             report.end(f"trial {trial.number}/{run.trials}", "already tried")

@@ -27,12 +27,12 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from pcmcnet.data.files import writing
-from pcmcnet.data.identity import differences
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
-from pcmcnet.evaluation.cells import Failure
-from pcmcnet.training.progress import Report
-from pcmcnet.tuning.held_out import Floats
+from pcmcnet.evaluation.cross_validation import Failure
+from pcmcnet.progress import Report
+from pcmcnet.storage.diff import differences
+from pcmcnet.storage.files import writing
 from pcmcnet.tuning.proposals import (
     DECAY,
     DEFAULTS,

@@ -12,7 +12,7 @@ from PIL import Image
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.contents.images import ImageCode
-from pcmcnet.data.files import write_table
+from pcmcnet.data.table_files import write_table
 from pcmcnet.errors import SchemaError
 
 

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import GAP, Columns, ContentKind, Contents, Ints, concat_column
+from pcmcnet.arrays import Ints
+from pcmcnet.data.columns import GAP, Columns, ContentKind, Contents, concat_column
 from pcmcnet.data.contents.bags import MultiCode
 from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.ids import IdCode

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pcmcnet.data.columns import ContentKind
-from pcmcnet.data.contents.vault import Vault
+from pcmcnet.data.contents.vector_cache import VectorCache
 from pcmcnet.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -175,16 +175,16 @@ class Frozen:
         whose = self.identity if identity is None else identity
         way = hashlib.blake2b(f"{whose} {kind} {code!r}".encode(), digest_size=16).hexdigest()
         keys = [_key(content) for content in table]
-        vault = None if self.cache is None else Vault(self.cache, way)
-        known = self._known(way, keys, vault)
+        cache = None if self.cache is None else VectorCache(self.cache, way)
+        known = self._known(way, keys, cache)
         new = np.array([k for k, key in enumerate(keys) if key not in known], np.int64)
         for begin in range(0, len(new), self.batch_size):
             some = new[begin : begin + self.batch_size]
             found = self.encoded(column, kind, table[some], code)
             fresh = {keys[k]: vector for k, vector in zip(some, found, strict=True)}
             known |= fresh
-            if vault is not None:
-                vault.keep(fresh)
+            if cache is not None:
+                cache.keep(fresh)
         if len(new) or way != self._last[0]:  # else it was part of what is in memory
             self._last = (way, known)
         sizes = {len(vector) for vector in known.values()}
@@ -192,11 +192,11 @@ class Frozen:
             raise ConfigError(f"column {column!r}: {self.label} gave vectors of different sizes: {sorted(sizes)}.")
         return np.stack([known[key] for key in keys])
 
-    def _known(self, way: str, keys: Sequence[bytes], vault: Vault | None) -> dict[bytes, NDArray[np.float32]]:
+    def _known(self, way: str, keys: Sequence[bytes], cache: VectorCache | None) -> dict[bytes, NDArray[np.float32]]:
         last, vectors = self._last
         known = {key: vectors[key] for key in keys if key in vectors} if last == way else {}
-        left = [] if vault is None else [key for key in keys if key not in known]
-        return known | (vault.find(left) if vault is not None and left else {})
+        left = [] if cache is None else [key for key in keys if key not in known]
+        return known | (cache.find(left) if cache is not None and left else {})
 
     def encoded(
         self, column: str, kind: ContentKind, table: NDArray[Any], code: ContentCode | None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, ContentKind, number_contents
-from pcmcnet.data.contents.trouble import BadContentError, BadTypeError
+from pcmcnet.data.contents.errors import BadContentError, BadTypeError
 from pcmcnet.data.distinct import is_text
 
 _DAY = 86_400.0  # seconds

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data.columns import ContentKind
 from pcmcnet.data.contents.bags import MultiCode
 from pcmcnet.data.contents.ids import IdCode
@@ -27,8 +28,6 @@ from pcmcnet.data.contents.instants import DatetimeCode
 from pcmcnet.data.contents.texts import TextCode, numbers_in
 from pcmcnet.data.contents.vectors import VectorCode
 from pcmcnet.errors import SchemaError
-
-Floats = NDArray[np.float64]
 
 
 class Learning(Protocol):

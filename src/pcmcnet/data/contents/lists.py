@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcmcnet.data.contents.trouble import BadContentError, BadTypeError
+from pcmcnet.data.contents.errors import BadContentError, BadTypeError
 from pcmcnet.data.distinct import is_text
 
 

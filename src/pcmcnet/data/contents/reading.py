@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from pcmcnet.data.columns import GAP, ContentKind, Contents
 from pcmcnet.data.contents.bags import read_lists
+from pcmcnet.data.contents.errors import BadContentError, BadTypeError
 from pcmcnet.data.contents.ids import read_ids
 from pcmcnet.data.contents.images import read_images
 from pcmcnet.data.contents.instants import read_instants
 from pcmcnet.data.contents.texts import read_texts
-from pcmcnet.data.contents.trouble import BadContentError, BadTypeError
 from pcmcnet.data.contents.vectors import read_vectors
 from pcmcnet.errors import SchemaError
 

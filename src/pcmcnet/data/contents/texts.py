@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, ContentKind, number_contents
-from pcmcnet.data.contents.trouble import BadTypeError
+from pcmcnet.data.contents.errors import BadTypeError
 from pcmcnet.data.distinct import is_text
 
 BUCKETS = 4096

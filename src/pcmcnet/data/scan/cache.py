@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.files import json_bytes, parse_json, write_bytes
-from pcmcnet.data.lock import Hold, remove_unheld
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.storage.files import json_bytes, parse_json, write_bytes
+from pcmcnet.storage.lock import Hold, remove_unheld
 
 VERSION = 2
 MANIFEST = "manifest.json"

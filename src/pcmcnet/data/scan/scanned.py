@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.scan.cache import Checked, Manifest, Tally
 from pcmcnet.data.scan.convert import cached
 from pcmcnet.data.scan.hashing import draws

@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import GAP, Categorical, Column, Columns, ContentKind, Contents, Ints, Numeric
+from pcmcnet.data.columns import GAP, Categorical, Column, Columns, ContentKind, Contents, Numeric
 from pcmcnet.data.formats import one_line
 from pcmcnet.data.scan.contents import contents_from_arrow, contents_to_arrow
 from pcmcnet.data.scan.hashing import Keys, keys_of, mixed, text_keys

@@ -20,8 +20,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import EncodedSets, Part, Portion
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan.scanned import ScannedData
 from pcmcnet.data.scan.shards import joined

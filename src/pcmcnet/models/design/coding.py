@@ -15,12 +15,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Categorical, Column, Ints, Numeric
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.data.ragged import min_by_set, spread
 from pcmcnet.errors import SchemaError
 from pcmcnet.models.design.formula import Factor, plain_number
-
-Floats = NDArray[np.float64]
 
 OTHER = "(other)"
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Column, Columns, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.design.coding import Code, Floats, LevelCode, NumberCode, block, learn_levels, learn_number
+from pcmcnet.models.design.coding import Code, LevelCode, NumberCode, block, learn_levels, learn_number
 from pcmcnet.models.design.empty import empty_sets, require_names
 from pcmcnet.models.design.formula import Factor, Formula, Term, parse_formula
 

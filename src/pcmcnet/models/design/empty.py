@@ -7,10 +7,11 @@ from itertools import zip_longest
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.errors import ArtifactError
-from pcmcnet.models.design.coding import Code, Floats, NumberCode
+from pcmcnet.models.design.coding import Code, NumberCode
 
 
 def empty_sets(schema: Schema, codes: Mapping[str, Code]) -> ChoiceData:

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.design.coding import Code, Floats, LevelCode, block, learn_levels, learn_number
+from pcmcnet.models.design.coding import Code, LevelCode, block, learn_levels, learn_number
 from pcmcnet.models.design.design import MOST_COLUMNS, product, read_code
 from pcmcnet.models.design.empty import empty_sets
 from pcmcnet.models.design.formula import Factor, Term, parse_formula

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
-
-Floats = NDArray[np.float64]
 
 # Squared sine of the angle between a column and the span of the others. Columns come from float32 numbers, whose
 # rounding leaves exact combinations at 1e-14, or at more where numbers are large beside their differences.

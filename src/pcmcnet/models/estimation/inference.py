@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Ints
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models.estimation.identification import listed
 
-Floats = NDArray[np.float64]
 Errors = Literal["classical", "robust", "clustered"]
 
 _FLAT = 1e-10  # curvature in a direction, relative to the usual, below which the likelihood has no maximum in it

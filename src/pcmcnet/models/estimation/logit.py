@@ -18,15 +18,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Ints
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.estimation.maximum import NO_CURVATURE, require_finite_curvature
 from pcmcnet.models.estimation.parts import by_part, products_in_one_thread
-
-Floats = NDArray[np.float64]
 
 # What a further step could gain, relative to the log-likelihood, for a step to be taken; relative to a single set's, as
 # long as the step would move some utility: a coefficient without finite estimate goes on until its curvature tells it

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import TrainingError
 
-Floats = NDArray[np.float64]
 Objective = Callable[[Floats], tuple[Floats, Floats]]
 Hessian = Callable[[Floats], Floats]
 

@@ -31,13 +31,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.models.estimation.logit import LogitSets
 from pcmcnet.models.estimation.maximum import FLAT, eigh, sizes
 from pcmcnet.models.estimation.parts import by_part
-
-Floats = NDArray[np.float64]
 
 _TRIES = 30
 _PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others

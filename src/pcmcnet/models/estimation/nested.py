@@ -19,13 +19,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Ints
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set, spread, sum_by_set
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 FURTHEST = 4.0  # of log l from 0: there a nest is one alternative, or its alternatives are chosen blindly
 _AT_BOUND = 0.01  # of log l: nearer to the bound than this, it is the bound that holds an estimate
@@ -49,7 +45,7 @@ class Nests(NamedTuple):
         pairs = np.searchsorted(key[begins, 0], np.arange(len(offsets)))
         return cls(order, np.r_[begins, len(nest)], pairs, key[begins, 1])
 
-    def with_two(self, n_nests: int) -> Flags:
+    def with_two(self, n_nests: int) -> Bools:
         """Tell which nests ever have two alternatives in a set."""
         found = np.zeros(n_nests, bool)
         found[self.nest[np.diff(self.rows) > 1]] = True
@@ -69,7 +65,7 @@ class Nests(NamedTuple):
 class NestedSets:
     """Choices in nested sets: log-probabilities and scores in the coefficients, then in the free log-sums."""
 
-    def __init__(self, x: Floats, nests: Nests, picked: Ints, free: Flags) -> None:
+    def __init__(self, x: Floats, nests: Nests, picked: Ints, free: Bools) -> None:
         self.x, self.nests, self.free = x[nests.order], nests, free
         back = np.empty(len(x), np.int64)
         back[nests.order] = np.arange(len(x))

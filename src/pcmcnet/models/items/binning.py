@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints, Numeric
+from pcmcnet.data.columns import Numeric
 from pcmcnet.errors import ArtifactError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.items.universe import require_labels
 

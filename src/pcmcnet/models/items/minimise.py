@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from pcmcnet.arrays import Floats
 from pcmcnet.errors import TrainingError
 
-Floats = NDArray[np.float64]
 Loss = Callable[[Tensor], Tensor]
 
 CORRECTIONS = 20  # pairs of steps and gradients that L-BFGS remembers

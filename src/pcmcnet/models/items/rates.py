@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pcmcnet.data.columns import Ints
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.rates import rates_of_scores
-from pcmcnet.models.base import Floats
 from pcmcnet.models.items.minimise import Minimum, as_minimum, lbfgs, value_and_gradient
 from pcmcnet.models.items.universe import DistinctSets
 

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Ints
-from pcmcnet.data.files import json_bytes
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
-from pcmcnet.models.base import ChoiceModel, FitSettings, Floats
+from pcmcnet.models.base import ChoiceModel, FitSettings
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, some_names
 from pcmcnet.models.summary import Summary
-from pcmcnet.training.config import require_number
+from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
 

@@ -20,13 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.data.columns import Categorical, Ints
+from pcmcnet.data.columns import Categorical
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import ArtifactError, InputError
-
-Floats = NDArray[np.float64]
 
 PAIR_BUDGET = 200_000  # ordered pairs of a padded batch; bounds the memory
 SHOWN = 5  # items that a message names

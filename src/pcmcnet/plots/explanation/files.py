@@ -6,11 +6,11 @@ import json
 import os
 from pathlib import Path
 
-from pcmcnet.data.files import require_folder, write_bytes
 from pcmcnet.insight.explanation import Explanation
 from pcmcnet.plots.explanation.markdown import explanation_markdown
 from pcmcnet.plots.explanation.page import explanation_page
 from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.storage.files import require_folder, write_bytes
 
 NAMES = ("report.html", "report.md", "explanation.json")
 

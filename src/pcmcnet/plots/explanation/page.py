@@ -16,7 +16,7 @@ from pathlib import Path
 from pcmcnet.errors import ConfigError, visible
 from pcmcnet.plots import page as parts
 from pcmcnet.plots.explanation.blocks import Block, Facts, Figure, Heading, Section, Table, Tiles, Words
-from pcmcnet.plots.explanation.look import HEAD, SCRIPT, STYLE
+from pcmcnet.plots.explanation.style import HEAD, SCRIPT, STYLE
 
 
 def explanation_page(sections: Sequence[Section], *, title: str) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from pcmcnet.evaluation.in_sample import Seen
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, Report
-from pcmcnet.evaluation.seen import Seen
 from pcmcnet.insight.calibration import Calibration
 from pcmcnet.insight.explanation import Explanation, ModelSummary
 from pcmcnet.insight.fit_quality import FOLDS, FitQuality

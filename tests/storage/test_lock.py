@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pcmcnet.data import lock
-from pcmcnet.data.files import write_bytes
-from pcmcnet.data.lock import sole_writer
 from pcmcnet.errors import ArtifactError
+from pcmcnet.storage import lock
+from pcmcnet.storage.files import write_bytes
+from pcmcnet.storage.lock import sole_writer
 
 
 def hold(place: Path, ready: Connection) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data.files import parse_json, replacing, writable, write_bytes, write_table
 from pcmcnet.data.table import read_table
+from pcmcnet.data.table_files import writable, write_table
 from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.storage.files import parse_json, replacing, write_bytes
 
 
 def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:

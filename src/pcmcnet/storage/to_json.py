@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Make plain dicts, lists, numbers and words; what is infinite or not a number becomes None.
 
     Examples
     --------
-    >>> plain({"law": (0.5, np.float64(0.25)), 2: {"nll": float("inf"), "sets": np.int64(3)}})
+    >>> to_json({"law": (0.5, np.float64(0.25)), 2: {"nll": float("inf"), "sets": np.int64(3)}})
     {'law': [0.5, 0.25], '2': {'nll': None, 'sets': 3}}
     """
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {str(key): to_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [to_json(inner) for inner in value]
     if isinstance(value, np.generic | np.ndarray):
-        return plain(value.tolist())
+        return to_json(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Bools, Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import log_softmax_by_set, spread, sum_by_set
@@ -29,7 +29,6 @@ from pcmcnet.models.estimation import Errors
 if TYPE_CHECKING:
     from pcmcnet.models.mnl import MNL
 
-Floats = NDArray[np.float64]
 
 _STEP = 1e-5
 
@@ -117,7 +116,6 @@ def _labels(data: ChoiceData) -> list[str]:
     return [data.labels.categories[k] for k in np.unique(data.labels.codes)]
 
 
-Bools = NDArray[np.bool_]
 # Columns of the design that move (K,), their d / d log x (N, k), and the rows whose elasticities are averaged.
 Part = tuple[Bools, Floats, dict[str, Bools]]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.data import ChoiceData, Encoder, ScannedData
-from pcmcnet.data.scan import kept
+from pcmcnet.data.scan import encoder_cache as kept
 from pcmcnet.errors import ArtifactError
 
 

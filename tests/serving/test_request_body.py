@@ -9,8 +9,8 @@ import pytest
 from starlette.requests import Request
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.body import LARGE, Bodies
 from pcmcnet.serving.refusal import RefusalError
+from pcmcnet.serving.request_body import LARGE, Bodies
 from pcmcnet.serving.settings import ServeSettings
 
 JSON = {"Content-Type": "application/json"}

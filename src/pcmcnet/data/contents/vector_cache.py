@@ -26,7 +26,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB,
 log = logging.getLogger("pcmcnet")
 
 
-class Vault:
+class VectorCache:
     """The vectors that one encoder gave."""
 
     def __init__(self, folder: Path, encoder: str) -> None:
@@ -37,11 +37,11 @@ class Vault:
         found: dict[bytes, NDArray[np.float32]] = {}
         if not self.path.exists():
             return found
-        with self._trouble(), closing(self._opened()) as vault:
+        with self._trouble(), closing(self._opened()) as cache:
             for begin in range(0, len(keys), _ASKED):
                 some = keys[begin : begin + _ASKED]
                 marks = ", ".join("?" * len(some))
-                rows = vault.execute(f"SELECT key, vector, checksum FROM vectors WHERE key IN ({marks})", some)
+                rows = cache.execute(f"SELECT key, vector, checksum FROM vectors WHERE key IN ({marks})", some)
                 found |= {key: np.frombuffer(vector, "<f4") for key, vector, sum_ in rows if _sum(key, vector) == sum_}
         return found
 
@@ -51,9 +51,9 @@ class Vault:
         rows = [(key, vector, _sum(key, vector)) for key, vector in plain.items()]
         with self._trouble():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(self._opened()) as vault, vault:
-                vault.execute(_TABLE)
-                vault.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+            with closing(self._opened()) as cache, cache:
+                cache.execute(_TABLE)
+                cache.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
     def _opened(self) -> Any:
         import sqlite3  # here, since few need it

@@ -15,18 +15,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.data.splits import fold_parts, generator, split_parts
 from pcmcnet.errors import ConfigError, PcmcNetError
 from pcmcnet.evaluation.per_set import model_metrics
 from pcmcnet.models.artifact import package_version
 from pcmcnet.models.base import ChoiceModel
-from pcmcnet.training.config import require_number
-
-Floats = NDArray[np.float64]
 
 
 class Parts(NamedTuple):

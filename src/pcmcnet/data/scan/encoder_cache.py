@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
-from pcmcnet.data.files import parse_json, write_bytes
 from pcmcnet.data.scan.scanned import ScannedData
 from pcmcnet.errors import ArtifactError
+from pcmcnet.storage.files import parse_json, write_bytes
 
 
 def learnt(data: ChoiceData | ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:

@@ -13,12 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
 from pcmcnet.errors import InputError
-from pcmcnet.training.config import require_number
-
-Floats = NDArray[np.float64]
 
 LEAST, MOST = -745.0, 37.0  # log-odds of the smallest probability above 0, and of the largest below 1
 

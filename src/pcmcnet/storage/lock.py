@@ -27,8 +27,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pcmcnet.data.files import parse_json
 from pcmcnet.errors import ArtifactError
+from pcmcnet.storage.files import parse_json
 
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
 msvcrt: Any = import_module("msvcrt") if find_spec("msvcrt") else None  # on Windows

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.spread import interval, log_mean, log_odds
+from pcmcnet.models.ensemble_interval import interval, log_mean, log_odds
 
 
 def test_the_interval_of_three_values_is_the_textbooks() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation.bootstrap import by_group, interval, p_values, resampled_means
-from pcmcnet.evaluation.cells import Cell, Failure, Fold
 from pcmcnet.evaluation.comparison import Comparison
-from pcmcnet.evaluation.tally import tally
+from pcmcnet.evaluation.cross_validation import Cell, Failure, Fold
+from pcmcnet.evaluation.pooling import tally
 
 PLAN = [Fold(np.array([0, 2]), None, np.array([1, 3])), Fold(np.array([1, 3]), None, np.array([0, 2]))]
 TESTED = np.array([1, 3, 0, 2])

@@ -17,17 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Ints
 from pcmcnet.evaluation.bootstrap import by_group, p_values, percentiles, resampled_means
-from pcmcnet.evaluation.cells import Cell, Failure, Fold
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, FoldResult, Row
+from pcmcnet.evaluation.cross_validation import Cell, Failure, Fold
 from pcmcnet.evaluation.metrics import uniform_log_p
 from pcmcnet.evaluation.per_set import mean_metrics, metrics_per_set
 from pcmcnet.evaluation.report import LEVEL
 from pcmcnet.models.base import ChoiceModel
 
-Floats = NDArray[np.float64]
 Outcomes = Mapping[str, Sequence[Cell | Failure]]  # one per fold; shorter where the model failed
 _COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # of a cell, beside its metrics
 Pooled = dict[str, dict[str, Floats]]  # label -> metric -> values of the sets that count

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcmcnet import MNL, ChoiceData
-from pcmcnet.evaluation.seen import DRAWN_FROM, in_sample_warning, seen_by
+from pcmcnet.evaluation.in_sample import DRAWN_FROM, in_sample_warning, seen_by
 
 
 def make_trips(seed: int = 0) -> ChoiceData:

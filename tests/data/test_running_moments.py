@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
-from pcmcnet.data.moments import FEW, Moments, median_size
+from pcmcnet.data.running_moments import FEW, Moments, median_size
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=60)
 

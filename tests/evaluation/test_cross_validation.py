@@ -5,7 +5,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, TrainingError
-from pcmcnet.evaluation.cells import Failure, fresh, measure, model_identity, plan_folds
+from pcmcnet.evaluation.cross_validation import Failure, fresh, measure, model_identity, plan_folds
 from pcmcnet.evaluation.report import evaluate
 
 PLAIN: dict[str, Any] = {"folds": None, "split": None, "valid": 0.0, "seed": 3}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pcmcnet.data.closeness import Span, is_close
+from pcmcnet.data.float32_resolution import Span, is_close
 from pcmcnet.errors import SchemaError
 
 
