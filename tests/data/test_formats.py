@@ -214,6 +214,37 @@ def test_a_file_that_ends_within_quotes_is_refused(name: str, tmp_path: Path) ->
             read()
 
 
+LONGEST = 4 * MEGABYTE  # line that is read for sure
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+@pytest.mark.parametrize("place", ["header", "first row", "last row", "in quotes"])
+@pytest.mark.parametrize("length", [LONGEST - 100, 2 * LONGEST])
+def test_a_long_line_of_a_csv_is_read_or_refused_by_its_length(
+    length: int, place: str, name: str, tmp_path: Path
+) -> None:
+    long = "z" * length
+    lines = {
+        "header": f"a,{long}\n1,2\n3,4\n",
+        "first row": f"a,b\n1,{long}\n3,4\n",
+        "last row": f"a,b\n1,2\n3,{long}",
+        "in quotes": f'a,b\n1,"{long[2:-2]}\n"\n3,4\n',
+    }
+    content = lines[place].encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content, 1) if name.endswith(".gz") else content)
+    readers: list[Callable[[], ChoiceData]] = [
+        lambda: ChoiceData.from_long(path, choice_set="a"),
+        lambda: ChoiceData.scan(path, choice_set="a").read(),
+    ]
+    for read in readers:
+        if length < LONGEST:
+            assert read().set_ids.tolist() == [1, 3]
+        else:
+            with pytest.raises(SchemaError, match="t.csv.*: a line is longer than the 4 MiB that are read at once"):
+                read()
+
+
 # -- folders ---------------------------------------------------------------------------------------------
 
 

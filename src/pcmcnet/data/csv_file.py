@@ -24,6 +24,7 @@ from pcmcnet.errors import SchemaError
 ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
 PARSING = pyarrow.csv.ParseOptions(newlines_in_values=True)
 BLOCK = 2**22  # bytes that are parsed at once, at most
+TOO_LONG = "straddling"  # by this word Arrow says that a line is longer
 _HEAD = 2**16  # bytes that are looked at before the file is parsed
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # how text of two bytes for each letter may begin
 _OTHERS = {b";": "semicolons", b"\t": "tabs"}  # between the columns, as spreadsheets may write them
@@ -38,7 +39,8 @@ class Csv:
         try:
             self._look(2**18)
         except pa.ArrowInvalid:  # a line may be longer than that
-            self._look(2**20)
+            self._require_header()
+            self._look(BLOCK)
 
     def _require_commas(self) -> None:
         """Refuse other text than UTF-8, and other signs between the columns than commas."""
@@ -54,6 +56,13 @@ class Csv:
                 f"{self.path}: the columns seem to be separated by {found}, expected commas. Save it with commas "
                 f"between the columns, and with points in decimal numbers."
             )
+
+    def _require_header(self) -> None:
+        """Refuse a first line that is too long; of one of several blocks, Arrow says that the file is empty."""
+        with self.stream() as file:
+            head = file.read(BLOCK)
+        if len(head) == BLOCK and not re.search(rb"[\r\n]", head):
+            raise pa.ArrowInvalid(TOO_LONG)
 
     def _look(self, block_size: int) -> None:
         """Read the names of the columns and the first rows."""
@@ -106,7 +115,8 @@ class Csv:
         self, columns: list[str], types: dict[str, pa.DataType], compact: bool, gaps: list[str] | None
     ) -> pa.Table:
         options = conversion(columns, types, gaps, auto_dict_encode=compact, auto_dict_max_cardinality=2**31 - 1)
-        return pyarrow.csv.read_csv(self.stream(), parse_options=PARSING, convert_options=options)
+        blocks = pyarrow.csv.ReadOptions(block_size=BLOCK)
+        return pyarrow.csv.read_csv(self.stream(), read_options=blocks, parse_options=PARSING, convert_options=options)
 
     def require_closed_quotes(self) -> None:
         """Refuse a file that ends within quotes: all rows from there on would be one value of its last column."""

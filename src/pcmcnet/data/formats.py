@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet
 
-from pcmcnet.data.csv_file import Csv
+from pcmcnet.data.csv_file import BLOCK, TOO_LONG, Csv
 from pcmcnet.data.distinct import distinct, names
 from pcmcnet.data.views import plain_schema, without_views
 from pcmcnet.errors import SchemaError, did_you_mean
@@ -96,6 +96,11 @@ def one_sentence(path: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         if ending(path).startswith(".csv") and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
             raise SchemaError(f"{path}: the file is not UTF-8 text. Save it as UTF-8.") from error
+        if ending(path).startswith(".csv") and TOO_LONG in str(error):
+            raise SchemaError(
+                f"{path}: a line is longer than the {BLOCK // 2**20} MiB that are read at once. Close a quote that was "
+                f"left open, shorten the values, or write the table as .parquet."
+            ) from error
         raise SchemaError(
             f"{path}: cannot be read as {ending(path)} ({one_line(error)}). "
             f"The file may be truncated or of another kind: write it again."
