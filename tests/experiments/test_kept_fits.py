@@ -35,14 +35,19 @@ def test_a_fit_is_named_by_all_that_it_depends_on(tmp_path: Path, parts: list[Ch
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_models_that_do_not_stop_early_learn_from_both_parts(tmp_path: Path, parts: list[ChoiceData]) -> None:
-    contestants: dict[str, ChoiceModel] = {"net": PCMCNet(hidden=(4,), epochs=1), "uniform": Uniform()}
+def test_models_that_do_not_stop_on_the_second_part_learn_from_both(tmp_path: Path, parts: list[ChoiceData]) -> None:
+    small: dict[str, Any] = {"hidden": (4,), "epochs": 1}
+    contestants: dict[str, ChoiceModel] = {
+        "net": PCMCNet(**small),
+        "paper's rule": PCMCNet(**small, min_delta=0.01),
+        "uniform": Uniform(),
+    }
     fitted = fit_all(contestants, *parts, tmp_path)
     sets = {}
     for label, model in fitted.items():
         assert isinstance(model, ChoiceModel)
         sets[label] = model.training_["choice_sets"]
-    assert sets == {"net": 30, "uniform": 40}
+    assert sets == {"net": 40, "paper's rule": 30, "uniform": 40}
 
 
 def test_an_interrupted_network_goes_on_to_the_same_weights(

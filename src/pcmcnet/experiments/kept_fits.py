@@ -36,8 +36,9 @@ def fit_all(
 ) -> dict[str, ChoiceModel | Failure]:
     """Fit and keep every model; one that the folder holds already, of the same data and options, is read.
 
-    No test set is within reach here. A model that does not stop early learns from both parts: nothing is held back
-    from a model that has no use for it. One that fails on these data is no end to the others.
+    No test set is within reach here. A model that does not stop early, or holds out sets of its own to learn how long
+    to train, learns from both parts: nothing is held back from a model that has no use for it. One that fails on these
+    data is no end to the others.
     """
     fitted: dict[str, ChoiceModel | Failure] = {}
     for label, model in contestants.items():
@@ -58,7 +59,8 @@ def fit_all(
 def _fit(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, place: Path, *, seed: int, device: str) -> ChoiceModel:
     """Fit a copy of a model and save it with the time it took."""
     began, learner = time.perf_counter(), fresh(model)
-    part, held_out = (train, dev) if learner.stops_early else (train.concat(dev), None)
+    stops_on_dev = learner.stops_early and learner.get_params().get("min_delta") != "noise"
+    part, held_out = (train, dev) if stops_on_dev else (train.concat(dev), None)
     goes_on = bool(checkpoints(place))
     learner.fit(part, held_out, seed=seed, device=device, progress=False, run_folder=place, resume=goes_on)
     in_epochs = sum(entry.get("seconds", 0.0) for entry in learner.history)  # those before an interruption included
