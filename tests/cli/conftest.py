@@ -7,14 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from choice_tables import trips
 from pcmcnet.cli import main
 
 SRC = Path(__file__).parents[2] / "src"
@@ -106,27 +106,11 @@ def quick() -> list[str]:
     return QUICK
 
 
-def trips(sets: int = 24, seed: int = 0) -> pa.Table:
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, 5, sets)
-    trip = np.repeat(np.arange(sets), sizes)
-    price = rng.gamma(2.0, 5.0, len(trip))
-    cheapest = np.lexsort((price, trip))[np.cumsum(sizes) - sizes]
-    columns: dict[str, Any] = {
-        "trip": trip,
-        "took": np.isin(np.arange(len(trip)), cheapest).astype(np.int8),
-        "price": price,
-        "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=len(trip))],
-        "income": rng.normal(30, 5, sets)[trip],
-    }
-    return pa.table(columns).take(rng.permutation(len(trip)))
-
-
 @pytest.fixture(scope="session")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of trips to read, never to change."""
     path = tmp_path_factory.mktemp("tables") / "trips.csv"
-    pyarrow.csv.write_csv(trips(), path)
+    pyarrow.csv.write_csv(pa.table(trips(24, sizes=(2, 4), mixed=True)), path)
     return path
 
 

@@ -151,7 +151,7 @@ CASES = {
     "truncated parquet": (["{here}/cut.parquet", *FINE[1:]], r"cut.parquet: cannot be read as .*may be truncated"),
     "no rows": (["{here}/empty.csv", *FINE[1:]], r"table is empty"),
     "missing column": ([*FINE, "--features", "prise"], r"has no column 'prise'. Did you mean 'price'\?"),
-    "column of text": ([*FINE, "--chosen", "comfort"], r"column 'comfort'.* expected 0/1"),
+    "column of text": ([*FINE, "--chosen", "comfort"], r"column 'comfort'.* expected 0 or 1"),
     "unknown model": ([*FINE, "--model", "pcmcnett"], r"unknown model 'pcmcnett'. Did you mean 'pcmcnet'\?"),
     "unknown option": ([*FINE, "--set", "hiden=3"], r"unknown option 'hiden'. Did you mean 'hidden'\?"),
     "members of one": ([*FINE, "--resample"], r"--resample weighs the choice sets .*: give --members"),

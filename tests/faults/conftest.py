@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from safetensors import safe_open
 
+from choice_tables import trips
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import load
 from pcmcnet.models.artifact import MANIFEST
@@ -199,18 +199,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
-def trips(sets: int = 48, seed: int = 0) -> pa.Table:
-    """Sets of two to four alternatives; cheap ones are chosen more often."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, 5, sets)
-    trip = np.repeat(np.arange(sets), sizes)
-    price = rng.gamma(2.0, 5.0, len(trip))
-    utility = rng.gumbel(size=len(trip)) - price / 5
-    took = np.isin(np.arange(len(trip)), np.lexsort((-utility, trip))[np.cumsum(sizes) - sizes])
-    comfort = np.array(["low", "middle", "high"])[rng.integers(3, size=len(trip))]
-    return pa.table({"trip": trip, "took": took.astype(np.int8), "price": price, "comfort": comfort})
-
-
 ROLES = ["--choice-set", "trip", "--chosen", "took", "--features", "price,comfort"]
 
 
@@ -218,7 +206,7 @@ ROLES = ["--choice-set", "trip", "--chosen", "took", "--features", "price,comfor
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table to read, never to change."""
     path = tmp_path_factory.mktemp("tables") / "trips.parquet"
-    pyarrow.parquet.write_table(trips(), path, write_page_checksum=True)
+    pyarrow.parquet.write_table(pa.table(trips(48, sizes=(2, 4), slope=-1 / 5)), path, write_page_checksum=True)
     return path
 
 

@@ -4,25 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
+import choice_tables
+from choice_tables import ROLES
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.models import PCMCNet
 
 MakeTrips = Callable[..., pa.Table]
 
-ROLES: dict[str, Any] = {
-    "choice_set": "trip",
-    "chosen": "took",
-    "alternative": "mode",
-    "individual": ["income", "purpose"],
-    "features": ["price", "minutes", "comfort"],
-    "available": "open",
-    "weight": "weight",
-}
 # Every option that a result depends on, so that no test leans on a default.
 QUICK: dict[str, Any] = {
     "hidden": (8,),
@@ -48,29 +40,8 @@ QUICK: dict[str, Any] = {
 
 
 def trips_table(sets: int = 30, seed: int = 0) -> pa.Table:
-    """Rows of all sets mixed; set 0 is a singleton; every fifth mode but the chosen one is closed."""
-    rng = np.random.default_rng(seed)
-    sizes = np.concatenate([[1], rng.integers(2, 6, sets - 1)])
-    trip = np.repeat(np.arange(sets), sizes)
-    place = np.arange(len(trip)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    price = rng.gamma(2.0, 5.0, len(trip))
-    cheapest = np.lexsort((price, trip))[np.cumsum(sizes) - sizes]
-    took = np.isin(np.arange(len(trip)), cheapest)
-    table = pa.table(
-        {
-            "trip": trip,
-            "mode": np.array(["car", "bus", "bike", "train", "walk"])[place],
-            "took": took.astype(np.int8),
-            "price": price,
-            "minutes": rng.integers(5, 90, len(trip)),
-            "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=len(trip))],
-            "income": rng.normal(30, 5, sets)[trip],
-            "purpose": np.array(["work", "leisure"])[rng.integers(2, size=sets)][trip],
-            "open": ((np.arange(len(trip)) % 5 != 4) | took).astype(np.int8),
-            "weight": rng.integers(1, 4, sets)[trip],
-        }
-    )
-    return table.take(rng.permutation(len(trip)))
+    """Rows of all sets mixed; set 0 is a singleton; the cheapest is chosen."""
+    return pa.table(choice_tables.trips(sets, seed, single=True, mixed=True))
 
 
 @pytest.fixture(scope="session")

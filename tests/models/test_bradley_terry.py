@@ -8,45 +8,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcmcnet.data import ChoiceData
+from choice_tables import item_choices
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import BradleyTerry
 from pcmcnet.models.items.universe import DistinctSets, Universe
-
-
-def wins(counts: dict[tuple[str, str], float], **roles: Any) -> ChoiceData:
-    """Sets as text with the chosen item, each with a weight: {("abc", "a"): 3}."""
-    rows = [
-        (s, item, int(item == chosen), weight)
-        for s, ((items, chosen), weight) in enumerate(counts.items())
-        for item in items
-    ]
-    table = dict(zip(("set", "item", "chosen", "weight"), zip(*rows, strict=True), strict=True))
-    names = {"choice_set": "set", "chosen": "chosen", "alternative": "item", "weight": "weight"}
-    return ChoiceData.from_long(table, **{**names, **roles})
-
 
 CIRCLE = {("ab", "a"): 6.0, ("ab", "b"): 2.0, ("bc", "b"): 3.0, ("bc", "c"): 5.0, ("abc", "a"): 4.0, ("abc", "c"): 1.0}
 
 
 def test_two_items_have_the_closed_form() -> None:
     """30 of 40 choices: log odds log 3 against the winner, variance 1 / (40 x 3/4 x 1/4) = 2 / 15."""
-    model = BradleyTerry(smoothing=0).fit(wins({("ab", "a"): 30, ("ab", "b"): 10}))
+    model = BradleyTerry(smoothing=0).fit(item_choices({("ab", "a"): 30, ("ab", "b"): 10}))
     np.testing.assert_allclose(model.strengths_, [0, -np.log(3)], rtol=0, atol=1e-12)
     np.testing.assert_allclose(model.errors_, [0, np.sqrt(2 / 15)], rtol=1e-12, atol=0)
     assert model.num_parameters == 1
 
 
 def test_smoothing_adds_to_every_item_of_every_distinct_set() -> None:
-    model = BradleyTerry(smoothing=0.5).fit(wins({("ab", "a"): 3, ("abc", "a"): 1}))
+    model = BradleyTerry(smoothing=0.5).fit(item_choices({("ab", "a"): 3, ("abc", "a"): 1}))
     same = BradleyTerry(smoothing=0).fit(
-        wins({("ab", "a"): 3.5, ("ab", "b"): 0.5, ("abc", "a"): 1.5, ("abc", "b"): 0.5, ("abc", "c"): 0.5})
+        item_choices({("ab", "a"): 3.5, ("ab", "b"): 0.5, ("abc", "a"): 1.5, ("abc", "b"): 0.5, ("abc", "c"): 0.5})
     )
     np.testing.assert_allclose(model.strengths_, same.strengths_, rtol=0, atol=1e-12)
 
 
 def test_at_the_estimate_every_item_is_expected_as_often_as_it_was_chosen() -> None:
-    data = wins(CIRCLE)
+    data = item_choices(CIRCLE)
     model = BradleyTerry(smoothing=0).fit(data)
     assert data.labels is not None
     p = np.exp(model._log_proba(data)) * data.weights[data.set_of_alternative]
@@ -56,7 +43,7 @@ def test_at_the_estimate_every_item_is_expected_as_often_as_it_was_chosen() -> N
 
 def test_standard_errors_are_those_of_the_curvature() -> None:
     """Against second differences of the log-likelihood, good to about 1e-6."""
-    data = wins(CIRCLE)
+    data = item_choices(CIRCLE)
     model = BradleyTerry(smoothing=0).fit(data)
     sets = DistinctSets.of(data, Universe(("a", "b", "c")).index(data))
     free = [k for k in range(3) if k != model.reference_]
@@ -84,27 +71,22 @@ def test_known_strengths_are_recovered_within_their_errors() -> None:
     rng = np.random.default_rng(0)
     truth = np.array([0.0, -0.5, -1.0, -1.5, -2.0])
     sets = [np.sort(rng.permutation(5)[: rng.integers(2, 6)]) for _ in range(4000)]
-    rows = []
-    for s, items in enumerate(sets):
-        best = items[np.argmax(truth[items] + rng.gumbel(size=len(items)))]
-        rows += [(s, "abcde"[i], int(i == best)) for i in items]
-    table = dict(zip(("set", "item", "chosen"), zip(*rows, strict=True), strict=True))
-    model = BradleyTerry().fit(
-        ChoiceData.from_long(table, choice_set="set", chosen="chosen", alternative="item"), progress=False
-    )
+    best = [items[np.argmax(truth[items] + rng.gumbel(size=len(items)))] for items in sets]
+    data = item_choices([("".join("abcde"[i] for i in items), "abcde"[b]) for items, b in zip(sets, best, strict=True)])
+    model = BradleyTerry().fit(data, progress=False)
     assert (np.abs(model.strengths_ - truth)[1:] < 4 * model.errors_[1:]).all()
     assert model.errors_.max() < 0.15
 
 
 def test_without_smoothing_an_item_that_always_loses_is_named() -> None:
-    data = wins({("ab", "a"): 3, ("ab", "b"): 1, ("bc", "b"): 2})
+    data = item_choices({("ab", "a"): 3, ("ab", "b"): 1, ("bc", "b"): 2})
     with pytest.raises(InputError, match=r"no finite estimate: 'c' always won, or always lost.*smoothing above 0"):
         BradleyTerry(smoothing=0).fit(data)
     assert np.isfinite(BradleyTerry().fit(data).strengths_).all()
 
 
 def test_items_that_no_chain_of_sets_connects_are_named() -> None:
-    data = wins({("ab", "a"): 3, ("ab", "b"): 1, ("cd", "c"): 2})
+    data = item_choices({("ab", "a"): 3, ("ab", "b"): 1, ("cd", "c"): 2})
     with pytest.raises(InputError, match=r"no chain of choice sets connects 'a', 'b' with 'c', 'd'"):
         BradleyTerry().fit(data)
 
@@ -112,13 +94,13 @@ def test_items_that_no_chain_of_sets_connects_are_named() -> None:
 def test_many_lopsided_choices_converge() -> None:
     """A chain of items, each chosen 10,000 times as often as the next: log-strengths go down to -18."""
     odds = {(pair[0] + pair[1], who): 1e4 if who == pair[0] else 1.0 for pair in pairwise("abc") for who in pair}
-    model = BradleyTerry(smoothing=0).fit(wins(odds))
+    model = BradleyTerry(smoothing=0).fit(item_choices(odds))
     np.testing.assert_allclose(model.strengths_ - model.strengths_[0], -np.log(1e4) * np.arange(3), rtol=0, atol=1e-8)
     assert model.training_["converged"]
 
 
 def test_the_summary_shows_errors_and_the_reference() -> None:
-    text = str(BradleyTerry().fit(wins(CIRCLE)).summary())
+    text = str(BradleyTerry().fit(item_choices(CIRCLE)).summary())
     assert "the strength of 'a' is 0" in text
     assert "0 (reference)" in text
     assert "not used: an alternative is known by its item" in text
@@ -133,13 +115,13 @@ def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("change", [{"strengths": [0.0]}, {"strengths": [0.0, None, 0.0]}, {"reference": 7}])
 def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    model = BradleyTerry().fit(wins(CIRCLE))
+    model = BradleyTerry().fit(item_choices(CIRCLE))
     entries = json.loads(model._files()["items.json"])
     with pytest.raises(ArtifactError, match="do not fit the saved items"):
         BradleyTerry()._restore({"items.json": json.dumps({**entries, **change}).encode()})
 
 
 def test_a_search_cut_short_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    model = BradleyTerry(max_iter=1).fit(wins(CIRCLE))
+    model = BradleyTerry(max_iter=1).fit(item_choices(CIRCLE))
     assert "stopped by max_iter=1" in caplog.text
     assert "stopped by max_iter" in str(model.summary())

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import norm
 
-from pcmcnet.data import ChoiceData
+from choice_tables import item_choices
 from pcmcnet.models import Thurstone
 from pcmcnet.models.items.universe import DistinctSets
 from pcmcnet.models.thurstone import _hessian, normal_log_p
@@ -64,15 +64,9 @@ def test_the_gradient_is_exact() -> None:
     assert torch.autograd.gradcheck(lambda m: normal_log_p(m, mask), mu)
 
 
-def pairs(counts: dict[tuple[str, str], int]) -> ChoiceData:
-    rows = [(s, who, int(who == duel[0]), w) for s, (duel, w) in enumerate(counts.items()) for who in duel]
-    table = dict(zip(("set", "item", "chosen", "weight"), zip(*rows, strict=True), strict=True))
-    return ChoiceData.from_long(table, choice_set="set", chosen="chosen", alternative="item", weight="weight")
-
-
 def test_a_fit_to_two_items_has_the_closed_form() -> None:
     """z = Phi^-1(3/4): mu = -sqrt 2 z; variance of z is p (1 - p) / (n phi(z)^2), by the delta method."""
-    model = Thurstone(smoothing=0).fit(pairs({("a", "b"): 30, ("b", "a"): 10}))
+    model = Thurstone(smoothing=0).fit(item_choices({("ab", "a"): 30, ("ba", "b"): 10}))
     z = ndtri(0.75)
     # L-BFGS ends where a step gains less than 1e-12, which is some 1e-6 from the maximum.
     np.testing.assert_allclose(model.strengths_, [0, -np.sqrt(2) * z], rtol=0, atol=1e-5)
@@ -101,21 +95,21 @@ def test_known_means_are_recovered_within_their_errors() -> None:
     """3,000 choices from sets of 3 of 4 items; each estimate within 4 of its standard errors."""
     rng = np.random.default_rng(1)
     truth = np.array([0.0, -0.4, -0.8, -1.6])
-    rows = []
-    for s in range(3000):
+    sets = []
+    for _ in range(3000):
         items = rng.permutation(4)[:3]
         best = items[np.argmax(truth[items] + rng.normal(size=3))]
-        rows += [(s, "abcd"[i], int(i == best)) for i in items]
-    table = dict(zip(("set", "item", "chosen"), zip(*rows, strict=True), strict=True))
-    data = ChoiceData.from_long(table, choice_set="set", chosen="chosen", alternative="item")
-    model = Thurstone().fit(data)
+        sets.append(("".join("abcd"[i] for i in items), "abcd"[best]))
+    model = Thurstone().fit(item_choices(sets))
     assert (np.abs(model.strengths_ - truth)[1:] < 4 * model.errors_[1:]).all()
     assert model.errors_.max() < 0.15
     assert model.training_["converged"]
 
 
 def test_pairs_are_predicted_by_the_difference_of_means() -> None:
-    data = pairs({("a", "b"): 5, ("b", "a"): 3, ("b", "c"): 4, ("c", "b"): 4, ("a", "c"): 6, ("c", "a"): 2})
+    data = item_choices(
+        {("ab", "a"): 5, ("ba", "b"): 3, ("bc", "b"): 4, ("cb", "c"): 4, ("ac", "a"): 6, ("ca", "c"): 2}
+    )
     model = Thurstone().fit(data)
     a, b, _ = model.strengths_
     assert model.predict_proba(data)[0] == pytest.approx(ndtr((a - b) / np.sqrt(2)), abs=1e-10)

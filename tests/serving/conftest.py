@@ -12,20 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import choice_tables
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving.app import create_app
 from pcmcnet.serving.settings import ServeSettings
 
-ROLES: dict[str, Any] = {
-    "choice_set": "trip",
-    "chosen": "took",
-    "alternative": "mode",
-    "individual": ["income", "purpose"],
-    "features": ["price", "minutes", "comfort"],
-    "available": "open",
-}
-MODES = np.array(["bike", "bus", "car", "train", "walk"])
+ROLES = {**choice_tables.ROLES, "weight": None}
 
 
 class Client:
@@ -49,25 +42,8 @@ class Client:
 
 
 def trips(sets: int = 60, seed: int = 0) -> dict[str, Any]:
-    """Sets of two to five modes; cheap ones are chosen more often, and some modes are closed."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, 6, sets)
-    trip = np.repeat(np.arange(sets), sizes)
-    place = np.arange(len(trip)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    price = rng.gamma(2.0, 5.0, len(trip))
-    utility = rng.gumbel(size=len(trip)) - price / 8
-    took = np.isin(np.arange(len(trip)), np.lexsort((-utility, trip))[np.cumsum(sizes) - sizes])
-    return {
-        "trip": trip,
-        "mode": MODES[place],
-        "took": took.astype(int),
-        "price": price,
-        "minutes": rng.integers(5, 90, len(trip)),
-        "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=len(trip))],
-        "income": rng.normal(30, 5, sets)[trip],
-        "purpose": np.array(["work", "leisure"])[rng.integers(2, size=sets)][trip],
-        "open": ((np.arange(len(trip)) % 5 != 4) | took).astype(int),
-    }
+    """Cheap modes are chosen more often."""
+    return choice_tables.trips(sets, seed, slope=-1 / 8)
 
 
 def requests_of(table: dict[str, Any]) -> list[dict[str, Any]]:

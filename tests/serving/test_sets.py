@@ -131,8 +131,8 @@ FIRST = (1, "alternatives", 1)  # alternative 1 of set 1
             "set 1, alternative 1, column 'open': expected true or false, or 1 or 0, got 'yes'.",
         ),
         (
-            put(*FIRST, "mode", value="bike"),
-            "set 1, alternative 1, column 'mode': the label 'bike' stands more than once in this set: labels must",
+            put(*FIRST, "mode", value="car"),
+            "set 1, alternative 1, column 'mode': the label 'car' stands more than once in this set: labels must",
         ),
         (
             lambda sets: [{**sets[0], "alternatives": [{}] * 6}] * 9,

@@ -1,20 +1,16 @@
 """Lists of categories: order does not count, number does, and words never seen are none."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pcmcnet.data import ChoiceData
+from choice_tables import read_column
 from pcmcnet.data.contents.bags import MultiCode
 from pcmcnet.errors import SchemaError
 
-
-def read(values: Any, **more: Any) -> Any:
-    table = {"id": ["A"] * len(values), "has": values}
-    return ChoiceData.from_long(table, choice_set="id", features=["has"], kinds={"has": "multi"}, **more).features[
-        "has"
-    ]
+read = partial(read_column, "has", "multi")
 
 
 def test_lists_with_the_same_words_are_one_content() -> None:

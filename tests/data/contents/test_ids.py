@@ -1,20 +1,16 @@
 """Ids: whole numbers as they are, none of them missing."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pcmcnet.data import ChoiceData
+from choice_tables import read_column
 from pcmcnet.data.contents.ids import IdCode
 from pcmcnet.errors import SchemaError
 
-
-def read(values: Any) -> Any:
-    table = {"id": ["A"] * len(values), "node": values}
-    return ChoiceData.from_long(
-        table, choice_set="id", features=["node"], kinds={"node": "id"}, missing="indicator"
-    ).features["node"]
+read = partial(read_column, "node", "id", missing="indicator")
 
 
 def test_ids_stay_what_they_are() -> None:

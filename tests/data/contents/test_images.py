@@ -2,6 +2,7 @@
 
 import io
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from choice_tables import read_column
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.contents.images import ImageCode
 from pcmcnet.data.table_files import write_table
@@ -22,11 +24,7 @@ def png(value: int, *, size: tuple[int, int] = (3, 2), mode: str = "L") -> bytes
     return file.getvalue()
 
 
-def read(values: Any, **more: Any) -> Any:
-    table = {"id": ["A"] * len(values), "photo": values}
-    return ChoiceData.from_long(table, choice_set="id", features=["photo"], kinds={"photo": "image"}, **more).features[
-        "photo"
-    ]
+read = partial(read_column, "photo", "image")
 
 
 def objects(*values: bytes) -> np.ndarray:

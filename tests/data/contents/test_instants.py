@@ -1,22 +1,18 @@
 """Dates and times: what is read, and what becomes of the time of day, the weekday, the month and the trend."""
 
 import datetime as dt
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data import ChoiceData
+from choice_tables import read_column
 from pcmcnet.data.contents.instants import DatetimeCode
 from pcmcnet.errors import SchemaError
 
-
-def read(values: Any) -> Any:
-    table = {"id": ["A"] * len(values), "at": values}
-    return ChoiceData.from_long(table, choice_set="id", features=["at"], kinds={"at": "datetime"}).features["at"]
-
-
+read = partial(read_column, "at", "datetime")
 MORNING = dt.datetime(2024, 5, 17, 9, 30)
 
 

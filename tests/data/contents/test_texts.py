@@ -1,20 +1,15 @@
 """Texts: how they are cut, what words and numbers become, and that equal ones are kept once."""
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 
-from pcmcnet.data import ChoiceData
+from choice_tables import read_column
 from pcmcnet.data.contents.texts import BUCKETS, LONGEST, TextCode, bucket, words
 from pcmcnet.errors import SchemaError
 
-
-def read(values: Any, **more: Any) -> Any:
-    table = {"id": ["A"] * len(values), "text": values}
-    return ChoiceData.from_long(table, choice_set="id", features=["text"], kinds={"text": "text"}, **more).features[
-        "text"
-    ]
+read = partial(read_column, "text", "text")
 
 
 def objects(*values: str) -> np.ndarray:

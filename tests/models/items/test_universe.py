@@ -5,22 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from choice_tables import item_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded, require_labels, some_names
 
 
-def read(sets: list[tuple[str, str]], weights: list[float] | None = None, **roles: Any) -> ChoiceData:
-    """Sets as text: ("ab", "a") is the set {a, b} from which a was chosen."""
-    rows = [(s, item, int(item == chosen)) for s, (items, chosen) in enumerate(sets) for item in items]
-    table: dict[str, Any] = dict(zip(("set", "item", "chosen"), map(list, zip(*rows, strict=True)), strict=True))
-    if weights is not None:
-        table["weight"], roles["weight"] = [weights[s] for s in table["set"]], "weight"
-    return ChoiceData.from_long(table, choice_set="set", chosen="chosen", alternative="item", **roles)
-
-
 def test_the_universe_is_the_sorted_labels_that_the_training_part_uses() -> None:
-    data = read([("cb", "c"), ("ad", "a")]).subset([0])
+    data = item_choices([("cb", "c"), ("ad", "a")]).subset([0])
     assert data.labels is not None
     assert set(data.labels.categories) == {"a", "b", "c", "d"}  # of the whole table
     universe = Universe.learn(data)
@@ -30,13 +22,13 @@ def test_the_universe_is_the_sorted_labels_that_the_training_part_uses() -> None
 
 
 def test_an_unseen_item_is_named_with_its_set_and_their_number() -> None:
-    universe = Universe.learn(read([("ab", "a")]))
+    universe = Universe.learn(item_choices([("ab", "a")]))
     message = (
         r"item 'z' \(choice set 1\) is not among the 2 items .* 3 such alternatives in 2 choice sets, "
         r"2 distinct items\. .* PCMC-Net \(pcmcnet\)"
     )
     with pytest.raises(InputError, match=message):
-        universe.index(read([("ab", "a"), ("azy", "a"), ("bz", "b")]))
+        universe.index(item_choices([("ab", "a"), ("azy", "a"), ("bz", "b")]))
 
 
 def test_a_table_without_labels_is_told_how_to_get_them() -> None:
@@ -52,7 +44,7 @@ def test_damaged_items_are_refused(items: list[Any]) -> None:
 
 
 def test_sets_with_equal_items_are_one_with_the_weights_of_the_choices_added() -> None:
-    data = read([("ab", "a"), ("ba", "a"), ("cab", "c"), ("ab", "b"), ("b", "b")], [1, 2, 4, 8, 16])
+    data = item_choices([("ab", "a"), ("ba", "a"), ("cab", "c"), ("ab", "b"), ("b", "b")], [1, 2, 4, 8, 16])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
     found = {
         tuple(sets.items[a:b].tolist()): sets.counts[a:b].tolist()
@@ -66,7 +58,7 @@ def test_sets_with_equal_items_are_one_with_the_weights_of_the_choices_added() -
 
 
 def test_copies_of_an_item_share_its_probability() -> None:
-    data = read([("abc", "b"), ("ab", "a")])
+    data = item_choices([("abc", "b"), ("ab", "a")])
     sets = DistinctSets.of(data, np.array([5, 5, 7, 5, 7]))  # the first set's a and b are one item
     assert len(sets.sizes) == 1
     assert sets.items.tolist() == [5, 7]
@@ -77,7 +69,7 @@ def test_copies_of_an_item_share_its_probability() -> None:
 
 
 def test_pairs_are_those_of_different_items_of_one_set() -> None:
-    data = read([("ab", "a"), ("abc", "a"), ("c", "c")])
+    data = item_choices([("ab", "a"), ("abc", "a"), ("c", "c")])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
     left, right = sets.pairs()
     expected = [
@@ -92,7 +84,7 @@ def test_pairs_are_those_of_different_items_of_one_set() -> None:
 
 
 def test_padded_batches_hold_every_entry_once_and_pad_with_nothing() -> None:
-    data = read([("ab", "a"), ("abcd", "d"), ("c", "c")])
+    data = item_choices([("ab", "a"), ("abcd", "d"), ("c", "c")])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
     entries, total = [], 0.0
     for batch in sets.batches():
@@ -105,7 +97,7 @@ def test_padded_batches_hold_every_entry_once_and_pad_with_nothing() -> None:
 
 
 def test_no_sets_have_no_distinct_sets() -> None:
-    data = read([("ab", "a")]).subset([])
+    data = item_choices([("ab", "a")]).subset([])
     sets = DistinctSets.of(data, np.empty(0, np.int64))
     assert len(sets.sizes) == 0
     assert list(sets.batches()) == []
@@ -113,9 +105,9 @@ def test_no_sets_have_no_distinct_sets() -> None:
 
 
 def test_sets_without_weight_take_no_part_and_a_choice_is_needed() -> None:
-    assert len(informative(read([("ab", "a"), ("cd", "c")], [1, 0]))) == 1
+    assert len(informative(item_choices([("ab", "a"), ("cd", "c")], [1, 0]))) == 1
     with pytest.raises(InputError, match="nothing to learn"):
-        informative(read([("a", "a"), ("cd", "c")], [1, 0]))
+        informative(item_choices([("a", "a"), ("cd", "c")], [1, 0]))
 
 
 def test_many_names_are_cut_short() -> None:

@@ -1,0 +1,131 @@
+"""Small choice tables for the tests, as dictionaries of columns with one row per alternative.
+
+Which one to take: ``trips`` for any plausible choices, with a column for every role; ``logit_choices`` where the true
+coefficients matter; ``item_choices`` for labels alone; ``read_column`` for one column of contents. A table that a test
+works out by hand, or that shows one special case, stays beside that test; ``largest`` marks its chosen rows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.data import ChoiceData
+
+Table = dict[str, Any]
+
+# The role of every column of ``trips``.
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "alternative": "mode",
+    "individual": ["income", "purpose"],
+    "features": ["price", "minutes", "comfort"],
+    "available": "open",
+    "weight": "weight",
+}
+
+
+def read(table: Any, **roles: Any) -> ChoiceData:
+    """Read a table whose choice sets are in the column ``trip`` and whose choices are in ``took``."""
+    return ChoiceData.from_long(table, **{"choice_set": "trip", "chosen": "took", **roles})
+
+
+def largest(values: NDArray[Any], sets: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark the row with the largest value of each choice set; the rows of a set stand together."""
+    last = np.append(np.flatnonzero(sets[1:] != sets[:-1]), len(sets) - 1)
+    return np.isin(np.arange(len(sets)), np.lexsort((values, sets))[last])
+
+
+def trips(
+    sets: int = 30,
+    seed: int = 0,
+    *,
+    sizes: tuple[int, int] = (2, 5),
+    single: bool = False,
+    slope: float | None = None,
+    mixed: bool = False,
+) -> Table:
+    """Make trips by up to six modes; every fifth mode but the chosen one is closed.
+
+    Parameters
+    ----------
+    sets
+        Number of choice sets.
+    seed
+        Of all columns.
+    sizes
+        Smallest and largest number of alternatives in a set.
+    single
+        Whether the first set has one alternative only.
+    slope
+        None: the cheapest is chosen. A number: a logit chooses, with this coefficient of the price.
+    mixed
+        Whether the rows of all sets are mixed.
+    """
+    rng = np.random.default_rng(seed)
+    first = [1] if single else []
+    counts = np.array([*first, *rng.integers(sizes[0], sizes[1] + 1, sets - len(first))])
+    trip = np.repeat(np.arange(sets), counts)
+    n = len(trip)
+    place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+    price = rng.gamma(2.0, 5.0, n)
+    took = largest(-price if slope is None else slope * price + rng.gumbel(size=n), trip)
+    table = {
+        "trip": trip,
+        "mode": np.array(["car", "bus", "bike", "train", "walk", "tram"])[place],
+        "took": took.astype(np.int8),
+        "price": price,
+        "minutes": rng.integers(5, 90, n),
+        "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=n)],
+        "income": rng.normal(30, 5, sets)[trip],
+        "purpose": np.array(["work", "leisure"])[rng.integers(2, size=sets)][trip],
+        "open": ((np.arange(n) % 5 != 4) | took).astype(np.int8),
+        "weight": rng.integers(1, 4, sets)[trip],
+    }
+    order = rng.permutation(n) if mixed else slice(None)
+    return {name: column[order] for name, column in table.items()}
+
+
+def logit_choices(
+    sets: int,
+    coefficients: Mapping[str, float],
+    seed: int = 0,
+    *,
+    sizes: tuple[int, int] = (2, 4),
+    constants: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
+) -> Table:
+    """Draw choices from a multinomial logit with these coefficients of standard normal columns.
+
+    The modes A, B, C, ... have the given constants and appear at random; ``person`` has four trips in a row, and
+    ``probability`` is the true one.
+    """
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(sizes[0], sizes[1] + 1, sets)
+    trip = np.repeat(np.arange(sets), counts)
+    mode = np.concatenate([rng.permutation(len(constants))[:size] for size in counts])
+    columns = {name: rng.normal(size=len(trip)).astype(np.float32).astype(float) for name in coefficients}
+    utility = np.array(constants)[mode] + sum(b * columns[name] for name, b in coefficients.items())
+    took = largest(utility + rng.gumbel(size=len(trip)), trip).astype(np.int8)
+    total = np.bincount(trip, np.exp(utility))[trip]
+    known = {"person": trip // 4, "probability": np.exp(utility) / total}
+    return {"trip": trip, "mode": np.array(list("ABCDEFGH"))[mode], "took": took, **columns, **known}
+
+
+def item_choices(
+    sets: Iterable[tuple[str, str]] | Mapping[tuple[str, str], float], weights: Sequence[float] | None = None
+) -> ChoiceData:
+    """Read sets written as text: ``("abc", "a")`` is the set {a, b, c} of which a was chosen; a mapping has weights."""
+    weights = list(sets.values()) if isinstance(sets, Mapping) else weights
+    rows = [(s, item, int(item == chosen)) for s, (items, chosen) in enumerate(sets) for item in items]
+    table: Table = dict(zip(("trip", "item", "took"), map(list, zip(*rows, strict=True)), strict=True))
+    if weights is None:
+        return read(table, alternative="item")
+    return read(table | {"weight": [weights[s] for s in table["trip"]]}, alternative="item", weight="weight")
+
+
+def read_column(name: str, kind: str, values: Any, **options: Any) -> Any:
+    """Read one choice set with one column of contents, and return that column."""
+    table = {"set": ["A"] * len(values), name: values}
+    return ChoiceData.from_long(table, choice_set="set", features=[name], kinds={name: kind}, **options).features[name]
