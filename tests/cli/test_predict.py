@@ -210,6 +210,22 @@ def test_another_file_of_a_csv_loses_nothing(out: str, cli: Run, kept: tuple[Pat
     assert (found["price"], found["share"]) == ([2.5, 3.25, 1.75, 4.0], [0.5, 1.5, 2.25, 3.75])
 
 
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet", "folder"])
+@pytest.mark.parametrize("ids", [("-0", "0"), ("inf", "1"), (" 1", "2 "), ("1.5", "2")])
+def test_ids_come_out_as_they_were_written(
+    ids: tuple[str, str], out: str, cli: Run, kept: tuple[Path, Path], tmp_path: Path
+) -> None:
+    lines = [f"{name},{name},{price}" for name in ids for price in (1.5, 2)]
+    (tmp_path / "odd.csv").write_text("\n".join(["set,who,price", *lines]))
+    assert cli("predict", kept[0], tmp_path / "odd.csv", "-o", tmp_path / out).status == 0
+    if out == "out.csv":
+        written = (tmp_path / out).read_text().split("\n")[1:]
+        assert [line.rpartition(",")[0] for line in written] == lines
+    else:
+        found = read(tmp_path / ("folder/odd.parquet" if out == "folder" else out)).to_pydict()
+        assert found["set"] == found["who"] == [name for name in ids for _ in range(2)]
+
+
 @pytest.mark.parametrize("out", ["out.parquet", "folder"])
 def test_columns_of_parquet_keep_their_types(out: str, cli: Run, kept: tuple[Path, Path], tmp_path: Path) -> None:
     instant = pa.array([1, None, 3, 4], pa.timestamp("ns", "Europe/Rome"))

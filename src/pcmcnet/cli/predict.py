@@ -81,7 +81,8 @@ def predict(
         probabilities = estimator.predict_proba(table)
         append_column(table, output, column, probabilities)
     else:
-        rows = read_as_written(table, estimator.schema.number_columns, estimator.schema.for_prediction().columns)
+        schema = estimator.schema
+        rows = read_as_written(table, schema.number_columns, schema.for_prediction().columns, schema.name_columns)
         ready = writable(rows, output)  # says what is wrong with it before the work
         probabilities = estimator.predict_proba(table if is_csv else rows)
         write_table(ready.append_column(column, pa.array(probabilities)), output)

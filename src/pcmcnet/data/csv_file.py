@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from pcmcnet.data.written import as_ids, as_numbers
+from pcmcnet.data.written import as_ids, as_numbers, forms_for_copy
 from pcmcnet.errors import SchemaError
 
 ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
@@ -80,10 +80,10 @@ class Csv:
                 table = table.set_column(place, name, as_ids(table[name]))
         return table.replace_schema_metadata(ENCODED_TEXT) if compact else table
 
-    def copy(self, numbers: Collection[str]) -> pa.Table:
+    def copy(self, numbers: Collection[str], names: Collection[str]) -> pa.Table:
         """Read all columns as they are written; only what is empty is a gap."""
-        others = {name for name in self.names if name not in numbers}
-        return as_numbers(self._typed(self.names, others, compact=False, gaps=[""]), others)
+        forms = forms_for_copy(self.names, numbers, names)
+        return as_numbers(self._typed(self.names, forms, compact=False, gaps=[""]), forms)
 
     def _typed(
         self, columns: list[str], text: Collection[str], compact: bool, gaps: list[str] | None = None

@@ -51,17 +51,20 @@ def read_path(
     return table
 
 
-def read_as_written(path: Path, numbers: Collection[str], needed: Sequence[str] = ()) -> pa.Table:
+def read_as_written(
+    path: Path, numbers: Collection[str], needed: Sequence[str] = (), names: Collection[str] = ()
+) -> pa.Table:
     """Read all columns for a copy.
 
-    In a CSV, other columns than ``numbers`` stay text unless nothing is lost by it. In a folder, other columns than
+    In a CSV, other columns than ``numbers`` stay text unless nothing is lost by it; ``names`` also unless all of them
+    are whole numbers. In a folder, other columns than
     those ``needed`` may be in some of the files only: they are empty in the rows of the others.
     """
     with one_sentence(path):
         source = open_source(path)
         require_columns(source.names, source.names, where=str(path))
         if isinstance(source, Csv):
-            return source.copy(numbers)
+            return source.copy(numbers, names)
         if isinstance(source, Folder):
             return source.copy(needed)
         return without_views(source.read(source.names, (), (), False))

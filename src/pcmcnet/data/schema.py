@@ -167,6 +167,11 @@ class Schema:
         """Columns of ids: numbers where they are written as whole ones, and names otherwise."""
         return frozenset([self.choice_set, *(name for name, kind in self.contents.items() if kind == "id")])
 
+    @property
+    def name_columns(self) -> frozenset[str]:
+        """Columns of names and ids, which are copied as they are written."""
+        return self.text_columns | self.id_columns
+
     def for_prediction(self) -> Schema:
         """Return the roles that a prediction needs: no choices, weights, persons or kept columns."""
         return replace(self, chosen=None, weight=None, person=None, keep=())

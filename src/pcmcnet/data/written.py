@@ -6,13 +6,15 @@ Text is read as numbers only where each of them, written again, is the same text
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pcmcnet.data.distinct import distinct
+
+_ODD = r"^-0$|[a-df-z]"  # what others write as -0.0, Infinity or NaN
 
 
 class Form(NamedTuple):
@@ -47,10 +49,13 @@ def _same(text: pa.Array, kind: pa.DataType, write: Callable[[pa.Array], pa.Arra
         numbers = text.cast(kind)
     except pa.ArrowInvalid:
         return None
-    return numbers if write(numbers).equals(text) else None
+    odd = pa.types.is_floating(kind) and pc.any(pc.match_substring_regex(text, _ODD)).as_py()
+    return numbers if write(numbers).equals(text) and not odd else None
 
 
+Forms = tuple[Form, ...]
 IDS = (Form(pa.int64(), _id),)
+NAMES = (Form(pa.int64(), _whole),)
 NUMBERS = (Form(pa.int64(), _whole), Form(pa.float64(), _short), Form(pa.float64(), _with_fraction))  # 3, 3.5 or 3.0
 
 
@@ -82,11 +87,16 @@ def as_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([numbers.take(pa.array(codes, mask=gaps if gaps.any() else None))])
 
 
-def as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table:
+def forms_for_copy(columns: Sequence[str], numbers: Collection[str], names: Collection[str]) -> dict[str, Forms]:
+    """Return the forms of all columns but ``numbers``: names, such as ids, may be whole numbers alone."""
+    return {name: NAMES if name in names else NUMBERS for name in columns if name not in numbers}
+
+
+def as_numbers(table: pa.Table, forms: Mapping[str, Forms]) -> pa.Table:
     """Return a table whose columns of text are numbers where nothing is lost by it."""
     for place, name in enumerate(table.column_names):
-        if name in columns:
-            writing = Writing(NUMBERS)
+        if name in forms:
+            writing = Writing(forms[name])
             for chunk in table[name].chunks:
                 writing.look(chunk)
             table = table.set_column(place, name, table[name].cast(writing.type))

@@ -71,8 +71,8 @@ def predict_folder(
         raise SchemaError(f"{output} lies within the table: choose another folder for the result.")
     if column in column_names(table):
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
-    numbers = model.schema.number_columns
-    _require_no_others(output, [target for _, target in _files(table, output, numbers)])
+    numbers, names = model.schema.number_columns, model.schema.name_columns
+    _require_no_others(output, [target for _, target in _files(table, output, numbers, names)])
     scratch = require_folder(output) / _SCAN
     data = ScannedData.of(table, schema, cache=cache or scratch, memory=memory)
     scratch.mkdir(exist_ok=True)
@@ -81,7 +81,7 @@ def predict_folder(
         found = shard.data.to_rows(np.exp(model._checked_log_proba(shard.data)))
         _opened(place, data.n_rows)[shard.table_rows] = found
     done = 0
-    for stream, target in _files(table, output, numbers):
+    for stream, target in _files(table, output, numbers, names):
         at_once = max(min(_ROWS, data.memory // _SHARES // row_bytes(stream, schema)), 1)
         done += _append(stream, target, column, _opened(place, data.n_rows)[done:], at_once)
     shutil.rmtree(scratch)
@@ -104,14 +104,14 @@ def _opened(place: Path, rows: int) -> NDArray[np.float64]:
     )
 
 
-def _files(table: Path, output: Path, numbers: frozenset[str]) -> Iterator[tuple[Stream, Path]]:
+def _files(table: Path, output: Path, numbers: frozenset[str], names: frozenset[str]) -> Iterator[tuple[Stream, Path]]:
     """Open the table's files one by one, as they are written; each with the place of its result."""
     if table.is_dir():
         for file in open_stream(table, ()).files:
-            yield open_copy(file, numbers), output / file.relative_to(table)
+            yield open_copy(file, numbers, names), output / file.relative_to(table)
     else:
         name = table.name.removesuffix(".gz")
-        yield open_copy(table, numbers), (output / name).with_suffix(".parquet")
+        yield open_copy(table, numbers, names), (output / name).with_suffix(".parquet")
 
 
 def _append(stream: Stream, target: Path, column: str, probabilities: NDArray[np.float64], at_once: int) -> int:

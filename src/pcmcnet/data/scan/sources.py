@@ -19,7 +19,7 @@ import pyarrow.parquet
 from pcmcnet.data.csv_file import BLOCK, PARSING, Csv, conversion
 from pcmcnet.data.formats import Arrow, Folder, Parquet, one_sentence, open_source, require_columns
 from pcmcnet.data.views import plain_schema, without_views
-from pcmcnet.data.written import IDS, NUMBERS, Form, Writing
+from pcmcnet.data.written import IDS, Form, Writing, forms_for_copy
 
 _BUFFER = 2**16  # bytes of a column of a Parquet file that are read at once
 _WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
@@ -270,14 +270,14 @@ def open_stream(path: Path, columns: Sequence[str], text: Collection[str] = (), 
         return _typed_stream(path, source, columns)
 
 
-def open_copy(path: Path, numbers: Collection[str]) -> Stream:
+def open_copy(path: Path, numbers: Collection[str], names: Collection[str] = ()) -> Stream:
     """Open a file for a copy of all its columns; see ``formats.read_as_written``."""
     with one_sentence(path):
         source = open_source(path)
         require_columns(source.names, source.names, where=str(path))
         if isinstance(source, Csv):
-            others = [name for name in source.names if name not in numbers]
-            return CsvStream(path, source, source.names, (), dict.fromkeys(others, NUMBERS), gaps=[""])
+            forms = forms_for_copy(source.names, numbers, names)
+            return CsvStream(path, source, source.names, (), forms, gaps=[""])
         return _typed_stream(path, source, source.names)
 
 
