@@ -103,7 +103,7 @@ def take_steps(folder: Path, out: Path) -> list[Row]:
     import torch
 
     import pcmcnet as pn
-    from pcmcnet.models.prediction import predict_folder
+    from pcmcnet.models.interface.prediction_files import predict_folder
 
     torch.set_num_threads(1)
     rows: list[Row] = [{"step": "import", "seconds": None, "peak": peak_mib(reset=True)}]

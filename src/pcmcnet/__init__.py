@@ -24,7 +24,7 @@ from pcmcnet.models import (
     Uniform,
     load,
 )
-from pcmcnet.models.artifact import package_version
+from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.plots.leaderboard import plot_leaderboard  # noqa: F401 - gives Leaderboard its method plot
 from pcmcnet.tuning import Tuning, tune
 

@@ -21,7 +21,7 @@ from pcmcnet.cli import main
 from pcmcnet.cli.app import app
 from pcmcnet.cli.output import Visible, say, show
 from pcmcnet.data import table_files
-from pcmcnet.models import artifact
+from pcmcnet.models.saving import artifact
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -207,7 +207,7 @@ def test_ctrl_c_within_a_command_ends_in_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pcmcnet.models.artifact.package_version", interrupted)
+    monkeypatch.setattr("pcmcnet.models.saving.artifact.package_version", interrupted)
     monkeypatch.setattr(sys, "argv", ["pcmcnet", "--version"])
     with pytest.raises(SystemExit) as stop:
         pcmcnet_command.main()

@@ -12,7 +12,7 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.views import plain_type, without_views
 from pcmcnet.models import MNL
-from pcmcnet.models.prediction import predict_folder
+from pcmcnet.models.interface.prediction_files import predict_folder
 
 ROLES: dict[str, Any] = {
     "choice_set": "trip",

@@ -13,8 +13,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import raw
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.base import FitSettings, Gives
-from pcmcnet.models.summary import Summary
+from pcmcnet.models.interface.choice_model import FitSettings, Gives
+from pcmcnet.models.interface.summary import Summary
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.models import MNL, PCMCNet, PointerNetwork, RandomForest
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 NET: dict[str, Any] = {"hidden": (4,), "epochs": 2, "batch_size": 8, "dropout": 0.1}
 Kinds = dict[str, Any]

@@ -25,8 +25,8 @@ from safetensors import safe_open
 from choice_tables import trips
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import load
-from pcmcnet.models.artifact import MANIFEST
-from pcmcnet.models.decay_search import SearchLog
+from pcmcnet.models.networks.decay_search import SearchLog
+from pcmcnet.models.saving.artifact import MANIFEST
 from pcmcnet.training.checkpoint import SEARCH, Checkpoint, checkpoints
 
 SRC = Path(__file__).parents[2] / "src"

@@ -1,6 +1,6 @@
 """Files cut short or with flipped bits: one of our own errors that says what to do, and never a wrong model.
 
-Positions are drawn from a seed; the tests of each format try more of them (tests/models/test_artifact.py,
+Positions are drawn from a seed; the tests of each format try more of them (tests/models/saving/test_artifact.py,
 tests/training/test_checkpoint.py).
 """
 

@@ -10,7 +10,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.insight.attribution import attribution
 from pcmcnet.insight.chain import chain
 from pcmcnet.insight.example_sets import ExampleSet, example_sets
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Make = Callable[..., ChoiceData]
 

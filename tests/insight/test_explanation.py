@@ -18,7 +18,7 @@ from pcmcnet.insight.context_search import search
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.explanation import NEED_CHOICES, PARTS
 from pcmcnet.insight.importance import importance
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Fitted = Callable[[str], ChoiceModel]
 NAMES = ["mnl", "pcmcnet", "rf", "rank-by"]

@@ -11,7 +11,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, SchemaError
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.models import MNL, Ensemble, PCMCNet, PointerNetwork, RandomForest, load
-from pcmcnet.models.slopes import network_slopes
+from pcmcnet.models.networks.network_slopes import network_slopes
 
 KINDS = {"hour": "piecewise", "age": "spline"}
 SMALL: dict[str, Any] = {"hidden": (8,), "epochs": 6, "lr": 0.02, "batch_size": 16}

@@ -17,7 +17,8 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.models import MNL, PCMCNet, artifact, load
+from pcmcnet.models import MNL, PCMCNet, load
+from pcmcnet.models.saving import artifact
 from pcmcnet.storage import folder_files
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -136,7 +137,7 @@ def test_a_file_of_another_size_than_was_noted_is_not_read(fitted: PCMCNet, tmp_
 
 
 def test_all_files_together_have_one_limit(golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcmcnet.models.artifact.LARGEST", 5_000)
+    monkeypatch.setattr("pcmcnet.models.saving.artifact.LARGEST", 5_000)
     with pytest.raises(ArtifactError, match=r"at most 8 GiB for all files together"):
         load(golden("ensemble"))
 

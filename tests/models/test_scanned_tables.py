@@ -13,7 +13,7 @@ import torch
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.pcmcnet import PCMCNetwork
+from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 from pcmcnet.training import TrainConfig, loop, train
 from pcmcnet.training.step import Steps
 

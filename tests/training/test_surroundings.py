@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import pcmcnet as pn
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.training.surroundings import building, undisturbed
 
 Surroundings = Callable[[], AbstractContextManager[Any]]

@@ -14,8 +14,8 @@ from pcmcnet.data.columns import raw
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.errors import TrainingError
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.base import FitSettings
-from pcmcnet.models.summary import Summary
+from pcmcnet.models.interface.choice_model import FitSettings
+from pcmcnet.models.interface.summary import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

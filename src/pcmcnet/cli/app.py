@@ -37,7 +37,7 @@ def options(
 ) -> None:
     """Context-aware discrete choice: fit a table of choice sets, predict, evaluate, compare."""
     if version:
-        from pcmcnet.models.artifact import package_version
+        from pcmcnet.models.saving.artifact import package_version
 
         typer.echo(f"pcmcnet {package_version('pcmcnet')}")
         raise typer.Exit

@@ -77,8 +77,8 @@ def fit(
     from pcmcnet.evaluation.in_sample import DRAWN_FROM
     from pcmcnet.layers.gpu import get_ready
     from pcmcnet.models import Ensemble, model_class
-    from pcmcnet.models.artifact import require_free
-    from pcmcnet.models.options import parse_option
+    from pcmcnet.models.interface.options import parse_option
+    from pcmcnet.models.saving.artifact import require_free
     from pcmcnet.storage.lock import sole_writer
     from pcmcnet.training.checkpoint import checkpoints
 

@@ -48,7 +48,7 @@ def predict(
     from pcmcnet.data.table_files import require_table_path, writable, write_table
     from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
-    from pcmcnet.models.prediction import predict_folder
+    from pcmcnet.models.interface.prediction_files import predict_folder
     from pcmcnet.storage.lock import sole_writer
 
     many = workers_of(engine, workers)

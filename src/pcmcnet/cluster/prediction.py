@@ -27,8 +27,8 @@ from pcmcnet.data.table import read_table
 from pcmcnet.data.table_files import write_table
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models import load
-from pcmcnet.models.artifact import state_files
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.saving.artifact import state_files
 from pcmcnet.progress import show_steps
 from pcmcnet.storage.files import parse_json, require_folder
 from pcmcnet.storage.lock import sole_writer

@@ -21,7 +21,7 @@ from pcmcnet.cluster.engine import connected, wants_gpu
 from pcmcnet.cluster.progress_actor import new_board
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError, TrainingError
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.tuning import Space, TrialRecord, Tuning
 from pcmcnet.tuning import tune as search
 from pcmcnet.tuning.objective import Objective

@@ -29,7 +29,7 @@ from pcmcnet.cluster.run_folder import SharedFolder
 from pcmcnet.data import ScannedData, Sets
 from pcmcnet.data.scan.cache import Checked
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_epochs
 from pcmcnet.training.group import Group, training_in
 

@@ -30,8 +30,8 @@ from pcmcnet.evaluation.pooling import Outcomes, tally
 from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.store import CellStore
-from pcmcnet.models.artifact import package_version
-from pcmcnet.models.base import ChoiceModel, as_path
+from pcmcnet.models.interface.choice_model import ChoiceModel, as_path
+from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.progress import log, show_steps
 from pcmcnet.storage.lock import sole_writer
 

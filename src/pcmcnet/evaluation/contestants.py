@@ -19,11 +19,11 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models import MNL, MODELS, ChoiceModel, LatentClassMNL
-from pcmcnet.models.design import Design
-from pcmcnet.models.design.formula import Factor, Term
-from pcmcnet.models.estimation import LogitSets
-from pcmcnet.models.estimation.identification import dependent_columns
-from pcmcnet.models.logit import LogitConfig
+from pcmcnet.models.logits.design import Design
+from pcmcnet.models.logits.design.formula import Factor, Term
+from pcmcnet.models.logits.estimation import LogitSets
+from pcmcnet.models.logits.estimation.identification import dependent_columns
+from pcmcnet.models.logits.logit_model import LogitConfig
 
 Contestant = ChoiceModel | Callable[[ChoiceData], ChoiceModel]
 """A model, or what builds one for a table; it raises an ``InputError`` where there is none for it."""

@@ -17,7 +17,7 @@ from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns import GAP, Column, Contents, Numeric
 from pcmcnet.data.contents.previews import original_hash
 from pcmcnet.data.describe import as_json
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Seen = Literal["all", "most", "some", "none known"]
 

@@ -23,7 +23,7 @@ from pcmcnet.evaluation.contestants import Contestant, entrants, require_contest
 from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.standings import Leaderboard, TableResult
 from pcmcnet.evaluation.time_limit import limited
-from pcmcnet.models.base import as_path
+from pcmcnet.models.interface.choice_model import as_path
 from pcmcnet.progress import log, said_once
 from pcmcnet.storage.lock import sole_writer
 

@@ -25,7 +25,7 @@ from pcmcnet.evaluation.cross_validation import Cell, Failure, Fold
 from pcmcnet.evaluation.metrics import uniform_log_p
 from pcmcnet.evaluation.per_set import mean_metrics, metrics_per_set
 from pcmcnet.evaluation.report import LEVEL
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Outcomes = Mapping[str, Sequence[Cell | Failure]]  # one per fold; shorter where the model failed
 _COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # of a cell, beside its metrics

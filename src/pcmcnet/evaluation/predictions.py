@@ -17,7 +17,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError
-from pcmcnet.models.base import Gives
+from pcmcnet.models.interface.choice_model import Gives
 
 _TRUTH_SUM = 1e-6  # true probabilities are given, not computed: float32 keeps the sum of a set to 1e-7
 # A model computes in float32: log p of -90 is kept to 4e-6, and sums over thousands of alternatives add

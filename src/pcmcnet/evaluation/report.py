@@ -23,7 +23,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation.bootstrap import by_group, interval
 from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
-from pcmcnet.models.base import Gives
+from pcmcnet.models.interface.choice_model import Gives
 
 Ties = Literal["expected", "random"]
 

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pcmcnet.errors import PcmcNetError
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 
 class TooSlowError(PcmcNetError):

@@ -15,7 +15,7 @@ from typing import Any
 
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.tables import Cells, escaped, markdown_table, text_table
-from pcmcnet.models.artifact import package_version
+from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.plots import page
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.to_json import to_json

@@ -27,8 +27,8 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
-from pcmcnet.models.base import ChoiceModel
-from pcmcnet.models.calibrated import Calibrated, find_temperature
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.wrappers.calibrated import Calibrated, find_temperature
 
 LEVEL = 0.95
 

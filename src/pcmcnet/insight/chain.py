@@ -26,8 +26,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.insight.questions import name_of, position_of
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.models.base import ChoiceModel
-from pcmcnet.models.chains import ChainModel
+from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 _BLURRED = 1e-13  # of the largest rate: eigenvalues below it are lost in rounding
 

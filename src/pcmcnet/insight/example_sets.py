@@ -27,8 +27,8 @@ from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_
 from pcmcnet.insight.attribution import Attribution, attribution
 from pcmcnet.insight.chain import Chain, chain
 from pcmcnet.insight.questions import members, name_of
-from pcmcnet.models.base import ChoiceModel
-from pcmcnet.models.chains import ChainModel
+from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Kind = Literal["typical", "surprising", "uncertain", "large"]
 

@@ -39,9 +39,9 @@ from pcmcnet.insight.numeric_effects import NumericEffects, numeric_effects, num
 from pcmcnet.insight.questions import require_sampling
 from pcmcnet.insight.table_summary import TableSummary, summarise
 from pcmcnet.models import MNL, Uniform
-from pcmcnet.models.artifact import package_version
-from pcmcnet.models.base import ChoiceModel
-from pcmcnet.models.summary import Summary
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.summary import Summary
+from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.progress import said_once, show_steps
 from pcmcnet.storage.to_json import to_json
 

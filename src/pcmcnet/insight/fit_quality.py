@@ -18,7 +18,7 @@ from pcmcnet.evaluation.compare import compare
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.in_sample import Seen, in_sample_warning, seen_by
 from pcmcnet.evaluation.report import Report, evaluate
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 TOP = (1, 5)
 FOLDS = 5

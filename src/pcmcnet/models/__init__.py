@@ -1,23 +1,23 @@
 """Models: layers assembled, behind one interface."""
 
 from pcmcnet.errors import ConfigError, did_you_mean
-from pcmcnet.models.artifact import load
-from pcmcnet.models.base import ChoiceModel
-from pcmcnet.models.bradley_terry import BradleyTerry
-from pcmcnet.models.calibrated import Calibrated
-from pcmcnet.models.chains import ChainModel
-from pcmcnet.models.ensemble import Ensemble
-from pcmcnet.models.latent_class_mnl import LatentClassMNL
-from pcmcnet.models.linear_pcmc import LinearPCMC
-from pcmcnet.models.mnl import MNL
-from pcmcnet.models.nested_mnl import NestedMNL
-from pcmcnet.models.pcmc import PCMC
-from pcmcnet.models.pcmcnet import PCMCNet
-from pcmcnet.models.pointer_network import PointerNetwork
-from pcmcnet.models.random_forest import RandomForest
-from pcmcnet.models.rank_by import RankBy
-from pcmcnet.models.thurstone import Thurstone
-from pcmcnet.models.uniform import Uniform
+from pcmcnet.models.forests.random_forest import RandomForest
+from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.items.bradley_terry import BradleyTerry
+from pcmcnet.models.items.linear_pcmc import LinearPCMC
+from pcmcnet.models.items.pcmc import PCMC
+from pcmcnet.models.items.thurstone import Thurstone
+from pcmcnet.models.logits.latent_class_mnl import LatentClassMNL
+from pcmcnet.models.logits.mnl import MNL
+from pcmcnet.models.logits.nested_mnl import NestedMNL
+from pcmcnet.models.networks.pcmcnet import PCMCNet
+from pcmcnet.models.networks.pointer_network import PointerNetwork
+from pcmcnet.models.rules.rank_by import RankBy
+from pcmcnet.models.rules.uniform import Uniform
+from pcmcnet.models.saving.artifact import load
+from pcmcnet.models.wrappers.calibrated import Calibrated
+from pcmcnet.models.wrappers.ensemble import Ensemble
 
 MODELS: dict[str, type[ChoiceModel]] = {
     model.name: model

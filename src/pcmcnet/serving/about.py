@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pcmcnet.models.artifact import package_version
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.serving.columns import Input, inputs_of
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import HasRates

@@ -16,8 +16,8 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-from pcmcnet.models.artifact import package_version
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.serving import openapi
 from pcmcnet.serving.deadline import while_wanted
 from pcmcnet.serving.metrics import CONTENT_TYPE

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from pcmcnet.data import Schema
 from pcmcnet.data.columns import CONTENT_KINDS, ContentKind
 from pcmcnet.errors import ConfigError, did_you_mean
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.refusal import RefusalError, shown, unusable
 
 Role = Literal["individual", "feature", "alternative", "available"]

@@ -17,7 +17,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.errors import did_you_mean
 from pcmcnet.insight.what_if import compose, with_values
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.about import column_facts
 from pcmcnet.serving.refusal import shown, unusable
 from pcmcnet.serving.settings import ServeSettings

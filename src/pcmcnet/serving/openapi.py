@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.about import sizes_of
 from pcmcnet.serving.columns import Input, inputs_of
 from pcmcnet.serving.contents import FORMATS

@@ -12,7 +12,7 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import did_you_mean
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.about import about, example, sizes_of
 from pcmcnet.serving.columns import inputs_of, require_keys, require_within
 from pcmcnet.serving.grid import Grid

@@ -22,8 +22,8 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import PcmcNetError
-from pcmcnet.models.base import ChoiceModel
-from pcmcnet.models.design.design import UnseenLabelError
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.logits.design.design import UnseenLabelError
 from pcmcnet.serving.batch import together
 from pcmcnet.serving.jobs import Job, Pieces
 from pcmcnet.serving.metrics import Metrics

@@ -29,8 +29,9 @@ class TrainConfig:
         Learning rate of Adam; kept, or brought down to 0 along half a cosine, after a linear rise over the
         first share ``warmup`` of the epochs.
     weight_decay
-        Decoupled weight decay; "auto" is learnt from the table by a model's fit (:mod:`pcmcnet.models.decay_search`).
-        Weights that a module gives a prior (``with_prior``) have that instead.
+        Decoupled weight decay; "auto" is learnt from the table by a model's fit: see
+        :mod:`pcmcnet.models.networks.decay_search`. Weights that a module gives a prior (``with_prior``) have that
+        instead.
     clip
         Largest norm of a gradient; 0 for no limit.
     patience, min_delta

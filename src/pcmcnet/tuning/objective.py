@@ -23,7 +23,7 @@ from pcmcnet.errors import PcmcNetError, TrainingError
 from pcmcnet.evaluation.metrics import nll
 from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.models import load
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import Report, log
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.tuning.held_out import HeldOut, Part, sum_by_block

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from pcmcnet.models.base import ChoiceModel
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.tuning.space import in_words
 
 State = Literal["complete", "pruned", "failed"]

@@ -27,9 +27,9 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, TrainingError
 from pcmcnet.evaluation.cross_validation import fresh, model_identity
 from pcmcnet.models import model_class
-from pcmcnet.models.artifact import package_version
-from pcmcnet.models.base import ChoiceModel, as_path
-from pcmcnet.models.neural import resolve_device
+from pcmcnet.models.interface.choice_model import ChoiceModel, as_path
+from pcmcnet.models.networks.neural_model import resolve_device
+from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.progress import log, show_steps
 from pcmcnet.storage.files import json_bytes, write_bytes
 from pcmcnet.storage.lock import sole_writer

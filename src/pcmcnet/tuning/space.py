@@ -19,8 +19,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pcmcnet.errors import ConfigError, did_you_mean
-from pcmcnet.models.base import ChoiceModel
-from pcmcnet.models.options import option_names, parse_option
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.options import option_names, parse_option
 from pcmcnet.tuning.default_spaces import NAMES, SPACES
 
 LAYERS, NODES, WIDTHS = "layers", "nodes", "hidden"

@@ -18,8 +18,8 @@ from pcmcnet.data import ChoiceData, EncodedStream, Encoder, ScannedData
 from pcmcnet.data.columns import Contents
 from pcmcnet.errors import SchemaError
 from pcmcnet.models import MNL, PCMCNet, load
-from pcmcnet.models.pcmcnet import PCMCNetwork
-from pcmcnet.models.prediction import predict_folder
+from pcmcnet.models.interface.prediction_files import predict_folder
+from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 from pcmcnet.training import TrainConfig, train
 
 Write = Callable[..., Path]

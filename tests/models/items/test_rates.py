@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from pcmcnet.layers import stationary_distribution
+from pcmcnet.models.items.pcmc import PCMCConfig
 from pcmcnet.models.items.rates import chain_log_p, search
 from pcmcnet.models.items.universe import DistinctSets
-from pcmcnet.models.pcmc import PCMCConfig
 
 
 def three_sets() -> DistinctSets:

@@ -5,8 +5,8 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, TrainingError
-from pcmcnet.models.base import Floats
-from pcmcnet.models.bradley_terry import BradleyTerry
+from pcmcnet.models.interface.choice_model import Floats
+from pcmcnet.models.items.bradley_terry import BradleyTerry
 from pcmcnet.models.items.strengths import Estimate, require_comparable, standard_errors
 from pcmcnet.models.items.universe import DistinctSets
 

@@ -1,1 +1,1 @@
-"""What models of items share: the universe of items, distinct sets of them, strengths and rates fitted to counts."""
+"""Models of items: strengths or rates of labelled alternatives, fitted to counts of distinct choice sets."""

@@ -23,9 +23,9 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
-from pcmcnet.models.base import ChoiceModel, FitSettings
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, some_names
-from pcmcnet.models.summary import Summary
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")

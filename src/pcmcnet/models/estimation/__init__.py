@@ -1,7 +1,0 @@
-"""Log-likelihoods of choice sets -> maximum, standard errors, and the table of them."""
-
-from pcmcnet.models.estimation.inference import Errors, Estimates, Ratio, infer
-from pcmcnet.models.estimation.logit import LogitSets
-from pcmcnet.models.estimation.maximum import hessian, maximise
-
-__all__ = ["Errors", "Estimates", "LogitSets", "Ratio", "hessian", "infer", "maximise"]

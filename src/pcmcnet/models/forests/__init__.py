@@ -1,0 +1,1 @@
+"""Forests: a random forest that asks of each alternative whether it is the chosen one."""

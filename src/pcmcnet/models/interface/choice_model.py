@@ -1,0 +1,355 @@
+"""The interface of every choice model: fit a table's choice sets, give probabilities, save, sum up.
+
+A model class names its options by a frozen dataclass (``config_class``) and implements ``_fit``, ``_log_proba``,
+``_files`` and ``_restore``; the rest is here. Results are given one value per row of the table, in its order.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
+from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
+from pcmcnet.data.describe import describe
+from pcmcnet.data.ragged import sum_by_set
+from pcmcnet.errors import ConfigError, InputError, NotFittedError
+from pcmcnet.models.interface.options import make_config
+from pcmcnet.models.interface.own_encoders import without_contents
+from pcmcnet.models.interface.scikit_learn import Estimator
+from pcmcnet.models.interface.summary import Summary
+from pcmcnet.progress import Report
+from pcmcnet.storage.lock import sole_writer
+from pcmcnet.training.group import current_group
+from pcmcnet.training.surroundings import undisturbed
+
+Gives = Literal["probabilities", "scores", "ranking"]
+_ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
+_DESCRIBED = 20_000  # sets of a table on disk that its description is made from
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FitSettings:
+    """How a fit is to run, beside the model's own options: see :meth:`ChoiceModel.fit`."""
+
+    seed: int = 0
+    device: str = "auto"
+    progress: bool = True
+    run_folder: Path | None = None
+    resume: bool = False
+    on_epoch: Report | None = None
+    init: Any = None  # what to start from, as ``_start`` returned it
+    tells: bool = True  # whether what is odd about a validation part is logged
+
+
+class ChoiceModel(Estimator, ABC):
+    """Base of all models; options are those of ``config_class``.
+
+    ``gives`` says what a model's probabilities are worth: "probabilities" fitted as such; "scores" made to sum to 1
+    within a set, which reports mark; or a "ranking" alone, for which reports show no likelihood.
+    """
+
+    name: ClassVar[str]
+    config_class: ClassVar[type]
+    gives: ClassVar[Gives] = "probabilities"
+    stops_early: ClassVar[bool] = False  # whether a validation part is of use
+    streams: ClassVar[bool] = False  # whether a table on disk that is larger than memory can be fitted
+    reads_contents: ClassVar[bool] = False  # whether columns beyond numbers and categories are of use
+    order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
+
+    def __init__(self, **options: Any) -> None:
+        self.config: Any = make_config(self.config_class, options)
+        self._schema: Schema | None = None
+        self.training_: dict[str, Any] = {}
+        self.history: list[dict[str, Any]] = []
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the options of ``config_class`` as the signature, for help and completion."""
+        super().__init_subclass__(**kwargs)
+        if "config_class" in cls.__dict__:
+            cls.__signature__ = inspect.signature(cls.config_class)  # type: ignore[attr-defined]
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """What a model of the same kind is to be given beside its options; mostly nothing."""
+        return {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a fit depends on beside the data and the seed; survives JSON."""
+        return {"options": asdict(self.config)}
+
+    def __repr__(self) -> str:
+        state = "fitted" if self._schema is not None else "not fitted"
+        return f"{type(self).__name__}({state}; {self.config})"
+
+    # -- to be implemented ------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def num_parameters(self) -> int:
+        """Number of parameters estimated."""
+
+    @abstractmethod
+    def _fit(self, train: Any, valid: Any, settings: FitSettings) -> None:
+        """Estimate from checked data: ``ChoiceData``, and where the model ``streams`` also ``ScannedData``."""
+
+    @abstractmethod
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        """(N,) log-probabilities of the alternatives, set after set."""
+
+    def _start(self, init: Any, schema: Schema) -> Any:
+        """Take from a fitted model what a fit that starts from it needs; most models start from nothing."""
+        if init is not None:
+            raise ConfigError(f"{type(self).__name__} has no use for init, which is for networks: leave it out.")
+
+    def _scores(self, data: ChoiceData) -> Floats:
+        """(N,) values that rank the alternatives of a set, the best first."""
+        return self._checked_log_proba(data)
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
+        """Derivatives of log-probabilities in a numeric column, or None where the model has no formula for them.
+
+        For a feature d log p_i / d x_j of all ordered pairs of a set, as ``ragged.ordered_pairs`` lists them; for a
+        column of the individual (N,) d log p_i / d x.
+        """
+        return None
+
+    @abstractmethod
+    def _files(self) -> dict[str, bytes]:
+        """Return the fitted state as files by name."""
+
+    @abstractmethod
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        """Take the fitted state from such files."""
+
+    @abstractmethod
+    def summary(self) -> Summary:
+        """Sum up the fitted model; prints as a table."""
+
+    # -- common to all ----------------------------------------------------------------------------------------
+
+    @undisturbed()
+    def _checked_log_proba(self, data: ChoiceData) -> Floats:
+        """(N,) log-probabilities of the alternatives, set after set; refused where some set's do not sum to 1."""
+        log_p = self._log_proba(data)
+        with np.errstate(over="ignore"):
+            off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < _ROUNDING)  # what is no number is off, too
+        if off.any():
+            raise InputError(
+                f"{int(off.sum())} of {len(data)} choice sets have no probabilities, the first of them "
+                f"{data.set_ids[int(np.argmax(off))]!s}: numbers of the model or of the table are too large. Correct "
+                f"values that are far from those of training, or fit the model again."
+            )
+        return log_p
+
+    @property
+    def schema(self) -> Schema:
+        """Roles of the training table's columns; asking for them is asking for a fitted model."""
+        if self._schema is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
+        return self._schema
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What to know before trusting the fitted model's numbers; mostly nothing. Reports show it."""
+        _ = self.schema
+        stopped = self.training_.get("converged") is False
+        return ("the search was stopped before it converged",) if stopped else ()
+
+    @undisturbed()
+    @torch.enable_grad()
+    def fit(
+        self,
+        train: Sets,
+        valid: Sets | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        progress: bool = True,
+        *,
+        run_folder: str | Path | None = None,
+        resume: bool = False,
+        on_epoch: Report | None = None,
+        init: ChoiceModel | None = None,
+    ) -> Self:
+        """Fit to choice sets with known choices.
+
+        Parameters
+        ----------
+        train, valid
+            Choice data; a validation part lets models stop early. Scanned data is read whole where it fits its memory;
+            where not, models that train in epochs take it part by part, and others refuse it.
+        seed
+            Where all randomness comes from.
+        device
+            "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ...
+        progress
+            Show a bar on a terminal, or log a line per epoch elsewhere.
+        run_folder, resume
+            Folder for the checkpoint written after each epoch, and whether to go on from the one there.
+        on_epoch
+            Called with each epoch's entry of the history, by models that train in epochs. What it raises ends the fit,
+            and leaves the model as it was; :class:`pcmcnet.StopFit` ends it with what was learnt so far.
+        init
+            A fitted network of the same kind to start from, with its encoder, for a new table of the same columns or
+            for more epochs; see :mod:`pcmcnet.models.networks.fine_tuning`.
+
+        Returns
+        -------
+        The model itself.
+        """
+        for part, what in ((train, "train"), (valid, "valid")):
+            if part is None and what == "valid":
+                continue
+            if not isinstance(part, ChoiceData | ScannedData):
+                raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
+            part.require_chosen("fitting")
+            if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.counted())):
+                raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
+        train, valid = self._in_memory(train, valid)
+        if not self.reads_contents:
+            train, valid = without_contents(type(self).__name__, train, valid)
+        seed = int(seed) if isinstance(seed, np.integer) else seed
+        require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
+        if resume and run_folder is None:
+            raise InputError("resume=True needs the run_folder of the run to go on with.")
+        folder = None if run_folder is None else as_path(run_folder)
+        settings = FitSettings(
+            seed=seed,
+            device=device,
+            progress=progress,
+            run_folder=folder,
+            resume=resume,
+            on_epoch=on_epoch,
+            init=self._start(init, train.schema),
+        )
+        before = dict(self.__dict__)
+        self.training_, self.history = {}, []
+        try:
+            with nullcontext() if folder is None else sole_writer(folder):
+                self._fit(train, valid, settings)
+            common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
+            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_}
+            if current_group().size == 1:  # of several processes none is asked for its model
+                shown = train.sample(_DESCRIBED) if isinstance(train, ScannedData) else train
+                self.training_["table"] = describe(shown)
+        except BaseException:  # a fit that failed leaves the model as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        self._schema = train.schema
+        return self
+
+    def survey(self, train: Sets, valid: Sets | None) -> None:
+        """Look through a table before several processes fit to it, so that none of them has to."""
+
+    def predict_log_proba(self, data: Any) -> Floats:
+        """Return log-probabilities, one per row of the table in its order; -inf for unavailable rows.
+
+        ``data`` is a ``ChoiceData``, a scanned table, which is asked part by part, or a table as
+        ``ChoiceData.from_long`` takes, read by the model's own schema.
+        """
+        if isinstance(data, ScannedData):
+            _ = self.schema
+            return data.by_row(lambda part: part.to_rows(self._checked_log_proba(part), fill=-np.inf))
+        sets = self._read(data)
+        return sets.to_rows(self._checked_log_proba(sets), fill=-np.inf)
+
+    def predict_proba(self, data: Any) -> Floats:
+        """Return probabilities, one per row of the table in its order; 0 for unavailable rows."""
+        probabilities: Floats = np.exp(self.predict_log_proba(data))
+        return probabilities
+
+    def predict_scores(self, data: Any) -> Floats:
+        """Return what ranks the alternatives within a set, the largest first; -inf for unavailable rows.
+
+        Log-probabilities, for all models but those that give a ranking alone.
+        """
+        sets = self._read(data)
+        return sets.to_rows(self._scores(sets), fill=-np.inf)
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """Return the first alternative of each set's ranking: its label, or its row in a table without labels."""
+        sets = self._read(data)
+        best = _argmax_by_set(self._scores(sets), sets)
+        return sets.rows[best] if sets.labels is None else sets.labels.take(best).plain()
+
+    def score(self, data: Any) -> float:
+        """Return the weighted mean log-likelihood of the choices."""
+        sets = data if isinstance(data, ScannedData) else self._read(data, chosen=True)
+        sets.require_chosen("score")
+        total = weight = 0.0
+        for part in sets.parts():
+            counted = part.weights > 0  # a set of weight 0 takes no part, not even where its value is -inf
+            weights, picked = part.weights[counted], part.offsets[:-1] + part.require_chosen("score")
+            total += float((self._checked_log_proba(part)[picked][counted] * weights).sum())
+            weight += float(weights.sum())
+        if not weight:
+            raise InputError(f"score: expected a choice set with a weight above 0, got none in {len(sets)}.")
+        return total / weight
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted model to a new folder; read it back by ``pcmcnet.load``."""
+        from pcmcnet.models.saving.artifact import save_artifact
+
+        return save_artifact(self, as_path(folder))
+
+    def export(self, path: str | Path) -> Path:
+        """Write the fitted model as a graph for programs without this library: see :meth:`PCMCNet.export`.
+
+        Other models than PCMC-Net refuse.
+        """
+        _ = self.schema
+        raise ConfigError(
+            f"{type(self).__name__} cannot be exported, only PCMCNet can: save it, and serve it by `pcmcnet serve`."
+        )
+
+    def _in_memory(self, *parts: Sets | None) -> tuple[Any, ...]:
+        """Read scanned parts whole where all of them fit their memory; refuse them where the model needs that."""
+        scanned = [part for part in parts if isinstance(part, ScannedData)]
+        if all(part.fits for part in scanned):
+            return tuple(part.read() if isinstance(part, ScannedData) else part for part in parts)
+        if not self.streams:
+            raise ConfigError(
+                f"{type(self).__name__} needs all choice sets in memory, for which the scanned table is too large: fit "
+                f"it to data.sample(n_sets), or scan with more memory."
+            )
+        return parts
+
+    def _read(self, data: Any, *, chosen: bool = False) -> ChoiceData:
+        """Pass choice data on; read a table by the schema of the training table."""
+        schema = self.schema
+        if isinstance(data, ChoiceData):
+            return data
+        if isinstance(data, ScannedData):
+            if not data.fits:
+                raise InputError(
+                    "this needs all choice sets in memory, for which the scanned table is too large: ask for each of "
+                    "data.parts(), or for data.sample(n_sets); predict_proba takes the whole table."
+                )
+            return data.read()
+        return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
+
+
+def as_path(folder: Any) -> Path:
+    """Take the path of a folder, refusing what is none."""
+    if not isinstance(folder, str | os.PathLike):
+        raise InputError(f"expected the path of a folder, got {type(folder).__name__}.")
+    return Path(folder)
+
+
+def _argmax_by_set(values: Floats, data: ChoiceData) -> NDArray[np.int64]:
+    """Flat index of each set's largest value, the first of equals."""
+    order = np.lexsort((np.arange(len(values)), -values, data.set_of_alternative))
+    return order[data.offsets[:-1]]

@@ -1,0 +1,101 @@
+"""Bradley-Terry: the multinomial logit of items (Bradley & Terry, 1952; Luce, 1959).
+
+    P(i | S) = exp s_i / sum_{j in S} exp s_j
+
+The log-likelihood sum_S sum_i C_iS log P(i | S) is concave in the log-strengths s. With n_S = sum_i C_iS its gradient
+is sum_S (C_iS - n_S p_iS) and minus its Hessian is sum_S n_S (diag p_S - p_S p_S'), so Newton's method takes a few
+steps and gives the standard errors on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data.ragged import log_softmax_by_set, spread, sum_by_set
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel
+from pcmcnet.models.items.universe import DistinctSets
+
+HALVINGS = 50
+
+
+class BradleyTerry(StrengthModel):
+    """One log-strength per item; choices follow the logit of the strengths on offer.
+
+    Options are those of :class:`StrengthConfig`.
+
+    Examples
+    --------
+    >>> from pcmcnet.data import ChoiceData
+    >>> table = {"game": [1, 1, 2, 2, 3, 3, 4, 4], "team": ["a", "b"] * 4, "won": [1, 0, 1, 0, 1, 0, 0, 1]}
+    >>> data = ChoiceData.from_long(table, choice_set="game", chosen="won", alternative="team")
+    >>> BradleyTerry(smoothing=0).fit(data).predict_proba(data)[:2].round(6)
+    array([0.75, 0.25])
+    """
+
+    name = "bradley-terry"
+    config_class = StrengthConfig
+
+    @takes(StrengthConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def _estimate(self, sets: DistinctSets, n: int, reference: int) -> Estimate:
+        config = self.config
+        return newton(sets, n, reference=reference, max_iter=config.max_iter, tolerance=config.tolerance)
+
+    def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
+        if not len(sets.sizes):
+            return np.empty(0)
+        return log_softmax_by_set(strengths[sets.items], sets.offsets)
+
+
+def newton(
+    sets: DistinctSets,
+    n: int,
+    *,
+    reference: int | None = None,
+    ridge: float = 0.0,
+    max_iter: int = 200,
+    tolerance: float = 1e-12,
+) -> Estimate:
+    """Maximise the log-likelihood of the counts, less ridge / 2 times the squares of the log-strengths.
+
+    The log-strength of ``reference`` stays 0. Without one, the ridge centres the log-strengths of items that share
+    sets, and leaves items in no set at 0.
+    """
+    free = np.arange(n) != reference
+    offered = spread(sum_by_set(sets.counts, sets.offsets), sets.offsets)  # (M,) n_S
+    left, right = sets.pairs()
+    cell = sets.items[left] * n + sets.items[right]
+
+    def value(s: Floats) -> float:
+        return float(sets.counts @ log_softmax_by_set(s[sets.items], sets.offsets)) - ridge / 2 * float(s @ s)
+
+    def derivatives(s: Floats) -> tuple[Floats, Floats]:
+        p = np.exp(log_softmax_by_set(s[sets.items], sets.offsets))
+        slope = np.bincount(sets.items, weights=sets.counts - offered * p, minlength=n) - ridge * s
+        shared = np.bincount(cell, weights=offered[left] * p[left] * p[right], minlength=n * n)
+        hessian: Floats = -shared.reshape(n, n).astype(np.float64)
+        hessian[np.diag_indices(n)] = ridge - hessian.sum(1)  # rows of the likelihood's part sum to 0
+        return slope, hessian
+
+    strengths, total = np.zeros(n), max(float(sets.counts.sum()), 1.0)
+    for iteration in range(1, max_iter + 1):
+        slope, hessian = derivatives(strengths)
+        step = np.zeros(n)
+        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], slope[free])
+        gain = float(slope @ step)  # twice what a quadratic would gain
+        if gain <= tolerance * total:
+            strengths = strengths + step  # Newton's last step squares the error
+            return Estimate(strengths, derivatives(strengths)[1], iteration, True)
+        now = value(strengths)
+        for _ in range(HALVINGS):
+            if value(strengths + step) >= now + 1e-4 * float(slope @ step):
+                break
+            step = step / 2
+        strengths = strengths + step
+    return Estimate(strengths, derivatives(strengths)[1], max_iter, False)

@@ -1,0 +1,1 @@
+"""Logit models: utilities by formula, estimated by maximum likelihood with standard errors."""

@@ -1,0 +1,337 @@
+"""A formula and a training part -> named columns of a utility, for that table and for any later one.
+
+What is learnt (levels, references, means) comes from the training part alone and is saved with the model.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.columns import Categorical, Column, Columns, Numeric
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
+from pcmcnet.models.logits.design.coding import Code, LevelCode, NumberCode, block, learn_levels, learn_number
+from pcmcnet.models.logits.design.empty import empty_sets, require_names
+from pcmcnet.models.logits.design.formula import Factor, Formula, Term, parse_formula
+
+log = logging.getLogger("pcmcnet")
+
+MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients
+
+
+class UnseenLabelError(InputError):
+    """An alternative has a label that was not in training; ``label`` and ``what`` are for those who know its place."""
+
+    def __init__(self, label: str, where: str, what: str) -> None:
+        super().__init__(f"alternative {label!r} ({where}) {what}")
+        self.label, self.what = label, what
+
+
+@dataclass(frozen=True)
+class Design:
+    """The columns of a utility: what the formula asks for, with what was learnt in training."""
+
+    formula: str
+    terms: Formula  # with every '.' replaced by the columns it stands for
+    codes: Mapping[str, Code]
+    labels: LevelCode | None  # where some coefficient belongs to an alternative
+    names: tuple[str, ...]
+
+    @classmethod
+    def learn(
+        cls,
+        formula: str,
+        data: ChoiceData,
+        *,
+        reference: str | None = None,
+        least: int = 0,
+        leave_out: frozenset[str] = frozenset(),
+    ) -> Design:
+        """Learn a design from the training part.
+
+        Parameters
+        ----------
+        formula
+            See ``formula.py``.
+        data
+            Choice sets with choices.
+        reference
+            Label of the alternative whose constant is 0; the one chosen most often if not given.
+        least
+            Levels of categorical features chosen fewer times are pooled.
+        leave_out
+            Features that ``.`` does not stand for.
+        """
+        terms = _resolve(parse_formula(formula), data, leave_out)
+        chosen = data.offsets[:-1] + data.require_chosen("fitting")
+        codes: dict[str, Code] = {}
+        for name in dict.fromkeys(f.column for t in _all_terms(terms) for f in t.factors):
+            column = _find(name, data)
+            if isinstance(column, Numeric):
+                codes[name] = learn_number(column.values)
+            else:
+                assert isinstance(column, Categorical)  # contents are left out
+                picked = chosen if name in data.features else np.arange(len(data))
+                codes[name] = learn_levels(column, picked, least=least)
+        design = cls(formula, terms, codes, _learn_labels(terms, data, chosen, reference), ())
+        names = design._build(data.subset([]))[1]
+        if not names:
+            raise InputError(f"formula {formula!r} has no column to estimate a coefficient for: name some features.")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SchemaError(f"two coefficients would be called {twice!r}: rename a column, or a level.")
+        return replace(design, names=tuple(names))
+
+    def matrix(self, data: ChoiceData) -> Floats:  # -> (N, K)
+        """Return the numbers that the coefficients multiply, alternative by alternative."""
+        numbers, names = self._build(data)
+        if tuple(names) != self.names:
+            raise ArtifactError("the saved design does not fit its own names of coefficients: save the model again.")
+        return numbers
+
+    def sources(self, data: ChoiceData) -> list[str]:
+        """Return the term that each column comes from, as the formula writes it; "1" for the constants."""
+        terms = self.terms
+        owners = [*terms.generic, *(["1"] if terms.constants else []), *terms.individual, *terms.specific]
+        blocks = self._blocks(data.subset([]))
+        return [str(owner) for owner, (_, names) in zip(owners, blocks, strict=True) for _ in names]
+
+    def _build(self, data: ChoiceData) -> tuple[Floats, list[str]]:
+        blocks = list(self._blocks(data))
+        numbers = np.column_stack([b for b, _ in blocks]) if blocks else np.zeros((len(data.rows), 0))
+        return numbers, [name for _, names in blocks for name in names]
+
+    def _blocks(self, data: ChoiceData) -> Iterator[tuple[Floats, list[str]]]:
+        """Yield numbers and names: of each generic term, of the constants, of each term of the other parts."""
+        yield from (self._term(term, data) for term in self.terms.generic)
+        if self.labels is not None:
+            dummies, levels = self._label_dummies(data, self.labels)
+            if self.terms.constants:
+                yield dummies[:, 1:], [f"constant[{level}]" for level in levels[1:]]
+            yield from (_by_label(self._term(t, data), dummies[:, 1:], levels[1:]) for t in self.terms.individual)
+            yield from (_by_label(self._term(t, data), dummies, levels) for t in self.terms.specific)
+
+    def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
+        parts, cells = [], len(term.factors) > 1  # whether it is a cell of a table of levels that each column marks
+        for factor in term.factors:
+            column, code = _column(factor, data), self.codes[factor.column]
+            full = self._keeps_reference(term, factor, data)
+            numbers, endings = block(factor, column, code, data.offsets, full=full)
+            parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
+            cells = cells and full and isinstance(code, LevelCode)
+        numbers, names = reduce(product, parts)
+        if cells and (self.terms.constants or term.key not in self._individual):
+            return numbers[:, 1:], names[1:]  # the cells sum to a constant, which is there or has no effect
+        return numbers, names
+
+    def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
+        """Tell whether all levels have a coefficient: where the term without the factor is not there by itself."""
+        rest = term.key - {factor}
+        if term.key in self._individual:
+            return rest not in self._individual if rest else not self.terms.constants
+        varies = any(f.column in data.features for f in rest)
+        return varies and rest not in self._others
+
+    @cached_property
+    def _individual(self) -> frozenset[frozenset[Factor]]:
+        """Terms of individuals by their keys."""
+        return frozenset(term.key for term in self.terms.individual)
+
+    @cached_property
+    def _others(self) -> frozenset[frozenset[Factor]]:
+        """All other terms by their keys."""
+        return frozenset(term.key for term in (*self.terms.generic, *self.terms.specific))
+
+    def _label_dummies(self, data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, ...]]:
+        labels = _require_labels(data)
+        place = {level: k for k, level in enumerate(code.names)}
+        table = np.array([place.get(c, -1) for c in labels.categories], np.int64)
+        at = table[labels.codes]
+        if (at < 0).any():
+            row = int(np.argmax(at < 0))
+            raise UnseenLabelError(
+                labels.categories[labels.codes[row]],
+                f"table row {data.rows[row]}",
+                f"was not in training, so it has no constant; {int((at < 0).sum())} such rows. Fit without constants "
+                f"(formula '... | 0'), or use pcmcnet, which knows alternatives by their features alone.",
+            )
+        numbers = np.zeros((len(at), len(code.names)))
+        numbers[np.arange(len(at)), at] = 1.0
+        return numbers, code.names
+
+    def require_fit(self, schema: Schema) -> None:
+        """Refuse a design that was read and does not give its own names, by a table of no rows with these roles."""
+        require_names(self._blocks(empty_sets(schema, self.codes)), self.names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "formula": self.formula,
+            "resolved": _text(self.terms),
+            "codes": {name: asdict(code) for name, code in self.codes.items()},
+            "labels": None if self.labels is None else asdict(self.labels),
+            "names": list(self.names),
+        }
+
+    @classmethod
+    def from_dict(cls, entries: Mapping[str, Any]) -> Design:
+        """Build from what :meth:`to_dict` returned."""
+        try:
+            codes = {name: read_code(code) for name, code in entries["codes"].items()}
+            labels = None if entries["labels"] is None else read_code(entries["labels"])
+            assert labels is None or isinstance(labels, LevelCode)
+            terms = parse_formula(entries["resolved"])
+            _ = [codes[factor.column] for term in _all_terms(terms) for factor in term.factors]
+            if len(entries["names"]) > MOST_COLUMNS:
+                raise ValueError(f"{len(entries['names']):,} columns")
+            return cls(entries["formula"], terms, codes, labels, tuple(map(str, entries["names"])))
+        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            raise ArtifactError(
+                f"the saved design is incomplete or altered ({error!r}): save the model again."
+            ) from error
+
+
+def _resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Formula:
+    """Put columns in the place of every '.', and check that each term stands in a part it can stand in."""
+    generic, individual = list(formula.generic), list(formula.individual)
+    constants = data.labels is not None if formula.constants is None else formula.constants
+    if formula.generic_dot:
+        asked = _unnamed(data.features, (*generic, *formula.specific), leave_out)
+        generic += _without_labels(asked, data) if constants else asked
+    if formula.individual_dot:
+        individual += _unnamed(data.individual, tuple(individual), frozenset())
+    resolved = replace(
+        formula,
+        generic=tuple(generic),
+        generic_dot=False,
+        individual=tuple(individual),
+        individual_dot=False,
+        constants=constants,
+    )
+    for term in _all_terms(resolved):
+        for factor in term.factors:
+            column, changed = _find(factor.column, data), factor.function is not None or factor.divisor != 1
+            if changed and not isinstance(column, Numeric):
+                raise SchemaError(f"{factor}: expected numbers, but column {factor.column!r} is categorical.")
+    for term in (*resolved.generic, *resolved.specific):
+        if not any(f.column in data.features for f in term.factors):
+            raise SchemaError(
+                f"the term {term} is the same for all alternatives of a set, so it has no effect by itself: interact "
+                f"it with a feature ({term}:FEATURE), or put it after '|' for a coefficient per alternative."
+            )
+    for term in resolved.individual:
+        for factor in term.factors:
+            if factor.column in data.features:
+                raise SchemaError(f"the term {term} after the first '|' holds a feature: put it after a second '|'.")
+    return resolved
+
+
+def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str]) -> list[Term]:
+    """Return a term for each column that no term names by itself."""
+    used = {t.factors[0].column for t in named if len(t.factors) == 1} | leave_out
+    return [Term((Factor(name),)) for name in columns if name not in used]
+
+
+def _without_labels(terms: list[Term], data: ChoiceData) -> list[Term]:
+    """Leave out the features that only repeat the label: constants say the same, and both make a singular design."""
+    kept = []
+    for term in terms:
+        name = term.factors[0].column
+        if data.labels is not None and _same_partition(data.features[name], data.labels):
+            log.info("formula: '.' leaves out %r, which equals the label: the constants stand for it", name)
+        else:
+            kept.append(term)
+    return kept
+
+
+def _same_partition(column: Column, labels: Categorical) -> bool:
+    """Tell whether each category goes with one label and each label with one category."""
+    if not isinstance(column, Categorical):
+        return False
+    pairs = len(np.unique(column.codes.astype(np.int64) * len(labels.categories) + labels.codes))
+    return pairs == len(np.unique(column.codes)) == len(np.unique(labels.codes))
+
+
+def _learn_labels(terms: Formula, data: ChoiceData, chosen: Any, reference: str | None) -> LevelCode | None:
+    if not (terms.constants or terms.individual or terms.specific):
+        return None
+    labels = _require_labels(data)
+    present = [labels.categories[k] for k in np.unique(labels.codes)]
+    if reference is None:
+        reference = learn_levels(labels, chosen, least=0).reference
+    elif reference not in present:
+        raise ConfigError(f"reference {reference!r} is no alternative of the table." + did_you_mean(reference, present))
+    return LevelCode(reference, tuple(sorted(set(present) - {reference})), False)
+
+
+def _require_labels(data: ChoiceData) -> Categorical:
+    if data.labels is None:
+        raise InputError(
+            "coefficients per alternative need labels: read the table with alternative=<column>, or use a formula "
+            "without '|'."
+        )
+    return data.labels
+
+
+def _all_terms(formula: Formula) -> tuple[Term, ...]:
+    return (*formula.generic, *formula.individual, *formula.specific)
+
+
+def _find(name: str, data: ChoiceData) -> Column:
+    """Return a column as it is: over alternatives, or over sets."""
+    columns = {**data.features, **data.individual}
+    if name not in columns:
+        raise SchemaError(
+            f"the utility needs column {name!r}, which the table does not have." + did_you_mean(name, columns)
+        )
+    return columns[name]
+
+
+def _column(factor: Factor, data: ChoiceData) -> Column:
+    """Return a column over alternatives."""
+    column = _find(factor.column, data)
+    return column if factor.column in data.features else column.take(data.set_of_alternative)
+
+
+def product(a: tuple[Floats, list[str]], b: tuple[Floats, list[str]]) -> tuple[Floats, list[str]]:
+    """Multiply all columns of one block by all of another."""
+    if len(a[1]) * len(b[1]) > MOST_COLUMNS:
+        raise InputError(
+            f"the product of {a[1][0]!r} and {b[1][0]!r}, and their other levels, has {len(a[1]) * len(b[1]):,} "
+            f"columns, at most {MOST_COLUMNS:,} are estimated: leave it out, or raise min_chosen."
+        )
+    return _columnwise(a[0], b[0]), [f"{left}:{right}" for left in a[1] for right in b[1]]
+
+
+def _by_label(a: tuple[Floats, list[str]], dummies: Floats, levels: tuple[str, ...]) -> tuple[Floats, list[str]]:
+    return _columnwise(a[0], dummies), [f"{name}[{level}]" for name in a[1] for level in levels]
+
+
+def _columnwise(a: Floats, b: Floats) -> Floats:  # (N, p), (N, q) -> (N, p q)
+    return (a[:, :, None] * b[:, None, :]).reshape(len(a), a.shape[1] * b.shape[1])
+
+
+def _text(formula: Formula) -> str:
+    """Write resolved terms as a formula."""
+    parts = [" + ".join(map(str, terms)) for terms in (formula.generic, formula.individual, formula.specific)]
+    parts[1] = " + ".join([*([parts[1]] if parts[1] else []), "1" if formula.constants else "0"])
+    return " | ".join(parts)
+
+
+def read_code(entries: Mapping[str, Any]) -> Code:
+    """Build a code from its plain values."""
+    if "reference" in entries:
+        levels = tuple(map(str, entries["levels"]))
+        return LevelCode(str(entries["reference"]), levels, bool(entries["pooled"]))
+    mean, scale = float(entries["mean"]), float(entries["scale"])
+    if not (math.isfinite(mean) and 0 < scale < math.inf):
+        raise TypeError(f"mean {mean}, scale {scale}")
+    return NumberCode(mean, scale, bool(entries["gaps"]))

@@ -1,0 +1,224 @@
+"""Estimates with their standard errors, three ways, and the table that shows them.
+
+With H the Hessian of the log-likelihood at the estimate and g_s the score of set s, weights included, the covariance is
+
+    classical   (-H)^-1                                          if the model is right
+    robust      (-H)^-1 [sum_s g_s g_s'] (-H)^-1                 if it is not (Huber, 1967; White, 1982)
+    clustered   the same with the scores of a cluster summed,    if the sets of a cluster go together
+                times G / (G - 1) for G clusters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.errors import InputError, did_you_mean
+from pcmcnet.models.logits.estimation.identification import listed
+
+Errors = Literal["classical", "robust", "clustered"]
+
+_FLAT = 1e-10  # curvature in a direction, relative to the usual, below which the likelihood has no maximum in it
+_STEP = 1e-5  # of central differences, relative
+
+
+class Ratio(NamedTuple):
+    """A ratio of two coefficients with its standard error."""
+
+    name: str
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What maximum likelihood found. ``null`` holds the values that z and p test against."""
+
+    names: tuple[str, ...]
+    values: Floats  # (K,)
+    null: Floats  # (K,)
+    covariances: Mapping[str, Floats]  # by kind of errors, (K, K)
+    log_likelihood: float
+    null_log_likelihood: float  # all alternatives of a set alike
+    n_sets: int
+    steps: int
+    clusters: int | None = None
+    constants_log_likelihood: float | None = None  # the likelihood that constants alone reach, where there are some
+    unbounded: tuple[str, ...] = ()  # coefficients that the data push to infinity
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion: smaller is better."""
+        return 2 * len(self.values) - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion: smaller is better."""
+        return float(np.log(self.n_sets)) * len(self.values) - 2 * self.log_likelihood
+
+    @property
+    def rho_squared(self) -> float:
+        """McFadden's measure, against all alternatives of a set alike; 0 where nothing could be explained."""
+        return 1 - self.log_likelihood / self.null_log_likelihood if self.null_log_likelihood else 0.0
+
+    @property
+    def adjusted_rho_squared(self) -> float:
+        """The same, less the number of parameters."""
+        null = self.null_log_likelihood
+        return 1 - (self.log_likelihood - len(self.values)) / null if null else 0.0
+
+    def covariance(self, errors: Errors = "classical") -> Floats:
+        """Return the covariance (K, K) of the estimates."""
+        if errors not in get_args(Errors):
+            raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {errors!r}.")
+        if errors not in self.covariances:
+            raise InputError("clustered errors need the clusters: fit with cluster=<column>.")
+        return self.covariances[errors]
+
+    def standard_errors(self, errors: Errors = "classical") -> dict[str, float]:
+        """Return the standard error of each coefficient; inf where the data push it to infinity."""
+        spread = np.sqrt(np.maximum(np.diag(self.covariance(errors)), 0.0))
+        found = dict(zip(self.names, spread.tolist(), strict=True))
+        return found | dict.fromkeys(self.unbounded, float("inf"))
+
+    def position(self, name: str) -> int:
+        """Return where a coefficient stands."""
+        if name not in self.names:
+            raise InputError(f"no coefficient is called {name!r}." + did_you_mean(name, self.names))
+        return self.names.index(name)
+
+    def delta(self, function: Callable[[Floats], Any], errors: Errors = "classical") -> tuple[Floats, Floats]:
+        """Return f(estimates) and its standard errors by the delta method; f may return many values.
+
+        Errors are inf for values that depend on a coefficient without finite estimate.
+        """
+        at = np.asarray(function(self.values), np.float64)
+        covariance = self.covariance(errors)
+        sizes = np.maximum(np.abs(self.values), np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+        jacobian = np.empty((at.size, len(self.values)))
+        for k, size in enumerate(np.where(sizes > 0, sizes, 1.0)):
+            step = np.zeros_like(self.values)
+            step[k] = _STEP * size
+            ahead, behind = (np.asarray(function(self.values + s * step), np.float64).ravel() for s in (1, -1))
+            jacobian[:, k] = (ahead - behind) / (2 * step[k])
+        variance = np.einsum("ik,kl,il->i", jacobian, covariance, jacobian)
+        runaway = [self.names.index(name) for name in self.unbounded]
+        moved = np.abs(jacobian[:, runaway] * self.values[runaway]).max(axis=1, initial=0.0)
+        variance[moved > _FLAT * np.maximum(np.abs(at.ravel()), _FLAT)] = np.inf
+        return at, np.sqrt(np.maximum(variance, 0.0)).reshape(at.shape)
+
+    def rows(self, errors: Errors) -> tuple[tuple[str, ...], ...]:
+        """Return name, estimate, standard error, z and p of each coefficient as text."""
+        spread = self.standard_errors(errors)
+        lines = []
+        for name, value, null in zip(self.names, self.values, self.null, strict=True):
+            z, p = z_test(value - null, spread[name])
+            lines.append((name, f"{value:.4g}", f"{spread[name]:.3g}", f"{z:.2f}", f"{p:.3f}"))
+        return tuple(lines)
+
+    def facts(self) -> dict[str, str]:
+        """Return the figures above an econometrician's table."""
+        constants = self.constants_log_likelihood
+        facts = {
+            "choice sets": f"{self.n_sets:,}",
+            "parameters": f"{len(self.values):,}",
+            "log-likelihood": f"{self.log_likelihood:.3f}",
+            "null log-likelihood": f"{self.null_log_likelihood:.3f}",
+            "constants-only log-likelihood": "" if constants is None else f"{constants:.3f}",
+            "rho-squared": f"{self.rho_squared:.4f}",
+            "adjusted rho-squared": f"{self.adjusted_rho_squared:.4f}",
+            "AIC": f"{self.aic:.2f}",
+            "BIC": f"{self.bic:.2f}",
+            "steps": f"{self.steps:,}",
+            "no finite estimate": listed(self.unbounded),
+        }
+        return {name: fact for name, fact in facts.items() if fact}
+
+
+def z_test(difference: float, error: float) -> tuple[float, float]:
+    """Return z and its two-sided p."""
+    from scipy.special import ndtr
+
+    if error == 0:
+        return float("inf") if difference else 0.0, 0.0 if difference else 1.0
+    z = difference / error
+    return float(z), float(2 * ndtr(-abs(z)))
+
+
+def infer(
+    names: tuple[str, ...],
+    values: Floats,
+    *,
+    log_likelihood: float,
+    hessian: Floats,
+    scores: Floats,
+    weights: Floats,
+    sizes: Ints,
+    steps: int,
+    clusters: Ints | None = None,
+    null: Floats | None = None,
+    spread: Floats | None = None,
+    constants_log_likelihood: float | None = None,
+) -> Estimates:
+    """Turn the maximum into estimates with their errors.
+
+    Parameters
+    ----------
+    names, values
+        (K,) coefficients.
+    log_likelihood, hessian, scores
+        At the maximum: weighted sum, weighted (K, K), and unweighted scores of the sets (S, K).
+    weights, sizes, clusters
+        (S,) weight, number of alternatives and, perhaps, cluster of each set.
+    steps
+        Steps that the maximisation took.
+    null
+        (K,) values to test against; 0 if not given.
+    spread
+        (K,) size of what each coefficient multiplies, where coefficients may have no finite estimate.
+    constants_log_likelihood
+        What constants alone reach, to be shown beside.
+    """
+    inverse, flat = _inverse(-hessian, spread, float(weights.sum()))
+    each = scores * weights[:, None]
+    covariances = {"classical": inverse, "robust": inverse @ (each.T @ each) @ inverse}
+    n_clusters = None
+    if clusters is not None:
+        n_clusters = len(np.unique(clusters[weights > 0]))
+        if n_clusters < 2:
+            raise InputError("clustered errors need at least 2 clusters, found 1: choose another column.")
+        sums = np.column_stack([np.bincount(clusters, weights=score) for score in each.T])
+        factor = n_clusters / (n_clusters - 1)
+        covariances["clustered"] = factor * (inverse @ (sums.T @ sums) @ inverse)
+    return Estimates(
+        names=names,
+        values=values,
+        null=np.zeros_like(values) if null is None else null,
+        covariances=covariances,
+        log_likelihood=log_likelihood,
+        null_log_likelihood=float(-(weights @ np.log(sizes))),
+        n_sets=int((weights > 0).sum()),
+        steps=steps,
+        clusters=n_clusters,
+        constants_log_likelihood=constants_log_likelihood,
+        unbounded=tuple(names[k] for k in flat),
+    )
+
+
+def _inverse(information: Floats, spread: Floats | None, weight: float) -> tuple[Floats, list[int]]:
+    """Invert, leaving out the directions in which the likelihood is flat; say which coefficients those move.
+
+    By the size of what it multiplies, a coefficient has about as much information as there are sets, by weight.
+    """
+    scale = 1 / np.sqrt(np.maximum(np.diag(information), 1e-300)) if spread is None else 1 / spread
+    values, vectors = np.linalg.eigh(information * np.outer(scale, scale))
+    usual = max(float(values.max(initial=0.0)), 0.0 if spread is None else weight, 1e-300)
+    solid = values > _FLAT * usual
+    inverse = (vectors[:, solid] / values[solid]) @ vectors[:, solid].T
+    flat = np.abs(vectors[:, ~solid])
+    moved = (flat > 0.1 * flat.max(axis=0, initial=0.0)).any(axis=1)
+    return inverse * np.outer(scale, scale), np.flatnonzero(moved).tolist()

@@ -1,0 +1,227 @@
+"""The conditional logit on ragged choice sets: log-likelihood, scores, Hessian, Newton's method.
+
+With z_j = x_j - x_chosen for the alternatives not chosen, the choice has log-probability
+
+    -log(1 + sum_j exp(b . z_j)),
+
+score -zbar and Hessian -(sum_j p_j z_j z_j' - zbar zbar'), where zbar = sum_j p_j z_j (McFadden, 1974). It is concave
+in b, so Newton's steps, halved where they overshoot, find the maximum if there is one. Sets of one alternative have
+log-probability 0 whatever b is, and are left out. Shapes: z (M, K), one row per alternative not chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
+from pcmcnet.errors import TrainingError
+from pcmcnet.models.logits.estimation.maximum import NO_CURVATURE, require_finite_curvature
+from pcmcnet.models.logits.estimation.parts import by_part, products_in_one_thread
+
+# What a further step could gain, relative to the log-likelihood, for a step to be taken; relative to a single set's, as
+# long as the step would move some utility: a coefficient without finite estimate goes on until its curvature tells it
+# from others.
+_DECREMENT = 1e-13
+_MOVED = 0.1
+_ROUNDING = 1e-14  # of a sum of log-probabilities
+_HALVINGS = 40
+_LOANS = 200  # of curvature, each a hundred times the one before
+_BLOCK = 4096
+_PART = 2**14  # rows, about, that a thread takes at a time
+
+
+class _Part(NamedTuple):
+    """Sets that are computed together."""
+
+    sets: slice
+    rows: slice
+    offsets: Ints  # of the sets within the part
+
+
+@dataclass(frozen=True)
+class LogitSets:
+    """Differences between the alternatives not chosen and the chosen one, for the sets with a choice to make."""
+
+    z: Floats  # (M, K)
+    offsets: Ints  # (R + 1,)
+    sets: Ints  # (R,) which sets these are
+    n_sets: int  # S, sets of one alternative included
+
+    @classmethod
+    def from_matrix(cls, x: Floats, offsets: Ints, chosen: Ints) -> LogitSets:
+        """Take differences of a design matrix (N, K)."""
+        sizes = np.diff(offsets)
+        picked = offsets[:-1] + chosen
+        others = np.ones(len(x), bool)
+        others[picked] = False
+        z, pick = x[others], np.repeat(picked, sizes - 1)
+        for rows in _blocks(len(z)):
+            z[rows] -= x[pick[rows]]
+        sets = np.flatnonzero(sizes > 1)
+        ends = np.cumsum(sizes[sets] - 1)
+        return cls(z, np.concatenate([[0], ends]), sets, len(sizes))
+
+    @property
+    def n_columns(self) -> int:
+        """Number of coefficients."""
+        return int(self.z.shape[1])
+
+    @property
+    def spread(self) -> Floats:
+        """(K,) root mean square of each column's differences; 1 for a column without any."""
+        rms: Floats = np.sqrt(np.einsum("mk,mk->k", self.z, self.z) / max(len(self.z), 1))
+        return np.where(rms > 0, rms, 1.0)
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        """Cut where a set begins."""
+        cuts = np.searchsorted(self.offsets, np.arange(0, len(self.z) + _PART, _PART))
+        cuts = np.unique(np.minimum(cuts, len(self.sets)))
+        return [
+            _Part(slice(a, b), slice(self.offsets[a], self.offsets[b]), self.offsets[a : b + 1] - self.offsets[a])
+            for a, b in pairwise(cuts)
+        ]
+
+    def evaluate(self, b: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the log-probabilities of the choices (R,), the probabilities (M,) of the others, and zbar (R, K)."""
+        ll, p, mean = np.empty(len(self.sets)), np.empty(len(self.z)), np.empty((len(self.sets), self.n_columns))
+
+        def fill(part: _Part) -> None:
+            z = self.z[part.rows]
+            ll[part.sets], p[part.rows] = _probabilities(z @ b, part.offsets)
+            mean[part.sets] = _weighted_sums(p[part.rows], z, part.offsets)
+
+        by_part(fill, self._parts)
+        return ll, p, mean
+
+    def log_likelihoods(self, b: Floats) -> Floats:
+        """Return the log-probability of each choice, (S,)."""
+        return self.over_all_sets(_probabilities(self.z @ b, self.offsets)[0])
+
+    def over_all_sets(self, values: Floats) -> Floats:
+        """Give the sets of one alternative the value 0: (R, ...) -> (S, ...)."""
+        out = np.zeros((self.n_sets, *values.shape[1:]))
+        out[self.sets] = values
+        return out
+
+    def scores(self, b: Floats) -> Floats:
+        """Return the gradient of each set's log-probability, (S, K)."""
+        return self.over_all_sets(-self.evaluate(b)[2])
+
+    def hessian(self, p: Floats, mean: Floats, weights: Floats) -> Floats:
+        """Return the Hessian (K, K) of the weighted log-likelihood at what ``evaluate`` gave; weights (R,)."""
+
+        def bend(part: _Part) -> Floats:
+            w = weights[part.sets]
+            return _gram(w, mean[part.sets]) - _gram(p[part.rows] * spread(w, part.offsets), self.z[part.rows])
+
+        return sum(by_part(bend, self._parts), np.zeros((self.n_columns, self.n_columns)))
+
+    @products_in_one_thread()
+    def maximise(
+        self, weights: Floats, *, start: Floats | None = None, max_iter: int = 100, settle: bool = True
+    ) -> tuple[Floats, Floats, int]:
+        """Find the coefficients with the largest weighted log-likelihood, by Newton's method.
+
+        Parameters
+        ----------
+        weights
+            (S,) of the sets.
+        start
+            Where to begin; 0 if not given.
+        max_iter, settle
+            Steps, at most, and whether the maximum must be reached within them.
+
+        Returns
+        -------
+        Coefficients (K,), the Hessian there (K, K), and the number of steps. The coefficient of a column of zeros stays
+        where it begins.
+        """
+        w = weights[self.sets]
+        unit, scale = float(w.sum()) / max(len(w), 1), 1 / self.spread
+        b = np.zeros(self.n_columns) if start is None else start.copy()
+        ll, p, mean = self.evaluate(b)
+        value = w @ ll
+        for step in range(1, max_iter + 1):
+            gradient = -(w @ mean) * scale
+            curvature = -self.hessian(p, mean, w) * np.outer(scale, scale)
+            direction = _solve(curvature, gradient)
+            gain = float(gradient @ direction) / 2
+            direction = direction * scale
+            if gain <= _DECREMENT * (unit + abs(value)) and (gain <= _DECREMENT * unit or self._arrived(direction)):
+                b = b + direction  # the last step, which squares the error that is left
+                return b, self.hessian(*self.evaluate(b)[1:], w), step
+            for _ in range(_HALVINGS):
+                ll, p, mean = self.evaluate(b + direction)
+                if w @ ll > value - _ROUNDING * abs(value):
+                    break
+                direction = direction / 2
+            else:  # rounding is all that is left
+                return b, self.hessian(*self.evaluate(b)[1:], w), step
+            b, value = b + direction, w @ ll
+        if not settle:
+            return b, self.hessian(p, mean, w), max_iter
+        raise TrainingError(
+            f"the log-likelihood has not settled after {max_iter} steps: raise max_iter, or look for columns on very "
+            f"different scales."
+        )
+
+    def _arrived(self, direction: Floats) -> bool:
+        """Tell whether a step leaves all utilities nearly where they are.
+
+        Near a maximum, steps shrink fast. Without one, each step moves some utility by about 1, for ever smaller gains.
+        """
+        return bool(np.abs(self.z @ direction).max(initial=0.0) < _MOVED)
+
+
+def _probabilities(v: Floats, offsets: Ints) -> tuple[Floats, Floats]:  # (M,) -> (R,), (M,)
+    """Return the log-probabilities of the choices and the probabilities of the others, at their utilities."""
+    top = np.maximum(max_by_set(v, offsets), 0.0)
+    p = np.exp(v - spread(top, offsets))
+    total = np.exp(-top) + sum_by_set(p, offsets)
+    p /= spread(total, offsets)
+    return -(top + np.log(total)), p
+
+
+def _blocks(rows: int) -> Iterator[slice]:
+    """Part rows so that what is made of a block stays in the processor's cache."""
+    return (slice(at, at + _BLOCK) for at in range(0, rows, _BLOCK))
+
+
+def _gram(weights: Floats, values: Floats) -> Floats:  # (M,), (M, K) -> (K, K)
+    """Return sum_m weights_m values_m values_m'."""
+    total, root = np.zeros((values.shape[1], values.shape[1])), np.sqrt(weights)
+    for rows in _blocks(len(values)):
+        block = root[rows, None] * values[rows]
+        total += block.T @ block
+    return total
+
+
+def _weighted_sums(weights: Floats, values: Floats, offsets: Ints) -> Floats:  # (M,), (M, K) -> (R, K)
+    """Sum weighted rows over sets, as the product with a sparse matrix: that makes no array of M x K."""
+    from scipy.sparse import csr_array
+
+    sums: Floats = csr_array((weights, np.arange(len(weights)), offsets), (len(offsets) - 1, len(weights))) @ values
+    return sums
+
+
+def _solve(curvature: Floats, gradient: Floats) -> Floats:
+    """Solve for Newton's step; where a direction has no curvature left, a little is lent to it."""
+    require_finite_curvature(curvature)
+    ridge = 1e-12 * max(float(np.trace(curvature)) / max(len(curvature), 1), 1e-300)
+    eye = np.eye(len(curvature))
+    for _ in range(_LOANS):
+        try:
+            factor = np.linalg.cholesky(curvature + ridge * eye)
+        except np.linalg.LinAlgError:
+            ridge *= 100
+            continue
+        return np.linalg.solve(factor.T, np.linalg.solve(factor, gradient))
+    raise TrainingError(NO_CURVATURE)

@@ -1,0 +1,237 @@
+"""A mixture of conditional logits: log-likelihood, scores, Hessian, and steps between EM's and Newton's.
+
+Class c has coefficients b_c and, for an individual with numbers h (the first of them 1), the prior share
+pi_c = exp(g_c . h) / sum_d exp(g_d . h), with g_1 = 0. The choice has probability sum_c pi_c P_c. With r_c the share
+of class c given the choice, and s_c the score of log(pi_c P_c) in all parameters,
+
+    score    s = sum_c r_c s_c
+    Hessian  sum_c r_c (H_c + s_c s_c') - s s'                        (Louis, 1982)
+
+where s_c may leave out what all classes have in common, here -sum_d pi_d h of the shares.
+
+EM raises sum_c r_c log(pi_c P_c) with r held fixed. One of Newton's steps does: its gradient is that of the
+log-likelihood, so the step, shortened where it overshoots, raises the log-likelihood itself (Lange, 1995). But it takes
+the information of the M-step for that of the log-likelihood, which is smaller by what is lost as classes are unknown
+(``_missing``), and is slow where most is lost. A step in between counts that loss, down to a part ``damping`` of EM's
+information; the better such steps do, the smaller it becomes.
+
+A weak normal prior keeps the coefficients finite: in a mixture some class can nearly always be made to choose with
+certainty. Each coefficient of a column of spread 1 has mean 0 and the precision ``strength``; so has the difference
+between two classes in a coefficient of their shares, so that it does not matter which class is the first. With the
+precision A (P, P) the prior enters as one more set, of weight 1 and log-probability -x' A x / 2.
+
+Shapes: S sets, R of them with a choice to make, C classes, K coefficients of a class, G of its share; parameters (P,)
+are the b_c, then the g_c of all classes but the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.models.logits.estimation.logit import LogitSets
+from pcmcnet.models.logits.estimation.maximum import FLAT, eigh, sizes
+from pcmcnet.models.logits.estimation.parts import by_part
+
+_TRIES = 30
+_PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others
+_SETS = 2**11  # that a thread takes at a time
+
+
+class Point(NamedTuple):
+    """The mixture at some parameters."""
+
+    x: Floats  # (P,)
+    b: Floats  # (C, K)
+    log_pi: Floats  # (S, C)
+    log_p: Floats  # (S,) of the choices
+    r: Floats  # (S, C) shares of the classes given the choices
+    inside: list[tuple[Floats, Floats]]  # of each class: probabilities of the rows, zbar (R, K)
+    value: float  # what is to be maximised: the weighted log-likelihood and the log of the prior
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The choice sets, who chooses, and the number of classes."""
+
+    sets: LogitSets
+    who: Floats  # (S, G), the first column 1
+    weights: Floats  # (S,)
+    classes: int
+    strength: float  # precision of the prior on coefficients of columns of spread 1
+    of: Mixture | None = None  # the whole, for a sample of it: columns that do not vary in a sample have its spread
+
+    @cached_property
+    def spread(self) -> Floats:
+        """(P,) size of what each parameter multiplies; 1 for constants and categories of individuals."""
+        if self.of:
+            return self.of.spread
+        return np.concatenate([np.tile(self.sets.spread, self.classes), np.tile(self._who_spread, self.classes - 1)])
+
+    @cached_property
+    def _who_spread(self) -> Floats:
+        if self.of:
+            return self.of._who_spread
+        deviation = self.who.std(axis=0)
+        marks = ((self.who == 0) | (self.who == 1)).all(axis=0)
+        return np.where(marks | (deviation == 0), 1.0, deviation)
+
+    @cached_property
+    def prior(self) -> Floats:
+        """(P, P) precision of the prior; the constant of a share has none."""
+        C, out = self.classes, np.diag(self.spread**2)
+        of_share = np.diag(self._who_spread**2)
+        of_share[0, 0] = 0.0
+        tail = slice(C * self.sets.n_columns, None)
+        out[tail, tail] = np.kron(2 * (np.eye(C) - 1 / C)[1:, 1:], of_share)
+        return self.strength * out
+
+    @property
+    def all_weights(self) -> Floats:
+        """(S + 1,) weights of the sets and of the prior."""
+        return np.append(self.weights, 1.0)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters."""
+        return len(self.spread)
+
+    def split(self, x: Floats) -> tuple[Floats, Floats]:
+        """(P,) -> coefficients (C, K) and shares (C, G), the first of which is 0."""
+        K, G, C = self.sets.n_columns, self.who.shape[1], self.classes
+        return x[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), x[C * K :].reshape(C - 1, G)])
+
+    def join(self, b: Floats, g: Floats) -> Floats:
+        """Undo ``split``; shares are made relative to the first class."""
+        return np.concatenate([b.ravel(), (g[1:] - g[:1]).ravel()])
+
+    def at(self, x: Floats) -> Point:
+        """Evaluate everything that the steps below need."""
+        b, g = self.split(x)
+        log_pi = log_shares(self.who, g)
+        found = [self.sets.evaluate(row) for row in b]
+        joint = log_pi + self.sets.over_all_sets(np.column_stack([ll for ll, _, _ in found]))
+        log_p, r = posterior(joint)
+        value = float(self.weights @ log_p - x @ self.prior @ x / 2)
+        return Point(x, b, log_pi, log_p, r, [(p, mean) for _, p, mean in found], value)
+
+    def objective(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return the log-probabilities of the choices and of the prior (S + 1,), and their gradients (S + 1, P)."""
+        at, pull = self.at(x), -(self.prior @ x)
+        return np.append(at.log_p, pull @ x / 2), np.vstack([self._scores(at), pull])
+
+    def _scores(self, at: Point) -> Floats:
+        """Return the gradients of the log-probabilities of the choices (S, P)."""
+        each = [at.r[:, c : c + 1] * self.sets.over_all_sets(-mean) for c, (_, mean) in enumerate(at.inside)]
+        return np.concatenate([*each, _outer((at.r - np.exp(at.log_pi))[:, 1:], self.who)], axis=1)
+
+    def hessian(self, x: Floats) -> Floats:
+        """Return the Hessian (P, P) of what is to be maximised."""
+        at = self.at(x)
+        out = self._missing(at)
+        for place, bend in zip(*self._bends(at, at.r), strict=True):
+            out[place, place] -= bend
+        return out
+
+    def _missing(self, at: Point) -> Floats:
+        """Return the information (P, P) that is lost as classes are unknown."""
+        K, G, C = self.sets.n_columns, self.who.shape[1], self.classes
+        slopes = [np.hstack([self.sets.over_all_sets(-mean), self.who]) for _, mean in at.inside]
+        order = np.arange(C * (K + G)).reshape(C, K + G)
+        order = np.concatenate([order[:, :K].ravel(), order[1:, K:].ravel()])
+        out: Floats = covariance(slopes, at.r, self.weights)[np.ix_(order, order)]
+        return out
+
+    def _bends(self, at: Point, r: Floats) -> tuple[list[slice], list[Floats]]:
+        """Return where each class's and the shares' parameters stand, and their information with r held fixed."""
+        K, C = self.sets.n_columns, self.classes
+        places = [slice(c * K, (c + 1) * K) for c in range(C)] + [slice(C * K, None)]
+        weights = (self.weights[:, None] * r)[self.sets.sets]
+        blocks = [-self.sets.hessian(*at.inside[c], weights[:, c]) for c in range(C)]
+        blocks.append(covariance([self.who] * (C - 1), np.exp(at.log_pi[:, 1:]), self.weights))
+        return places, [block + self.prior[place, place] for place, block in zip(places, blocks, strict=True)]
+
+    def _gradient(self, at: Point, r: Floats) -> Floats:
+        """Return the gradient (P,) of what the M-step maximises; of the value itself, where r is that of the point."""
+        weights = self.weights[:, None] * r
+        slopes = [-(weights[self.sets.sets, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
+        slopes.append((self.weights[:, None] * (r - np.exp(at.log_pi))[:, 1:]).T @ self.who)
+        gradient: Floats = np.concatenate([np.ravel(slope) for slope in slopes]) - self.prior @ at.x
+        return gradient
+
+    def direction(self, at: Point, r: Floats) -> Floats:
+        """Return Newton's step (P,) of the M-step, each class and the shares by themselves, given the shares r."""
+        roots = self._roots(*self._bends(at, r))
+        step: Floats = roots @ (roots.T @ self._gradient(at, r))
+        return step
+
+    def _roots(self, places: list[slice], bends: list[Floats]) -> Floats:
+        """Return W (P, P) with W W' the inverse of the blocks of information; flat directions are lent a little."""
+        out = np.zeros((self.n_parameters, self.n_parameters))
+        for place, bend in zip(places, bends, strict=True):
+            scale = 1 / self.spread[place]
+            values, vectors = eigh(bend * np.outer(scale, scale))
+            out[place, place] = scale[:, None] * vectors / np.sqrt(sizes(values))
+        return out
+
+    def climb(self, at: Point, damping: float) -> tuple[Point, float]:
+        """Take a step between those of EM (damping 1) and Newton (0); returns the damping of the next one, too.
+
+        In units of EM's information the Hessian is lost - 1, where EM takes it for -1. No step is taken where none
+        raises the value.
+        """
+        roots = self._roots(*self._bends(at, at.r))
+        lost, vectors = eigh(roots.T @ self._missing(at) @ roots)
+        left, axes = 1 - lost, roots @ vectors
+        size, slope = np.maximum(np.abs(left), FLAT), axes.T @ self._gradient(at, at.r)
+        for _ in range(_TRIES):
+            step = slope / np.maximum(size, damping)
+            there = self.at(at.x + axes @ step)
+            gain, expected = there.value - at.value, slope @ step - step @ (left * step) / 2
+            if gain > expected / 2:
+                return there, damping / _PACE
+            damping = _PACE * max(damping, float(size.min(initial=1.0)))  # less makes no difference
+            if gain >= 0:
+                return there, damping
+        return at, damping
+
+
+def log_shares(who: Floats, g: Floats) -> Floats:  # (S, G), (C, G) -> (S, C)
+    """Return log pi."""
+    v = who @ g.T
+    out: Floats = v - np.logaddexp.reduce(v, axis=1, keepdims=True)
+    return out
+
+
+def posterior(joint: Floats) -> tuple[Floats, Floats]:  # (S, C) -> (S,), (S, C)
+    """Return log sum_c exp(joint) and the share that each class has in the sum."""
+    total = np.logaddexp.reduce(joint, axis=1)
+    return total, np.exp(joint - total[:, None])
+
+
+def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:  # C x (S, A), (S, C), (S,)
+    """Return sum_s w_s sum_cd p_c (1[c = d] - p_d) u_c u_d', the block (c, d) of (C A, C A); p may sum to less than 1.
+
+    It is the Hessian of sum_s w_s log sum_c exp(u_c . x_c), p the shares in the sum.
+    """
+    C, A = len(slopes), slopes[0].shape[1] if slopes else 0
+
+    def add_up(rows: slice) -> Floats:
+        out = np.empty((C, A, C, A))
+        for c in range(C):
+            for d in range(c + 1):
+                mass = weights[rows] * shares[rows, c] * ((c == d) - shares[rows, d])
+                out[c, :, d, :] = (slopes[c][rows].T * mass) @ slopes[d][rows]
+                out[d, :, c, :] = out[c, :, d, :].T
+        return out.reshape(C * A, C * A)
+
+    parts = [slice(at, at + _SETS) for at in range(0, len(weights), _SETS)]
+    return sum(by_part(add_up, parts), np.zeros((C * A, C * A)))
+
+
+def _outer(a: Floats, b: Floats) -> Floats:  # (S, A), (S, B) -> (S, A B)
+    return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)

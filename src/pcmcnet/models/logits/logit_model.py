@@ -1,0 +1,207 @@
+"""What the logit models share: options of the utility, estimates with their errors, the table, the saved form."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number, require_word
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.summary import Summary
+from pcmcnet.models.logits.design import Design, parse_formula
+from pcmcnet.models.logits.estimation import Errors, Estimates, Ratio
+from pcmcnet.models.logits.estimation.identification import listed
+from pcmcnet.storage.files import json_bytes
+
+log = logging.getLogger("pcmcnet")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogitConfig:
+    """Options of the logit models.
+
+    Parameters
+    ----------
+    formula
+        The utility: "cost + log(time) + cost:income | income | wait", or "." for all features and, where
+        alternatives have labels, a constant for each.
+    reference
+        Label of the alternative whose constant is 0; the one chosen most often if not given.
+    min_chosen
+        Levels of categorical features chosen fewer times than this are pooled in one.
+    errors
+        Standard errors that the summary shows: classical, robust or clustered.
+    cluster
+        Column, individual or kept, whose groups have dependent choices, such as the respondent.
+    max_iter
+        Steps of the maximisation, at most.
+    """
+
+    formula: str = "."
+    reference: str | None = None
+    min_chosen: int = 10
+    errors: Errors = "classical"
+    cluster: str | None = None
+    max_iter: int = 200
+
+    def __post_init__(self) -> None:
+        parse_formula(self.formula)
+        require_number("min_chosen", self.min_chosen, whole=True, low=0)
+        require_number("max_iter", self.max_iter, whole=True, low=1)
+        require_word("errors", self.errors, get_args(Errors))
+        for name in ("reference", "cluster"):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, str)):
+                raise ConfigError(f"{name} must be a name, got {value!r}.")
+        if self.errors == "clustered" and self.cluster is None:
+            raise ConfigError("errors='clustered' needs the clusters: cluster=<column>.")
+
+
+class LogitModel(ChoiceModel):
+    """A model with a design, coefficients and their errors."""
+
+    config: LogitConfig
+    design_: Design
+    estimates_: Estimates
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """The estimates by name."""
+        _ = self.schema
+        return dict(zip(self.estimates_.names, self.estimates_.values.tolist(), strict=True))
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of estimated parameters."""
+        _ = self.schema
+        return len(self.estimates_.values)
+
+    def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
+        """Return the standard errors by name; of the kind in the options, if none is named."""
+        _ = self.schema
+        return self.estimates_.standard_errors(errors or self.config.errors)
+
+    def covariance(self, errors: Errors | None = None) -> Floats:
+        """Return the covariance of the estimates, in their order."""
+        _ = self.schema
+        return self.estimates_.covariance(errors or self.config.errors)
+
+    def summary(self, errors: Errors | None = None) -> Summary:
+        """Print as econometricians know it: fit, then estimate, standard error, z and p of each coefficient."""
+        _ = self.schema
+        kind = errors or self.config.errors
+        facts = self._facts()
+        facts["standard errors"] = kind
+        if kind == "clustered":
+            facts["standard errors"] += f", {self.estimates_.clusters:,} clusters by {self.config.cluster}"
+        if self.schema.weight is not None:
+            facts["weights"] = self.schema.weight
+        header = ("coefficient", "estimate", "std err", "z", "p")
+        return Summary(type(self).__name__, facts, header, self.estimates_.rows(kind))
+
+    def _facts(self) -> dict[str, str]:
+        """Return what the summary says above its table."""
+        facts = {"formula": self.config.formula, **self.estimates_.facts()}
+        if self.design_.labels is not None:
+            facts["reference"] = self.design_.labels.reference
+        return facts
+
+    def _prepare(self, train: ChoiceData) -> tuple[ChoiceData, Ints, Ints | None]:
+        """Take the sets that count, with their choices and, perhaps, clusters."""
+        sets = train if (train.weights > 0).all() else train.subset(train.weights > 0)
+        if (sets.sizes < 2).all():
+            raise InputError("every choice set has a single alternative: there is nothing to learn.")
+        clusters = None if self.config.cluster is None else sets.groups(self.config.cluster)
+        return sets, sets.require_chosen("fitting"), clusters
+
+    def _learn_design(self, sets: ChoiceData, leave_out: frozenset[str] = frozenset()) -> Design:
+        """Learn the columns of the utility."""
+        config = self.config
+        return Design.learn(
+            config.formula, sets, reference=config.reference, least=config.min_chosen, leave_out=leave_out
+        )
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Name the coefficients without a finite estimate."""
+        _ = self.schema
+        lost = self.estimates_.unbounded
+        return (
+            (f"no finite estimate for {listed(lost)}, so the figures depend on where the search ended",) if lost else ()
+        )
+
+    def _note(self) -> None:
+        """Warn of estimates that are none."""
+        if self.estimates_.unbounded:
+            log.warning("no finite estimate for %s: %s", listed(self.estimates_.unbounded), self._advice)
+
+    @property
+    def _advice(self) -> str:
+        """What to do about estimates that are none."""
+        return (
+            "the data push it to infinity, as when a level is never or always chosen. Leave it out, or raise min_chosen"
+        )
+
+    def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
+        """Return what one unit of a column is worth in units of cost: b_name / b_cost, with its error.
+
+        With a cost and a time that both lower the utility this is the value of time. Both names are those of
+        coefficients, as the summary shows them.
+        """
+        _ = self.schema
+        top, bottom = self.estimates_.position(name), self.estimates_.position(cost)
+        if self.estimates_.values[bottom] == 0:
+            raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
+        value, error = self.estimates_.delta(lambda b: b[top] / b[bottom], errors or self.config.errors)
+        return Ratio(f"{name} / {cost}", float(value), float(error))
+
+    def _files(self) -> dict[str, bytes]:
+        arrays = {"values": self.estimates_.values, "null": self.estimates_.null}
+        arrays |= {f"covariance/{kind}": np.ascontiguousarray(c) for kind, c in self.estimates_.covariances.items()}
+        return {
+            "design.json": json_bytes(self.design_.to_dict()),
+            "estimates.json": json_bytes(estimates_to_dict(self.estimates_)),
+            "estimates.safetensors": save_arrays(arrays),
+        }
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        self.design_ = Design.from_dict(json.loads(files["design.json"]))
+        self.design_.require_fit(Schema.from_dict(json.loads(files["schema.json"])))
+        self.estimates_ = read_estimates(files)
+
+
+def read_estimates(files: Mapping[str, bytes]) -> Estimates:
+    """Read estimates back, and see that they are some."""
+    arrays = load_arrays(files["estimates.safetensors"])
+    entries = json.loads(files["estimates.json"])
+    size = len(entries["names"])
+    covariances = {k.partition("/")[2]: v for k, v in arrays.items() if k.startswith("covariance/")}
+    shapes = {"values": (size,), "null": (size,), **{f"covariance/{kind}": (size, size) for kind in covariances}}
+    if not all(arrays[k].shape == shape and np.isfinite(arrays[k]).all() for k, shape in shapes.items()):
+        raise ArtifactError("the saved estimates are not all finite numbers of one size: fit the model again.")
+    entries |= {key: tuple(entries[key]) for key in ("names", "unbounded")}
+    return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances)
+
+
+def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
+    """Return all but the arrays, for JSON."""
+    return {
+        "names": list(estimates.names),
+        "log_likelihood": estimates.log_likelihood,
+        "null_log_likelihood": estimates.null_log_likelihood,
+        "n_sets": estimates.n_sets,
+        "steps": estimates.steps,
+        "clusters": estimates.clusters,
+        "constants_log_likelihood": estimates.constants_log_likelihood,
+        "unbounded": list(estimates.unbounded),
+    }

@@ -1,0 +1,103 @@
+"""Multinomial logit (McFadden, 1974): P(i | S) = exp(v_i) / sum_j exp(v_j), with v linear in its coefficients.
+
+The odds of two alternatives do not depend on which others there are (independence of irrelevant alternatives). The
+log-likelihood is concave; Newton's method in float64 on ragged rows finds its maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.models.interface.choice_model import FitSettings
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
+from pcmcnet.models.logits.estimation.identification import require_identified
+from pcmcnet.models.logits.estimation.parts import products_in_one_thread
+from pcmcnet.models.logits.logit_effects import Elasticities, elasticities, logit_slopes
+from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
+
+
+class MNL(LogitModel):
+    """Multinomial, or conditional, logit.
+
+    Options are those of :class:`LogitConfig`.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1, 2, 2, 3, 3, 4, 4], "took": [1, 0, 0, 1, 1, 0, 0, 1], "cost": [2, 4, 5, 3, 4, 3, 5, 2]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+    >>> model = MNL().fit(data)
+    >>> round(model.coefficients["cost"], 3)
+    -0.927
+    """
+
+    name = "mnl"
+    config_class = LogitConfig
+
+    @takes(LogitConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    @products_in_one_thread()
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+        sets, chosen, clusters = self._prepare(train)
+        self.design_ = self._learn_design(sets)
+        problem = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
+        require_identified(problem.z, self.design_.names)
+        b, hessian, steps = problem.maximise(sets.weights, max_iter=self.config.max_iter)
+        self.estimates_ = infer(
+            self.design_.names,
+            b,
+            log_likelihood=float(sets.weights @ problem.log_likelihoods(b)),
+            hessian=hessian,
+            scores=problem.scores(b),
+            weights=sets.weights,
+            sizes=sets.sizes,
+            steps=steps,
+            clusters=clusters,
+            spread=problem.spread,
+            constants_log_likelihood=self._constants_alone(problem, sets.weights),
+        )
+        self._note()
+
+    def _constants_alone(self, problem: LogitSets, weights: Floats) -> float | None:
+        """Return the log-likelihood that the constants reach without the other columns."""
+        names, labels = self.design_.names, self.design_.labels
+        if labels is None or not self.design_.terms.constants:
+            return None
+        columns = [names.index(f"constant[{level}]") for level in labels.levels]
+        alone = replace(problem, z=problem.z[:, columns])
+        b, _, _ = alone.maximise(weights, max_iter=self.config.max_iter)
+        return float(weights @ alone.log_likelihoods(b))
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        super()._restore(files)
+        if self.estimates_.names != self.design_.names:
+            raise ValueError("the columns and the estimates do not fit each other")
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats:
+        return logit_slopes(self, data, column)
+
+    def utilities(self, data: ChoiceData, coefficients: Floats | None = None) -> Floats:  # -> (N,)
+        """Return the utility of each alternative, set after set; at other coefficients, if given."""
+        _ = self.schema
+        utility: Floats = self.design_.matrix(data) @ (self.estimates_.values if coefficients is None else coefficients)
+        return utility
+
+    def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
+        """Return by how many per cent probabilities change when a feature rises by one per cent, with errors.
+
+        See :func:`pcmcnet.models.logits.logit_effects.elasticities`.
+        """
+        _ = self.schema
+        return elasticities(self, data, column, errors or self.config.errors)

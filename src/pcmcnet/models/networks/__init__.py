@@ -1,0 +1,1 @@
+"""Networks: PCMC-Net, the pointer network, and what their fits share."""

@@ -1,0 +1,328 @@
+"""A fitted PCMC-Net -> a drawing of it as SVG text, after Figure 1 of the paper, with sizes and parameter counts.
+
+    columns of the table -> representation -> pairs -> layers of the rate network -> stationary distribution
+                                    |-----------------> utility of the one entered --^
+
+The parts are read off the model first, placed second and written out third. The drawing is 800 wide with text of 12
+units, on a white ground, and as high as it has to be; long lists are cut short, and every text is fitted to its box by
+the widths of common sans-serif letters. Nothing is fetched from elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import nn
+
+from pcmcnet.data.contents import ContentCode
+from pcmcnet.data.contents.bags import MultiCode
+from pcmcnet.data.contents.images import ImageCode
+from pcmcnet.data.contents.vectors import VectorCode
+from pcmcnet.data.encoding import CategoryCode, Encoder, SideEncoder
+from pcmcnet.data.numbers import NumericCode
+from pcmcnet.layers import Representation
+from pcmcnet.layers.contents import width_of
+from pcmcnet.layers.representation import embedding_width
+
+if TYPE_CHECKING:
+    from pcmcnet.models.networks.pcmcnet import PCMCNetConfig, PCMCNetwork
+
+WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # all in units of the drawing
+_COLUMNS = {"table": 150, "representation": 154, "pairs": 118, "layer": 160, "law": 106}  # widths, from left to right
+_COLOURS = {
+    "table": ("#eef3fa", "#7d9cc4"),
+    "representation": ("#e4f2ec", "#6aa88c"),
+    "pairs": ("#fdf4e0", "#c79f4b"),
+    "layer": ("#fcebe3", "#cf8564"),
+    "law": ("#f0eaf8", "#9a80c0"),
+}
+_MANY_COLUMNS, _MANY_LAYERS = 8, 5
+_UNPRINTABLE = re.compile("[^\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML does not admit, and line ends
+
+
+class Box(NamedTuple):
+    """A part of the network: what it is, what is in it, and how many parameters it has (None: not asked of it)."""
+
+    kind: str
+    title: str
+    lines: tuple[str, ...]
+    parameters: int | None = None
+    many: bool = False  # drawn as a pile: there is one for each alternative, or for each pair
+
+    @property
+    def height(self) -> int:
+        """Height with all lines."""
+        return 2 * PAD + LINE * (1 + len(self.lines) + (self.parameters is not None)) - 4
+
+
+class Placed(NamedTuple):
+    """A box and the place of its upper left corner."""
+
+    box: Box
+    x: float
+    y: float
+
+    @property
+    def width(self) -> int:
+        """Width of all boxes of its kind."""
+        return _COLUMNS[self.box.kind]
+
+    @property
+    def middle(self) -> float:
+        """Height at which arrows come and go."""
+        return self.y + self.box.height / 2
+
+
+def draw_network(encoder: Encoder, network: PCMCNetwork, config: PCMCNetConfig) -> str:
+    """Return the drawing of a network as the text of an SVG file."""
+    label = [str(encoder.schema.alternative)] if encoder.labels else []
+    sides = [
+        _side(names, codes, representation, title, label, many=many)
+        for names, codes, representation, title, many in (
+            (encoder.schema.individual, encoder.individual, network.individual, "individual I", False),
+            ([*label, *encoder.schema.features], encoder.features, network.alternative, "alternative S_i", True),
+        )
+        if names
+    ]
+    middle = [_pairs(network.individual.width, network.alternative.width)]
+    law = [Box("law", "probabilities", ("π Q = 0", "Σ π_i = 1", "Q: the rates"), 0)]
+    total = sum(p.numel() for p in network.parameters())
+    rates = _layers(network, config), _utility(network, config)
+    return _write(sides, middle, *rates, law, f"{_count(total)} in all")
+
+
+# -- the parts ----------------------------------------------------------------------------------------------------
+
+
+def _side(
+    names: Sequence[str], codes: SideEncoder, module: Representation, title: str, labels: Sequence[str], *, many: bool
+) -> tuple[Box, Box]:
+    """Return the columns of one side of the table, and, line by line, what becomes of them."""
+    plain: tuple[NumericCode | CategoryCode, ...] = (*codes.numeric, *codes.categorical)
+    by_name = {code.name: (_become(code, labels), _input_width(code)) for code in plain}
+    for k, curve in module.curved.items():
+        kind, alone = by_name[codes.numeric[k].name]
+        by_name[codes.numeric[k].name] = f"{kind} → {alone + curve}", alone + curve
+    for code, encoder in zip(codes.contents, module.encoders, strict=True):
+        by_name[code.name] = f"{_content(code)} → {(width := width_of(encoder, code))}", width
+    shown = _shorten(names, _MANY_COLUMNS)
+    lines = [by_name[name][0] for name in shown]
+    if len(shown) < len(names):
+        rest = len(names) - len(shown)
+        wide = module.width - sum(by_name[name][1] for name in shown)
+        shown, lines = [*shown, f"and {rest} more"], [*lines, f"{wide} wide"]
+    parameters = sum(p.numel() for p in module.parameters())
+    table = Box("table", title, (*shown, ""), many=many)  # as high as its neighbour, which has a count
+    return table, Box("representation", f"{module.width} wide", tuple(lines), parameters, many)
+
+
+def _shorten(items: Sequence[str], most: int) -> list[str]:
+    """Return all items, or so many that a line for the rest makes the list as long as it may be."""
+    return list(items if len(items) <= most else items[: most - 1])
+
+
+def _input_width(code: NumericCode | CategoryCode) -> int:
+    return 1 + int(code.indicator) if isinstance(code, NumericCode) else embedding_width(len(code.categories))
+
+
+def _become(code: NumericCode | CategoryCode, labels: Sequence[str]) -> str:
+    """Say how a column comes into the network."""
+    if isinstance(code, NumericCode):
+        return code.curve or ("number, or missing" if code.indicator else "number")
+    kind = "label" if code.name in labels else "category"
+    return f"{kind}, {len(code.categories):,} → {_input_width(code)}"
+
+
+def _content(code: ContentCode) -> str:
+    """Say what an encoder of contents is given, where that has a size."""
+    match code:
+        case VectorCode():
+            return f"{code.kind}, {len(code.mean):,}"
+        case ImageCode():
+            return f"{code.kind}, {code.height} × {code.width}"
+        case MultiCode():
+            return f"{code.kind}, {len(code.categories):,}"
+        case _:
+            return code.kind
+
+
+def _pairs(who: int, what: int) -> Box:
+    """Return the concatenations that the first layer sees."""
+    parts, widths = ("S_i ⊕ S_j", f"{what} + {what}") if not who else ("I ⊕ S_i ⊕ S_j", f"{who} + {what} + {what}")
+    return Box("pairs", "all pairs i, j", (parts, widths, f"= {who + 2 * what} wide"), 0, many=True)
+
+
+def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
+    """Return the layers of the rate network; the first, kept in parts, is one layer of the concatenation."""
+    rates = network.rates
+    first = [part for part in (rates.who, rates.leave, rates.enter) if part is not None]
+    inputs = network.individual.width + 2 * network.alternative.width
+    counts = [_weights(first), *(_weights([layer]) for layer in rates.layers)]
+    widths = [inputs, *config.hidden, 1]
+    inner = (config.activation, *([f"dropout {config.dropout:g}"] if config.dropout else []))
+    form = {"relu": "max(0, f)", "softplus": "softplus(f)", "exp": "exp(f)"}[config.rate]
+    last = f"{'q' if network.utility is None else 'g'} = {form}"
+    if network.utility is None or config.rate != "exp":  # else epsilon is added to the product
+        last += _added(config.epsilon)
+    boxes = [
+        Box("layer", f"{widths[k]:,} → {widths[k + 1]:,}", (last,) if k == len(config.hidden) else inner, count)
+        for k, count in enumerate(counts)
+    ]
+    if len(boxes) <= _MANY_LAYERS:
+        return boxes
+    left_out = boxes[_MANY_LAYERS - 2 : -1]
+    rest = Box("layer", f"and {len(left_out)} more", (), sum(box.parameters or 0 for box in left_out))
+    return [*boxes[: _MANY_LAYERS - 2], rest, boxes[-1]]
+
+
+def _utility(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
+    """Return the utility of the alternative entered, which multiplies what the layers give, where there is one."""
+    utility = network.utility
+    if utility is None:
+        return []
+    terms = ["S_j"] if utility.taste is None else ["S_j", "I × S_j"]
+    first, *more = ["columns of j", *terms] if any(p.numel() for p in utility.plain_weights) else terms
+    rate = "q = g exp(u_j)" + (_added(config.epsilon) if config.rate == "exp" else "")
+    lines = (f"linear in {first}", *([f"and {', '.join(more)}"] if more else []), rate)
+    return [Box("layer", "utility u_j", lines, _weights([utility]))]
+
+
+def _added(epsilon: float) -> str:
+    return f" + {epsilon:g}" if epsilon else ""
+
+
+def _weights(modules: Iterable[nn.Module]) -> int:
+    return sum(p.numel() for module in modules for p in module.parameters())
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters:,} parameter{'' if parameters == 1 else 's'}"
+
+
+# -- their places -------------------------------------------------------------------------------------------------
+
+
+def _write(
+    sides: list[tuple[Box, Box]], pairs: list[Box], layers: list[Box], utility: list[Box], law: list[Box], total: str
+) -> str:
+    """Place the five columns of boxes, each in the middle of the height, and write them with their arrows."""
+    stacks = [[side[0] for side in sides], [side[1] for side in sides], pairs, [*layers, *utility], law]
+    below = sum(box.height + GAP for box in utility)  # pairs are beside the layers, so that a way leads to the utility
+    heights = [_stack_height(stack) + (below if stack is pairs else 0) for stack in stacks]
+    top, tallest = MARGIN + LINE + 6, max(heights)
+    columns: list[list[Placed]] = []
+    x = float(MARGIN)
+    for stack, height, width in zip(stacks, heights, _COLUMNS.values(), strict=True):
+        columns.append(_place(stack, x, top + (tallest - height) / 2))
+        x += width + GAP
+    table, represented, (pair,), rates, (final,) = columns
+    arrows = [_across(a, b) for a, b in zip(table, represented, strict=True)]
+    arrows += [_across(a, pair) for a in represented]
+    arrows += [_across(pair, rates[0]), _across(rates[-1], final)]
+    arrows += [_down(a, b) for a, b in pairwise(rates)]
+    arrows += [_across(represented[-1], rates[-1], before=pair) for _ in utility]
+    height = top + tallest + LINE + 2 * MARGIN
+    heads = zip(("columns", "representation", "pairs", "rate network", "choice"), columns, strict=True)
+    body = [_text(column[0].x, MARGIN + SIZE, name, "head") for name, column in heads]
+    body += [_box(placed) for column in columns for placed in column] + arrows
+    body.append(f'<text x="{WIDTH - MARGIN}" y="{height - MARGIN:g}" class="total">{escape(total)}</text>')
+    return _page(height, f"PCMC-Net, {total}", body)
+
+
+def _stack_height(stack: list[Box]) -> int:
+    return sum(box.height for box in stack) + GAP * (len(stack) - 1)
+
+
+def _place(stack: list[Box], x: float, y: float) -> list[Placed]:
+    placed = []
+    for box in stack:
+        placed.append(Placed(box, x, y))
+        y += box.height + GAP
+    return placed
+
+
+# -- SVG ----------------------------------------------------------------------------------------------------------
+
+
+def _page(height: float, title: str, body: list[str]) -> str:
+    style = (
+        f"text{{font:{SIZE}px system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif;fill:#1a1a1a}}"
+        ".title{font-weight:600}.head,.count{fill:#5c5c5c}.total{font-weight:600;text-anchor:end}"
+        ".arrow{fill:none;stroke:#5c5c5c;stroke-width:1.2;marker-end:url(#tip)}"
+    )
+    tip = (
+        '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0 8 4 0 8z" fill="#5c5c5c"/></marker>'
+    )
+    size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{style}</style><defs>{tip}</defs>",
+        f'<rect width="{WIDTH}" height="{height:g}" rx="8" fill="#fff"/>',
+        *body,
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _box(placed: Placed) -> str:
+    """Write a box with its texts, each cut to the width there is."""
+    box, (fill, stroke) = placed.box, _COLOURS[placed.box.kind]
+    texts = [("title", box.title), *(("", line) for line in box.lines)]
+    if box.parameters is not None:
+        texts.append(("count", _count(box.parameters)))
+    room, x, y = placed.width - 2 * PAD, placed.x + PAD, placed.y + PAD + SIZE - 2
+    written = [_text(x, y + k * LINE, _fit(text, room), kind) for k, (kind, text) in enumerate(texts) if text]
+    frame = f'x="{placed.x:g}" y="{placed.y:g}" width="{placed.width}" height="{box.height}"'
+    pile = [_sheet(placed, step) for step in (6, 3)] if box.many else []
+    return f'<g>{"".join(pile)}<rect {frame} rx="6" fill="{fill}" stroke="{stroke}"/>{"".join(written)}</g>'
+
+
+def _sheet(placed: Placed, step: int) -> str:
+    """Write the edge of a box of the pile below, which shows at the upper right."""
+    right, top, bottom = placed.x + placed.width, placed.y - step, placed.y + placed.box.height - step
+    edge = f"M{placed.x + step + 3:g} {top:g}H{right + step - 6:g}q6 0 6 6V{bottom - 3:g}"
+    return f'<path d="{edge}" fill="none" stroke="{_COLOURS[placed.box.kind][1]}"/>'
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    attribute = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:g}" y="{y:g}"{attribute}>{escape(text)}</text>'
+
+
+def _across(a: Placed, b: Placed, before: Placed | None = None) -> str:
+    """Lead from the right of one box to the left of another, by way of the gap before it, or before a third."""
+    turn = (before or b).x - 9
+    return f'<path class="arrow" d="M{a.x + a.width:g} {a.middle:g}H{turn:g}V{b.middle:g}H{b.x:g}"/>'
+
+
+def _down(a: Placed, b: Placed) -> str:
+    x = a.x + a.width / 2
+    return f'<path class="arrow" d="M{x:g} {a.y + a.box.height:g}V{b.y:g}"/>'
+
+
+def text_width(text: str) -> int:
+    """Return about how wide a text comes out, on the high side of common fonts."""
+    return sum(_letter_width(letter) for letter in text)
+
+
+def _letter_width(letter: str) -> int:
+    if unicodedata.east_asian_width(letter) in ("W", "F") or letter in "MW@%mw⊕Σ→…":  # W, F: as in Chinese
+        return SIZE
+    return 5 if letter in " fijlrt,.:;|!'()[]" else 9 if letter.isupper() else 7
+
+
+def _fit(text: str, room: float) -> str:
+    """Cut a text to the room there is, marking the cut; characters that XML does not admit become �."""
+    text = _UNPRINTABLE.sub("�", " ".join(text.split()))
+    if text_width(text) <= room:
+        return text
+    while text and text_width(text + "…") > room:
+        text = text[:-1]
+    return text + "…"

@@ -1,0 +1,360 @@
+"""Models trained by the loop: encode the columns, build the network, train it, predict in batches."""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor, nn
+
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_word
+from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
+from pcmcnet.data.batches import Several
+from pcmcnet.data.contents import Frozen
+from pcmcnet.data.ragged import stretches
+from pcmcnet.data.scan import learnt
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.own_encoders import (
+    class_names,
+    digests,
+    frozen_ones,
+    own_encoders,
+    require_same,
+    require_used,
+)
+from pcmcnet.models.interface.summary import Summary
+from pcmcnet.models.networks.decay_search import (
+    SHORT,
+    Pair,
+    Search,
+    SearchLog,
+    at_most,
+    held_out_parts,
+    search_decay,
+    share_searched,
+)
+from pcmcnet.models.networks.fine_tuning import Start
+from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
+from pcmcnet.models.saving.network_weights import read_network
+from pcmcnet.models.saving.run_folder import run_in
+from pcmcnet.storage.files import json_bytes
+from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
+from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH
+from pcmcnet.training.feed import device_of, place, to_host
+from pcmcnet.training.group import current_group
+from pcmcnet.training.surroundings import building, undisturbed
+
+Tails = Literal["bend", "keep"]
+
+log = logging.getLogger("pcmcnet")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkConfig(TrainConfig):
+    """Options of every network: what comes in and how, then those of the training loop.
+
+    Parameters
+    ----------
+    labels
+        Whether the network sees the label of an alternative as one of its categories, where labels are declared.
+    tails
+        What becomes of features with a long right tail, such as prices: "bend" takes their inverse hyperbolic sine,
+        which is a line near 0 and a logarithm further out, before standardising; "keep" standardises alone.
+    """
+
+    labels: bool = True
+    tails: Tails = "bend"
+
+    def __post_init__(self) -> None:
+        super(NetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
+        if not isinstance(self.labels, bool):
+            raise ConfigError(f"labels must be true or false, got {self.labels!r}.")
+        require_word("tails", self.tails, get_args(Tails))
+
+
+class NeuralModel(ChoiceModel):
+    """A network over encoded choice sets; a subclass builds it.
+
+    Parameters
+    ----------
+    encoders
+        Modules of one's own by columns of contents, in the place of those that come with the kind: each maps the
+        distinct contents of a batch (u, ...) to vectors (u, width). A fit trains a copy from the weights they have;
+        what needs no gradient stays as it is. What is :class:`Frozen` is run once for each content, and not trained.
+    options
+        As ``config_class`` has them.
+    """
+
+    stops_early = True
+    streams = True
+    reads_contents = True
+    config: NetworkConfig
+    encoder_: Encoder
+    network_: nn.Module
+
+    def __init__(self, *, encoders: Mapping[str, nn.Module | Frozen] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.encoders = own_encoders(encoders)
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """Return the modules of one's own, which no option can hold."""
+        return {"encoders": self.encoders} if self.encoders else {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the options, and the classes and weights of modules of one's own, as values that survive JSON."""
+        own = {"encoders": digests(self.encoders)} if self.encoders else {}
+        return {**super().identity, **own}
+
+    @abstractmethod
+    def _build(self, encoder: Encoder) -> nn.Module:
+        """Return a freshly initialised network that maps a batch to log-probabilities."""
+
+    def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
+        """Look at a fresh network with some training sets before training; nothing to do by default."""
+
+    def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
+        """Set weights of a fresh network from a sample of the training sets; nothing to do by default."""
+
+    def _start(self, init: Any, schema: Schema) -> Start | None:
+        return None if init is None else Start.of(init, self, schema)
+
+    def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
+        place, folder = resolve_device(settings.device), settings.run_folder
+        require_used(self.encoders, train.schema)
+        start: Start | None = settings.init
+        identity = {
+            "model": self.name,
+            **self.identity,
+            "seed": settings.seed,
+            **({"memory": train.memory} if isinstance(train, ScannedData) else {}),  # which decides on the batches
+            "training table": train.fingerprint(),
+            "validation table": None if valid is None else valid.fingerprint(),
+            **({} if start is None else {"init": start.identity}),
+        }
+
+        both = self._both(train, valid) if self.config.refit and valid is not None else None
+
+        def run(part: Sets, held_out: Sets | None, config: TrainConfig, file: str) -> Outcome:
+            checkpoint = None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
+            return self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
+
+        with run_in(folder, resume=settings.resume):
+            kept = SearchLog.opened(None if folder is None else folder / SEARCH, identity, resume=settings.resume)
+            search = self._search(train, valid, settings, place, kept)
+            config = self._resolved(search)
+            outcome = run(train, valid, config, CHECKPOINT)
+            if both is not None:
+                log.info("training again on both parts for %d epochs", outcome.epochs)
+                train = both()
+                run(train, None, replace(config, epochs=outcome.epochs), REFIT)
+        self.history = outcome.history
+        self.training_ = {
+            "fingerprint": train.fingerprint(),
+            "choice_sets": len(train),
+            "alternatives": train.n_alternatives,
+            "epochs": outcome.epochs,
+            "weight_decay": config.decay,
+            "refit": both is not None,
+            **({} if search is None else {"search": search.to_dict()}),
+            **({} if start is None else {"init": {name: start.training[name] for name in ("fingerprint", "epochs")}}),
+        }
+
+    def _search(
+        self, train: Sets, valid: Sets | None, settings: FitSettings, device: torch.device, kept: SearchLog
+    ) -> Search | None:
+        """Learn how firmly to hold the network, unless that is given, or sets are too few to tell."""
+        if self.config.weight_decay != "auto":
+            return None
+        train = train.counted()
+        # Gaps that no other part has, and vectors of frozen encoders, are known from the whole training part.
+        known = self._encoder(train) if train.schema.missing == "indicator" or frozen_ones(self.encoders) else None
+        known = known if settings.init is None else settings.init.encoder
+        pairs = held_out_parts(train, None if valid is None else valid.counted(), settings.seed)
+        encoders = {id(part): known or self._encoder(part) for part, _ in pairs}
+        pairs = [(p, held) for p, held in pairs if encoders[id(p)].encode(p, tell=False).varies_within_sets()]
+        if not pairs:
+            return None
+        quiet = replace(settings, progress=False, on_epoch=None, tells=False)
+        short = replace(self.config, epochs=max(round(SHORT * self.config.passes), 1), min_delta="noise")
+
+        def losses(pair: Pair, decay: float) -> list[float]:
+            (part, held_out), config = pair, replace(short, weight_decay=decay)
+            given: dict[str, Any] = {"device": device, "checkpoint": None, "encoder": encoders[id(part)]}
+            outcome = self._run(part, held_out, config, quiet, **given)
+            return [entry["valid_loss"] for entry in outcome.history]
+
+        return search_decay(pairs, losses, kept, share=share_searched(train))
+
+    def _resolved(self, search: Search | None) -> NetworkConfig:
+        """Return the options with numbers in the place of what was learnt."""
+        if search is None:
+            return self.config
+        epochs = search.epochs(self.config.passes) if self.config.epochs == "auto" else self.config.epochs
+        log.info("weight decay %.3g, %d epochs: learnt from %d held-out sets", search.decay, epochs, search.held_out)
+        return replace(self.config, weight_decay=search.decay, epochs=epochs)
+
+    def _run(
+        self,
+        part: Sets,
+        held_out: Sets | Sequence[Sets] | None,
+        config: TrainConfig,
+        settings: FitSettings,
+        *,
+        device: torch.device,
+        checkpoint: Checkpoint | None,
+        encoder: Encoder | None = None,
+    ) -> Outcome:
+        """Learn the encoder, unless given, and the weights from one training part."""
+        part = part.counted()
+        held_out = () if held_out is None else held_out if isinstance(held_out, Sequence) else (held_out,)
+        if part.largest < 2:
+            raise InputError("every choice set has a single alternative: there is nothing to learn.")
+        start: Start | None = settings.init
+        encoder = encoder or (self._encoder(part) if start is None else start.encoder)
+        with building(settings.seed):
+            network = self._build(encoder)
+        if start is not None:
+            network.load_state_dict(start.weights)
+        network.to(device)
+        data = _source(part, encoder, device, tell=False)
+        self._prepare(network, _telling(data))
+        if start is None:
+            self._begin(network, config, lambda n: encoder.encode(at_most(part, n, settings.seed)))
+        valid = [_source(sets.counted(), encoder, device, tell=settings.tells) for sets in held_out]
+        outcome = train(
+            network,
+            data,
+            config,
+            valid=Several(valid) if valid else None,
+            seed=settings.seed,
+            checkpoint=checkpoint,
+            progress=settings.progress,
+            on_epoch=settings.on_epoch,
+        )
+        self.encoder_, self.network_ = encoder, network
+        return outcome
+
+    def _encoder(self, part: Sets) -> Encoder:
+        how, frozen = {"bend": self.config.tails == "bend", "labels": self.config.labels}, frozen_ones(self.encoders)
+        return Encoder.learn(part, **how, frozen=frozen) if frozen else learnt(part, **how)
+
+    def survey(self, train: Sets, valid: Sets | None) -> None:
+        """Learn the encoders that a fit needs, for whoever finds them kept beside a scanned table."""
+        self._encoder(train.counted())
+        if self.config.refit and valid is not None:
+            self._encoder(self._both(train, valid)().counted())
+
+    def _both(self, train: Sets, valid: Sets) -> Callable[[], Sets]:
+        """Return how to join both parts, or say that this cannot be done."""
+        if isinstance(train, ChoiceData) and isinstance(valid, ChoiceData):
+            return lambda: train.concat(valid)
+        if isinstance(train, ScannedData) and isinstance(valid, ScannedData):
+            joined = train.concat(valid)
+            return lambda: joined
+        raise ConfigError("refit=True needs both parts in memory, or both from one split of a scanned table.")
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of trained weights."""
+        _ = self.schema
+        return sum(p.numel() for p in self.network_.parameters())
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        encoded = place(self.encoder_.encode(data), device_of(self.network_))
+        out = np.empty(len(data.rows))
+        found = predict(self.network_, encoded, pair_budget=self.config.pair_budget)
+        for sets, log_p in to_host((sets, log_p) for sets, _, log_p in found):
+            sizes = data.sizes[sets]
+            real = np.arange(log_p.shape[1]) < sizes[:, None]
+            out[stretches(data.offsets[sets], sizes)] = log_p.numpy()[real]
+        return out
+
+    @undisturbed()
+    def _slopes(self, data: ChoiceData, column: str) -> Floats:
+        return network_slopes(self, data, column)
+
+    def _jacobian(self, batch: Batch, at: Input) -> Tensor:
+        """Differentiate log-probabilities in an input of alternatives, (B, J, J), or of the individual, (B, J)."""
+        return jacobian_by_output(self.network_, batch, at)
+
+    def summary(self) -> Summary:
+        """List the network's parts with their numbers of parameters, and how training went."""
+        _ = self.schema
+        parts = [(name, tuple(p.shape), p.numel()) for name, p in self.network_.named_parameters()]
+        facts = {
+            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
+            "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_),
+            "epochs": str(self.training_["epochs"]),
+            **self._held(),
+            "parameters": f"{self.num_parameters:,}",
+        }
+        if self.history:
+            facts["last training NLL"] = f"{self.history[-1]['train_loss']:.4f}"
+            kept = self.history[min(self.training_["epochs"], len(self.history)) - 1]["valid_loss"]
+            if kept is not None:
+                facts["validation NLL"] = f"{kept:.4f}"
+        rows = tuple((name, " x ".join(map(str, shape)), f"{count:,}") for name, shape, count in parts)
+        return Summary(type(self).__name__, facts, ("weights", "shape", "parameters"), rows)
+
+    def _held(self) -> dict[str, str]:
+        """Say how firmly the network was held, and how that was learnt."""
+        if "weight_decay" not in self.training_:
+            return {}
+        held, search = f"{self.training_['weight_decay']:.3g}", self.training_.get("search")
+        if search is None:
+            return {"weight decay": held}
+        tried = ", ".join(f"{t['weight_decay']:g}: {t['held_out_nll']:.4f}" for t in search["trials"])
+        return {"weight decay": f"{held}, learnt from {search['held_out_sets']:,} held-out sets (NLL {tried})"}
+
+    # -- saved form -------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.network_.state_dict().items()}
+        own = {"modules": class_names(self.encoders)} if self.encoders else {}
+        encoder = json_bytes({**self.encoder_.to_dict(), **own})
+        return {"encoder.json": encoder, "weights.safetensors": save_tensors(weights)}
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        entries = json.loads(files["encoder.json"])
+        require_same(self.encoders, entries.get("modules", {}))
+        self.encoder_ = Encoder.from_dict(entries, frozen_ones(self.encoders))
+        self.network_ = read_network(files["weights.safetensors"], lambda: self._build(self.encoder_))
+
+
+def _source(data: Sets, encoder: Encoder, device: torch.device, *, tell: bool = True) -> Source:
+    """Encode what is in memory at once, and what is on disk as it is needed, by each process of a group its own."""
+    if isinstance(data, ScannedData):
+        group = current_group()
+        return EncodedStream(data, encoder, device, group.rank, group.size)
+    return place(encoder.encode(data, tell=tell), device)
+
+
+def _telling(data: Source) -> EncodedSets:
+    """Return the first piece in which alternatives of a set differ, or the last."""
+    for piece in data.pieces():
+        if piece is data or piece.varies_within_sets():
+            break
+    return piece
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn a device's name into a device that is there and can compute."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise ConfigError(f"device {name!r} is not to be had here: {str(error).splitlines()[0]}") from error
+    return device

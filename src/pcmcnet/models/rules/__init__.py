@@ -1,0 +1,1 @@
+"""Rules without parameters: equal probabilities, and ranking by one feature."""

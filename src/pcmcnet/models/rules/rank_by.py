@@ -1,0 +1,148 @@
+"""Rank by one column: the paper's Cheapest and Shortest.
+
+The alternatives of a set are ranked by a numeric feature, the smallest value first (or the largest); equal values
+share a rank, and missing values come last. The rule gives a ranking and no probabilities: it is certain of the
+first rank,
+
+    p_i = 1 / (number of first-ranked alternatives)   for those,   0 for all others
+
+so one choice against it makes the likelihood 0, and evaluation reports where the choices rank and no likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns import Numeric
+from pcmcnet.data.ragged import spread, sum_by_set
+from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.interface.summary import Summary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankByConfig:
+    """Options of the ranking.
+
+    Parameters
+    ----------
+    column
+        Numeric feature to rank by.
+    ascending
+        Whether the smallest value comes first; else the largest.
+    """
+
+    column: str = field(kw_only=False)
+    ascending: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:
+            raise ConfigError(f"column must name the feature to rank by, such as column='price', got {self.column!r}.")
+        if not isinstance(self.ascending, bool):
+            raise ConfigError(f"ascending must be true or false, got {self.ascending!r}.")
+
+
+class RankBy(ChoiceModel):
+    """Rank the alternatives of a set by one numeric feature; nothing is estimated.
+
+    Options are those of :class:`RankByConfig`; the column may be given without its name. Missing values (in tables
+    read with ``missing="indicator"``) rank last, whatever the direction.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1, 1, 2, 2], "took": [1, 0, 0, 0, 1], "price": [7, 5, 9, 4, 4]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price"])
+    >>> cheapest = RankBy("price").fit(data)
+    >>> cheapest.predict_scores(data)
+    array([-2., -1., -3., -1., -1.])
+    >>> cheapest.predict_proba(data)
+    array([0. , 1. , 0. , 0.5, 0.5])
+    """
+
+    name = "rank-by"
+    config_class = RankByConfig
+    gives = "ranking"
+    config: RankByConfig
+
+    @takes(RankByConfig)
+    def __init__(self, column: Any = None, **options: Any) -> None:
+        super().__init__(column=column, **options)
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+        self._values(train)
+
+    def _values(self, data: ChoiceData) -> Floats:
+        """(N,) what the ranking sorts by, the smallest first."""
+        column = self.config.column
+        if column in data.individual:
+            raise SchemaError(
+                f"column {column!r} belongs to the individual and is the same for all alternatives of a set, so it "
+                f"cannot rank them: name a feature." + did_you_mean(column, _numeric(data))
+            )
+        if column not in data.features:
+            raise SchemaError(f"no feature {column!r} to rank by." + did_you_mean(column, _numeric(data)))
+        values = data.features[column]
+        if not isinstance(values, Numeric):
+            raise SchemaError(
+                f"column {column!r} is categorical, and ranking needs numbers: name a numeric feature, or read the "
+                f"table with categorical=[...] without it." + did_you_mean(column, _numeric(data))
+            )
+        signed = values.values.astype(np.float64) * (1 if self.config.ascending else -1)
+        return np.where(np.isnan(signed), np.inf, signed)
+
+    def _scores(self, data: ChoiceData) -> Floats:
+        scores: Floats = -dense_ranks(self._values(data), data.offsets).astype(np.float64)
+        return scores
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        first = self._scores(data) == -1
+        share = spread(-np.log(sum_by_set(first.astype(np.float64), data.offsets)), data.offsets)
+        return np.where(first, share, -np.inf)
+
+    @property
+    def num_parameters(self) -> int:
+        """None are estimated."""
+        _ = self.schema
+        return 0
+
+    def summary(self) -> Summary:
+        """Say by what, and in which direction, alternatives are ranked."""
+        _ = self.schema
+        facts = {"seen": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_)}
+        order = "smallest" if self.config.ascending else "largest"
+        return Summary("RankBy", facts, ("column", "first"), ((self.config.column, order),))
+
+    def _files(self) -> dict[str, bytes]:
+        return {}
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        pass
+
+
+def dense_ranks(values: Floats, offsets: Ints) -> Ints:
+    """Rank values within their sets from 1 on, equal values alike and without gaps: (N,) -> (N,).
+
+    Examples
+    --------
+    >>> dense_ranks(np.array([7.0, 5.0, 9.0, 5.0, 4.0]), np.array([0, 4, 5]))
+    array([2, 1, 3, 1, 1])
+    """
+    sets = spread(np.arange(len(offsets) - 1), offsets)
+    order = np.lexsort((values, sets))  # set after set, each sorted
+    opens = np.isin(np.arange(len(values)), offsets[:-1])  # the first place of each set, in sorted order too
+    steps = opens | np.append(True, values[order][1:] != values[order][:-1])[: len(values)]
+    climbed = np.cumsum(steps)
+    ranks = np.empty(len(values), np.int64)
+    ranks[order] = climbed - spread(climbed[offsets[:-1]], offsets) + 1
+    return ranks
+
+
+def _numeric(data: ChoiceData) -> list[str]:
+    return [name for name, column in data.features.items() if isinstance(column, Numeric)]

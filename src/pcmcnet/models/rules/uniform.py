@@ -1,0 +1,66 @@
+"""The model that knows nothing: p_i = 1 / n in a set of n alternatives. What any other model has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.ragged import spread
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.interface.summary import Summary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UniformConfig:
+    """The uniform model has no options."""
+
+
+class Uniform(ChoiceModel):
+    """Equal probabilities for the available alternatives of a set; no options, no parameters.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1, 2, 2, 2], "took": [1, 0, 0, 0, 1]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took")
+    >>> Uniform().fit(data).predict_proba(data).round(3)
+    array([0.5  , 0.5  , 0.333, 0.333, 0.333])
+    """
+
+    name = "uniform"
+    config_class = UniformConfig
+    config: UniformConfig
+
+    @takes(UniformConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+        """There is nothing to estimate."""
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        log_p: Floats = spread(-np.log(data.sizes), data.offsets)
+        return log_p
+
+    @property
+    def num_parameters(self) -> int:
+        """None are estimated."""
+        _ = self.schema
+        return 0
+
+    def summary(self) -> Summary:
+        """Say what the model does; there is nothing to list."""
+        _ = self.schema
+        facts = {"seen": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_)}
+        return Summary("Uniform", facts, ("alternative", "probability"), (("each of n", "1 / n"),))
+
+    def _files(self) -> dict[str, bytes]:
+        return {}
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        pass

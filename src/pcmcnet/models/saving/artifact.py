@@ -1,0 +1,333 @@
+"""A fitted model on disk: a folder that a person can read, and that executes nothing when read.
+
+    model.json            kind of model, format, versions, the training table's fingerprint, size and hash of each file
+    config.json           options
+    schema.json           roles of the training table's columns
+    history.json          one entry per epoch
+    encoder.json, weights.safetensors                           networks
+    design.json, estimates.json, estimates.safetensors          logit models; classes.json for latent classes
+    items.json, weights.safetensors                             models of items
+    inputs.json, forest.skops                                   random forest
+    member-1-weights.safetensors, ...                           the models inside a wrapper, each with all its files
+    README.md             a card in plain words, which may be edited
+
+``model.json`` is written last: a folder without it is not a model yet. Its own hash stands for all files but the card.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pcmcnet.data import Schema
+from pcmcnet.data.saved_description import require_description
+from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, visible
+from pcmcnet.models.interface.choice_model import ChoiceModel, as_path
+from pcmcnet.models.interface.options import option_names
+from pcmcnet.models.interface.own_encoders import own_encoders
+from pcmcnet.storage.files import json_bytes, to_disk, write_bytes, writing
+from pcmcnet.storage.folder_files import LARGEST, read_file, require_sizes
+from pcmcnet.storage.lock import sole_writer
+from pcmcnet.training.checkpoint import RUN_FILES, checkpoints, member_folders
+
+FORMAT = 1
+MANIFEST = "model.json"
+CARD = "README.md"
+_FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", CARD, MANIFEST)
+_LONGEST = 300  # letters of what a message says about a file's contents
+_MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper
+
+
+def save_artifact(model: ChoiceModel, folder: Path) -> Path:
+    """Write a fitted model; refuses a folder that holds anything but its own finished run."""
+    _ = model.schema
+    with sole_writer(folder):
+        return _save(model, folder)
+
+
+def _save(model: ChoiceModel, folder: Path) -> Path:
+    require_free(folder)
+    files = {**state_files(model), CARD: _card(model, folder.name).encode()}
+    require_sizes(folder, files)
+    manifest = {
+        "format": FORMAT,
+        "model": model.name,
+        "training": model.training_,
+        "versions": _versions(),
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+        "sizes": {name: len(content) for name, content in files.items()},
+    }
+    manifest["sha256"] = _digest(json.loads(json_bytes(manifest)))
+    _write_all(folder, {**files, MANIFEST: json_bytes(manifest)})
+    return folder
+
+
+def state_files(model: ChoiceModel) -> dict[str, bytes]:
+    """Return all that a fitted model is made of, but its name and how it was trained; see :func:`restored`."""
+    return {
+        "config.json": json_bytes(asdict(model.config)),
+        "schema.json": json_bytes(model.schema.to_dict()),
+        "history.json": json_bytes(model.history),
+        **model._files(),
+    }
+
+
+def restored(
+    name: str, training: dict[str, Any], files: Mapping[str, bytes], extras: Mapping[str, Any] | None = None
+) -> ChoiceModel:
+    """Build a fitted model of the kind with that name; KeyError, TypeError or ValueError where files are amiss."""
+    from pcmcnet.models import KINDS
+
+    options, known = _parsed(files["config.json"]), option_names(KINDS[name].config_class)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ValueError(f"option {unknown[0]!r} is unknown")
+    model = KINDS[name](**options, **(extras or {}))
+    model.history = json.loads(files["history.json"])
+    if not isinstance(model.history, list) or not all(isinstance(entry, dict) for entry in model.history):
+        raise TypeError("the history is no list of epochs")
+    model.training_ = training
+    model._restore(files)
+    model._schema = Schema.from_dict(_parsed(files["schema.json"]))
+    require_description(training, model._schema)
+    return model
+
+
+def _parsed(content: bytes) -> Any:
+    """Read JSON whose text can be written again: half a character, which JSON can spell, cannot."""
+    value = json.loads(content)
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def require_free(folder: Path) -> None:
+    """Refuse to save where something else is; a folder with a checkpoint and no model yet is a run's own."""
+    above = next((parent for parent in folder.absolute().parents if parent.exists()), None)
+    if above is not None and not above.is_dir():
+        raise ArtifactError(f"{folder} cannot be written: {above} is a file, not a folder.")
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if (folder / MANIFEST).exists():
+        raise ArtifactError(f"{folder} holds a finished model already: choose another folder, or remove it first.")
+    if not folder.is_dir() or not checkpoints(folder) or not all(map(_is_own, folder.iterdir())):
+        raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
+
+
+def _is_own(path: Path) -> bool:
+    """Tell a file of the run, or one that was being written beside its place; or the folder of a member's run."""
+    if path.is_dir():
+        return path in member_folders(path.parent) and all(map(_is_own, path.iterdir()))
+    own = {*RUN_FILES, *_FILES, "lock"}  # what was killed may have left its lock, and some of its files
+    name = path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
+    return name in own or bool(_MEMBER.fullmatch(name))
+
+
+def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write a new folder beside its place and rename it; into a folder that is there, file by file."""
+    with writing(folder):
+        if folder.exists():
+            _fill(folder, files)
+            for left in folder.iterdir():  # only what the run itself has left: see require_free
+                if left.is_dir():
+                    shutil.rmtree(left)
+                elif left.name not in files:
+                    left.unlink()
+            return
+        beside = folder.with_name(f".{os.getpid()}.{folder.name}")
+        try:
+            beside.mkdir(parents=True)
+            for name, content in files.items():
+                write_bytes(beside / name, content, named=folder)
+            beside.rename(folder)
+            to_disk(folder.parent)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files in their order, the manifest last; all or none."""
+    try:
+        for name, content in files.items():
+            write_bytes(folder / name, content, named=folder)
+    except BaseException:
+        for name in files:
+            (folder / name).unlink(missing_ok=True)
+        raise
+
+
+def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, digest: str | None = None) -> ChoiceModel:
+    """Read a model saved by ``model.save``; every file but the card is checked against its recorded hash.
+
+    Parameters
+    ----------
+    folder
+        Where the model is. Nothing in it is executed: see SECURITY.md for what is promised of a folder from others.
+    encoders
+        The torch modules of your own that it was fitted with, by columns, built as they were then; their weights are
+        read from the folder. What was frozen must be as it was.
+    digest
+        SHA-256 of the folder's ``model.json``, as ``sha256sum`` prints it, from a source that you trust: a folder with
+        another is refused. It stands for all files but the card.
+
+    Raises
+    ------
+    ArtifactError
+        When the folder is no model, is damaged or altered, or was written by a newer version.
+    """
+    from pcmcnet.models import KINDS
+    from pcmcnet.models.wrappers.wrapper import takes_encoders
+
+    path, own = as_path(folder), own_encoders(encoders)
+    manifest = _manifest(path, digest)
+    name, extras = manifest["model"], {"encoders": own} if own else None
+    try:
+        if name not in KINDS:
+            raise ArtifactError(f"unknown kind of model {name!r}.{did_you_mean(name, KINDS)}")
+        if own and not takes_encoders(KINDS[name]):
+            raise ConfigError(f"{path} holds a {KINDS[name].__name__}, which has no encoders: leave them out.")
+        model = restored(name, manifest["training"], _files(path, manifest), extras)
+        str(model.summary())  # what training left beside the parameters is read there
+    except Exception as error:  # of unknown files, readers raise what they meet
+        if own and isinstance(error, ConfigError):  # it is about what was given, most likely
+            raise
+        raise _refusal(path, manifest, error) from error
+    return model
+
+
+def _refusal(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
+    """Say why a folder cannot be read, and whether a newer version could."""
+    why = _brief(str(error).removeprefix(f"{path}: ") or type(error).__name__)
+    theirs, ours = manifest.get("versions", {}).get("pcmcnet"), package_version("pcmcnet")
+    if _newer(theirs, ours):
+        first = why.split(". ")[0].rstrip(".")
+        return ArtifactError(
+            f"{path} was saved by a newer version of pcmcnet, {_brief(theirs)}, and this is {ours}: {first}; "
+            f"upgrade pcmcnet."
+        )
+    if isinstance(error, ArtifactError):
+        return ArtifactError(f"{path}: {why}")
+    return ArtifactError(f"{path}: the saved model is incomplete or altered ({why}).")
+
+
+def _brief(found: Any) -> str:
+    """Write in one line of bounded length what may hold anything out of a folder."""
+    line = " ".join(str(found).split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+
+
+def _newer(theirs: Any, ours: str) -> bool:
+    """Compare versions such as 0.10.1 by their numbers."""
+    numbers = [[int(part[:9]) for part in re.findall(r"\d+", str(version))[:3]] for version in (theirs, ours)]
+    return all(numbers) and numbers[0] > numbers[1]
+
+
+def _manifest(path: Path, digest: str | None) -> dict[str, Any]:
+    if not path.is_dir():
+        raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
+    if not (path / MANIFEST).exists():
+        if checkpoints(path):
+            raise ArtifactError(f"{path} holds an unfinished run, not a model yet: go on with fit --resume.")
+        raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
+    content = read_file(path, MANIFEST)
+    _require_digest(path, content, digest)
+    try:
+        manifest = _parsed(content)
+        kinds = {"format": int, "model": str, "training": dict, "files": dict}
+        if not all(isinstance(manifest[entry], kind) for entry, kind in kinds.items()):
+            raise TypeError("entries of the wrong kind")
+        if not all(isinstance(manifest.get(entry, {}), dict) for entry in ("sizes", "versions")):
+            raise TypeError("entries of the wrong kind")
+        if isinstance(manifest["format"], bool) or manifest["format"] < 1:
+            raise ValueError("the format is a whole number from 1 on")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ArtifactError(f"{path / MANIFEST} is damaged ({_brief(error)}): save the model again.") from error
+    if manifest["format"] > FORMAT:
+        raise ArtifactError(
+            f"{path} has format {_brief(manifest['format'])}, and this version of pcmcnet reads up to {FORMAT}: "
+            f"upgrade pcmcnet."
+        )
+    if manifest.pop("sha256", None) != _digest(manifest):
+        raise ArtifactError(f"{path / MANIFEST} is altered since it was saved. Save the model again.")
+    return dict(manifest)
+
+
+def _require_digest(path: Path, content: bytes, digest: str | None) -> None:
+    """Refuse another manifest than the one that was meant."""
+    if digest is None:
+        return
+    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+        raise ConfigError(f"digest: expected the 64 hexadecimal digits that sha256sum prints, got {digest!r}.")
+    found = hashlib.sha256(content).hexdigest()
+    if found != digest.lower():
+        raise ArtifactError(f"{path} is another model than was asked for: the SHA-256 of its {MANIFEST} is {found}.")
+
+
+def _files(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """Read all files that the manifest names but the card, and check them against their hashes."""
+    files: dict[str, bytes] = {}
+    room, sizes = LARGEST, manifest.get("sizes", {})
+    for name, digest in manifest["files"].items():
+        if name == CARD:
+            continue
+        files[name] = read_file(path, name, sizes.get(name), room=room)
+        room -= len(files[name])
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise ArtifactError(f"file {name} is truncated or altered since it was saved. Save the model again.")
+    return files
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    names = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
+    return {"python": platform.python_version()} | {name: package_version(name) for name in names}
+
+
+def package_version(name: str) -> str:
+    """Return the version of an installed distribution; a source tree on the path is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed as a package"
+
+
+def _card(model: ChoiceModel, name: str) -> str:
+    """Tell a person what is in the folder."""
+    schema = model.schema
+    columns = {
+        "choice set": schema.choice_set,
+        "chosen": schema.chosen,
+        "alternative": schema.alternative,
+        "individual": ", ".join(schema.individual) or "none",
+        "features": ", ".join(schema.features) or "none",
+        "categorical": ", ".join(schema.categorical or ()) or "none",
+        "available": schema.available,
+        "weight": schema.weight,
+    }
+    table = "\n".join(f"| {role} | {column} |" for role, column in columns.items() if column is not None)
+    text = f"""# {name}: a {type(model).__name__} choice model
+
+Made by pcmcnet. Read it by `pcmcnet.load("{name}")`, or apply it by `pcmcnet predict {name} TABLE -o OUT.parquet`.
+
+| role | column |
+| --- | --- |
+{table}
+
+```text
+{model.summary()}
+```
+
+Fingerprint of the training table: `{model.training_.get("fingerprint", "unknown")}`.
+"""
+    return visible(text)

@@ -1,0 +1,277 @@
+"""Deep ensembles: one model fitted n times, from seeds of its own each (Lakshminarayanan, Pritzel & Blundell, 2017).
+
+The probabilities are the mean of the members', and so are a law: P(i | S) = 1/n sum_k P_k(i | S). What the members do
+not agree on is not known from the data, and intervals (see ``spread``) say so.
+
+Seeds alone vary the start and the order of training: models without either have equal members. With ``resample`` each
+member also weighs the choice sets by draws of an exponential law, the Bayesian bootstrap (Rubin, 1981), and the members
+differ as fits to other tables of the kind would.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
+from pcmcnet.data import ChoiceData, Sets
+from pcmcnet.data.ragged import ordered_pairs
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.summary import Summary
+from pcmcnet.models.saving.run_folder import run_in
+from pcmcnet.models.wrappers.ensemble_interval import Spread, interval, log_mean, log_odds
+from pcmcnet.models.wrappers.wrapper import Wrapper, as_options, member_files, member_of, unfitted
+from pcmcnet.training.checkpoint import member_folder
+
+log = logging.getLogger("pcmcnet")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnsembleConfig:
+    """Options of an ensemble.
+
+    Parameters
+    ----------
+    model, options
+        Name of the members' model, and its options. ``Ensemble`` also takes a model object in place of both.
+    n
+        Number of members.
+    resample
+        Whether each member weighs the choice sets anew: for intervals that also tell what another table of the same
+        size might have taught.
+    """
+
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    n: int = 5
+    resample: bool = False
+
+    def __post_init__(self) -> None:
+        require_number("n", self.n, whole=True, low=2)
+        if not isinstance(self.resample, bool):
+            raise ConfigError(f"resample must be true or false, got {self.resample!r}.")
+        member = unfitted(self.model, self.options)
+        if isinstance(member, Ensemble):
+            raise ConfigError("the members of an ensemble cannot be ensembles: ask for more members instead.")
+        object.__setattr__(self, "options", asdict(member.config))
+
+
+class _More(TypedDict, total=False):
+    """Options that are checked by their config, where an unknown one is told the nearest known."""
+
+    resample: bool
+
+
+class Ensemble(Wrapper):
+    """The mean of n fits of a model, with intervals.
+
+    Parameters
+    ----------
+    model
+        What to fit n times: a model, which stays as it is, or the name of one with its ``options``.
+    n
+        Number of members.
+    encoders
+        Of a model given by its name: see :class:`NeuralModel`.
+    options
+        Others of :class:`EnsembleConfig`.
+
+    Attributes
+    ----------
+    members_
+        The fitted members.
+
+    Examples
+    --------
+    >>> Ensemble("mnl", n=3).config.n
+    3
+    """
+
+    name = "ensemble"
+    config_class = EnsembleConfig
+    config: EnsembleConfig
+    members_: list[ChoiceModel]
+
+    def __init__(
+        self,
+        model: ChoiceModel | str | None = None,
+        n: int = 5,
+        *,
+        options: Mapping[str, Any] | None = None,
+        encoders: Mapping[str, Any] | None = None,
+        **more: Unpack[_More],
+    ) -> None:
+        super().__init__(**as_options(model, options), n=n, **more)
+        member = self._take(model, encoders)
+        self.stops_early = member.stops_early  # type: ignore[misc]
+        self.streams = member.streams and not self.config.resample  # type: ignore[misc]
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+        members, seeds = [], []
+        with run_in(settings.run_folder, resume=settings.resume):
+            # The seeds of the first members do not depend on n: an ensemble can be resumed with more members.
+            for k, source in enumerate(np.random.SeedSequence(settings.seed).spawn(self.config.n), start=1):
+                seeds.append(int(source.generate_state(1, np.uint64)[0] >> 1))
+                log.info("member %d of %d", k, self.config.n)
+                part = _reweighted(train, source) if self.config.resample else train
+                members.append(self._inner().fit(part, valid, **_settings(settings, k, seeds[-1])))
+        self.members_ = members
+        self.training_ = {"seeds": seeds}
+
+    def survey(self, train: Sets, valid: Sets | None) -> None:
+        """Learn what the members need: they are fitted to the same sets."""
+        self._inner().survey(train, valid)
+
+    # -- answers ----------------------------------------------------------------------------------------------
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        return log_mean(self._log_p_of_members(data))
+
+    def _scores(self, data: ChoiceData) -> Floats:
+        if self.gives != "ranking":
+            return self._log_proba(data)
+        mean: Floats = np.mean([member._scores(data) for member in self.members_], axis=0)
+        return mean
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
+        """D log P_i = sum_k P_ki d log P_ki / sum_k P_ki."""
+        found = [slopes for member in self.members_ if (slopes := member._slopes(data, column)) is not None]
+        if len(found) < len(self.members_):
+            return None
+        logs = self._log_p_of_members(data)
+        share = np.exp(logs - log_mean(logs)) / len(logs)  # (n, N)
+        of = ordered_pairs(data.offsets)[0] if column in data.features else np.arange(len(data.rows))
+        mean: Floats = np.einsum("kp,kp->p", share[:, of], np.stack(found))
+        return mean
+
+    def _log_p_of_members(self, data: ChoiceData) -> Floats:
+        """(n, N)."""
+        return np.stack([member._log_proba(data) for member in self.members_])
+
+    def predict_interval(self, data: Any, level: float = 0.9) -> tuple[Floats, Floats]:
+        """Return the low and the high ends of the probabilities' intervals, one per row of the table in its order.
+
+        The probability itself lies between them; both are 0 for unavailable rows.
+
+        Parameters
+        ----------
+        data
+            As for ``predict_proba``.
+        level
+            How probably one more member would lie inside.
+        """
+        from scipy.special import expit  # here, since loading it takes time that few need
+
+        sets = self._read(data)
+        logs = self._log_p_of_members(sets)
+        p = np.exp(log_mean(logs))
+        low, high = interval(log_odds(logs), level)
+        agreed = (logs == logs[0]).all(axis=0)  # no rounding on the way to log-odds and back
+        ends = np.where(agreed, p, np.minimum(expit(low), p)), np.where(agreed, p, np.maximum(expit(high), p))
+        return sets.to_rows(ends[0]), sets.to_rows(ends[1])
+
+    def over(self, function: Callable[[Any], ArrayLike], level: float = 0.9) -> Spread:
+        """Ask every member, and return what they answer with its mean and interval.
+
+        Parameters
+        ----------
+        function
+            Takes a fitted model and returns a number or an array, of one shape for all members.
+        level
+            How probably one more member would lie inside.
+
+        Examples
+        --------
+        >>> table = {"trip": [1, 1, 2, 2, 3, 3], "took": [1, 0, 0, 1, 1, 0], "cost": [1, 2, 3, 2, 2, 1]}
+        >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+        >>> spread = Ensemble("mnl", n=3).fit(data).over(lambda model: model.score(data))
+        >>> spread.values.shape, bool(spread.low == spread.mean == spread.high)  # a logit has nothing to vary
+        ((3,), True)
+        """
+        _ = self.schema
+        answers = [np.asarray(function(member), dtype=np.float64) for member in self.members_]
+        shapes = {answer.shape for answer in answers}
+        if len(shapes) > 1:
+            raise InputError(f"the function gives arrays of different shapes for different members: {sorted(shapes)}.")
+        values = np.stack(answers)
+        low, high = interval(values, level)
+        mean = np.where((values == values[0]).all(axis=0), values[0], values.mean(axis=0))
+        return Spread(values, mean, low, high)
+
+    # -- about the model --------------------------------------------------------------------------------------
+
+    @property
+    def num_parameters(self) -> int:
+        """Number of parameters of all members together."""
+        _ = self.schema
+        return sum(member.num_parameters for member in self.members_)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Those of the members, and whether the members are all the same."""
+        _ = self.schema
+        found = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
+        first, *others = (member._files() for member in self.members_)
+        same = all(files == first for files in others)
+        alike = "all members are equal: the seed does not matter to this model; see the option resample"
+        return (*found, *([alike] if same else []))
+
+    def summary(self) -> Summary:
+        """List the members with their seeds and training losses."""
+        _ = self.schema
+        kind = type(self.members_[0]).__name__
+        facts = {
+            "options": ", ".join(f"{k}={v}" for k, v in self.config.options.items()),
+            "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_)
+            + (", weighed anew for each member" if self.config.resample else ""),
+            "parameters": f"{self.num_parameters:,} in all",
+        }
+        seeds = self.training_["seeds"]
+        rows = [
+            (f"{k + 1}", f"{seed}", f"{member.num_parameters:,}", _training_nll(member))
+            for k, (seed, member) in enumerate(zip(seeds, self.members_, strict=True))
+        ]
+        title = f"Ensemble of {len(rows)} {kind} models"
+        return Summary(title, facts, ("member", "seed", "parameters", "training NLL"), tuple(rows))
+
+    # -- saved form -------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        files: dict[str, bytes] = {}
+        for k, member in enumerate(self.members_, start=1):
+            files |= member_files(member, k)
+        return files
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        self.members_ = [member_of(files, k, self.extras) for k in range(1, self.config.n + 1)]
+
+
+def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:
+    """Multiply the weights of the sets by draws of an exponential law, of mean 1."""
+    draws = np.random.default_rng(source.spawn(1)[0]).exponential(size=len(data))
+    return replace(data, weights=data.weights * draws)
+
+
+def _settings(settings: FitSettings, number: int, seed: int) -> dict[str, Any]:
+    """How the fit of a member is to run."""
+    given = {name: getattr(settings, name) for name in ("device", "progress", "resume")}
+    folder, report = settings.run_folder, settings.on_epoch
+    return {
+        **given,
+        "seed": seed,
+        "run_folder": None if folder is None else member_folder(folder, number),
+        "on_epoch": None if report is None else lambda entry: report({**entry, "member": number}),
+    }
+
+
+def _training_nll(member: ChoiceModel) -> str:
+    """The loss that the member ended with, where it is known."""
+    found = member.history[-1]["train_loss"] if member.history else member.training_.get("nll")
+    return "-" if found is None else f"{found:.4f}"

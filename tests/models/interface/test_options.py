@@ -1,0 +1,90 @@
+import inspect
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import pytest
+
+from pcmcnet.errors import ConfigError
+from pcmcnet.models import MODELS, PCMCNet
+from pcmcnet.models.interface.options import make_config, option_names, parse_option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    hidden: tuple[int, ...] = (1,)
+    lr: float = 0.5
+    epochs: int = 3
+    refit: bool = False
+    kind: Literal["one", "two"] = "one"
+    decay: float | Literal["auto"] = "auto"
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("hidden=512,512", ("hidden", (512, 512))),
+        ("hidden=16", ("hidden", (16,))),
+        ("hidden= 16 , 8 ", ("hidden", (16, 8))),
+        ("hidden=", ("hidden", ())),
+        ("lr=1e-3", ("lr", 0.001)),
+        ("lr=2", ("lr", 2.0)),
+        ("decay=auto", ("decay", "auto")),
+        ("decay=0.5", ("decay", 0.5)),
+        ("decay=1e-3", ("decay", 0.001)),
+        ("epochs=66", ("epochs", 66)),
+        ("refit=true", ("refit", True)),
+        ("refit=False", ("refit", False)),
+        ("refit=1", ("refit", True)),
+        ("kind=two", ("kind", "two")),
+        ("kind=a=b", ("kind", "a=b")),
+    ],
+)
+def test_a_word_is_read_by_the_type_of_its_option(word: str, expected: tuple[str, Any]) -> None:
+    name, value = parse_option(Options, word)
+    assert (name, value) == expected
+    assert type(value) is type(expected[1])
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("lr", "expected name=value, got 'lr'."),
+        ("hiden=3", "unknown option 'hiden'. Did you mean 'hidden'?"),
+        ("zzz=3", "unknown option 'zzz'. Known: decay, epochs, hidden, kind, lr, refit."),
+        ("hidden=a,b", "option hidden: cannot read 'a,b' as numbers such as 64,64."),
+        ("lr=fast", "option lr: cannot read 'fast' as a number."),
+        ("epochs=1.5", "option epochs: cannot read '1.5' as a whole number."),
+        ("decay=0.5.1", "option decay: cannot read '0.5.1' as a number or a word."),
+        ("refit=yes", "option refit: cannot read 'yes' as true or false."),
+    ],
+)
+def test_a_word_that_cannot_be_read_is_told_what_was_expected(word: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_option(Options, word)
+    assert str(caught.value) == message
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
+    assert make_config(Options, {"lr": 0.1}) == Options(lr=0.1)
+    with pytest.raises(ConfigError, match=r"unknown option 'epoch'. Did you mean 'epochs'\?"):
+        make_config(Options, {"epoch": 3})
+
+
+def test_option_names_are_the_fields_in_their_order() -> None:
+    assert option_names(Options) == ["hidden", "lr", "epochs", "refit", "kind", "decay"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_models_signature_shows_its_options(name: str) -> None:
+    shown = inspect.signature(MODELS[name]).parameters
+    assert list(shown) == [f.name for f in fields(MODELS[name].config_class)]
+    by_place = [p.name for p in shown.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    assert by_place == (["column"] if name == "rank-by" else [])
+
+
+def test_what_the_command_line_reads_is_what_the_model_takes() -> None:
+    words = ["hidden=512,512", "lr=0.001", "refit=true", "activation=tanh", "dropout=0.5"]
+    model = PCMCNet(**dict(parse_option(PCMCNet.config_class, word) for word in words))
+    config = model.config
+    assert (config.hidden, config.lr, config.refit) == ((512, 512), 0.001, True)
+    assert (config.activation, config.dropout) == ("tanh", 0.5)

@@ -1,0 +1,205 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pcmcnet.errors import InputError
+from pcmcnet.models.logits.estimation import Estimates, LogitSets, infer
+from pcmcnet.models.logits.estimation.inference import z_test
+
+
+def estimated(seed: int = 0, clusters: Any = None, weights: Any = None, sets: int = 300) -> Estimates:
+    """Estimates of a logit with two columns, sets of one included."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, sets)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    logit = LogitSets.from_matrix(rng.normal(size=(offsets[-1], 2)), offsets, rng.integers(0, sizes))
+    w = np.ones(sets) if weights is None else weights
+    b, hessian, steps = logit.maximise(w)
+    return infer(
+        ("x", "y"),
+        b,
+        log_likelihood=float(w @ logit.log_likelihoods(b)),
+        hessian=hessian,
+        scores=logit.scores(b),
+        weights=w,
+        sizes=sizes,
+        steps=steps,
+        clusters=clusters,
+        spread=logit.spread,
+    )
+
+
+def known(values: list[float], covariance: list[list[float]], **more: Any) -> Estimates:
+    facts: dict[str, Any] = {"log_likelihood": -80.0, "null_log_likelihood": -100.0, "n_sets": 50, "steps": 4}
+    names = tuple("abcdef"[: len(values)])
+    return Estimates(
+        names, np.array(values), np.zeros(len(values)), {"classical": np.array(covariance)}, **(facts | more)
+    )
+
+
+# -- covariances ---------------------------------------------------------------------------------------------------
+
+
+def test_covariances_by_hand_for_one_coefficient() -> None:
+    """H = -3/4 from four sets with scores 1/4, 1/4, 1/4 and -3/4: 4/3, and 16/9 times 12/16."""
+    found = infer(
+        ("x",),
+        np.array([np.log(3.0)]),
+        log_likelihood=-1.0,
+        hessian=np.array([[-0.75]]),
+        scores=np.array([[0.25], [0.25], [0.25], [-0.75]]),
+        weights=np.ones(4),
+        sizes=np.full(4, 2),
+        steps=1,
+        clusters=np.array([0, 0, 1, 1]),
+    )
+    assert found.covariance()[0, 0] == pytest.approx(4 / 3, rel=1e-12)
+    assert found.covariance("robust")[0, 0] == pytest.approx(16 / 9 * 12 / 16, rel=1e-12)
+    assert found.covariance("clustered")[0, 0] == pytest.approx(2 * 16 / 9 * (1 / 4 + 1 / 4), rel=1e-12)
+    assert found.null_log_likelihood == pytest.approx(-4 * np.log(2), rel=1e-12)
+    assert (found.n_sets, found.clusters) == (4, 2)
+
+
+def test_with_a_cluster_for_each_set_clustered_is_robust_but_for_the_correction() -> None:
+    found = estimated(clusters=np.random.default_rng(1).permutation(300))
+    np.testing.assert_allclose(found.covariance("clustered"), found.covariance("robust") * 300 / 299, rtol=1e-12)
+    assert found.clusters == 300
+
+
+def test_twice_the_weights_halve_the_classical_covariance_and_leave_the_robust_one() -> None:
+    weights = np.full(300, 2.0)
+    found = estimated(weights=weights, clusters=np.arange(300))
+    np.testing.assert_allclose(found.covariance("robust"), estimated().covariance("robust"), rtol=1e-6)
+    np.testing.assert_allclose(found.covariance(), estimated().covariance() / 2, rtol=1e-6)
+
+
+def test_clusters_without_weight_do_not_count() -> None:
+    weights = np.ones(300)
+    weights[:3] = 0
+    found = estimated(weights=weights, clusters=np.arange(300))
+    assert (found.clusters, found.n_sets) == (297, 297)
+
+
+def test_one_cluster_says_nothing() -> None:
+    with pytest.raises(InputError, match="clustered errors need at least 2 clusters, found 1: choose another column"):
+        estimated(clusters=np.zeros(300, np.int64))
+
+
+def test_covariances_are_asked_for_by_name() -> None:
+    found = estimated()
+    with pytest.raises(InputError, match="errors must be one of classical, robust, clustered, got 'robus'"):
+        found.covariance("robus")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="clustered errors need the clusters: fit with cluster=<column>"):
+        found.covariance("clustered")
+
+
+def test_a_direction_without_curvature_is_left_out_and_its_coefficients_named() -> None:
+    """Only b_1 + b_2 is known, with information 2 of 100 sets; the third coefficient is as known as ever."""
+    information = np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 4.0]])
+    found = infer(
+        ("a", "b", "c"),
+        np.array([20.0, -20.0, 1.0]),
+        log_likelihood=-1.0,
+        hessian=-information,
+        scores=np.zeros((100, 3)),
+        weights=np.ones(100),
+        sizes=np.full(100, 2),
+        steps=1,
+        spread=np.ones(3),
+    )
+    assert found.unbounded == ("a", "b")
+    assert found.standard_errors() == {"a": np.inf, "b": np.inf, "c": pytest.approx(0.5)}
+    assert [row[1:] for row in found.rows("classical")] == [
+        ("20", "inf", "0.00", "1.000"),
+        ("-20", "inf", "-0.00", "1.000"),
+        ("1", "0.5", "2.00", "0.046"),
+    ]
+    assert found.facts()["no finite estimate"] == "'a', 'b'"
+
+
+def test_all_directions_may_be_flat() -> None:
+    found = infer(
+        ("a",),
+        np.array([30.0]),
+        log_likelihood=-1e-13,
+        hessian=np.array([[-1e-13]]),
+        scores=np.zeros((9, 1)),
+        weights=np.ones(9),
+        sizes=np.full(9, 2),
+        steps=1,
+        spread=np.ones(1),
+    )
+    assert found.unbounded == ("a",)
+    assert found.standard_errors("robust") == {"a": np.inf}
+
+
+# -- figures -------------------------------------------------------------------------------------------------------
+
+
+def test_criteria_by_hand() -> None:
+    found = known([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]], constants_log_likelihood=-90.0)
+    assert found.aic == 164
+    assert found.bic == pytest.approx(160 + 2 * np.log(50))
+    assert found.rho_squared == pytest.approx(0.2)
+    assert found.adjusted_rho_squared == pytest.approx(0.18)
+    assert list(found.facts().items()) == [
+        ("choice sets", "50"),
+        ("parameters", "2"),
+        ("log-likelihood", "-80.000"),
+        ("null log-likelihood", "-100.000"),
+        ("constants-only log-likelihood", "-90.000"),
+        ("rho-squared", "0.2000"),
+        ("adjusted rho-squared", "0.1800"),
+        ("AIC", "164.00"),
+        ("BIC", "167.82"),
+        ("steps", "4"),
+    ]
+
+
+def test_where_nothing_could_be_explained_nothing_was() -> None:
+    found = known([1.0], [[1.0]], log_likelihood=0.0, null_log_likelihood=0.0)
+    assert (found.rho_squared, found.adjusted_rho_squared) == (0.0, 0.0)
+
+
+def test_z_and_p_test_against_the_null() -> None:
+    found = Estimates(("a",), np.array([0.6]), np.array([1.0]), {"robust": np.array([[0.04]])}, -1.0, -2.0, 9, 3)
+    assert found.rows("robust") == (("a", "0.6", "0.2", "-2.00", "0.046"),)
+    assert z_test(1.5, 0.5) == (3.0, pytest.approx(2 * norm.sf(3), rel=1e-12))
+    assert z_test(0.0, 0.0) == (0.0, 1.0)
+    assert z_test(1.0, 0.0) == (np.inf, 0.0)
+
+
+def test_a_coefficient_is_found_by_its_name() -> None:
+    found = estimated()
+    assert found.position("y") == 1
+    with pytest.raises(InputError, match="no coefficient is called 'z'"):
+        found.position("z")
+
+
+# -- delta method --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-12, 1e9])
+def test_the_error_of_a_ratio_is_that_of_the_closed_form(unit: float) -> None:
+    """Var(a / b) = (s_aa - 2 r s_ab + r^2 s_bb) / b^2 with r = a / b."""
+    a, b, s = -1.2, -0.8 * unit, np.array([[0.04, 0.01 * unit], [0.01 * unit, 0.09 * unit**2]])
+    value, error = known([a, b], s.tolist()).delta(lambda v: v[0] / v[1])
+    r = a / b
+    assert value == pytest.approx(r)
+    # Central differences with a relative step of 1e-5.
+    assert error == pytest.approx(np.sqrt(s[0, 0] - 2 * r * s[0, 1] + r**2 * s[1, 1]) / abs(b), rel=1e-8)
+
+
+def test_linear_functions_have_exact_errors_in_the_shape_of_their_values() -> None:
+    found = known([0.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
+    value, error = found.delta(lambda v: np.array([[v[0], v[1]], [v[0] + v[1], 7.0]]))
+    np.testing.assert_allclose(value, [[0, 2], [2, 7]])
+    np.testing.assert_allclose(error, [[1, 2], [np.sqrt(6), 0]], rtol=1e-9)
+
+
+def test_values_that_depend_on_a_coefficient_without_estimate_have_no_error() -> None:
+    found = known([1.0, 30.0], [[1.0, 0.0], [0.0, 0.0]], unbounded=("b",))
+    _, error = found.delta(lambda v: np.array([v[0], v[0] / v[1], v[1]]))
+    assert error.tolist() == [pytest.approx(1), np.inf, np.inf]

@@ -1,0 +1,241 @@
+"""What the logit models share, shown on the multinomial logit."""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
+from pcmcnet.models import MNL, load
+from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.logits.logit_model import LogitConfig, read_estimates
+
+MakeTrips = Callable[..., pa.Table]
+
+
+@pytest.fixture(scope="module")
+def roles(roles: dict[str, Any]) -> dict[str, Any]:
+    return {**roles, "keep": ["block"]}
+
+
+@pytest.fixture(scope="module")
+def table(make_trips: MakeTrips) -> pa.Table:
+    """200 trips, ten to a block; the chosen ones not always the cheapest."""
+    found = make_trips(200)
+    rng = np.random.default_rng(3)
+    trip = found["trip"].to_numpy()
+    took = np.zeros(len(trip), np.int8)
+    is_open = found["open"].to_numpy() == 1
+    value = np.where(is_open, -0.1 * found["price"].to_numpy() + rng.gumbel(size=len(trip)), -np.inf)
+    for s in range(200):
+        rows = np.flatnonzero(trip == s)
+        took[rows[np.argmax(value[rows])]] = 1
+    found = found.set_column(found.column_names.index("took"), "took", pa.array(took))
+    return found.append_column("block", pa.array(trip // 10))
+
+
+@pytest.fixture(scope="module")
+def data(table: pa.Table, roles: dict[str, Any]) -> ChoiceData:
+    return ChoiceData.from_long(table, **roles)
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> MNL:
+    fitted: MNL = MNL(formula="price + minutes/60", cluster="block").fit(data)
+    return fitted
+
+
+# -- options -------------------------------------------------------------------------------------------------------
+
+
+def test_options_survive_json() -> None:
+    config = LogitConfig(formula="log(cost) | 0", reference="car", errors="robust", cluster="ID")
+    assert LogitConfig(**json.loads(json.dumps(asdict(config)))) == config
+
+
+def test_options_are_read_from_words() -> None:
+    assert parse_option(LogitConfig, "formula=log(price) + time | 0") == ("formula", "log(price) + time | 0")
+    assert parse_option(LogitConfig, "reference=none") == ("reference", None)
+    assert parse_option(LogitConfig, "min_chosen=3") == ("min_chosen", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"formula": "log(cost"}, r"expected '\)'"),
+        ({"formula": 3}, "formula must be text"),
+        ({"reference": 3}, "reference must be a name, got 3"),
+        ({"cluster": ["ID"]}, "cluster must be a name"),
+        ({"errors": "clustered"}, "errors='clustered' needs the clusters: cluster=<column>"),
+        ({"errors": "robus"}, "unknown errors 'robus'"),
+        ({"min_chosen": -1}, "min_chosen"),
+        ({"max_iter": 0}, "max_iter"),
+    ],
+)
+def test_options_are_checked_before_any_data_is_seen(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        MNL(**options)
+
+
+# -- fit -----------------------------------------------------------------------------------------------------------
+
+
+def test_sets_of_one_alternative_alone_teach_nothing(table: pa.Table, roles: dict[str, Any]) -> None:
+    alone = ChoiceData.from_long(table, **roles)
+    with pytest.raises(InputError, match="every choice set has a single alternative: there is nothing to learn"):
+        MNL().fit(alone.subset(alone.sizes == 1))
+
+
+def test_a_cluster_that_is_no_column_is_named(data: ChoiceData) -> None:
+    with pytest.raises(SchemaError, match="column 'blok' is neither an individual nor a kept one"):
+        MNL(formula="price", cluster="blok").fit(data)
+
+
+def test_the_summary_shows_the_errors_asked_for(model: MNL) -> None:
+    text = str(model.summary("clustered"))
+    assert "standard errors                clustered, 20 clusters by block" in text
+    assert "weights                        weight" in text
+    assert "reference                      " in text
+    for kind in ("classical", "robust", "clustered"):
+        table = {row[0]: row for row in model.summary(kind).rows}
+        for name, error in model.standard_errors(kind).items():
+            assert table[name][1:3] == (f"{model.coefficients[name]:.4g}", f"{error:.3g}")
+            assert error == pytest.approx(np.sqrt(np.diag(model.covariance(kind))[list(table).index(name)]))
+    assert model.num_parameters == len(model.coefficients) == len(table)
+
+
+# -- the saved form ------------------------------------------------------------------------------------------------
+
+
+def test_estimates_come_back_with_their_errors(model: MNL, data: ChoiceData, tmp_path: Path) -> None:
+    back = load(model.save(tmp_path / "model"))
+    assert isinstance(back, MNL)
+    assert back.design_ == model.design_
+    for kind in ("classical", "robust", "clustered"):
+        np.testing.assert_array_equal(back.covariance(kind), model.covariance(kind))
+        assert str(back.summary(kind)) == str(model.summary(kind))
+    assert back.willingness_to_pay("minutes/60", "price") == model.willingness_to_pay("minutes/60", "price")
+    assert str(back.elasticities(data, "price")) == str(model.elasticities(data, "price"))
+
+
+@pytest.mark.parametrize("file", ["design.json", "estimates.json", "estimates.safetensors"])
+def test_an_altered_file_is_refused(file: str, model: MNL, tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "model")
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    with pytest.raises(ArtifactError, match=f"file {file} is truncated or altered"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda arrays, entries: arrays["values"].__setitem__(0, np.nan),
+        lambda arrays, entries: arrays["covariance/robust"].__setitem__((0, 0), np.inf),
+        lambda arrays, entries: arrays.update(values=arrays["values"][:-1]),
+        lambda arrays, entries: arrays.update({"covariance/robust": np.eye(1)}),
+        lambda arrays, entries: entries["names"].pop(),
+    ],
+    ids=["nan", "infinite variance", "short", "small covariance", "fewer names"],
+)
+def test_estimates_that_are_none_are_refused(spoil: Callable[[Any, Any], Any], model: MNL) -> None:
+    files = model._files()
+    arrays = {k: v.copy() for k, v in load_arrays(files["estimates.safetensors"]).items()}
+    entries = json.loads(files["estimates.json"])
+    spoil(arrays, entries)
+    files["estimates.safetensors"] = save_arrays(arrays)
+    files["estimates.json"] = json.dumps(entries).encode()
+    with pytest.raises(ArtifactError, match="the saved estimates are not all finite numbers of one size"):
+        read_estimates(files)
+
+
+# -- separation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parted() -> ChoiceData:
+    """The level 'never' is not chosen in any set, 'b' wherever it is there, and 'perfect' is largest where chosen."""
+    rng = np.random.default_rng(0)
+    n = 120
+    x = rng.normal(size=(n, 3))
+    took = np.zeros((n, 3), np.int8)
+    took[np.arange(n), (-x + rng.gumbel(size=(n, 3))).argmax(1)] = 1
+    level = np.where(took == 1, "a", rng.choice(["a", "never"], (n, 3)))
+    level[: n // 3] = np.where(took[: n // 3] == 1, "b", "a")
+    perfect = np.where(took == 1, rng.uniform(5, 9, (n, 3)), rng.uniform(0, 4, (n, 3)))
+    table = {
+        "s": np.repeat(np.arange(n), 3),
+        "took": took.ravel(),
+        "x": x.ravel(),
+        "level": level.ravel(),
+        "perfect": perfect.ravel(),
+    }
+    return ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x", "level", "perfect"])
+
+
+@pytest.mark.parametrize(
+    ("formula", "unbounded"),
+    [
+        ("x + level", ("level[b]", "level[never]")),
+        ("perfect", ("perfect",)),
+        ("perfect/1000000", ("perfect/1000000",)),
+        ("x + perfect", ("perfect",)),
+    ],
+)
+def test_coefficients_that_the_data_push_to_infinity_are_told(
+    formula: str, unbounded: tuple[str, ...], parted: ChoiceData, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with caplog.at_level(logging.WARNING, "pcmcnet"):
+        model = MNL(formula=formula, min_chosen=0).fit(parted)
+    found = model.estimates_.unbounded
+    assert found == unbounded or (formula == "x + perfect" and unbounded[0] in found)
+    assert f"no finite estimate for {', '.join(map(repr, found))}: the data push it to infinity" in caplog.text
+    assert all(model.standard_errors()[name] == np.inf for name in found)
+    text = str(model.summary())
+    assert model.summary().facts["no finite estimate"] == ", ".join(map(repr, found))
+    assert "nan" not in text
+    p = model.predict_proba(parted)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=1e-12)
+    for kind in ("classical", "robust"):
+        assert np.isfinite(model.covariance(kind)).all()
+    ratio = model.willingness_to_pay(model.design_.names[-1], model.design_.names[0])
+    assert ratio.error == np.inf or len(model.design_.names) == 1
+    assert np.isfinite(ratio.value)
+    back = load(model.save(tmp_path / "model"))
+    assert str(back.summary()) == text
+    assert "nan" not in (tmp_path / "model" / "estimates.json").read_text().lower()
+
+
+def test_the_others_have_the_errors_they_have_without_it(parted: ChoiceData) -> None:
+    """A level never chosen, pushed out, leaves the sets without its alternatives."""
+    model = MNL(formula="x + level", min_chosen=0).fit(parted)
+    never = parted.features["level"].plain() == "never"  # type: ignore[union-attr]
+    table = {
+        "s": parted.set_of_alternative[~never],
+        "took": np.isin(np.arange(360), parted.offsets[:-1] + parted.chosen)[~never],
+        "x": parted.features["x"].values[~never],  # type: ignore[union-attr]
+        "level": parted.features["level"].plain()[~never],
+    }
+    without = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x", "level"])
+    again = MNL(formula="x + level", min_chosen=0).fit(without)
+    for kind in ("classical", "robust"):
+        expected = again.standard_errors(kind)
+        assert {k: v for k, v in model.standard_errors(kind).items() if k in expected} == pytest.approx(
+            expected, rel=1e-6
+        )
+
+
+def test_an_ordinary_fit_warns_of_nothing(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "pcmcnet"):
+        MNL(formula="price").fit(data)
+    assert caplog.text == ""

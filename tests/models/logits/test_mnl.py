@@ -1,0 +1,312 @@
+import contextlib
+import io
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from pcmcnet.cli import main
+from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import DatasetError, InputError, NotFittedError
+from pcmcnet.models import MNL, load
+from pcmcnet.models.logits.estimation import infer
+
+
+def simulated(
+    sets: int, coefficients: dict[str, float], seed: int = 0, constants: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+) -> pa.Table:
+    """Ragged sets of labelled alternatives, chosen by a logit with normal columns."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, len(constants) + 1, sets)
+    s = np.repeat(np.arange(sets), sizes)
+    label = np.concatenate([rng.permutation(len(constants))[:n] for n in sizes])
+    columns = {name: rng.normal(size=len(s)).astype(np.float32).astype(float) for name in coefficients}
+    v = np.array(constants)[label] + sum(b * columns[name] for name, b in coefficients.items())
+    best = np.lexsort((-(v + rng.gumbel(size=len(s))), s))[np.cumsum(sizes) - sizes]
+    took = np.isin(np.arange(len(s)), best).astype(np.int8)
+    return pa.table({"s": s, "mode": np.array(list("ABCDEFGH"))[label], "took": took, **columns})
+
+
+def read(table: Any, *features: str, **roles: Any) -> ChoiceData:
+    return ChoiceData.from_long(table, **{"choice_set": "s", "chosen": "took", "features": features, **roles})
+
+
+# -- exact values --------------------------------------------------------------------------------------------------
+
+
+def test_two_alternatives_and_one_number_in_closed_form() -> None:
+    """x is larger by 1 where chosen in 3 of 4 sets: exp(b) = 3, with information 4 (3/4) (1/4)."""
+    table = {"s": [0, 0, 1, 1, 2, 2, 3, 3], "took": [1, 0] * 4, "x": [1, 0, 1, 0, 1, 0, 0, 1]}
+    model = MNL().fit(read(table, "x"))
+    assert model.coefficients["x"] == pytest.approx(np.log(3), rel=1e-9)
+    assert model.standard_errors()["x"] == pytest.approx(np.sqrt(4 / 3), rel=1e-9)
+    assert model.estimates_.log_likelihood == pytest.approx(3 * np.log(3 / 4) + np.log(1 / 4), rel=1e-12)
+    assert model.estimates_.null_log_likelihood == pytest.approx(-4 * np.log(2), rel=1e-12)
+    np.testing.assert_allclose(model.predict_proba(read(table, "x")), [0.75, 0.25] * 3 + [0.25, 0.75], rtol=1e-9)
+
+
+def test_constants_alone_give_the_shares() -> None:
+    took = np.eye(3, dtype=int)[[0, 0, 0, 0, 0, 1, 1, 1, 2, 2]].ravel()
+    table = {"s": np.repeat(np.arange(10), 3), "mode": ["car", "bus", "walk"] * 10, "took": took}
+    data = read(table, alternative="mode")
+    model = MNL().fit(data)
+    np.testing.assert_allclose(model.predict_proba(data).reshape(10, 3), [[0.5, 0.3, 0.2]] * 10, rtol=1e-12)
+    assert model.coefficients == pytest.approx({"constant[bus]": np.log(0.6), "constant[walk]": np.log(0.4)}, rel=1e-12)
+    expected = 5 * np.log(0.5) + 3 * np.log(0.3) + 2 * np.log(0.2)
+    assert model.estimates_.log_likelihood == pytest.approx(expected, rel=1e-12)
+    assert model.estimates_.constants_log_likelihood == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_log_likelihood_of_constants_is_that_of_the_model_with_nothing_else() -> None:
+    data = read(simulated(300, {"x": 1.0}, constants=(0, 1, -1, 0.5)), "x", alternative="mode")
+    alone = MNL(formula="|").fit(data)
+    both = MNL().fit(data)
+    assert both.estimates_.constants_log_likelihood == pytest.approx(alone.estimates_.log_likelihood, rel=1e-10)
+    assert alone.estimates_.null_log_likelihood < alone.estimates_.log_likelihood < both.estimates_.log_likelihood
+    assert MNL(formula="x | 0").fit(data).estimates_.constants_log_likelihood is None
+
+
+def test_the_reference_changes_constants_and_nothing_else() -> None:
+    data = read(simulated(300, {"x": 1.0}, constants=(0, 1, -1, 0.5)), "x", alternative="mode")
+    one, other = MNL(reference="A").fit(data), MNL(reference="C").fit(data)
+    np.testing.assert_allclose(one.predict_proba(data), other.predict_proba(data), rtol=1e-6)
+    assert one.coefficients["constant[C]"] == pytest.approx(-other.coefficients["constant[A]"], rel=1e-6)
+    assert one.summary().facts["reference"] == "A"
+
+
+def test_a_weight_of_two_is_the_set_twice() -> None:
+    table = simulated(80, {"x": 1.0, "y": -0.5})
+    w = np.random.default_rng(1).integers(1, 3, 80)[table["s"].to_numpy()]
+    twice = table.filter(pa.array(w == 2))
+    twice = twice.set_column(0, "s", pa.array(twice["s"].to_numpy() + 1000))
+    weighted = MNL().fit(read(table.append_column("w", pa.array(w)), "x", "y", weight="w"))
+    repeated = MNL().fit(read(pa.concat_tables([table, twice]), "x", "y"))
+    assert weighted.coefficients == pytest.approx(repeated.coefficients, rel=1e-6)
+    assert weighted.estimates_.log_likelihood == pytest.approx(repeated.estimates_.log_likelihood, rel=1e-10)
+    assert weighted.standard_errors() == pytest.approx(repeated.standard_errors(), rel=1e-6)
+
+
+@settings(max_examples=20)
+@given(scale=st.floats(-6, 6), seed=st.integers(0, 100))
+def test_scales_change_coefficients_and_not_the_likelihood(scale: float, seed: int) -> None:
+    table = simulated(100, {"x": 1.0, "y": -0.5}, seed)
+    plain = MNL(formula="x + y").fit(read(table, "x", "y"))
+    scaled = MNL(formula=f"x/{10**scale!r} + y/{10**-scale!r}").fit(read(table, "x", "y"))
+    assert scaled.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-9)
+    z, again = ([float(row[3]) for row in m.summary().rows] for m in (plain, scaled))
+    assert z == pytest.approx(again, abs=0.011)  # two digits are printed
+    assert not scaled.estimates_.unbounded
+
+
+def test_columns_of_very_different_size_in_the_table_are_no_trouble() -> None:
+    table = simulated(500, {"x": 1.0, "y": -0.5})
+    small, large = pa.array(table["x"].to_numpy() * 1e-6), pa.array(table["y"].to_numpy() * 1e6)
+    plain = MNL().fit(read(table, "x", "y"))
+    found = MNL().fit(read(table.set_column(3, "x", small).set_column(4, "y", large), "x", "y"))
+    # The table's numbers are rounded to float32.
+    assert found.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-6)
+    assert found.coefficients["x"] == pytest.approx(1e6 * plain.coefficients["x"], rel=1e-5)
+
+
+# -- known coefficients --------------------------------------------------------------------------------------------
+
+
+def test_the_coefficients_of_simulated_choices_are_recovered() -> None:
+    """20,000 ragged sets: all of six within 3 standard errors, which are those of the theory."""
+    true = {"x": 0.8, "y": -1.5, "z": 0.0}
+    data = read(simulated(20_000, true, seed=7, constants=(0.0, 0.5, -0.5, 1.0)), *true, alternative="mode")
+    model = MNL(reference="A").fit(data)
+    expected = true | {"constant[B]": 0.5, "constant[C]": -0.5, "constant[D]": 1.0}
+    for kind in ("classical", "robust"):
+        errors = model.standard_errors(kind)
+        for name, value in expected.items():
+            assert abs(model.coefficients[name] - value) < 3 * errors[name], name
+            assert 0.005 < errors[name] < 0.04
+    # The model is right, so both kinds of errors estimate the same.
+    assert model.standard_errors("robust") == pytest.approx(model.standard_errors("classical"), rel=0.05)
+
+
+# -- singular designs ----------------------------------------------------------------------------------------------
+
+
+def singular(**columns: Any) -> dict[str, Any]:
+    table = simulated(60, {"x": 1.0, "y": -0.5})
+    out = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names}
+    return out | {name: make(out) for name, make in columns.items()}
+
+
+@pytest.mark.parametrize(
+    ("formula", "make", "problem"),
+    [
+        ("x + c", lambda t: t["s"] * 2.0, "'c' does not differ between the alternatives of any choice set"),
+        ("x + c", lambda t: t["x"], "'c' is a linear combination of 'x'"),
+        ("x + y + c", lambda t: t["x"] + t["y"], "'c' is a linear combination of 'x', 'y'"),
+        ("x + y + c", lambda t: 0.1 * t["x"] - 7 * t["y"] + t["s"], "'c' is a linear combination of 'x', 'y'"),
+        ("x + c | 1", lambda t: (t["mode"] == "A") * 1.0, r"'constant\[.\]' is a linear combination of .*'c'"),
+        ("c + square(c)", lambda t: (t["x"] > 0) * 1.0, r"'square\(c\)' is a linear combination of 'c'"),
+        ("x + x:c", lambda t: np.array(["one"] * len(t["s"])), ""),
+        ("x || x", lambda t: t["x"], r"'x\[.\]' is a linear combination of 'x', 'x\[.\]'"),
+    ],
+)
+def test_a_design_without_unique_coefficients_is_refused_by_name(formula: str, make: Any, problem: str) -> None:
+    data = read(singular(c=make), "x", "y", "c", alternative="mode")
+    model = MNL(formula=formula if "|" in formula else f"{formula} | 0")
+    if problem:
+        with pytest.raises(InputError, match=problem):
+            model.fit(data)
+    else:
+        assert model.fit(data).num_parameters == 1  # one level has no column
+
+
+# -- an independent optimiser --------------------------------------------------------------------------------------
+
+
+def independent(x: Any, owner: Any, took: Any) -> tuple[float, Any, Any, Any]:
+    """Log-likelihood, coefficients, classical and robust errors, by scipy on padded arrays."""
+    from scipy.optimize import minimize
+
+    sets = [np.flatnonzero(owner == s) for s in np.unique(owner)]
+    J, K = max(map(len, sets)), x.shape[1]
+    padded, mask, chosen = np.zeros((len(sets), J, K)), np.zeros((len(sets), J), bool), np.zeros(len(sets), int)
+    for s, rows in enumerate(sets):
+        padded[s, : len(rows)], mask[s, : len(rows)] = x[rows], True
+        chosen[s] = np.flatnonzero(took[rows])[0]
+
+    def probabilities(b: Any) -> Any:
+        v = np.where(mask, padded @ b, -np.inf)
+        e = np.exp(v - v.max(1, keepdims=True))
+        return e / e.sum(1, keepdims=True)
+
+    def loss(b: Any) -> float:
+        return -float(np.log(probabilities(b)[np.arange(len(sets)), chosen]).sum())
+
+    def scores(b: Any) -> Any:
+        return padded[np.arange(len(sets)), chosen] - np.einsum("sj,sjk->sk", probabilities(b), padded)
+
+    found = minimize(loss, np.zeros(K), jac=lambda b: -scores(b).sum(0), method="BFGS", options={"gtol": 1e-7})
+    p, b = probabilities(found.x), found.x
+    middle = padded - np.einsum("sj,sjk->sk", p, padded)[:, None]
+    inverse = np.linalg.inv(np.einsum("sj,sjk,sjl->kl", p, middle, middle))
+    meat = scores(b).T @ scores(b)
+    return -found.fun, b, np.sqrt(np.diag(inverse)), np.sqrt(np.diag(inverse @ meat @ inverse))
+
+
+def test_the_raw_itinerary_table_agrees_with_an_independent_optimiser() -> None:
+    try:
+        path = packaged.path("itinerary")
+    except DatasetError as error:
+        pytest.skip(str(error))
+    columns = ("totalPrice", "totalTripDurationMinutes", "nFlights")
+    model = MNL(formula="standardise(totalPrice) + standardise(totalTripDurationMinutes) + nFlights").fit(
+        ChoiceData.from_long(path, choice_set="individual", chosen="choice", features=columns)
+    )
+    raw = pyarrow.csv.read_csv(path)
+    x = np.column_stack([raw[name].to_numpy().astype(float) for name in columns])
+    x[:, :2] = (x[:, :2] - x[:, :2].mean(0)) / x[:, :2].std(0)
+    ll, b, classical, robust = independent(x, raw["individual"].to_numpy(), raw["choice"].to_numpy() == 1)
+    assert model.estimates_.n_sets == 615
+    assert model.estimates_.log_likelihood == pytest.approx(ll, abs=1e-4)
+    # Prices are rounded to float32, and the other optimiser stops at gradients of 1e-7.
+    np.testing.assert_allclose(list(model.coefficients.values()), b, rtol=1e-4)
+    np.testing.assert_allclose(list(model.standard_errors().values()), classical, rtol=1e-3)
+    np.testing.assert_allclose(list(model.standard_errors("robust").values()), robust, rtol=1e-3)
+
+
+def test_the_commutes_of_the_bay_area_have_the_known_likelihood() -> None:
+    """Cost, time, and income by alternative, the first model of larch's tests: -3626.18626, from -7309.60097."""
+    try:
+        table, schema = packaged.long_form("mtc-work")
+    except DatasetError as error:
+        pytest.skip(str(error))
+    model = MNL(formula="totcost + tottime | hhinc", reference="1").fit(ChoiceData.from_schema(table, schema))
+    assert model.estimates_.log_likelihood == pytest.approx(-3626.18626, abs=1e-4)
+    assert model.estimates_.null_log_likelihood == pytest.approx(-7309.60097, abs=1e-4)
+    assert model.num_parameters == 12
+
+
+# -- use -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_willingness_to_pay_is_a_ratio_with_the_error_of_the_closed_form() -> None:
+    model = MNL(errors="robust").fit(read(simulated(400, {"time": -1.0, "cost": -0.5}), "time", "cost"))
+    found = model.willingness_to_pay("time", "cost")
+    t, c = model.coefficients["time"], model.coefficients["cost"]
+    v = model.covariance("robust")
+    r = t / c
+    assert found.name == "time / cost"
+    assert found.value == pytest.approx(r)
+    assert found.error == pytest.approx(np.sqrt(v[0, 0] - 2 * r * v[0, 1] + r**2 * v[1, 1]) / abs(c), rel=1e-7)
+    assert model.willingness_to_pay("time", "cost", "classical").error != found.error
+    with pytest.raises(InputError, match=r"no coefficient is called 'costs'. Did you mean 'cost'\?"):
+        model.willingness_to_pay("time", "costs")
+
+
+def test_utilities_at_other_coefficients() -> None:
+    data = read(simulated(20, {"x": 1.0, "y": -0.5}), "x", "y")
+    model = MNL().fit(data)
+    x, y = (data.features[name].values for name in "xy")  # type: ignore[union-attr]
+    np.testing.assert_allclose(model.utilities(data, np.array([2.0, 1.0])), 2.0 * x + y.astype(float), rtol=1e-12)
+    expected = x.astype(float) * model.coefficients["x"] + y.astype(float) * model.coefficients["y"]
+    np.testing.assert_allclose(model.utilities(data), expected, rtol=1e-12)
+    with pytest.raises(NotFittedError):
+        MNL().utilities(data)
+    with pytest.raises(NotFittedError):
+        MNL().willingness_to_pay("x", "y")
+
+
+def test_predictions_on_new_tables_follow_what_training_taught() -> None:
+    table = {
+        "s": [0, 0, 1, 1, 2, 2, 3, 3],
+        "took": [1, 0] * 4,
+        "x": [1.0, 0, 1, 0, 1, 0, 0, 1],
+        "level": ["a", "b", "b", "a", "a", "b", "b", "a"],
+    }
+    model = MNL(min_chosen=0).fit(read(table, "x", "level"))
+    new = {"s": [0, 0], "x": [1.0, 1.0], "level": ["new", "a"]}
+    np.testing.assert_allclose(model.predict_proba(new), [0.5, 0.5], rtol=1e-12)  # the reference, as a is
+
+
+def test_the_command_line_fits_saves_and_prints_the_table(tmp_path: Path) -> None:
+    table = simulated(200, {"time": -1.0, "cost": -0.5})
+    price = pa.array(np.exp(table["cost"].to_numpy()))
+    pyarrow.csv.write_csv(table.append_column("price", price), tmp_path / "trips.csv")
+    words = ["fit", "trips.csv", "--choice-set", "s", "--chosen", "took", "--features", "price,time", "--model", "mnl"]
+    words += ["--set", "formula=log(price) + time", "--set", "errors=robust", "-o", "model"]
+    out = io.StringIO()
+    with (
+        contextlib.chdir(tmp_path),
+        mock.patch.object(sys, "argv", ["pcmcnet", *words]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(io.StringIO()),
+        pytest.raises(SystemExit) as stop,
+    ):
+        main()
+    assert not stop.value.code, out.getvalue()
+    model = load(tmp_path / "model")
+    assert isinstance(model, MNL)
+    assert list(model.coefficients) == ["log(price)", "time"]
+    assert str(model.summary()) in out.getvalue()
+    assert "standard errors       robust" in out.getvalue()
+
+
+def test_products_have_one_thread_in_all_of_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of them, those of the errors, are taken to stand for all: sums in several threads round otherwise."""
+    seen = []
+
+    def note(*arguments: Any, **more: Any) -> Any:
+        seen.append({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
+        return infer(*arguments, **more)
+
+    monkeypatch.setattr("pcmcnet.models.logits.mnl.infer", note)
+    with threadpool_limits(2, user_api="blas"):
+        MNL().fit(read(simulated(50, {"x": 1.0}), "x"))
+    assert seen == [{1}]

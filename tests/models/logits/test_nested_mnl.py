@@ -1,0 +1,346 @@
+"""Nested logit: published estimates, simulated choices recovered, limits reported, and what it refuses."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import ArtifactError, ConfigError, DatasetError, InputError, NotFittedError, SchemaError
+from pcmcnet.models import MNL, NestedMNL, load
+from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.logits.estimation import hessian, infer
+from pcmcnet.models.logits.estimation.nested import NestedSets, Nests
+from pcmcnet.models.logits.nested_mnl import NestedMNLConfig
+from pcmcnet.models.saving.artifact import state_files
+
+MODES = np.array(["car", "bus", "metro", "train"])
+NESTS = {"car": "private", "bus": "public", "metro": "public", "train": "rail"}
+
+
+def simulate(sets: int = 400, logsum: float = 0.4, seed: int = 0, *, chosen: Any = None, **columns: Any) -> ChoiceData:
+    return read(trips(sets, logsum, seed, chosen) | columns)
+
+
+def trips(sets: int, logsum: float, seed: int, chosen: Any = None) -> dict[str, Any]:
+    """Four modes, of which bus and metro share a nest; utility -x + 0.5 for the car."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(sets, 4)).astype(np.float32).astype(np.float64)
+    if chosen is None:
+        v, nest = (-x + [0.5, 0, 0, 0]).ravel(), np.tile([0, 1, 1, 2], sets)
+        nests = Nests.find(nest, 4 * np.arange(sets + 1))
+        p = np.exp(nests.log_probabilities(v, np.array([1, logsum, 1]))).reshape(sets, 4)
+        chosen = (rng.random((sets, 1)) > p.cumsum(1)).sum(1)
+    return {
+        "trip": np.repeat(np.arange(sets), 4),
+        "took": (np.asarray(chosen)[:, None] == np.arange(4)).ravel(),
+        "mode": np.tile(MODES, sets),
+        "x": x.ravel(),
+        "group": np.tile([NESTS[m] for m in MODES], sets),
+        "shared": np.tile([0, 1, 1, 0], sets),
+        "person": np.repeat(np.arange(sets) // 4, 4),
+        "weight": np.repeat(1 + np.arange(sets) % 3, 4),
+    }
+
+
+def read(table: dict[str, Any], **roles: Any) -> ChoiceData:
+    roles = {"choice_set": "trip", "chosen": "took", "alternative": "mode", "keep": ["person"]} | roles
+    return ChoiceData.from_long(table, **{"features": ["x", "group", "shared"], **roles})
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    return simulate()
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> NestedMNL:
+    fitted: NestedMNL = NestedMNL(nests=NESTS, formula="x", cluster="person").fit(data)
+    return fitted
+
+
+# -- known answers -------------------------------------------------------------------------------------------------
+
+
+def swissmetro() -> ChoiceData:
+    """Bierlaire's sample, with times and costs in hundreds and no cost for holders of a season ticket."""
+    try:
+        table = packaged.load("swissmetro")
+    except DatasetError as error:
+        pytest.skip(str(error))
+    column = {name: table[name].to_numpy() for name in table.column_names}
+    pays = column["GA"] != 1
+    wide = {name: column[name] for name in ("CHOICE", "TRAIN_AV", "SM_AV", "CAR_AV")}
+    for mode in ("TRAIN", "SM", "CAR"):
+        wide[f"{mode}_TIME"] = column[f"{mode}_TT"] / 100
+        wide[f"{mode}_COST"] = column[f"{mode}_CO"] * (pays | (mode == "CAR")) / 100
+    return ChoiceData.from_wide(
+        wide,
+        chosen="CHOICE",
+        alternatives={"TRAIN": 1, "SM": 2, "CAR": 3},
+        features={"time": "{alternative}_TIME", "cost": "{alternative}_COST"},
+        available="{alternative}_AV",
+    )
+
+
+def test_swissmetro_has_its_published_estimates() -> None:
+    """Biogeme's first nested logit: log-likelihood -5236.900, mu of the existing modes 2.05 (0.164 robust)."""
+    model = NestedMNL(nests={"TRAIN": "existing", "CAR": "existing", "SM": "new"}, errors="robust").fit(swissmetro())
+    # Estimates were published to three digits.
+    assert model.estimates_.log_likelihood == pytest.approx(-5236.900, abs=5e-3)
+    expected = {"time": -0.899, "cost": -0.857, "constant[TRAIN]": -0.512, "constant[CAR]": -0.167}
+    for name, value in expected.items():
+        assert model.coefficients[name] == pytest.approx(value, abs=6e-4)
+    mu, error = model.estimates_.delta(lambda b: 1 / b[-1], "robust")
+    assert float(mu) == pytest.approx(2.05, abs=6e-3)
+    assert float(error) == pytest.approx(0.164, abs=6e-4)
+    assert model.logsums == {"existing": model.coefficients["logsum[existing]"], "new": 1.0}
+
+
+@pytest.mark.parametrize("logsum", [0.3, 0.8])
+def test_the_log_sum_of_simulated_choices_is_recovered(logsum: float) -> None:
+    model = NestedMNL(nests=NESTS, formula="x").fit(simulate(4000, logsum, seed=1))
+    truth = {"x": -1.0, "constant[car]": 0.5, "constant[bus]": 0, "constant[metro]": 0, "constant[train]": 0}
+    reference = truth[f"constant[{model.design_.labels.reference}]"]
+    errors = model.standard_errors()
+    assert abs(model.logsums["public"] - logsum) < 3 * errors["logsum[public]"]
+    for name, value in model.coefficients.items():
+        if name in truth:
+            shift = reference if name.startswith("constant") else 0
+            assert abs(value - truth[name] + shift) < 3 * errors[name]
+    assert errors["logsum[public]"] < 0.1
+
+
+def test_probabilities_are_those_of_the_formula(model: NestedMNL, data: ChoiceData) -> None:
+    b, p = model.coefficients, model.predict_proba(data)[:4]
+    x = data.features["x"].plain()[:4].astype(float)
+    v = b["x"] * x + [b.get(f"constant[{m}]", 0.0) for m in MODES]
+    lam = b["logsum[public]"]
+    inside = np.exp(v[1:3] / lam)
+    nests = np.array([np.exp(v[0]), inside.sum() ** lam, np.exp(v[3])])
+    nests /= nests.sum()
+    np.testing.assert_allclose(p, [nests[0], *(nests[1] * inside / inside.sum()), nests[2]], rtol=1e-10)
+
+
+def test_a_log_sum_of_1_is_the_multinomial_logit(data: ChoiceData) -> None:
+    plain = MNL(formula="x").fit(data)
+    model = NestedMNL(nests=NESTS, formula="x").fit(data)
+    assert model.estimates_.log_likelihood > plain.estimates_.log_likelihood
+    model.estimates_.values[:] = [*plain.estimates_.values, 1.0]
+    np.testing.assert_allclose(model.predict_proba(data), plain.predict_proba(data), rtol=1e-12)
+
+
+def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: NestedMNL, data: ChoiceData) -> None:
+    nest = np.tile([0, 1, 1, 2], len(data))
+    picked = data.offsets[:-1] + data.require_chosen("test")
+    sets = NestedSets(model.design_.matrix(data), Nests.find(nest, data.offsets), picked, np.array([0, 1, 0]) > 0)
+    values, ones = model.estimates_.values, np.ones(len(data))
+    # Steps end where another would gain 1e-12 of the log-likelihood.
+    np.testing.assert_allclose(ones @ sets.evaluate(values)[1], 0, atol=1e-3)
+    covariance = np.linalg.inv(-hessian(sets.evaluate, values, ones))
+    np.testing.assert_allclose(model.covariance(), covariance, rtol=1e-5, atol=1e-8)  # two numerical Hessians
+    assert model.score(data) * len(data) == pytest.approx(model.estimates_.log_likelihood, rel=1e-12)
+
+
+# -- nests ---------------------------------------------------------------------------------------------------------
+
+
+def test_nests_by_a_feature_are_those_by_a_mapping(data: ChoiceData) -> None:
+    by_label = NestedMNL(nests=NESTS, formula="x").fit(data)
+    by_feature = NestedMNL(nests="group", formula="x").fit(data)
+    assert by_feature.coefficients == by_label.coefficients
+    assert by_feature.summary().facts["nests"] == "private, public, rail (by group)"
+    assert by_label.summary().facts["nests"] == "private, public, rail"
+
+
+def test_nests_by_a_number(data: ChoiceData) -> None:
+    by_number = NestedMNL(nests="shared", formula="x").fit(data)
+    others = {mode: "1" if nest == "public" else "0" for mode, nest in NESTS.items()}
+    by_label = NestedMNL(nests=others, formula="x").fit(data)
+    assert by_number.coefficients == by_label.coefficients
+    assert set(by_number.logsums) == {"0", "1"}
+
+
+def test_the_feature_of_the_nests_is_left_out_of_the_utility() -> None:
+    lean = read(trips(100, 0.4, 0), features=["x", "group"])
+    assert not any("group" in name for name in NestedMNL(nests="group").fit(lean).coefficients)
+
+
+def test_nests_of_one_alternative_have_no_parameter(model: NestedMNL) -> None:
+    assert [name for name in model.coefficients if name.startswith("logsum")] == ["logsum[public]"]
+    assert model.logsums["private"] == model.logsums["rail"] == 1.0
+    assert model.num_parameters == 5
+
+
+# -- log-sums that are none ----------------------------------------------------------------------------------------
+
+
+def test_a_log_sum_above_1_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="pcmcnet"):
+        model = NestedMNL(nests=NESTS, formula="x").fit(simulate(2000, logsum=2.0))
+    assert model.logsums["public"] > 1
+    problem = "is above 1: no random utilities lie behind the model; try other nests"
+    assert problem in caplog.text
+    assert problem in str(model.summary())
+
+
+def test_a_good_log_sum_is_not_warned_of(model: NestedMNL, caplog: pytest.LogCaptureFixture) -> None:
+    NestedMNL(nests=NESTS, formula="x").fit(simulate(100))
+    assert not caplog.records
+    assert "warning" not in model.summary().facts
+
+
+@pytest.mark.parametrize(
+    ("chosen", "like"),
+    [
+        # The better of bus and metro, whatever the others: the nest is one alternative.
+        (
+            lambda x, rng: np.where(
+                rng.random(len(x)) < 0.5, 1 + x[:, 1:3].argmin(1), 3 * rng.integers(2, size=len(x))
+            ),
+            "were one",
+        ),
+        # Bus or metro by a coin, and nothing else.
+        (lambda x, rng: rng.integers(1, 3, len(x)), "were all the same"),
+    ],
+)
+def test_a_log_sum_without_limit_is_told(chosen: Any, like: str, caplog: pytest.LogCaptureFixture) -> None:
+    x = simulate(200).features["x"].plain().reshape(-1, 4)
+    data = simulate(200, chosen=chosen(x, np.random.default_rng(0)))
+    model = NestedMNL(nests=NESTS, formula="x | 0").fit(data)
+    assert model.standard_errors()["logsum[public]"] == np.inf
+    assert np.isfinite(model.standard_errors()["x"])
+    assert np.isfinite(model.predict_log_proba(data)).all()
+    problem = f"logsum[public] has no limit: the nest's alternatives are chosen as if they {like}"
+    assert problem in caplog.text
+    assert problem in model.summary().facts["warning"]
+    assert "nan" not in str(model.summary())
+
+
+@pytest.mark.parametrize("sets", [3, 8])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_handful_of_sets_gives_numbers(sets: int, seed: int) -> None:
+    data = simulate(sets, seed=seed)
+    model = NestedMNL(nests=NESTS, formula="x").fit(data)
+    assert np.isfinite(model.predict_proba(data)).all()
+    assert not np.isnan(list(model.standard_errors().values())).any()
+
+
+# -- weights, clusters, saved form ---------------------------------------------------------------------------------
+
+
+def test_weights_count_like_copies() -> None:
+    """A set of weight 3 is as good as three sets."""
+    table = trips(150, 0.4, 0)
+    row = np.concatenate([np.arange(600)[table["weight"] > k] for k in range(3)])
+    copies = {name: values[row] for name, values in table.items()}
+    copies["trip"] = np.repeat(np.arange(len(row) // 4), 4)
+    weighted, longer = read(table, weight="weight"), read(copies)
+    assert len(longer) == 300
+    one, other = (NestedMNL(nests=NESTS, formula="x").fit(part) for part in (weighted, longer))
+    # Sums in another order may end one step of 1e-12 earlier.
+    np.testing.assert_allclose(one.estimates_.values, other.estimates_.values, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(one.covariance(), other.covariance(), rtol=1e-3)
+    assert one.estimates_.log_likelihood == pytest.approx(other.estimates_.log_likelihood, rel=1e-9)
+
+
+def test_errors_are_of_three_kinds(model: NestedMNL) -> None:
+    kinds = [model.standard_errors(kind)["logsum[public]"] for kind in ("classical", "robust", "clustered")]
+    assert len(set(kinds)) == 3
+    assert all(0.01 < error < 1 for error in kinds)
+    assert model.summary("clustered").facts["standard errors"] == "clustered, 100 clusters by person"
+    row = next(row for row in model.summary().rows if row[0] == "logsum[public]")
+    z = (model.logsums["public"] - 1) / model.standard_errors()["logsum[public]"]
+    assert row[3] == f"{z:.2f}"
+
+
+def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
+    model: NestedMNL, data: ChoiceData, tmp_path: Path
+) -> None:
+    back = load(model.save(tmp_path / "model"))
+    assert isinstance(back, NestedMNL)
+    assert back.logsums == model.logsums
+    np.testing.assert_array_equal(back.predict_proba(data), model.predict_proba(data))
+    again = NestedMNL(nests=NESTS)
+    again.training_ = {"nests": ["private", "rail"]}
+    with pytest.raises(ValueError, match="the nests and their log-sums do not fit each other"):
+        again._restore(state_files(model))
+    (tmp_path / "model" / "estimates.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"estimates.json is truncated or altered"):
+        load(tmp_path / "model")
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nests", "kind", "problem"),
+    [
+        ("", ConfigError, "say what the nests are: nests=<feature>, or a nest for each label"),
+        ({}, ConfigError, "say what the nests are"),
+        ("grupo", SchemaError, "nests names 'grupo', which is no feature. Did you mean 'group'"),
+        ({"car": "a", "bus": "a"}, InputError, "no nest for 2 alternatives: 'metro', 'train'. Give each label"),
+        (dict.fromkeys(MODES, "all"), InputError, "every choice set lies in a single nest"),
+        ({m: m for m in MODES}, InputError, "no nest has two alternatives in any choice set"),
+    ],
+)
+def test_what_are_no_nests_is_refused(nests: Any, kind: type[Exception], problem: str, data: ChoiceData) -> None:
+    with pytest.raises(kind, match=problem):
+        NestedMNL(nests=nests, formula="x").fit(data)
+
+
+def test_nests_are_a_name_or_a_mapping() -> None:
+    with pytest.raises(ConfigError, match="nests must be a feature's name, or map labels to nests; got 3"):
+        NestedMNL(nests=3)
+    assert NestedMNL(nests={1: 2}).config.nests == {"1": "2"}
+
+
+def test_nests_are_read_from_the_command_line() -> None:
+    assert parse_option(NestedMNLConfig, "nests=car:road,bus:road") == ("nests", {"car": "road", "bus": "road"})
+    assert parse_option(NestedMNLConfig, "nests=group") == ("nests", "group")
+
+
+def test_labels_are_needed_for_nests_by_label() -> None:
+    with pytest.raises(InputError, match="nests by label need labels"):
+        NestedMNL(nests=NESTS, formula="x").fit(read(trips(20, 0.4, 0), alternative=None))
+
+
+def test_a_gap_is_no_nest() -> None:
+    shared = np.tile([0.0, 1, 1, 0], 20)
+    shared[3] = np.nan
+    table = {"s": np.repeat(np.arange(20), 4), "y": np.tile([1, 0, 0, 0], 20), "n": shared, "x": np.arange(80.0) % 7}
+    data = ChoiceData.from_long(table, choice_set="s", chosen="y", features=["x", "n"], missing="indicator")
+    with pytest.raises(InputError, match="nests: column 'n' has 1 missing values: every alternative needs a nest"):
+        NestedMNL(nests="n").fit(data)
+
+
+def test_nests_and_labels_never_seen_are_refused(model: NestedMNL, data: ChoiceData) -> None:
+    by_group = NestedMNL(nests="group", formula="x").fit(data)
+    other = simulate(5, group=np.tile(["private", "water", "public", "rail"], 5))
+    with pytest.raises(InputError, match=r"nest 'water' was not in training, .*; known: private, public, rail"):
+        by_group.predict_proba(other)
+    with pytest.raises(InputError, match="nests names no nest for 1 alternative: 'ferry'"):
+        model.predict_proba(simulate(5, mode=np.tile(["car", "ferry", "metro", "train"], 5)))
+
+
+def test_log_sums_of_a_model_that_is_not_fitted() -> None:
+    with pytest.raises(NotFittedError):
+        _ = NestedMNL(nests=NESTS).logsums
+
+
+def test_products_have_one_thread_in_all_of_a_fit(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of them, those of the errors, are taken to stand for all: sums in several threads round otherwise."""
+    seen = []
+
+    def note(*arguments: Any, **more: Any) -> Any:
+        seen.append({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
+        return infer(*arguments, **more)
+
+    monkeypatch.setattr("pcmcnet.models.logits.nested_mnl.infer", note)
+    with threadpool_limits(2, user_api="blas"):
+        NestedMNL(nests=NESTS, formula="x").fit(data)
+    assert seen == [{1}]
