@@ -12,9 +12,9 @@ from torch import Tensor
 
 from pcmcnet.data.batches import Batch, Distinct
 from pcmcnet.data.contents import CODES
-from pcmcnet.data.contents.texts import BUCKETS, bucket
 from pcmcnet.data.encoding import CategoryCode, SideEncoder
-from pcmcnet.data.numbers import NumericCode
+from pcmcnet.data.kinds.number import NumericCode
+from pcmcnet.data.kinds.text import BUCKETS, bucket
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.layers.rates import rates_of_scores
 from pcmcnet.layers.utility import BagWorth, LinearUtility, VectorWorth, WordsWorth

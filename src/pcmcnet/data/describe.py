@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import GAP, Categorical, Column, Contents, Numeric
-from pcmcnet.data.contents.previews import picture_uri
+from pcmcnet.data.kinds.previews import picture_uri
 
 MOST_CATEGORIES = 100  # names that are listed, the most frequent ones
 _SHOWN = 50  # alternatives of a set that is shown, where there is one so small

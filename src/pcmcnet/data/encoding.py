@@ -1,9 +1,9 @@
 """Columns -> tensors: what is learnt from the training part, and nothing else, before the network.
 
-Numbers are standardised (:mod:`pcmcnet.data.numbers`). Categories are numbered 1..c in the training vocabulary; 0 is
-reserved for those never seen. Where the schema admits missing numbers, they become the mean (0 once standardised) and
-each column with gaps gets a 0/1 indicator feature. The label of an alternative is a category like others, for models
-that want it; one that hardly ever returns says nothing of other sets, and counts as never seen.
+Numbers are standardised (:mod:`pcmcnet.data.kinds.number`). Categories are numbered 1..c in the training vocabulary; 0
+is reserved for those never seen. Where the schema admits missing numbers, they become the mean (0 once standardised)
+and each column with gaps gets a 0/1 indicator feature. The label of an alternative is a category like others, for
+models that want it; one that hardly ever returns says nothing of other sets, and counts as never seen.
 
 All of it is learnt from one part of the table after the other: a table in memory is one part.
 """
@@ -24,7 +24,7 @@ from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import Categorical, Columns, Curve, Kind, Numeric
 from pcmcnet.data.contents import ContentCode, Frozen, code_from_dict, code_to_dict, learn_codes, prepare
-from pcmcnet.data.numbers import NumericCode, Parts, learn_numbers
+from pcmcnet.data.kinds.number import NumericCode, Parts, learn_numbers
 from pcmcnet.data.running_moments import Moments
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean

@@ -15,8 +15,8 @@ import numpy as np
 
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns import GAP, Column, Contents, Numeric
-from pcmcnet.data.contents.previews import original_hash
 from pcmcnet.data.describe import as_json
+from pcmcnet.data.kinds.previews import original_hash
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Seen = Literal["all", "most", "some", "none known"]

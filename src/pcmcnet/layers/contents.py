@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.data.contents import ContentCode, Frozen, FrozenCode
-from pcmcnet.data.contents.texts import BUCKETS
 from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.kinds.text import BUCKETS
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.curves import CURVES
 from pcmcnet.layers.dropout import Dropout

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, Distinct
 from pcmcnet.data.contents import ContentCode, FrozenCode
-from pcmcnet.data.contents.texts import BUCKETS
 from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.kinds.text import BUCKETS
 
 HUGE = 1e30
 

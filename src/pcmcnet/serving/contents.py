@@ -21,14 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.data.columns import Contents
-from pcmcnet.data.contents.bags import read_lists
-from pcmcnet.data.contents.errors import BadContentError
-from pcmcnet.data.contents.ids import read_ids
-from pcmcnet.data.contents.images import read_images
-from pcmcnet.data.contents.instants import read_instants
-from pcmcnet.data.contents.previews import SHOWN
-from pcmcnet.data.contents.texts import read_texts
-from pcmcnet.data.contents.vectors import read_vectors
+from pcmcnet.data.kinds.datetime import read_instants
+from pcmcnet.data.kinds.errors import BadContentError
+from pcmcnet.data.kinds.id import read_ids
+from pcmcnet.data.kinds.image import read_images
+from pcmcnet.data.kinds.multi import read_lists
+from pcmcnet.data.kinds.previews import SHOWN
+from pcmcnet.data.kinds.text import read_texts
+from pcmcnet.data.kinds.vector import read_vectors
 from pcmcnet.serving.refusal import RefusalError, shown, unusable
 
 Where = Callable[[int], str]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pcmcnet.data import Batch, ChoiceData
-from pcmcnet.data.numbers import NumericCode
+from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.models import PCMCNet, PointerNetwork
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel

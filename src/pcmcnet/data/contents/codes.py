@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.columns import GAP, Columns, ContentKind, Contents, concat_column
-from pcmcnet.data.contents.bags import MultiCode
 from pcmcnet.data.contents.frozen import Frozen
-from pcmcnet.data.contents.ids import IdCode
-from pcmcnet.data.contents.images import ImageCode
-from pcmcnet.data.contents.instants import DatetimeCode
 from pcmcnet.data.contents.learning import Learner
 from pcmcnet.data.contents.samples import Samples
-from pcmcnet.data.contents.texts import TextCode
-from pcmcnet.data.contents.vectors import VectorCode
+from pcmcnet.data.kinds.datetime import DatetimeCode
+from pcmcnet.data.kinds.id import IdCode
+from pcmcnet.data.kinds.image import ImageCode
+from pcmcnet.data.kinds.multi import MultiCode
+from pcmcnet.data.kinds.text import TextCode
+from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.errors import ArtifactError, ConfigError
 
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data.columns import ContentKind
-from pcmcnet.data.contents.bags import MultiCode
-from pcmcnet.data.contents.ids import IdCode
-from pcmcnet.data.contents.images import ImageCode, size_and_grey
-from pcmcnet.data.contents.instants import DatetimeCode
-from pcmcnet.data.contents.texts import TextCode, numbers_in
-from pcmcnet.data.contents.vectors import VectorCode
+from pcmcnet.data.kinds.datetime import DatetimeCode
+from pcmcnet.data.kinds.id import IdCode
+from pcmcnet.data.kinds.image import ImageCode, size_and_grey
+from pcmcnet.data.kinds.multi import MultiCode
+from pcmcnet.data.kinds.text import TextCode, numbers_in
+from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.errors import SchemaError
 
 

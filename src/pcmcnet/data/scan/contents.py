@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.columns import ContentKind, Contents
-from pcmcnet.data.contents.images import LARGEST, size_and_grey
-from pcmcnet.data.contents.texts import LONGEST
 from pcmcnet.data.distinct import is_text
+from pcmcnet.data.kinds.image import LARGEST, size_and_grey
+from pcmcnet.data.kinds.text import LONGEST
 from pcmcnet.data.scan.sources import Stream
 from pcmcnet.data.schema import Schema
 

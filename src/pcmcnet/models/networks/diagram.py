@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import nn
 
 from pcmcnet.data.contents import ContentCode
-from pcmcnet.data.contents.bags import MultiCode
-from pcmcnet.data.contents.images import ImageCode
-from pcmcnet.data.contents.vectors import VectorCode
 from pcmcnet.data.encoding import CategoryCode, Encoder, SideEncoder
-from pcmcnet.data.numbers import NumericCode
+from pcmcnet.data.kinds.image import ImageCode
+from pcmcnet.data.kinds.multi import MultiCode
+from pcmcnet.data.kinds.number import NumericCode
+from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.layers import Representation
 from pcmcnet.layers.contents import width_of
 from pcmcnet.layers.representation import embedding_width

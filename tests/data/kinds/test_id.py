@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from choice_tables import read_column
-from pcmcnet.data.contents.ids import IdCode
+from pcmcnet.data.kinds.id import IdCode
 from pcmcnet.errors import SchemaError
 
 read = partial(read_column, "node", "id", missing="indicator")

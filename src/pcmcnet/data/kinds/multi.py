@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, ContentKind, number_contents
-from pcmcnet.data.contents.errors import BadTypeError, refuse
-from pcmcnet.data.contents.lists import as_lists
 from pcmcnet.data.distinct import UNREADABLE, names
+from pcmcnet.data.kinds.arrow_lists import as_lists
+from pcmcnet.data.kinds.errors import BadTypeError, refuse
 
 
 @dataclass(frozen=True, slots=True)

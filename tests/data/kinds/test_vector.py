@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.contents.vectors import VectorCode
+from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.errors import SchemaError
 
 ROWS = [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [5.0, 6.0]]

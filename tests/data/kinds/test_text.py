@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from choice_tables import read_column
-from pcmcnet.data.contents.texts import BUCKETS, LONGEST, TextCode, bucket, words
+from pcmcnet.data.kinds.text import BUCKETS, LONGEST, TextCode, bucket, words
 from pcmcnet.errors import SchemaError
 
 read = partial(read_column, "text", "text")

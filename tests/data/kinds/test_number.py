@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData, Encoder
-from pcmcnet.data.numbers import NumericCode
+from pcmcnet.data.kinds.number import NumericCode
 
 
 def learnt(values: Any, kind: str = "piecewise", *, bend: bool = False, missing: str = "error") -> NumericCode:

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, ContentKind, number_contents
-from pcmcnet.data.contents.errors import BadTypeError, refuse
-from pcmcnet.data.contents.lists import as_lists
+from pcmcnet.data.kinds.arrow_lists import as_lists
+from pcmcnet.data.kinds.errors import BadTypeError, refuse
 from pcmcnet.errors import SchemaError
 
 _LARGEST = 1e6  # training standard deviations; a float32 product of more may overflow

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcmcnet.data.contents.errors import BadContentError, BadTypeError
 from pcmcnet.data.distinct import is_text
+from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 
 
 def as_lists(values: pa.ChunkedArray, item: str) -> pa.ChunkedArray:

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.contents.previews import original_hash, picture_uri
 from pcmcnet.data.describe import describe
+from pcmcnet.data.kinds.previews import original_hash, picture_uri
 from pcmcnet.evaluation.in_sample import seen_by
 from pcmcnet.models import PCMCNet
 

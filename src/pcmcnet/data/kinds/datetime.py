@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, ContentKind, number_contents
-from pcmcnet.data.contents.errors import BadContentError, BadTypeError
 from pcmcnet.data.distinct import is_text
+from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 
 _DAY = 86_400.0  # seconds
 _MONDAY = 3  # days from a Monday to 1 January 1970

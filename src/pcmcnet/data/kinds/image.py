@@ -20,8 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, ContentKind, number_contents
-from pcmcnet.data.contents.errors import BadContentError, BadTypeError
 from pcmcnet.data.distinct import is_text
+from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 
 LARGEST = 64  # pixels of a side
 _GREY = ("1", "L", "LA", "I", "I;16", "F")

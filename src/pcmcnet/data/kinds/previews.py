@@ -13,7 +13,7 @@ import re
 from base64 import b64encode
 from typing import Any
 
-from pcmcnet.data.contents.images import LARGEST
+from pcmcnet.data.kinds.image import LARGEST
 
 SHOWN = {"PNG": "png", "JPEG": "jpeg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp"}  # what every browser shows
 _FEW = 4096  # bytes

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from choice_tables import read_column
-from pcmcnet.data.contents.instants import DatetimeCode
+from pcmcnet.data.kinds.datetime import DatetimeCode
 from pcmcnet.errors import SchemaError
 
 read = partial(read_column, "at", "datetime")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from choice_tables import read_column
-from pcmcnet.data.contents.bags import MultiCode
+from pcmcnet.data.kinds.multi import MultiCode
 from pcmcnet.errors import SchemaError
 
 read = partial(read_column, "has", "multi")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import ContentKind, number_contents
-from pcmcnet.data.contents.errors import BadContentError, BadTypeError, refuse
+from pcmcnet.data.kinds.errors import BadContentError, BadTypeError, refuse
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from choice_tables import read_column
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.contents.images import ImageCode
+from pcmcnet.data.kinds.image import ImageCode
 from pcmcnet.data.table_files import write_table
 from pcmcnet.errors import SchemaError
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import GAP, ContentKind, number_contents
-from pcmcnet.data.contents.errors import BadTypeError
 from pcmcnet.data.distinct import is_text
+from pcmcnet.data.kinds.errors import BadTypeError
 
 BUCKETS = 4096
 LONGEST = 64  # words of a text
