@@ -3,8 +3,9 @@
 from importlib.util import find_spec
 
 KERNELS = [
-    "src/pcmcnet/layers/gpu/*.py",
-    "src/pcmcnet/layers/gpu/hopper/*.py",
-    "src/pcmcnet/layers/stationary/kernels.py",
+    "src/pcmcnet/layers/gpu/launch.py",
+    "src/pcmcnet/layers/pairwise/hopper/*.py",
+    "src/pcmcnet/layers/pairwise/triton/*.py",
+    "src/pcmcnet/layers/stationary/elimination_triton.py",
 ]
 collect_ignore_glob = [] if find_spec("triton") else KERNELS

@@ -15,7 +15,7 @@ import torch
 from benchmarks.harness import Row, Table, best_seconds
 from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import ChoiceData, PCMCNet
-from pcmcnet.layers.precision import compute_dtype
+from pcmcnet.layers.pairwise import compute_dtype
 from pcmcnet.training import predict
 
 COLUMNS = {

@@ -24,7 +24,7 @@ from benchmarks.accuracy import held_out, training_table
 from benchmarks.harness import Row, Table, in_turn, recorded, seconds
 from benchmarks.shapes import AIRLINE, MLBA, NETWORK, Shape
 from pcmcnet import ChoiceData, PCMCNet, evaluate
-from pcmcnet.layers.precision import compute_dtype
+from pcmcnet.layers.pairwise import compute_dtype
 
 COLUMNS = {
     "shape": "",

@@ -16,7 +16,7 @@ from pcmcnet.data.encoding import CategoryCode, SideEncoder
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.data.kinds.text import BUCKETS, bucket
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.utility import BagWorth, LinearUtility, VectorWorth, WordsWorth
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pcmcnet.layers.draws import generator_on
+from pcmcnet.layers.generators import generator_on
 from pcmcnet.layers.transforms import is_transformed
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Parted, Portion, Source, plan_batches
 from pcmcnet.errors import StopFit, TrainingError
-from pcmcnet.layers.draws import drawing_from, redirected
+from pcmcnet.layers.generators import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.progress import Report, show_epochs

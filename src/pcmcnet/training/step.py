@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
-from pcmcnet.layers.draws import Draws, drawing_from
+from pcmcnet.layers.generators import Draws, drawing_from
 from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.training.adam import Adam, for_each

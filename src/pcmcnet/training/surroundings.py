@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pcmcnet.layers.draws import Draws, drawing_from, redirected
+from pcmcnet.layers.generators import Draws, drawing_from, redirected
 
 _KINDS = ("cpu", "cuda", "mps", "xpu")  # of devices, that autocast is switched on for one by one
 _MADE = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn}  # in the default type, unless one is given

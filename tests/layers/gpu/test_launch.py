@@ -7,8 +7,8 @@ pytestmark = pytest.mark.gpu
 
 
 def test_what_is_noted_keeps_no_tensor() -> None:
-    from pcmcnet.layers.gpu import around
     from pcmcnet.layers.gpu.launch import compile_together
+    from pcmcnet.layers.pairwise.triton import rates as around
 
     p = torch.rand(1 << 12, 1 << 12, device="cuda")  # 64 MiB
     mask = torch.ones_like(p, dtype=torch.bool)
@@ -27,8 +27,8 @@ def test_what_is_noted_keeps_no_tensor() -> None:
 def test_what_does_not_compile_is_told() -> None:
     from triton.compiler import CompilationError
 
-    from pcmcnet.layers.gpu import around
     from pcmcnet.layers.gpu.launch import compile_together, launch, noting
+    from pcmcnet.layers.pairwise.triton import rates as around
 
     p, stream = torch.rand(8, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with pytest.raises(CompilationError):  # a block is a power of 2

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pcmcnet.layers.stationary import blocked, solvers
+from pcmcnet.layers.stationary import dispatch as solvers
+from pcmcnet.layers.stationary import elimination_in_blocks as blocked
 
 
 @pytest.fixture(scope="module", params=["elimination", "blocked"])

@@ -12,8 +12,8 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from pcmcnet.errors import ChainError
 from pcmcnet.layers import log_probabilities, solve_chain, stationary_distribution
-from pcmcnet.layers.masks import real_pairs
-from pcmcnet.layers.stationary.solvers import LARGE
+from pcmcnet.layers.pair_mask import real_pairs
+from pcmcnet.layers.stationary.dispatch import LARGE
 
 # torch's own, when the forward mode is first used
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

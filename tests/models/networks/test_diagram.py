@@ -15,7 +15,7 @@ from PIL import Image
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, NotFittedError
-from pcmcnet.layers.contents import width_of
+from pcmcnet.layers.representation import width_of
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.networks.diagram import SIZE, WIDTH, text_width
 

@@ -15,7 +15,7 @@ import torch
 from pcmcnet import MNL, ChoiceData, PCMCNet
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.layers.stationary.exported import exported_law
+from pcmcnet.layers.stationary.elimination_for_export import exported_law
 
 ROOT = Path(__file__).parents[3]
 ROLES: dict[str, Any] = {

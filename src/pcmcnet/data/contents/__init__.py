@@ -4,7 +4,7 @@
 
 Reading checks every content and numbers equal ones alike; it knows nothing of models. A code is what a model keeps of
 its training part (a scale, a vocabulary); it survives JSON, and turns any later table's contents into numbers. What
-maps these numbers to vectors is the matter of :mod:`pcmcnet.layers.contents`.
+maps these numbers to vectors is the matter of :mod:`pcmcnet.layers.representation.content_encoders`.
 """
 
 from pcmcnet.data.contents.codes import (

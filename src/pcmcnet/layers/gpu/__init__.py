@@ -30,6 +30,6 @@ def get_ready() -> None:
 def _get_ready() -> None:
     with suppress(Exception):  # whoever needs it next meets the same, and can tell
         if has_triton() and torch.cuda.is_available():
-            from pcmcnet.layers.gpu import around
+            from pcmcnet.layers.pairwise.triton import rates as around
 
             around.compile_one()

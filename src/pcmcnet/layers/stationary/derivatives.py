@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd
 
+from pcmcnet.layers.stationary.elimination_differentiable import plain_law
 from pcmcnet.layers.stationary.operators import LIBRARY, Results, stationary, stationary_backward
-from pcmcnet.layers.stationary.plain import plain_law
 from pcmcnet.layers.transforms import is_transformed, pull_back
 
 

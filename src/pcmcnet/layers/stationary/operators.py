@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.library import Library, register_fake
 
+from pcmcnet.layers.stationary.dispatch import is_fused, solver_for
 from pcmcnet.layers.stationary.scale import result_type, working_type
-from pcmcnet.layers.stationary.solvers import is_fused, solver_for
 
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 

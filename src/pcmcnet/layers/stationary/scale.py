@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pcmcnet.layers.masks import real_pairs
+from pcmcnet.layers.pair_mask import real_pairs
 
 
 def scaled(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)

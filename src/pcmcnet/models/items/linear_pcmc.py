@@ -32,7 +32,7 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import FitSettings

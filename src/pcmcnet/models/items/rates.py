@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.layers import log_probabilities, solve_chain
-from pcmcnet.layers.rates import rates_of_scores
+from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.models.items.minimise import Minimum, as_minimum, lbfgs, value_and_gradient
 from pcmcnet.models.items.universe import DistinctSets
 

@@ -26,8 +26,7 @@ from pcmcnet.data.kinds.multi import MultiCode
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.layers import Representation
-from pcmcnet.layers.contents import width_of
-from pcmcnet.layers.representation import embedding_width
+from pcmcnet.layers.representation import embedding_width, width_of
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.pcmcnet import PCMCNetConfig, PCMCNetwork

@@ -29,7 +29,7 @@ from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import ordered_pairs, spread, stretches
 from pcmcnet.layers import log_probabilities, solve_chain
-from pcmcnet.layers.masks import real_pairs
+from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.layers.utility import LinearUtility
 from pcmcnet.training.feed import batches_on, device_of, place

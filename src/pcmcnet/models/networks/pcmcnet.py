@@ -26,9 +26,8 @@ from pcmcnet.data.batches import plan_batches
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.activations import Activation
-from pcmcnet.layers.contents import representation_of
-from pcmcnet.layers.precision import Precision
-from pcmcnet.layers.rates import Initialisation, RateForm, rates_of_scores, require_rate
+from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, rates_of_scores, require_rate
+from pcmcnet.layers.representation import representation_of
 from pcmcnet.layers.utility import LinearUtility
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.options import takes

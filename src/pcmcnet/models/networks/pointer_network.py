@@ -26,9 +26,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from pcmcnet.checks import require_number
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers.contents import representation_of
-from pcmcnet.layers.draws import redirected
 from pcmcnet.layers.dropout import Dropout
+from pcmcnet.layers.generators import redirected
+from pcmcnet.layers.representation import representation_of
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.interface.summary import Summary

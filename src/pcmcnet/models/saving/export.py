@@ -31,7 +31,7 @@ from pcmcnet.data import Batch, Encoder
 from pcmcnet.data.encoding import UNSEEN, SideEncoder
 from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers.stationary.exported import exported_law
+from pcmcnet.layers.stationary.elimination_for_export import exported_law
 from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 from pcmcnet.storage.files import json_bytes, write_bytes
 from pcmcnet.training.surroundings import undisturbed

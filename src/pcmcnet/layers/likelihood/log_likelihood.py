@@ -1,0 +1,30 @@
+"""Probabilities -> log-likelihood of the choices. Shapes: probabilities (B, J), chosen (B,)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pcmcnet.layers.gpu import runs_kernels
+
+
+def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
+    """Take logs; padding and probabilities of 0 get -inf and no gradient, where log alone would give NaN."""
+    if runs_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
+        from pcmcnet.layers.pairwise.triton import rates as around
+
+        return around.log_probabilities(p, mask)
+    return plain_log_probabilities(p, mask)
+
+
+def plain_log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
+    """Do the same by torch's own operators."""
+    possible = mask & (p != 0)  # a NaN stays one
+    return p.where(possible, torch.ones_like(p)).log().masked_fill(~possible, -math.inf)
+
+
+def choice_nll(log_p: Tensor, chosen: Tensor) -> Tensor:  # (B, J), (B,) -> (B,)
+    """Return minus the log-probability of each choice."""
+    return -log_p.gather(1, chosen.unsqueeze(1)).squeeze(1)

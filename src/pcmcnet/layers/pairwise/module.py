@@ -1,0 +1,227 @@
+"""Representations -> pairwise rates.
+
+A network f scores every ordered pair (i, j) for the individual I, and a rate form makes the score a rate:
+
+    relu       q = max(0, f) + epsilon    (the paper's)
+    softplus   q = log(1 + exp f) + epsilon
+    exp        q = exp f + epsilon
+
+The first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j:
+n products instead of n^2. The law ignores the time scale, so the rates of a set are divided by their largest;
+for ``exp`` that happens before exponentiating and nothing overflows. A floor far below what matters keeps
+every chain irreducible. Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.layers.activations import ACTIVATIONS, Activation
+from pcmcnet.layers.dropout import Dropout
+from pcmcnet.layers.gpu import has_triton, runs_kernels
+from pcmcnet.layers.pair_mask import real_pairs
+from pcmcnet.layers.pairwise.cpu import PairOptions, pair_scores
+from pcmcnet.layers.pairwise.precision import Precision, compute_dtype
+from pcmcnet.layers.transforms import needs_plain_operators
+
+RateForm = Literal["relu", "softplus", "exp"]
+Initialisation = Literal["safe", "paper"]
+
+FLOOR = math.exp(-40)  # of the largest rate in the set; keeps probabilities and gradients within float32
+
+
+class PairwiseRates(nn.Module):
+    """Score every ordered pair of alternatives, for this individual, with one positive rate.
+
+    Parameters
+    ----------
+    d_individual, d_alternative
+        Widths of the representations; ``d_individual`` may be 0.
+    hidden
+        Widths of the hidden layers of f; empty for a single neuron.
+    activation, dropout
+        Of the hidden layers.
+    rate, epsilon
+        The rate form and its additive constant.
+    initialisation
+        "safe": the output layer starts at a constant, positive score, so the model starts uniform and every
+        rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start
+        with most rates dead; see :meth:`revive`.
+    precision
+        Number type of the products over pairs; see :mod:`pcmcnet.layers.pairwise.precision`.
+    """
+
+    def __init__(
+        self,
+        d_individual: int,
+        d_alternative: int,
+        hidden: Sequence[int] = (64, 64),
+        *,
+        activation: Activation = "leaky_relu",
+        dropout: float = 0.0,
+        rate: RateForm = "exp",
+        epsilon: float = 0.0,
+        initialisation: Initialisation = "safe",
+        precision: Precision = "auto",
+    ) -> None:
+        super().__init__()
+        require_rate(rate, epsilon)
+        if activation not in ACTIVATIONS:
+            raise ConfigError(f"unknown activation {activation!r}." + did_you_mean(activation, ACTIVATIONS))
+        if initialisation not in get_args(Initialisation):
+            known = did_you_mean(initialisation, get_args(Initialisation))
+            raise ConfigError(f"unknown initialisation {initialisation!r}." + known)
+        if precision not in get_args(Precision):
+            raise ConfigError(f"unknown precision {precision!r}." + did_you_mean(precision, get_args(Precision)))
+        widths = (*hidden, 1)
+        self.rate, self.epsilon, self.precision, self.hidden = rate, epsilon, precision, tuple(hidden)
+        self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None
+        self.leave = nn.Linear(d_alternative, widths[0], bias=False)
+        self.enter = nn.Linear(d_alternative, widths[0])
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.activation = activation
+        self.dropout = Dropout(dropout)
+        self._initialise(initialisation, fan_in=d_individual + 2 * d_alternative)
+
+    @property
+    def output(self) -> nn.Linear:
+        """The layer whose bias shifts all scores."""
+        last = self.layers[-1] if len(self.layers) else self.enter
+        assert isinstance(last, nn.Linear)
+        return last
+
+    def _initialise(self, how: Initialisation, *, fan_in: int) -> None:
+        first = [layer for layer in (self.who, self.leave, self.enter) if layer is not None]
+        for layer in first:  # one layer in three parts: the fan-in is that of the concatenation
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / max(fan_in, 1)))
+        nn.init.uniform_(self.enter.bias, -1 / math.sqrt(max(fan_in, 1)), 1 / math.sqrt(max(fan_in, 1)))
+        for module in self.layers:
+            assert isinstance(module, nn.Linear)
+            nn.init.kaiming_normal_(module.weight)
+        if how == "safe":
+            for layer in first if not len(self.layers) else [self.output]:
+                nn.init.zeros_(layer.weight)
+            nn.init.ones_(self.output.bias)
+
+    def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
+        """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
+        scores = self.scores(individual, alternatives, mask)
+        return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
+
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
+        if self._fuses(alternatives) and self._dtype(alternatives) == torch.bfloat16:
+            from pcmcnet.layers.pairwise.triton import scores as gpu
+
+            who, known = (self.leave, individual[:, :0]) if self.who is None else (self.who, individual)
+            weights = (who.weight[:, : known.shape[1]], self.leave.weight, self.enter.weight, self.enter.bias)
+            options = gpu.FusedOptions(self.activation, self.dropout.active, torch.bfloat16)
+            return gpu.network_scores(gpu.FirstLayer(known, alternatives, *weights), self._layers(), options, mask)
+        return self.scores_of_halves(*self.halves(individual, alternatives), mask)
+
+    def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
+        """Split the first layer into what is left, with the individual's part, and what is entered: 2 x (B, J, H)."""
+        leave, enter = self.leave(alternatives), self.enter(alternatives)
+        if self.who is not None:
+            leave = leave + self.who(individual).unsqueeze(1)
+        return leave, enter
+
+    def scores_of_halves(self, leave: Tensor, enter: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Evaluate the rest of f on the pairwise sums of the halves: 2 x (B, J, H) -> (B, J, J)."""
+        layers, dtype = self._layers(), self._dtype(leave)
+        if self._fuses(leave):
+            from pcmcnet.layers.pairwise.triton import scores as gpu
+
+            fused = gpu.FusedOptions(self.activation, self.dropout.active, dtype)
+            return gpu.fused_scores(leave, enter, layers, fused, mask)
+        options = PairOptions(activation=ACTIVATIONS[self.activation], dropout=self.dropout.active, dtype=dtype)
+        return pair_scores(leave, enter, layers, options, mask)
+
+    def _layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weights and biases of the layers after the first."""
+        return [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+
+    def _dtype(self, given: Tensor) -> torch.dtype:
+        """Type of the products over pairs."""
+        half = compute_dtype(self.precision, given.device, self.hidden) == torch.bfloat16
+        return torch.bfloat16 if half else given.dtype
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether pairs are computed piece by piece on a GPU, in memory that does not grow with them."""
+        return self._fuses(self.leave.weight)
+
+    def _fuses(self, given: Tensor) -> bool:
+        """Tell whether kernels of their own are there for the pairs."""
+        there = given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()
+        return there and not needs_plain_operators(given, *self.parameters())
+
+    @torch.no_grad()
+    def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
+        """Notice a start that is dead or nearly so, and undo it by raising the output bias.
+
+        Where most pairs start without a gradient, the few that have one may die in training: on MLBA data 8 of 90
+        starts of the paper's kind did so within 15 epochs, and none with the median score raised to 1.
+
+        Returns whether most rates were dead on the sets given.
+        """
+        if self.rate != "relu":
+            return False
+        scores = self.scores(individual, alternatives, mask)[real_pairs(mask)]
+        if not scores.numel() or bool(scores.median() > 0):
+            return False
+        self.output.bias.add_(1 - scores.median())
+        return True
+
+
+def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
+    """Turn scores into rates whose largest in each set is about 1: (B, J, J), (B, J) -> (B, J, J)."""
+    if runs_kernels(scores):
+        from pcmcnet.layers.pairwise.triton import rates as around
+
+        if around.has_form(scores, rate):
+            return around.rates(scores, mask, rate=rate, epsilon=epsilon, floor=FLOOR)
+    return plain_rates(scores, mask, rate=rate, epsilon=epsilon)
+
+
+def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
+    """Do the same by torch's own operators."""
+    scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    pairs = real_pairs(mask)
+    if rate == "exp":
+        top = _largest(scores, pairs)
+        if epsilon > 0:
+            top = top.clamp(min=math.log(epsilon))
+        q = (scores - top).clamp(max=0).exp()
+        if epsilon > 0:
+            q = q + epsilon * torch.exp(-top)
+    else:
+        if rate == "softplus" and epsilon == 0:  # from -40 down it is exp to the last digit: do not underflow
+            scores = scores - (_largest(scores, pairs) + 40).clamp(max=0)
+        q = (F.relu(scores) if rate == "relu" else F.softplus(scores)) + epsilon
+        q = q / _largest(q, pairs).clamp(min=torch.finfo(q.dtype).tiny)
+    return q + FLOOR
+
+
+def require_rate(rate: str, epsilon: float) -> None:
+    """Refuse an unknown rate form, and an epsilon that the form cannot do without."""
+    if rate not in get_args(RateForm):
+        raise ConfigError(f"unknown rate {rate!r}." + did_you_mean(str(rate), get_args(RateForm)))
+    if not (0 <= epsilon < math.inf):
+        raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
+    if rate == "relu" and epsilon == 0:
+        raise ConfigError("rate='relu' needs epsilon > 0, or pairs with no rate either way appear; the paper's is 0.5.")
+
+
+def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)
+    """Return the largest value over the pairs of each set, finite and a constant to the gradient; 1 without a pair."""
+    top = values.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
+    return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=1.0)  # a NaN stays one

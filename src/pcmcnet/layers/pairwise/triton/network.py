@@ -1,0 +1,351 @@
+"""The pair network on a CUDA device: hidden layers after the first and the output layer, forward and backward.
+
+Products take float32 or bfloat16 and add up in float32. Where the chip and the layer allow it, the last layer has
+kernels of its own (``hopper``).
+
+Pairs are worked on in pieces of whole rows (b, i); see ``layout``. What the backward pass needs is kept as long as all
+of it is within a budget, and otherwise computed a second time, piece by piece: memory is bounded for any n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from pcmcnet.layers.gpu.launch import first_stream, launch, noting
+from pcmcnet.layers.pairwise.triton import backward, forward
+from pcmcnet.layers.pairwise.triton import pair_layout as layout
+from pcmcnet.layers.pairwise.triton.activation_dropout import processors
+from pcmcnet.layers.pairwise.triton.options import FusedOptions, hopper_kernels, kept_bytes
+from pcmcnet.layers.pairwise.triton.pair_layout import Layout, Piece
+
+SPARE = 20  # processors that products leave to what is done beside them
+WHOLE = 64  # pairs that sums over pairs read at a time: a chunk of the kernels for Hopper
+PAUSE = 20_000  # cycles, in which products have taken the other processors
+
+
+class State(NamedTuple):
+    """What the backward pass needs of a piece: inputs and results of the products of the hidden layers.
+
+    Of the last result it is the slopes alone, where the kernels for Hopper made it.
+    """
+
+    inputs: Sequence[Tensor]
+    results: Sequence[Tensor]
+
+
+class Turn(NamedTuple):
+    """What every second piece has in common."""
+
+    room: Tensor  # for its first hidden layer
+    built: torch.cuda.Event
+    done: torch.cuda.Event
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Sums over all pieces."""
+
+    leave: Tensor
+    enter: Tensor
+    layers: list[Tensor]
+
+
+class Network:
+    """The layers in the type of the products, and how the kernels are launched."""
+
+    def __init__(
+        self, options: FusedOptions, places: Layout, seeds: Tensor, leave: Tensor, enter: Tensor, *flat: Tensor
+    ) -> None:
+        self.options, self.layout, self.seeds = options, places, seeds
+        self.leave, self.enter = _rows(leave.detach()), _rows(enter.detach())
+        self.sets, self.places, self.width = leave.shape
+        weights, biases = [w.detach() for w in flat[:-2:2]], [b.detach() for b in flat[1:-2:2]]
+        self.scale = 1 / (1 - options.dropout)  # is in the weights
+        self.hidden = [((w * self.scale).to(options.dtype), b) for w, b in zip(weights, biases, strict=True)]
+        self.weight, self.shift = flat[-2].detach().view(-1) * self.scale, flat[-1].detach()
+        limit = round(options.dropout * 2**32)
+        self.limit = limit - 2**32 if limit >= 2**31 else limit  # the same 32 bits
+        hopper = hopper_kernels(leave.device)
+        fits = hopper is not None and hopper.takes(self.hidden[-1][0], options.activation)
+        self.hopper = hopper if fits else None
+        self.units: dict[str, Any] = {"ACT": options.activation, "DROP": options.dropout > 0}
+        self.kind = {**self.units, **places.kind}
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the states of all pieces."""
+        per_pair = sum(weight.shape[0] + weight.shape[1] for weight, _ in self.hidden)
+        return self.sets * self.places * self.layout.row * per_pair * self.hidden[0][0].element_size()
+
+    def pieces(self, pairs: int | None = None) -> Iterator[Piece]:
+        """Cut all rows into pieces of about so many pairs, or into one."""
+        return self.layout.cut(self.sets * self.places if pairs is None else max(pairs // self.places, 1))
+
+    def all_scores(self, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
+        """Return the scores, and what the backward pass needs if that is to be kept and within the budget."""
+        budget = kept_bytes(self.leave.device) if self.options.kept is None else self.options.kept
+        whole = keep and self.state_bytes <= budget
+        larger = 2 * self.options.piece  # there is room for it without the tensors of the backward pass
+        pieces, parts = list(self.pieces(None if whole else larger)), self.parts_of_scores()
+        kept: list[Tensor] = []
+        if whole:
+            state = self.forward(pieces[0], self.spread(pieces[0], clear=True), parts)
+            kept = [*state.inputs, *state.results]
+        elif len(pieces) > 1 and self.hopper is not None:
+            self.score_in_turns(pieces, parts)
+        else:
+            for piece in pieces:
+                self.forward(piece, self.spread(piece), parts, keep=False)
+        scores = self.leave.new_empty(self.sets, self.places, self.places, dtype=torch.float32)
+        everything = Piece(range(self.sets * self.places), pieces[0].bounds, parts.shape[1])
+        self.over_sets(layout.place, everything, parts, self.shift, scores, room=parts.shape[1], PARTS=len(parts))
+        return scores, kept
+
+    def score_in_turns(self, pieces: Sequence[Piece], parts: Tensor) -> None:
+        """Score pieces, with the first hidden layer of each built beside the products of the one before.
+
+        The former waits for memory and the latter for matrix units, so both have their processors. Products go first.
+        """
+        here = torch.cuda.current_stream(self.leave.device)
+        first = here if noting() else first_stream(self.leave.device)
+        turns = [Turn(self.room(pieces[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
+        try:
+            for k, piece in enumerate(pieces):
+                room, built, done = turns[k % 2]
+                if k > 1:
+                    here.wait_event(done)
+                if k > 0:
+                    torch.cuda._sleep(PAUSE)  # type: ignore[no-untyped-call]
+                h = self.spread(piece, room)
+                built.record(here)
+                first.wait_event(built)
+                with torch.cuda.stream(first):
+                    self.forward(piece, h, parts, keep=False, spare=SPARE)
+                done.record(first)
+        finally:  # what is still under way uses memory that may be free from now on
+            here.wait_stream(first)
+
+    def all_gradients(self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype) -> Gradients:
+        """Return the gradients by everything; those by the halves in a type of their own."""
+        gradient = gradient.contiguous()
+
+        def zeros(like: Tensor) -> Tensor:
+            return torch.zeros_like(like, dtype=torch.float32)
+
+        layers = [zeros(t) for layer in self.hidden for t in layer]
+        layers += [zeros(self.weight).view(1, -1), zeros(self.shift)]
+        leave, enter = (gradient.new_empty(self.leave.shape, dtype=dtype) for _ in range(2))
+        sums = Gradients(leave, enter, layers)
+        count, unused = len(self.hidden), self.parts_of_scores() if not kept else None
+        for piece in self.pieces(None if kept else self.options.piece):
+            if unused is None:
+                state = State(kept[:count], kept[count:])
+            else:
+                state = self.forward(piece, self.spread(piece, clear=True), unused)
+            self.backward(piece, state, gradient, sums)
+        for weight in layers[:-1:2]:
+            weight.mul_(self.scale)
+        return sums
+
+    # -- forward ------------------------------------------------------------------------------------------------
+
+    def forward(self, piece: Piece, h: Tensor, parts: Tensor, *, keep: bool = True, spare: int = 0) -> State:
+        """Compute the hidden layers of some rows from the first on, and fill in parts of their scores."""
+        inputs, results = [h], []
+        for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
+            z = torch.mm(h, weight.t())
+            h = torch.empty_like(z)
+            self.over_pairs(forward.bend, z, bias, h, like=z, layer=k, piece=piece, size=4096, num_warps=4)
+            inputs.append(h)
+            results.append(z)
+        results.append(self.finish(h, piece, parts, keep=keep, spare=spare))
+        return State(inputs, results)
+
+    def room(self, piece: Piece) -> Tensor:
+        """Room for the first hidden layer of some rows."""
+        return self.leave.new_empty(piece.room, self.width, dtype=self.options.dtype)
+
+    def spread(self, piece: Piece, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
+        """Build the first hidden layer of some rows; ``clear`` what sums over pairs read after the last of them."""
+        h = self.room(piece) if room is None else room[: piece.room]
+        block, entered = min(triton.next_power_of_2(self.width), 256), 8
+        grid = (triton.cdiv(self.width, block), *self.grid(piece, entered))
+        shape = {"C": block, "TJ": entered, "num_warps": 4}
+        given = (self.leave, self.enter, h, self.seeds)
+        launch(forward.spread, grid, *self.find(piece), *given, *self.where(piece), *self.thin, **self.kind, **shape)
+        if clear:
+            chunk = WHOLE if self.hopper is not None and len(self.hidden) == 1 else piece.room
+            blocks = (triton.cdiv(chunk, WHOLE), grid[0])
+            launch(layout.clear, blocks, h, piece.bounds, piece.room, self.width, R=WHOLE, C=block)
+        return h
+
+    def parts_of_scores(self) -> Tensor:
+        """Room for what each part of the units gives to the scores of all pairs."""
+        count = 1 if self.hopper is None else self.hopper.parts(self.hidden[-1][0])
+        pairs = self.sets * self.places * self.layout.row
+        return self.leave.new_empty(count, max(pairs, 1), dtype=torch.float32)
+
+    def finish(self, h: Tensor, piece: Piece, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
+        """Fill in parts of the scores; returns the result of the last product, or its slopes."""
+        weight, bias = self.hidden[-1]
+        last = len(self.hidden)
+        if self.hopper is None:
+            z = torch.mm(h, weight.t())
+            each: dict[str, Any] = {"layer": last, "piece": piece, "size": 4096, "num_warps": 4}
+            self.over_pairs(forward.finish, z, bias, self.weight, parts, like=z, **each)
+            return z
+        how = {"activation": self.options.activation, "dropout": (self.seeds, last, self.limit)}
+        given = (h, weight, bias, self.weight, parts)
+        slopes: Tensor = self.hopper.finish_product(*given, bounds=piece.bounds, keep=keep, spare=spare, **how)
+        return slopes
+
+    # -- backward -----------------------------------------------------------------------------------------------
+
+    def backward(self, piece: Piece, state: State, gradient: Tensor, sums: Gradients) -> None:
+        """Add up what some rows contribute to the gradients."""
+        df = gradient.new_zeros(triton.cdiv(piece.room, WHOLE) * WHOLE)
+        self.over_sets(layout.pick, piece, gradient, df)
+        sums.layers[-1].add_(df.sum())
+        each: dict[str, Any] = {"piece": piece, "size": 512, "num_warps": 2}
+        if self.hopper is not None:
+            d = self.backward_from_slopes(piece, state, df, sums)
+        else:
+            z, last = state.results[-1], len(self.hidden)
+            d, d_weight, d_bias = torch.empty_like(z), self.parts(z), self.parts(z)
+            given = (z, self.hidden[-1][1], self.weight, df, d, d_weight, d_bias)
+            self.over_pairs(backward.unfinish, *given, like=z, layer=last, programs=len(d_bias), **each)
+            sums.layers[-2].add_(d_weight.sum(0))
+            d = self.backward_through(last, d, d_bias, state, sums)
+        for k in range(len(self.hidden) - 1, 0, -1):
+            z = state.results[k - 1]
+            d_bias = self.parts(d)
+            bent = (z, self.hidden[k - 1][1], d, d_bias)
+            self.over_pairs(backward.unbend, *bent, like=z, layer=k, programs=len(d_bias), **each)
+            d = self.backward_through(k, d, d_bias, state, sums)
+        self.gather(piece, d, sums)
+
+    def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: State, sums: Gradients) -> Tensor:
+        """Take a gradient by the result of a product to one by its input."""
+        sums.layers[2 * k - 1].add_(d_bias.sum(0))
+        sums.layers[2 * k - 2].add_(_outer(d, state.inputs[k - 1]))
+        return d @ self.hidden[k - 1][0]
+
+    def backward_from_slopes(self, piece: Piece, state: State, df: Tensor, sums: Gradients) -> Tensor:
+        """Return the gradient by the input of the last product, 0 where that was dropped."""
+        assert self.hopper is not None
+        weight, bias = self.hidden[-1]
+        slopes, h = state.results[-1], state.inputs[-1]
+        products, side = self.hopper.weighted_products(slopes, h, df, piece.bounds)
+        sums.layers[-4].addcmul_(products, self.weight[:, None])
+        sums.layers[-3].addcmul_(side, self.weight)
+        sums.layers[-2].add_((products * weight).sum(1) + bias * side)
+        back = (weight * self.weight[:, None]).t().to(weight.dtype, memory_format=torch.contiguous_format)
+        dropout = (self.seeds, len(self.hidden) - 1, self.limit)
+        d: Tensor = self.hopper.unfinish_product(slopes, back, df, bounds=piece.bounds, dropout=dropout)
+        return d
+
+    def gather(self, piece: Piece, d: Tensor, sums: Gradients) -> None:
+        """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
+        block, entered = min(triton.next_power_of_2(self.width), 128), 8
+        grid = (triton.cdiv(self.width, block), *self.grid(piece, entered))
+        parts = d.new_empty(grid[1], len(piece.rows), self.width)
+        given = (self.leave, self.enter, d, parts, sums.enter, self.seeds)
+        dropped = self.hopper is not None and len(self.hidden) == 1  # in the product before
+        kind = {**self.kind, "DROP": self.kind["DROP"] and not dropped}
+        shape = {"C": block, "TJ": entered, "num_warps": 1}
+        launch(backward.gather, grid, *self.find(piece), *given, *self.where(piece), *self.thin, **kind, **shape)
+        width, rows = min(triton.next_power_of_2(self.width), 512), len(piece.rows)
+        launch(
+            backward.add_parts,
+            (triton.cdiv(rows, 4), triton.cdiv(self.width, width)),
+            self.layout.sizes,
+            self.places,
+            parts,
+            sums.leave,
+            piece.rows.start,
+            rows,
+            self.width,
+            TJ=entered,
+            R=4,
+            C=width,
+        )
+
+    # -- launches -----------------------------------------------------------------------------------------------
+
+    def grid(self, piece: Piece, entered: int) -> tuple[int, int]:
+        """Programs for blocks of so many alternatives, and for the sets of a piece."""
+        rows = piece.rows
+        return triton.cdiv(self.places, entered), (rows.stop - 1) // self.places - rows.start // self.places + 1
+
+    def find(self, piece: Piece) -> tuple[Any, ...]:
+        """Where sets and their pairs are."""
+        return *self.layout.tensors, piece.bounds
+
+    def where(self, piece: Piece) -> tuple[int, ...]:
+        """First set and rows of a piece."""
+        return piece.rows.start // self.places, piece.rows.start, len(piece.rows)
+
+    @property
+    def thin(self) -> tuple[int, ...]:
+        """Distances of rows of the halves, the number of units, and the limit below which they are dropped."""
+        return self.leave.stride(1), self.enter.stride(1), self.width, self.limit
+
+    def parts(self, like: Tensor) -> Tensor:
+        """Room for a sum over pairs by each program of those that share the pairs."""
+        return like.new_empty(32 * processors(like.device), like.shape[1], dtype=torch.float32)
+
+    def over_sets(self, kernel: Any, piece: Piece, *given: Tensor, room: int | None = None, **kind: Any) -> None:
+        """Launch a kernel between (B, J, J) and the pairs of a piece."""
+        last = () if room is None else (room,)
+        shape = {"R": 8, "C": layout.columns(self.places), **self.layout.kind, **kind}
+        launch(kernel, self.grid(piece, 8), *self.find(piece), *given, *self.where(piece), *last, **shape)
+
+    def over_pairs(
+        self,
+        kernel: Any,
+        *given: Tensor,
+        like: Tensor,
+        layer: int,
+        piece: Piece,
+        size: int,
+        num_warps: int,
+        programs: int | None = None,
+        **kind: Any,
+    ) -> None:
+        """Launch a kernel on (room, H), with so many numbers in a block; all blocks at once, or by some programs."""
+        room, width = like.shape
+        block = triton.next_power_of_2(width)
+        pairs_of_block = max(size // block, 1)
+        grid = (triton.cdiv(room, pairs_of_block) if programs is None else programs,)
+        shape = {"C": block, "R": pairs_of_block, "num_warps": num_warps}
+        launch(
+            kernel,
+            grid,
+            *given,
+            piece.bounds,
+            self.seeds,
+            layer,
+            room,
+            width,
+            self.limit,
+            **kind,
+            **self.units,
+            **shape,
+        )
+
+
+def _rows(half: Tensor) -> Tensor:
+    """Return (B, J, H) with rows at equal distances."""
+    even = half.stride(2) == 1 and half.stride(0) == half.shape[1] * half.stride(1)
+    return half if even else half.contiguous()
+
+
+def _outer(d: Tensor, h: Tensor) -> Tensor:  # (P, H), (P, D) -> (H, D)
+    """Return d^T h in float32."""
+    return torch.mm(d.t(), h) if d.dtype == torch.float32 else torch.mm(d.t(), h, out_dtype=torch.float32)

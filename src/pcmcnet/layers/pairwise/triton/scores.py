@@ -1,0 +1,108 @@
+"""Scores of all ordered pairs on a CUDA device: the products by matrix units, all else fused around them.
+
+A tensor of one number per pair and unit costs about as much to move as to multiply. So the first hidden layer is built
+from its two thin matrices in one pass, bias, activation and dropout of a later one happen where its product is read or
+made, and the last one leaves a single number per pair (``network``).
+Shapes: leave and enter (B, J, H) -> scores (B, J, J).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pcmcnet.errors import PcmcNetError
+from pcmcnet.layers.generators import generator_on
+from pcmcnet.layers.pairwise.triton.first_layer import FirstLayer, first_gradients, halves, packed_inputs
+from pcmcnet.layers.pairwise.triton.network import Network
+from pcmcnet.layers.pairwise.triton.options import FusedOptions, Layer
+from pcmcnet.layers.pairwise.triton.pair_layout import Layout
+
+__all__ = ["FirstLayer", "FusedOptions", "fused_scores", "network_scores"]
+
+HALVES = 2  # tensors: leave and enter
+SETS = 2**15  # at a time: a grid of programs has at most 65,535 along two of its axes
+
+
+def fused_scores(
+    leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: FusedOptions, mask: Tensor | None = None
+) -> Tensor:
+    """Score ordered pairs of each set by hidden layers after the first, at least one, and the output layer.
+
+    With a mask (B, J), real alternatives first, the pairs of two different ones, and 0 elsewhere; else all of them.
+    """
+    if len(leave) > SETS:
+        parts = zip(torch.split(leave, SETS), torch.split(enter, SETS), _split(mask), strict=False)
+        return torch.cat([fused_scores(a, b, layers, options, real) for a, b, real in parts])
+    return _scores((leave, enter), layers, options, Layout.of(mask, leave))
+
+
+def network_scores(
+    first: FirstLayer, layers: Sequence[Layer], options: FusedOptions, mask: Tensor | None = None
+) -> Tensor:
+    """Do the same from the first layer on, whose product is in bfloat16, too."""
+    if len(first.alternatives) > SETS:
+        parts = zip(
+            torch.split(first.individual, SETS), torch.split(first.alternatives, SETS), _split(mask), strict=False
+        )
+        given = ((FirstLayer(who, what, *first[2:]), real) for who, what, real in parts)
+        return torch.cat([network_scores(layer, layers, options, real) for layer, real in given])
+    return _scores(first, layers, options, Layout.of(mask, first.alternatives))
+
+
+def _split(mask: Tensor | None) -> Iterable[Tensor | None]:
+    """Part a mask as its sets are; none is in no parts."""
+    return repeat(None) if mask is None else torch.split(mask, SETS)
+
+
+def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: FusedOptions, places: Layout) -> Tensor:
+    inputs = [*first, *chain.from_iterable(layers)]
+    device = inputs[0].device
+    seeds = torch.randint(2**31 - 1, (len(layers),), generator=generator_on(device), device=device, dtype=torch.int32)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in inputs):
+        scores = _Scores.apply(options, places, seeds, len(first), *inputs)  # type: ignore[no-untyped-call]
+        assert isinstance(scores, Tensor)
+        return scores
+    leave, enter, *_ = _begun(inputs[: len(first)])
+    return Network(options, places, seeds, leave, enter, *inputs[len(first) :]).all_scores(keep=False)[0]
+
+
+def _begun(first: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the halves, and what else is to be kept: the packed inputs of a first layer."""
+    if len(first) == HALVES:
+        return first
+    layer = FirstLayer(*(tensor.detach() for tensor in first))
+    packed = packed_inputs(layer)
+    return *halves(layer, packed), packed
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, options: FusedOptions, places: Layout, seeds: Tensor, first: int, *inputs: Tensor) -> Tensor:
+        leave, enter, *packed = _begun(inputs[:first])
+        network = Network(options, places, seeds, leave, enter, *inputs[first:])
+        scores, kept = network.all_scores(keep=True)
+        ctx.network, ctx.counts = network, (first, len(inputs), len(inputs) + len(packed))
+        ctx.save_for_backward(*inputs, *packed, *kept)  # the inputs, so that a change of them meanwhile is noticed
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise PcmcNetError(
+                "the kernels for pairwise rates on a GPU have a first derivative only: take second ones by torch.func "
+                "(hessian, or grad of grad), which computes without these kernels, or on a CPU."
+            )
+        (first, given, end), saved = ctx.counts, ctx.saved_tensors
+        packed, kept = saved[given:end], saved[end:]
+        if not packed:
+            sums = ctx.network.all_gradients(kept, gradient, torch.float32)
+            return None, None, None, None, sums.leave, sums.enter, *sums.layers
+        sums = ctx.network.all_gradients(kept, gradient, torch.bfloat16)
+        wanted = (ctx.needs_input_grad[4], ctx.needs_input_grad[5])
+        of_first = first_gradients(FirstLayer(*saved[:first]), packed[0], sums.leave, sums.enter, of_inputs=wanted)
+        return None, None, None, None, *of_first, *sums.layers
