@@ -1,4 +1,4 @@
-"""Text and bytes that polars writes as views are read as any other."""
+"""Text and bytes that polars writes as views, and columns held as runs, are read as any other."""
 
 from pathlib import Path
 from typing import Any
@@ -79,3 +79,18 @@ def test_views_become_plain_and_mean_the_same(column: pa.Array) -> None:
     assert "view" not in str(plain.schema)
     assert plain["a"].to_pylist() == column.to_pylist()
     assert plain_type(plain["a"].type) == plain["a"].type
+
+
+@pytest.mark.parametrize("column", ["trip", "took", "price"])
+def test_columns_held_as_runs_are_read_in_memory_and_streamed(column: str, tmp_path: Path) -> None:
+    table = pa.table({"trip": [1, 1, 2, 2], "took": [1, 0, 0, 1], "price": [2.5, 2.5, 3.0, None]})
+    values = table[column].combine_chunks()
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3, 4], pa.int32()), values)
+    runs = table.set_column(table.column_names.index(column), column, runs)
+    with pa.ipc.new_file(str(tmp_path / "t.arrow"), runs.schema) as writer:
+        writer.write_table(runs)
+    roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "features": ["price"], "missing": "indicator"}
+    expected = ChoiceData.from_long(table, **roles).fingerprint()
+    assert ChoiceData.from_long(runs, **roles).fingerprint() == expected
+    assert ChoiceData.from_long(tmp_path / "t.arrow", **roles).fingerprint() == expected
+    assert ChoiceData.scan(tmp_path / "t.arrow", **roles).read().fingerprint() == expected

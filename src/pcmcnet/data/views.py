@@ -1,4 +1,7 @@
-"""Text and bytes in Arrow's view layout, as polars writes them -> the plain layouts, which all of Arrow can read."""
+"""Arrow's newer layouts -> the plain ones, which all of Arrow can read.
+
+Text and bytes in views, as polars writes them, and columns that hold each run of equal values once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pyarrow as pa
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type with plain text and bytes in place of views, at any depth of dictionaries and lists.
+    """Return a type with plain text and bytes in place of views, and values in place of runs, at any depth of lists.
 
     Examples
     --------
@@ -20,6 +23,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_string()  # one batch may hold more than the 2 GiB of the smaller layout
     if types.is_binary_view(kind):
         return pa.large_binary()
+    if types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
     if types.is_dictionary(kind):
         return pa.dictionary(kind.index_type, plain_type(kind.value_type), kind.ordered)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
@@ -57,5 +62,5 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
         return column
     try:
         return column.cast(kind)
-    except pa.ArrowNotImplementedError:  # old releases of Arrow cannot cast views
+    except pa.ArrowNotImplementedError:  # old releases of Arrow cannot cast views, and none can cast runs
         return pa.array(column.to_pylist(), kind)
