@@ -1,64 +1,94 @@
 """The documentation's examples are programs: each page's blocks run in order, in an empty folder."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tools import site_reference
+from tools.tutorials import Block, blocks, differences, run, run_shell, with_outputs
 
 import pcmcnet as pn
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import DatasetError
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md"), *ROOT.glob("SECURITY.md")])
 SLOW = {"cluster.md"}  # starts Ray several times; its parts are in tests/cluster
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SET_UP = re.compile(r"(make|git|pip|python|python3) ")  # how a reader gets the project, not an example
-# What the console script does, so that the tests also run where the package is not installed.
-PCMCNET = f'pcmcnet() {{ "{sys.executable}" -c "from pcmcnet.cli import main; main()" "$@"; }}'
+TABLE = re.compile(r'packaged\.(?:load|long_form)\("([\w-]+)"\)|pcmcnet datasets ([\w-]+) -o')
 
 
-def blocks(page: Path) -> list[tuple[str, str, int]]:
-    """Return the language, the code and the line of the page's examples."""
-    text = page.read_text("utf-8")
-    found = [(m[1], m[2], text.count("\n", 0, m.start(2))) for m in BLOCK.finditer(text)]
-    return [block for block in found if not SET_UP.match(block[1])]
-
-
-def run_shell(code: str) -> None:
-    command = ["bash", "-c", f"set -euo pipefail\n{PCMCNET}\n{code}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert run.returncode == 0, f"{code}\n{run.stdout}\n{run.stderr}"
+def examples(page: Path) -> list[Block]:
+    """Return the blocks of a page that are programs."""
+    return blocks(page.read_text("utf-8"))
 
 
 # torch's own, when its forward mode is first used
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else ()) for p in PAGES if blocks(p)],
+    [pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else ()) for p in PAGES if examples(p)],
     ids=lambda p: p.name,
 )
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And print what the page says that they print, numbers within a tolerance: networks round by machine."""
+    for names in TABLE.findall(page.read_text("utf-8")):
+        try:
+            packaged.path("".join(names))
+        except DatasetError as error:
+            pytest.skip(str(error))
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": page.stem}
-    for language, code, line in blocks(page):
-        if language == "bash":
-            run_shell(code)
-        else:
-            exec(compile("\n" * line + code, str(page), "exec"), names)
+    for block, printed in run(page):
+        if block.output is not None:
+            assert differences(block.output, printed) == [], f"{page.name}, line {block.line}"
 
 
 def test_the_pages_with_examples_are_found() -> None:
-    with_examples = {p.name for p in PAGES if blocks(p)}
-    assert {"quick-start.md", "table-format.md"} <= with_examples
+    with_examples = {p.name for p in PAGES if examples(p)}
+    assert {"quick-start.md", "table-format.md", "swissmetro.md"} <= with_examples
 
 
 def test_a_failing_command_is_noticed() -> None:
     with pytest.raises(AssertionError, match="no-such-folder"):
         run_shell("ls no-such-folder\necho reached")
+
+
+# -- outputs on the page ------------------------------------------------------------------------------------------
+
+PAGE = """# A page
+
+```python
+n = 2
+```
+
+```python
+print("twice", n * 1.5)
+```
+
+```text title="Output"
+old
+```
+
+The end.
+"""
+
+
+def test_outputs_are_written_below_the_blocks_that_print() -> None:
+    page = with_outputs(PAGE, ["", "twice 3.0\n"])
+    assert page == PAGE.replace("old\n", "twice 3.0\n")
+    assert [block.output for block in blocks(page)] == [None, "twice 3.0\n"]
+
+
+def test_a_page_runs_as_one_program(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE, "utf-8")
+    assert [printed for _, printed in run(page)] == ["", "twice 3.0\n"]
+
+
+def test_outputs_differ_by_words_and_by_numbers_beyond_the_tolerance() -> None:
+    assert not differences("a 1.00\n-----\nb -5,331.2", "a   1.01\n------\nb   -5,330.9")
+    assert differences("a 1.00", "b 1.00")
+    assert differences("p 1.00", "p 1.20") == ["1.00 on the page, 1.20 now"]
+    assert differences("p 1.00", "p 1.00 2.00")
 
 
 # -- the reference ------------------------------------------------------------------------------------------------
