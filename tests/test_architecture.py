@@ -19,6 +19,7 @@ STAGES = [
         "checks",
         "progress",
         "storage",
+        "reports",
         "data",
         "datasets",
         "layers",

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite
-from pcmcnet.evaluation.tables import escaped, markdown_table, text_table
 from pcmcnet.models.interface.choice_model import Gives
+from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
 DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the names of metrics
 

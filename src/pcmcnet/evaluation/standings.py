@@ -24,7 +24,7 @@ from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
 from pcmcnet.evaluation.ranks import LEVEL, critical_distance, ranks
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, finite
-from pcmcnet.evaluation.tables import escaped, markdown_table, text_table
+from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.lock import sole_writer
 

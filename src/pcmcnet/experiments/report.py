@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.evaluation.compare import surroundings
-from pcmcnet.evaluation.tables import Cells, escaped, markdown_table, text_table
 from pcmcnet.models.saving.artifact import package_version
-from pcmcnet.plots import page
+from pcmcnet.reports import html as page
+from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.to_json import to_json
 

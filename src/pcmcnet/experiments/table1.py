@@ -23,7 +23,6 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import TrainingError
 from pcmcnet.evaluation import Report, evaluate
-from pcmcnet.evaluation.tables import Cells
 from pcmcnet.experiments.context_effects import (
     TEST_SETS,
     TRAIN_SETS,
@@ -37,6 +36,7 @@ from pcmcnet.experiments.context_effects import (
 )
 from pcmcnet.experiments.report import Result, Section, facts
 from pcmcnet.models import ChoiceModel
+from pcmcnet.reports.tables import Cells
 from pcmcnet.storage.files import require_folder
 
 log = logging.getLogger("pcmcnet")

@@ -19,7 +19,6 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError
 from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.evaluation.cross_validation import Failure, Parts, model_identity
-from pcmcnet.evaluation.tables import Cells
 from pcmcnet.experiments import itineraries, published
 from pcmcnet.experiments.kept_fits import fit_all
 from pcmcnet.experiments.report import Result, Section, facts
@@ -33,6 +32,7 @@ from pcmcnet.models import (
     RankBy,
     Uniform,
 )
+from pcmcnet.reports.tables import Cells
 from pcmcnet.storage.files import require_folder
 
 UTILITY = (

@@ -22,8 +22,8 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
-from pcmcnet.evaluation.tables import markdown_table, text_table
 from pcmcnet.insight.questions import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
+from pcmcnet.reports.tables import markdown_table, text_table
 
 LEAST = 1e-12
 

@@ -17,10 +17,10 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
-from pcmcnet.evaluation.tables import Cells, escaped, markdown_table, text_table
 from pcmcnet.insight.axiom_checks import Finding, copies, expansion, independence, regularity, transitivity
 from pcmcnet.insight.questions import require_sampling, some_sets
 from pcmcnet.insight.removals import SMALLEST, ask_removals, sample_removals
+from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 
 __all__ = ["Audit", "Finding", "audit"]
 

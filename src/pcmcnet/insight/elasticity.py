@@ -29,9 +29,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import ordered_pairs, spread
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
-from pcmcnet.evaluation.tables import markdown_table, text_table
 from pcmcnet.insight.segments import Segments, numeric_values, segments, weighted_mean_by
 from pcmcnet.insight.slopes import Method, slopes
+from pcmcnet.reports.tables import markdown_table, text_table
 
 Kind = Literal["elasticity", "semi", "marginal"]
 

@@ -32,7 +32,7 @@ from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import interval
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
-from pcmcnet.evaluation.tables import markdown_table, text_table
+from pcmcnet.reports.tables import markdown_table, text_table
 
 Scheme = Literal["within", "sets", "rows"]
 Loss = Literal["auto", "nll", "misses"]

@@ -23,8 +23,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import GAP, Categorical, Contents, Numeric
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p
-from pcmcnet.evaluation.tables import number
 from pcmcnet.insight.what_if import compose
+from pcmcnet.reports.tables import number
 
 _LONGEST = 24  # letters of a category in a name
 

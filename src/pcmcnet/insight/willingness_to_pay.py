@@ -23,9 +23,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import ordered_pairs, spread
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
-from pcmcnet.evaluation.tables import markdown_table, text_table
 from pcmcnet.insight.segments import segments, weighted_quantiles
 from pcmcnet.insight.slopes import Method, slopes
+from pcmcnet.reports.tables import markdown_table, text_table
 
 _FLAT = 1e-9  # of the largest: a price that changes the probability less has no ratio that means anything
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from pcmcnet import Explanation
 from pcmcnet.plots.explanation import write
 from pcmcnet.plots.explanation.answers import context_section, elasticities_section, examples_section
-from pcmcnet.plots.explanation.blocks import Figure, Heading, Table, Words
 from pcmcnet.plots.explanation.page import plotly_script
 from pcmcnet.plots.explanation.sections import sections_of
-from pcmcnet.plots.page import Thumbnail
+from pcmcnet.reports.html import Thumbnail
+from pcmcnet.reports.sections import Figure, Heading, Table, Words
 
 
 def test_the_table_of_elasticities_has_a_line_for_each_feature(explained: dict[str, Explanation]) -> None:

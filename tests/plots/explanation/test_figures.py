@@ -7,8 +7,8 @@ import pytest
 
 from pcmcnet import Explanation
 from pcmcnet.plots.explanation import figures
-from pcmcnet.plots.explanation.blocks import Figure
 from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.reports.sections import Figure
 
 NAMES = ["chain", "logit", "ranking", "unknown", "table"]
 

@@ -10,8 +10,8 @@ import pytest
 from pcmcnet import Explanation
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.plots.explanation import page, write
-from pcmcnet.plots.explanation.blocks import Facts, Figure, Heading, Section, Table, Tiles, words
-from pcmcnet.plots.explanation.markdown import explanation_markdown
+from pcmcnet.reports.markdown import explanation_markdown
+from pcmcnet.reports.sections import Facts, Figure, Heading, Section, Table, Tiles, words
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reason="needs plotly: pip install plotly")
 

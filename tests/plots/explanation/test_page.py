@@ -14,8 +14,8 @@ import pytest
 from pcmcnet import Explanation
 from pcmcnet.errors import ConfigError
 from pcmcnet.plots.explanation import page
-from pcmcnet.plots.explanation.blocks import Figure, Section, note
 from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.reports.sections import Figure, Section, note
 
 NAMES = ["chain", "logit", "ranking", "unknown", "table"]
 VOID = {"meta", "br", "img", "link", "input", "hr"}

@@ -6,8 +6,10 @@ import pytest
 
 from pcmcnet import Explanation
 from pcmcnet.insight.explanation import PARTS
-from pcmcnet.plots.explanation.blocks import Facts, Section, Table, Tiles, Words
 from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.reports.markdown import explanation_markdown
+from pcmcnet.reports.sections import Facts, Figure, Section, Table, Tiles, Words
+from pcmcnet.reports.tables import markdown_table
 
 
 def by_name(found: Explanation) -> dict[str, Section]:
@@ -90,3 +92,17 @@ def test_caveats_stand_at_the_top(explained: dict[str, Explanation]) -> None:
     assert found.model is not None
     marked = replace(found, model=replace(found.model, caveats=("the search was stopped",)))
     assert "Caveat: the search was stopped." in text_of(by_name(marked)["glance"])
+
+
+def test_the_report_has_all_tables_and_no_markup_of_the_table(explained: dict[str, Explanation]) -> None:
+    for found in explained.values():
+        sections = sections_of(found)
+        text = explanation_markdown(sections, title=found.title)
+        for section in sections:
+            assert f"\n## {section.title}\n" in text
+            for block in section.blocks:
+                if isinstance(block, Table):
+                    assert markdown_table(block.cells) in text
+                if isinstance(block, Figure):
+                    assert markdown_table(block.numbers) in text
+        assert "<a " not in text.replace("\\<", "")

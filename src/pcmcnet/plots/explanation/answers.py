@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from pcmcnet.evaluation.tables import Cells
 from pcmcnet.insight.axioms import Audit
 from pcmcnet.insight.context_summary import ContextSummary
 from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.importance import Importance
 from pcmcnet.insight.numeric_effects import NumericEffects
-from pcmcnet.plots.explanation.blocks import (
+from pcmcnet.plots.explanation.figures import demand_figure, importance_figure
+from pcmcnet.plots.explanation.set_figures import (
+    SHOWN,
+    attribution_figure,
+    chain_figure,
+    map_figure,
+    probabilities_figure,
+    shown,
+)
+from pcmcnet.reports.sections import (
     Block,
     Facts,
     Heading,
@@ -21,15 +29,7 @@ from pcmcnet.plots.explanation.blocks import (
     percent,
     words,
 )
-from pcmcnet.plots.explanation.figures import demand_figure, importance_figure
-from pcmcnet.plots.explanation.set_figures import (
-    SHOWN,
-    attribution_figure,
-    chain_figure,
-    map_figure,
-    probabilities_figure,
-    shown,
-)
+from pcmcnet.reports.tables import Cells
 
 _KINDS = {
     "typical": "A typical choice",

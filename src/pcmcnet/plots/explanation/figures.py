@@ -15,8 +15,8 @@ from pcmcnet.insight.calibration import Calibration, Curve
 from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.importance import Importance
 from pcmcnet.insight.table_summary import TableSummary
-from pcmcnet.plots.explanation.blocks import Figure, number
 from pcmcnet.plots.learning_curve import learning_curve
+from pcmcnet.reports.sections import Figure, number
 
 BLUE, ORANGE, GREEN, PINK, SKY, GREY = "#3a87c2", "#e07b39", "#2a9d7c", "#c573a5", "#79b8de", "#8b9099"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)

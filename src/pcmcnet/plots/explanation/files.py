@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from pcmcnet.insight.explanation import Explanation
-from pcmcnet.plots.explanation.markdown import explanation_markdown
 from pcmcnet.plots.explanation.page import explanation_page
 from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.reports.markdown import explanation_markdown
 from pcmcnet.storage.files import require_folder, write_bytes
 
 NAMES = ("report.html", "report.md", "explanation.json")

@@ -14,9 +14,9 @@ from itertools import count
 from pathlib import Path
 
 from pcmcnet.errors import ConfigError, visible
-from pcmcnet.plots import page as parts
-from pcmcnet.plots.explanation.blocks import Block, Facts, Figure, Heading, Section, Table, Tiles, Words
 from pcmcnet.plots.explanation.style import HEAD, SCRIPT, STYLE
+from pcmcnet.reports import html as parts
+from pcmcnet.reports.sections import Block, Facts, Figure, Heading, Section, Table, Tiles, Words
 
 
 def explanation_page(sections: Sequence[Section], *, title: str) -> str:

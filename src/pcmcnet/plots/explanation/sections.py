@@ -24,7 +24,6 @@ from pcmcnet.plots.explanation.answers import (
     examples_section,
     importance_section,
 )
-from pcmcnet.plots.explanation.blocks import Block, Facts, Section, Table, Tiles, note, number, warning, words
 from pcmcnet.plots.explanation.figures import (
     LOSSES,
     Dot,
@@ -33,6 +32,7 @@ from pcmcnet.plots.explanation.figures import (
     learning_figure,
     sizes_figure,
 )
+from pcmcnet.reports.sections import Block, Facts, Section, Table, Tiles, note, number, warning, words
 
 _ROWS = 80  # of a model's own table that are shown
 

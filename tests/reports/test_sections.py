@@ -1,7 +1,7 @@
 """Cells of a report: numbers and words as they are, long texts and vectors cut, pictures shown."""
 
-from pcmcnet.plots.explanation.blocks import brief
-from pcmcnet.plots.page import Thumbnail
+from pcmcnet.reports.html import Thumbnail
+from pcmcnet.reports.sections import brief
 
 URI = "data:image/png;base64,AAAA"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pcmcnet.errors import visible
-from pcmcnet.evaluation.tables import escaped, markdown_table
-from pcmcnet.plots.explanation.blocks import Block, Facts, Figure, Heading, Section, Table, Tiles, Words
+from pcmcnet.reports.sections import Block, Facts, Figure, Heading, Section, Table, Tiles, Words
+from pcmcnet.reports.tables import escaped, markdown_table
 
 
 def explanation_markdown(sections: Sequence[Section], *, title: str) -> str:

@@ -1,4 +1,4 @@
-from pcmcnet.evaluation.tables import escaped, markdown_table, text_table
+from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
 CELLS = [["model", "NLL", "TOP 1"], ["uniform", "1.10", "0.333"], ["a long name", "failed: no data at all"]]
 

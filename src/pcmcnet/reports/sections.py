@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pcmcnet.evaluation.tables import Cells, number, percent
-from pcmcnet.plots.page import Thumbnail
+from pcmcnet.reports.html import Thumbnail
+from pcmcnet.reports.tables import Cells, number, percent
 
 __all__ = [
     "Block",

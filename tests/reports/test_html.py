@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pcmcnet.errors import InputError
-from pcmcnet.plots import page
+from pcmcnet.reports import html as page
 
 EVIL = "<b>&\"'"
 
