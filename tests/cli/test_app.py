@@ -1,5 +1,6 @@
 """What all commands have in common: help, one line for bad input, and where output goes."""
 
+import contextlib
 import errno
 import io
 import logging
@@ -172,6 +173,52 @@ def test_a_name_that_a_library_cannot_take_is_told(cli: Callable[..., Any], role
     said = cli("fit", place, *roles, "-o", tmp_path / "model")
     assert said.status == 2
     assert said.message.endswith(r"\udcff.csv: the name has bytes that are no UTF-8. Rename it.")
+
+
+ENDS = pytest.mark.parametrize("words", [["--help"], ["fit", "--help"], ["--version"], ["datasets", "--json"]])
+
+
+def call_into(file: int, words: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    """Run the program with a file as its standard output; return its status."""
+    out = os.fdopen(file, "w", buffering=1)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["pcmcnet", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert sys.stdout is out
+    with contextlib.suppress(OSError):  # of what is still to be written
+        out.close()
+    return stop.value.code
+
+
+@ENDS
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_an_output_that_is_full_is_called_by_its_name(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call_into(os.open("/dev/full", os.O_WRONLY), words, monkeypatch) == 1
+    assert capsys.readouterr().err == "error: standard output: No space left on device.\n"
+
+
+@ENDS
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise there")
+def test_a_reader_that_has_read_enough_ends_the_program_quietly(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    assert call_into(write, words, monkeypatch) == 141
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_without_an_output_the_status_says_it(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under a service manager that closes them."""
+    monkeypatch.setattr(sys, "argv", ["pcmcnet", "frobnicate"])
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")

@@ -1,7 +1,7 @@
 """The command line: ``pcmcnet --help``. A command parses, delegates and prints.
 
 Results go to standard output, messages and progress to standard error. Bad input ends in one line and a non-zero
-exit status: 2 for what was given, 1 for what the machine lacks, 130 for Ctrl-C.
+exit status: 2 for what was given, 1 for what the machine lacks, 130 for Ctrl-C. A closed pipe ends quietly, with 141.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any, NoReturn
 
 _LONGEST = 4_000  # letters of a message: beyond, its middle is what somebody put in
@@ -21,9 +22,16 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        _run()
+        with redirect_stdout(_named(sys.stdout, "output")), redirect_stderr(_named(sys.stderr, "error")):
+            _run()
     except KeyboardInterrupt:  # also while the libraries are being loaded
         _fail("interrupted.", 130)
+
+
+def _named(stream: Any, name: str) -> Any:
+    from pcmcnet.cli.output import Stream
+
+    return stream and Stream(stream, f"standard {name}")  # there is none where it was closed
 
 
 def _run() -> None:
@@ -68,5 +76,7 @@ def _fail(message: str, status: int) -> NoReturn:
     line = visible(" ".join(message.splitlines()))
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
-    print(f"error: {line}", file=sys.stderr)  # noqa: T201
+    if sys.stderr is not None:
+        with suppress(OSError):  # nowhere to say it: the status does
+            print(f"error: {line}", file=sys.stderr)  # noqa: T201
     sys.exit(status)

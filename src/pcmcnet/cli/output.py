@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +13,7 @@ import typer
 from pcmcnet.errors import visible
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
 
 
 def show(text: str, result: dict[str, Any], *, as_json: bool) -> None:
@@ -21,6 +24,40 @@ def show(text: str, result: dict[str, Any], *, as_json: bool) -> None:
 def say(message: str) -> None:
     """Print a message to standard error."""
     typer.echo(visible(message), err=True)
+
+
+class Stream:
+    """Standard output or error, that names itself where it cannot be written, and ends with the pipe it goes to.
+
+    ``pcmcnet ... | head`` has read enough: that is no error, and the status is that of a program ended by SIGPIPE.
+    """
+
+    def __init__(self, stream: Any, name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._stream, attribute)
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        with self._named():
+            count: int = self._stream.write(text)
+        return count
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        with self._named():
+            self._stream.flush()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise SystemExit(PIPE_CLOSED) from None
+        except OSError as error:
+            error.filename = self._name
+            raise
 
 
 class Visible(logging.Formatter):
