@@ -131,3 +131,12 @@ def test_rows_are_found_by_label_and_nothing_can_be_changed() -> None:
         found["Cheap"]
     with pytest.raises(AttributeError):
         found.best = "cheap"  # type: ignore[misc]
+
+
+def test_what_a_terminal_would_obey_is_written_out() -> None:
+    """Errors quote the values of a table, and groups are named by a column of it."""
+    found = comparison(rows=(row("net", error="a\x1b[2J"),), design={**DESIGN, "by": "b\x9b2J"})
+    for text in (str(found), found.to_markdown()):
+        assert r"b\x9b2J" in text
+        assert "x1b[2J" in text
+        assert not {"\x1b", "\x9b"} & set(text)

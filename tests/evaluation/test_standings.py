@@ -120,3 +120,12 @@ def test_without_a_table_there_is_no_picture(tmp_path: Path) -> None:
     assert not (tmp_path / "leaderboard.png").exists()
     assert empty.standings() == ()
     assert empty.to_dict()["critical_distance"] is None
+
+
+def test_what_a_terminal_would_obey_is_written_out() -> None:
+    tables = (result("one", [row("a", 0.5), row("b", None, error="odd\x1b[2J")], absent={}),)
+    board = Leaderboard(models=("a", "b"), tables=tables, skipped={"two": "no\x9b2J"}, design=HOW)
+    for text in (str(board), board.to_markdown(details=True)):
+        assert "x1b[2J" in text
+        assert "x9b2J" in text
+        assert not {"\x1b", "\x9b"} & set(text)

@@ -112,3 +112,12 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file cannot be a folder: .* Choose another one"):
         result().write(tmp_path / "file")
+
+
+def test_what_a_terminal_would_obey_is_written_out(tmp_path: Path) -> None:
+    section = Section(title="t\x1b[1m", text="w\x1b[2m", tables=([["a", "b"], ["c\x1b[3m", "d"]],), notes=("n\x1b[4m",))
+    found = result(sections=(section,), command="pcmcnet \x1b[5m")
+    for text in (found.to_markdown(), found.to_html(tmp_path)):
+        assert "\x1b" not in text
+        assert [f"x1b[{k}m" in text.replace("\\\\", "\\") for k in range(1, 6)] == [True] * 5
+    assert "\x1b" not in str(found)

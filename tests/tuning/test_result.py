@@ -91,3 +91,12 @@ def test_it_is_plain_enough_for_json(tuning: Tuning) -> None:
         "defaults": False,
     }
     assert plain["design"]["options"] == {"bins": [1, 2]}
+
+
+def test_what_a_terminal_would_obey_is_written_out(tuning: Tuning) -> None:
+    failed = replace(tuning.trials[3], message="odd\x1b[2J")
+    odd = replace(tuning, trials=[*tuning.trials[:3], failed, tuning.trials[4]], design={**DESIGN, "by": "b\x9b2J"})
+    for text in (str(odd), odd.to_markdown()):
+        assert "x1b[2J" in text
+        assert r"b\x9b2J" in text
+        assert not {"\x1b", "\x9b"} & set(text)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.errors import InputError
+from pcmcnet.errors import InputError, visible
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite
 from pcmcnet.models.interface.choice_model import Gives
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
@@ -229,10 +229,10 @@ class Comparison:
     def to_markdown(self) -> str:
         """Return the comparison as a Markdown table with its notes."""
         notes = (f"\n{escaped(note)}" for note in self.notes)
-        return "\n".join([markdown_table(self.cells()), "", self.how, *notes])
+        return visible("\n".join([markdown_table(self.cells()), "", self.how, *notes]))
 
     def __str__(self) -> str:
-        return "\n".join([self.how, "", text_table(self.cells()), *(["", *self.notes] if self.notes else [])])
+        return visible("\n".join([self.how, "", text_table(self.cells()), *(["", *self.notes] if self.notes else [])]))
 
     def cells(self) -> list[list[str]]:
         """The table as text: a row of heads, then one row per model; that of a failed model is shorter."""

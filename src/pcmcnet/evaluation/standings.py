@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.arrays import Floats
-from pcmcnet.errors import InputError
+from pcmcnet.errors import InputError, visible
 from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
 from pcmcnet.evaluation.ranks import LEVEL, critical_distance, ranks
@@ -220,11 +220,11 @@ class Leaderboard:
         text = f"{self.how}\n\n{parts[0]}\n\n{parts[1]}\n\n{notes}"
         if details:
             text += "".join(f"\n\n## {t.name}\n\n{t.comparison.to_markdown()}" for t in self.tables)
-        return text
+        return visible(text)
 
     def __str__(self) -> str:
         parts = [self.how, text_table(self._standing_cells()), text_table(self._nll_cells()), "\n".join(self.notes)]
-        return "\n\n".join(parts)
+        return visible("\n\n".join(parts))
 
     @property
     def how(self) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from pcmcnet.errors import visible
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.reports import html as page
@@ -96,7 +96,7 @@ class Result:
             parts += [section.text] if section.text else []
             parts += map(text_table, section.tables)
             parts += ["\n".join(section.notes)] if section.notes else []
-        return "\n\n".join(parts)
+        return visible("\n\n".join(parts))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON."""
@@ -116,14 +116,14 @@ class Result:
             parts += (_markdown_picture(picture) for picture in section.pictures)
         parts += ["## How it was made", f"```text\n{self.command}\n```"]
         parts.append(markdown_table([["fact", "value"], *_spoken(self.facts).items()]))
-        return "\n\n".join(parts) + "\n"
+        return visible("\n\n".join(parts) + "\n")
 
     def to_html(self, folder: Path) -> str:
         """Return the report as one page, with the pictures of ``folder`` in it."""
         parts = []
         for section in self.sections:
-            parts.append(f"<h2>{escape(section.title)}</h2>")
-            parts += [f"<p>{escape(section.text)}</p>"] if section.text else []
+            parts.append(f"<h2>{page.escape(section.title)}</h2>")
+            parts += [f"<p>{page.escape(section.text)}</p>"] if section.text else []
             parts += [page.table(cells, strong=section.strong) for cells in section.tables]
             parts += map(page.note, section.notes)
             parts += [page.picture((folder / p.file).read_bytes(), p.caption) for p in section.pictures]

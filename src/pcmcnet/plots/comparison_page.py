@@ -7,14 +7,13 @@ dark mode, fits a phone and prints. Every text that comes from the comparison is
 from __future__ import annotations
 
 import os
-from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.plots.comparison import ComparisonChart, Dot, Panel, comparison_chart
-from pcmcnet.reports.html import facts, note, page, table, write_page
+from pcmcnet.reports.html import escape, facts, note, page, table, write_page
 
 _LINE, _LABELS, _PLOT, _TOP = 26, 120, 250, 8  # height of a model's line; widths of labels and plot; space above
 

@@ -1,7 +1,7 @@
 """Parts of a result -> one HTML page that is whole in itself: no script, no font, nothing fetched from elsewhere.
 
-It follows the reader's light or dark mode, fits a phone and prints. Text is escaped here; what is given as ``body``
-is HTML already.
+It follows the reader's light or dark mode, fits a phone and prints. Text is escaped here, and what cannot be seen of it
+written out; what is given as ``body`` is HTML already.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
-from html import escape
+from html import escape as escape_markup
 from pathlib import Path
 
-from pcmcnet.errors import InputError
+from pcmcnet.errors import InputError, visible
 from pcmcnet.storage.files import write_bytes
 
 _STYLE = """
@@ -46,6 +46,15 @@ td.words { white-space: normal; min-width: 10rem; } td.words, th.words { text-al
 """
 
 _MANY, _LONG = 3, 28  # columns that a phone has room for, and letters that need no second line
+
+
+def escape(text: str) -> str:
+    r"""Keep text from being taken for markup, and show its control characters: names come out of other people's tables.
+
+    >>> print(escape("a<b\x1b[2J"))
+    a&lt;b\x1b[2J
+    """
+    return escape_markup(visible(text))
 
 
 def page(title: str, body: str, *, style: str = "", head: str = "") -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
+from pcmcnet.errors import visible
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.tuning.space import in_words
 
@@ -164,7 +165,7 @@ class Tuning:
             "\n".join("| " + " | ".join(row) + " |" for row in table),
             *(f"Trial {t.number} failed: {_escaped(t.message or '')}" for t in self.trials if t.state == "failed"),
         ]
-        return "\n\n".join(parts)
+        return visible("\n\n".join(parts))
 
     def __str__(self) -> str:
         table = self.cells()
@@ -173,7 +174,7 @@ class Tuning:
         best = ", ".join(f"{name}={in_words(value)}" for name, value in self.best.items())
         failed = [f"trial {t.number} failed: {t.message}" for t in self.trials if t.state == "failed"]
         found = f"best: trial {self.best_trial.label}, validation NLL {self.best_value:.4f}: {best}"
-        return "\n".join([self.how, "", *lines, *(["", *failed] if failed else []), "", found, self.why])
+        return visible("\n".join([self.how, "", *lines, *(["", *failed] if failed else []), "", found, self.why]))
 
     def cells(self) -> list[list[str]]:
         """The trials as text: a row of heads, then the complete ones, the best first, and the others."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from html import escape
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
-from pcmcnet.errors import ConfigError, visible
+from pcmcnet.errors import ConfigError
 from pcmcnet.plots.explanation.style import HEAD, SCRIPT, STYLE
 from pcmcnet.reports import html as parts
+from pcmcnet.reports.html import escape
 from pcmcnet.reports.sections import Block, Facts, Figure, Heading, Section, Table, Tiles, Words
 
 
@@ -32,8 +32,8 @@ def explanation_page(sections: Sequence[Section], *, title: str) -> str:
     numbers = count(1)
     body = "\n".join(_section(section, numbers) for section in sections)
     shown = f'<nav aria-label="Contents"><ol>{links}</ol></nav>\n<main>\n{body}\n</main>'
-    text = f'<div class="columns">\n{visible(shown)}\n</div>\n<script>{library}</script>\n<script>{SCRIPT}</script>'
-    return parts.page(visible(title), text, style=STYLE, head=HEAD)
+    text = f'<div class="columns">\n{shown}\n</div>\n<script>{library}</script>\n<script>{SCRIPT}</script>'
+    return parts.page(title, text, style=STYLE, head=HEAD)
 
 
 def plotly_script() -> str:
