@@ -60,7 +60,8 @@ def test_a_replica_that_was_killed_is_replaced(
                 time.sleep(0.2)
 
 
-def test_the_arguments_of_serve_run_are_checked(tmp_path: Path) -> None:
+def test_the_arguments_of_serve_run_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PCMCNET_TOKEN", "secret")
     with pytest.raises(ConfigError, match="say which model to serve"):
         app({})
     with pytest.raises(ConfigError, match=r"unknown argument 'modle'\. Did you mean 'model'"):
@@ -69,3 +70,43 @@ def test_the_arguments_of_serve_run_are_checked(tmp_path: Path) -> None:
         app({"model": "x", "workers": "two"})
     with pytest.raises(ArtifactError):
         app({"model": str(tmp_path)})
+
+
+def test_serve_run_takes_its_token_from_the_environment_as_the_command_does(
+    fitted: pn.PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted.save(tmp_path / "model")
+    seen: list[str | None] = []
+
+    def application(model: str, baseline: str | None, settings: ServeSettings, *, workers: int) -> None:
+        seen.append(settings.token)
+
+    monkeypatch.setattr("pcmcnet.cluster.serving.application", application)
+    model = {"model": str(tmp_path / "model")}
+    monkeypatch.setenv("PCMCNET_TOKEN", "secret")
+    app(model)
+    app({**model, "token": "other"})
+    monkeypatch.delenv("PCMCNET_TOKEN")
+    app({**model, "insecure": "true"})
+    assert seen == ["secret", "other", None]
+
+
+@pytest.mark.parametrize(
+    ("environment", "arguments", "message"),
+    [
+        (None, {}, "everyone who can reach Ray Serve could ask the model: set the environment variable PCMCNET_TOKEN"),
+        (None, {"insecure": "false"}, "or say insecure=true if they may"),
+        (None, {"insecure": "yes"}, "unknown insecure 'yes'"),
+        (None, {"token": ""}, "token must be one line of printable ASCII characters, and not empty"),
+        ("", {}, "the environment variable PCMCNET_TOKEN is empty: give it a token, or unset it"),
+        (" ", {"insecure": "true"}, "the environment variable PCMCNET_TOKEN is empty"),
+    ],
+)
+def test_serve_run_lets_nobody_in_by_oversight(
+    environment: str | None, arguments: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PCMCNET_TOKEN", raising=False)
+    if environment is not None:
+        monkeypatch.setenv("PCMCNET_TOKEN", environment)
+    with pytest.raises(ConfigError, match=message):
+        app({"model": "model", **arguments})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,6 @@ import typer
 
 from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import say
-
-_TOKEN = "PCMCNET_TOKEN"
 
 
 def serve(
@@ -21,7 +18,9 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 for all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
-    token: Annotated[str | None, typer.Option(envvar=_TOKEN, help="Bearer token that requests must show.")] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="PCMCNET_TOKEN", help="Bearer token that requests must show.")
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Without a token, let everyone ask who can reach --host."),
@@ -51,14 +50,12 @@ def serve(
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigError(f"serving needs {error.name}: pip install 'pcmcnet[serve]'.") from error
-    if token is None and os.environ.get(_TOKEN) is not None:  # an empty one, which would let everyone in
-        raise ConfigError(f"the environment variable {_TOKEN} is empty: give it a token, or unset it.")
-    many = workers_of(engine, workers)
     from pcmcnet.models import load
     from pcmcnet.serving.app import create_app
     from pcmcnet.serving.server import address_of, bind, own_names, require_guarded, run, until_stopped
-    from pcmcnet.serving.settings import ServeSettings
+    from pcmcnet.serving.settings import ServeSettings, token_of
 
+    token, many = token_of(token), workers_of(engine, workers)
     settings = ServeSettings(
         token=token,
         hosts=None if token else own_names(host),

@@ -1,7 +1,7 @@
 """The service on Ray Serve: the same application, in as many replicas as there are workers.
 
     pcmcnet serve MODEL --engine ray --workers 2             starts it, and stops it at Ctrl+C
-    serve run pcmcnet.cluster.serving:app model=MODEL        for those who run Ray Serve themselves
+    serve run pcmcnet.cluster.serving:app model=MODEL        for those who run Ray Serve themselves, with PCMCNET_TOKEN
 
 Every replica loads the model, gathers its own batches and counts its own requests in ``/metrics``.
 """
@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.cluster.engine import connected, quiet, require_ray
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models import load
-from pcmcnet.serving.settings import ServeSettings
+from pcmcnet.serving.settings import TOKEN, ServeSettings, token_of
 
 NAME = "pcmcnet"
-_ARGUMENTS = ("model", "baseline", "workers", "token")
+_ARGUMENTS = ("model", "baseline", "workers", "token", "insecure")
 
 
 def app(arguments: Mapping[str, str]) -> Any:
@@ -31,7 +31,8 @@ def app(arguments: Mapping[str, str]) -> Any:
     ----------
     arguments
         model: folder of the model, seen by all machines; baseline: that of a second one; workers: number of replicas,
-        1 by default; token: what requests must show.
+        1 by default; token: what requests must show, that of the environment variable PCMCNET_TOKEN by default;
+        insecure: true to let everyone ask who can reach Ray Serve, which may be other machines.
     """
     for name in arguments:
         if name not in _ARGUMENTS:
@@ -41,7 +42,14 @@ def app(arguments: Mapping[str, str]) -> Any:
     count = str(arguments.get("workers", 1))
     if not count.isdecimal():
         raise ConfigError(f"workers must be a whole number of at least 1, got {count!r}.")
-    settings = ServeSettings(token=arguments.get("token"))
+    insecure = str(arguments.get("insecure", "false")).lower()
+    require_word("insecure", insecure, ("true", "false"))
+    settings = ServeSettings(token=token_of(arguments.get("token")))
+    if settings.token is None and insecure == "false":
+        raise ConfigError(
+            "without a token everyone who can reach Ray Serve could ask the model: set the environment variable "
+            f"{TOKEN}, or say insecure=true if they may."
+        )
     return application(arguments["model"], arguments.get("baseline"), settings, workers=int(count))
 
 

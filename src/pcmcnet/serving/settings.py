@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from pcmcnet.checks import require_number
 from pcmcnet.errors import ConfigError
+
+TOKEN = "PCMCNET_TOKEN"  # the environment variable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,3 +86,11 @@ class ServeSettings:
             raise ConfigError("token must be one line of printable ASCII characters, and not empty.")
         if self.token is not None and self.token != self.token.strip():
             raise ConfigError("token must not begin or end with a space.")
+
+
+def token_of(given: str | None) -> str | None:
+    """Return the token that was given, else that of the environment; an empty one there would let everyone in."""
+    token = os.environ.get(TOKEN) if given is None else given
+    if given is None and token is not None and not token.strip():
+        raise ConfigError(f"the environment variable {TOKEN} is empty: give it a token, or unset it.")
+    return token
