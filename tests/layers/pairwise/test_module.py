@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pcmcnet.errors import ConfigError
+from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
 from pcmcnet.layers.pairwise import FLOOR, PairwiseRates, RateForm, rates_of_scores
@@ -479,3 +479,19 @@ def test_every_word_that_is_known_is_taken() -> None:
     for (rate, epsilon), activation in itertools.product(FORMS, get_args(Activation)):
         net, x = network(1, 2, 4, rate=rate, epsilon=epsilon, activation=activation), normal(2, 3, 2)
         assert torch.isfinite(net(normal(2, 1), x, everything(x))).all()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((2, 2), (2, 4, 5), (2, 4)), r"alternatives: expected shape \(B, J, 3\), got \(2, 4, 5\)"),
+        (((2, 2), (4, 3), (2, 4)), r"alternatives: expected shape \(B, J, 3\), got \(4, 3\)"),
+        (((2, 1), (2, 4, 3), (2, 4)), r"individual: expected shape \(2, 2\), got \(2, 1\)"),
+        (((1, 2), (2, 4, 3), (2, 4)), r"individual: expected shape \(2, 2\), got \(1, 2\)"),
+        (((2, 2), (2, 4, 3), (2, 5)), r"mask: expected shape \(2, 4\), got \(2, 5\)"),
+    ],
+)
+def test_a_wrong_shape_is_named(shapes: list[tuple[int, ...]], message: str) -> None:
+    net = network(2, 3, 8)
+    with pytest.raises(InputError, match=message):
+        net(*(torch.ones(shape, dtype=torch.float64) for shape in shapes))

@@ -256,6 +256,24 @@ def test_the_checks_speak_up_under_a_compiler_and_vmap(way: Callable[[Law], Law]
         function(extreme, torch.ones(1, 3, dtype=torch.bool))
 
 
+@pytest.mark.parametrize(
+    ("shape", "mask", "message"),
+    [
+        ((2, 3, 4), (2, 3), r"rates: expected floating numbers of shape \(..., n, n\), got torch.float32 \(2, 3, 4\)"),
+        ((2, 3, 3), (2, 4), r"mask: expected shape \(2, 3\), got \(2, 4\)"),
+    ],
+)
+def test_the_compiler_tells_a_wrong_shape_in_our_words(
+    shape: tuple[int, ...], mask: tuple[int, ...], message: str
+) -> None:
+    given = torch.ones(shape), torch.ones(mask, dtype=torch.bool)
+    torch.compiler.reset()  # of a shape that broke the graph, nothing is compiled again
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=message):
+        torch.compile(stationary_distribution, backend="eager", fullgraph=True)(*given)
+    with pytest.raises(ChainError, match=message):
+        torch.compile(stationary_distribution, backend="eager")(*given)
+
+
 def test_under_nested_vmaps_a_set_is_named_by_its_place() -> None:
     rates = torch.ones(2, 3, 4, 4)
     rates[1, 2, 0, 1] = torch.nan

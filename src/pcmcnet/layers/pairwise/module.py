@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.layers.activations import ACTIVATIONS, Activation
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.gpu import has_triton, runs_kernels
@@ -113,8 +113,18 @@ class PairwiseRates(nn.Module):
 
     def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
+        self._require_shapes(individual, alternatives, mask)
         scores = self.scores(individual, alternatives, mask)
         return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
+
+    def _require_shapes(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> None:
+        d0, d = self.who.in_features if self.who else individual.shape[-1], self.leave.in_features
+        if alternatives.ndim != 3 or alternatives.shape[-1] != d:
+            raise InputError(f"alternatives: expected shape (B, J, {d}), got {(*alternatives.shape,)}.")
+        B, J, _ = alternatives.shape
+        for name, given, shape in (("individual", individual, (B, d0)), ("mask", mask, (B, J))):
+            if given.shape != shape:
+                raise InputError(f"{name}: expected shape {(*shape,)}, got {(*given.shape,)}.")
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
