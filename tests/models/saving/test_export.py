@@ -263,18 +263,63 @@ def test_the_encoder_lists_every_entry_in_the_order_of_the_inputs(encoder: dict[
     assert all(len(e) == given["shape"][-1] for given in encoder["inputs"] if (e := given.get("entries")))
 
 
-def test_the_page_s_reader_refuses_what_the_model_would(encoder: dict[str, Any]) -> None:
-    def spoilt(side: str, column: str, value: Any) -> list[dict[str, Any]]:
-        (one,) = draw([2], seed=8)
-        {"individual": one["individual"], "alternatives": one["alternatives"][0]}[side][column] = value
-        return [one]
+def spoilt(side: str, column: str, value: Any) -> list[dict[str, Any]]:
+    (one,) = draw([2], seed=8)
+    {"individual": one["individual"], "alternatives": one["alternatives"][0]}[side][column] = value
+    return [one]
 
-    with pytest.raises(ValueError, match="income is missing, and never was in training"):
-        INPUTS_OF(spoilt("individual", "income", None), encoder)
-    with pytest.raises(ValueError, match="price: expected a finite number"):
-        INPUTS_OF(spoilt("alternatives", "price", float("nan")), encoder)
-    with pytest.raises(TypeError, match="comfort: expected a text"):
-        INPUTS_OF(spoilt("alternatives", "comfort", True), encoder)
+
+@pytest.mark.parametrize(
+    ("side", "column", "value", "message"),
+    [
+        ("individual", "income", None, "income is missing, and never was in training"),
+        ("individual", "income", "30", "income: expected a finite number, got '30'"),
+        ("individual", "income", True, "income: expected a finite number, got True"),
+        ("individual", "purpose", 1, "purpose: expected a text, as the encoder lists them, got 1"),
+        ("alternatives", "price", float("nan"), "price: expected a finite number, got nan"),
+        ("alternatives", "price", float("-inf"), "price: expected a finite number, got -inf"),
+        ("alternatives", "price", 1e39, r"price: expected a finite number, got 1e\+39"),
+        ("alternatives", "price", 10**400, "price: expected a finite number, got 1000"),
+        ("alternatives", "price", [3.0], "price: expected a finite number"),
+        ("alternatives", "price", 1j, "price: expected a finite number"),
+        ("alternatives", "comfort", True, "comfort: expected a text"),
+        ("alternatives", "comfort", float("nan"), "comfort: expected a text"),
+        ("alternatives", "comfort", ["low"], "comfort: expected a text"),
+    ],
+)
+def test_the_page_s_reader_refuses_what_the_model_would(
+    side: str, column: str, value: Any, message: str, encoder: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        INPUTS_OF(spoilt(side, column, value), encoder)
+
+
+@pytest.mark.parametrize("side", ["individual", "alternatives"])
+def test_the_page_s_reader_misses_every_column_that_is_not_given(side: str, encoder: dict[str, Any]) -> None:
+    columns = {e["column"] for given in encoder["inputs"] for e in given.get("entries", [])}
+    (one,) = draw([2], seed=8)
+    row = {"individual": one["individual"], "alternatives": one["alternatives"][1]}[side]
+    for column in columns & set(row):
+        value = row.pop(column)
+        with pytest.raises(ValueError, match=f"{column} is not given: a missing value is None"):
+            INPUTS_OF([one], encoder)
+        row[column] = value
+    assert INPUTS_OF([one], encoder)
+
+
+def test_the_page_s_reader_refuses_other_encoders_and_empty_sets(encoder: dict[str, Any]) -> None:
+    sets = draw([2], seed=8)
+    for other in ({}, {**encoder, "version": 2}, {**encoder, "format": "another"}):
+        with pytest.raises(ValueError, match="expected an encoder of version 1"):
+            INPUTS_OF(sets, other)
+    for empty in ([], [*sets, {**sets[0], "alternatives": []}], [{**sets[0], "alternatives": {"price": 1}}]):
+        with pytest.raises(ValueError, match="expected sets with a list of alternatives each"):
+            INPUTS_OF(empty, encoder)
+
+
+def test_the_page_s_reader_takes_a_word_that_is_new_as_the_model_does(encoder: dict[str, Any]) -> None:
+    inputs = INPUTS_OF(spoilt("alternatives", "comfort", "new"), encoder)
+    assert inputs["categorical"][0, 0, 0] == 0
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
