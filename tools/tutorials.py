@@ -1,10 +1,10 @@
 """Run the code of a page and write what it prints below each block: ``python -m tools.tutorials [PAGE ...]``.
 
-The blocks of a page are one program. What a block of Python or of a shell prints stands below it, in a block of its own,
+The blocks of a page are one program. What a block of Python or of a shell prints stands below it, in a block
 
     ```text title="Output"
 
-which is written anew each time; pictures that the program leaves go to a folder beside the page, with its name. The
+that is written anew each time; pictures that the program leaves go to a folder beside the page, with its name. The
 tests run the same code by :func:`run` and compare what it prints with the page, numbers within a tolerance.
 """
 
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+log = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
 TITLE = '```text title="Output"\n'
@@ -131,7 +132,7 @@ def main() -> None:
     """Write the outputs of the pages named, or of all tutorials."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for page in [Path(word).resolve() for word in sys.argv[1:]] or sorted(TUTORIALS.glob("*.md")):
-        logging.info("running %s", page.name)
+        log.info("running %s", page.name)
         write(page)
 
 
