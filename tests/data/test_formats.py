@@ -266,6 +266,11 @@ def test_folders_named_column_and_value_count_as_columns(tmp_path: Path) -> None
     assert read_path(folder, ["year", "a"]).to_pydict() == {"year": [2023, 2023, 2024], "a": [1, 2, 3]}
 
 
+def test_folders_named_7_and_007_are_different(tmp_path: Path) -> None:
+    folder = write_parts(tmp_path, {"id=007/p.parquet": {"a": [1]}, "id=7/p.parquet": {"a": [2]}})
+    assert read_path(folder, ["id", "a"]).to_pydict() == {"id": ["007", "7"], "a": [1, 2]}
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])  # that of a folder's name, and another
 @pytest.mark.parametrize(
     ("inside", "found"),

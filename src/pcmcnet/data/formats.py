@@ -297,11 +297,12 @@ def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
 
 
 def _are_whole(texts: list[str]) -> bool:
+    """Tell whether distinct texts are distinct whole numbers: 7 and 007 are names."""
+    named = [text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"]
     try:
-        pa.array([text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"], pa.string()).cast(pa.int32())
+        return len(pa.array(named, pa.string()).cast(pa.int32()).unique()) == len(named)
     except pa.ArrowInvalid:
         return False
-    return True
 
 
 def _beside(path: str, column: str, said: str) -> Iterator[tuple[str | None, str | None]]:
