@@ -16,7 +16,7 @@ from benchmarks.harness import Row, Table, best_seconds
 from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.layers.pairwise import compute_dtype
-from pcmcnet.training import predict
+from pcmcnet.runtime.prediction import predict
 
 COLUMNS = {
     "sets": "",

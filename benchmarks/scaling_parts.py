@@ -67,7 +67,7 @@ SHARED = """
 import sys, time, numpy as np, torch, torch.distributed as dist
 import pcmcnet as pn
 from pcmcnet.datasets import airline
-from pcmcnet.training.group import Group, training_in
+from pcmcnet.training.data_parallel import Group, training_in
 rank, size, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
 dist.init_process_group("gloo", f"file://{folder}/meet-{size}", rank=rank, world_size=size)

@@ -23,6 +23,7 @@ STAGES = [
         "data",
         "datasets",
         "layers",
+        "runtime",
         "training",
         "models",
         "evaluation",

@@ -1,8 +1,9 @@
 """Small choice tables for the tests, as dictionaries of columns with one row per alternative.
 
 Which one to take: ``trips`` for any plausible choices, with a column for every role; ``logit_choices`` where the true
-coefficients matter; ``item_choices`` for labels alone; ``read_column`` for one column of contents. A table that a test
-works out by hand, or that shows one special case, stays beside that test; ``largest`` marks its chosen rows.
+coefficients matter; ``item_choices`` for labels alone; ``read_column`` for one column of contents; ``encoded_sets``
+for a network. A table that a test works out by hand, or that shows one special case, stays beside that test;
+``largest`` marks its chosen rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, EncodedSets, Encoder
 
 Table = dict[str, Any]
 
@@ -129,3 +130,26 @@ def read_column(name: str, kind: str, values: Any, **options: Any) -> Any:
     """Read one choice set with one column of contents, and return that column."""
     table = {"set": ["A"] * len(values), name: values}
     return ChoiceData.from_long(table, choice_set="set", features=[name], kinds={name: kind}, **options).features[name]
+
+
+def encoded_sets(
+    n: int = 24, *, seed: int = 0, chosen: str = "largest", weight: list[float] | None = None
+) -> EncodedSets:
+    """Choice sets of 2 to 5 alternatives with two features, encoded; the largest first feature is chosen."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 6, n)
+    sets = np.repeat(np.arange(n), sizes)
+    x = rng.normal(size=(len(sets), 2))
+    order = np.lexsort((x[:, 0], sets))
+    picked = np.cumsum(sizes) - 1 if chosen == "largest" else np.cumsum(sizes) - sizes
+    table = {"set": sets, "x": x[:, 0], "y": x[:, 1], "chosen": np.isin(np.arange(len(sets)), order[picked])}
+    if weight is not None:
+        table["weight"] = np.repeat(np.array(weight), sizes)
+    data = ChoiceData.from_long(
+        table,
+        choice_set="set",
+        chosen="chosen",
+        features=["x", "y"],
+        weight=None if weight is None else "weight",
+    )
+    return Encoder.learn(data).encode(data)

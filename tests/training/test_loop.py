@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
+from pcmcnet.data import Batch, EncodedSets
 from pcmcnet.errors import TrainingError
 from pcmcnet.training import loop
 from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.loop import Outcome, mean_nll, predict, train
+from pcmcnet.training.loop import Outcome, mean_nll, train
 
 MakeSets = Callable[..., EncodedSets]
 
@@ -527,20 +527,6 @@ def test_the_mean_loss_weighs_the_sets(make_sets: MakeSets) -> None:
     assert mean_nll(OneWeight(), doubled, CONFIG) == pytest.approx(expected, rel=1e-6)
 
 
-# -- prediction ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pair_budget", [1, 40, 10_000])
-def test_prediction_meets_every_set_once_without_dropout_or_gradients(pair_budget: int, make_sets: MakeSets) -> None:
-    data, module = make_sets(), fresh().train()
-    seen = []
-    for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
-        assert not log_p.requires_grad
-        torch.testing.assert_close(log_p, module.eval()(batch), rtol=0, atol=0)
-        seen += sets.tolist()
-    assert sorted(seen) == list(range(len(data)))
-
-
 # -- someone who looks on ------------------------------------------------------------------------------------------
 
 
@@ -576,20 +562,3 @@ def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: Make
     expected = train(whole, data, CONFIG)
     assert [e["train_loss"] for e in resumed.history] == [e["train_loss"] for e in expected.history]
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), whole.parameters(), strict=True))
-
-
-def test_sets_with_large_contents_are_predicted_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_NUMBERS", 270)
-    table = {"s": np.repeat(np.arange(40), 2), "v": np.random.default_rng(0).normal(size=(80, 10))}
-    data = ChoiceData.from_long(table, choice_set="s", features=["v"], kinds={"v": "vector"})
-    encoded = Encoder.learn(data).encode(data)
-    seen: list[int] = []
-
-    class Look(nn.Linear):
-        def forward(self, batch: Batch) -> Tensor:
-            seen.append(batch.contents[0].values.numel())
-            return torch.zeros(batch.mask.shape)
-
-    sets = [sets for sets, _, _ in predict(Look(1, 1), encoded, pair_budget=10**6)]
-    assert sorted(np.concatenate(sets).tolist()) == list(range(40))
-    assert sorted(seen) == [20, 260, 260, 260]  # 13 sets of two vectors each

@@ -60,8 +60,8 @@ def compare(
     from pcmcnet.data import ChoiceData
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import compare as measure
-    from pcmcnet.models.networks.neural_model import resolve_device
     from pcmcnet.plots import comparison_chart, draw_comparison, write_comparison_page
+    from pcmcnet.runtime.device import resolve_device
     from pcmcnet.storage.lock import sole_writer
 
     contestants = read_models(models, set_ or [])

@@ -34,7 +34,7 @@ def leaderboard(
     --folds 3 -o board`
     """
     from pcmcnet.evaluation import leaderboard as measure
-    from pcmcnet.models.networks.neural_model import resolve_device
+    from pcmcnet.runtime.device import resolve_device
 
     resolve_device(device)
     options: dict[str, Any] = {"use": use, "sets": sets, "seconds": seconds, "device": device}

@@ -31,7 +31,7 @@ from pcmcnet.data.scan.cache import Checked
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_epochs
-from pcmcnet.training.group import Group, training_in
+from pcmcnet.training.data_parallel import Group, training_in
 
 POLL = 0.25  # seconds between looks at the board
 log = logging.getLogger("pcmcnet")

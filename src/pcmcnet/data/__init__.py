@@ -5,7 +5,6 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan import EncodedStream, ScannedData
 from pcmcnet.data.schema import Schema
-
-Sets = ChoiceData | ScannedData  # in memory, or on disk
+from pcmcnet.data.sets import Sets
 
 __all__ = ["Batch", "ChoiceData", "EncodedSets", "EncodedStream", "Encoder", "ScannedData", "Schema", "Sets", "Source"]

@@ -2,6 +2,6 @@
 
 from pcmcnet.training.checkpoint import Checkpoint
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.loop import Outcome, predict, train
+from pcmcnet.training.loop import Outcome, train
 
-__all__ = ["Checkpoint", "Outcome", "TrainConfig", "predict", "train"]
+__all__ = ["Checkpoint", "Outcome", "TrainConfig", "train"]

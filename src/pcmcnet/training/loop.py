@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -21,26 +21,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.arrays import Ints
-from pcmcnet.data.batches import Batch, Coded, EncodedSets, Part, Parted, Portion, Source, plan_batches
+from pcmcnet.data.batches import Part, Parted, Portion, Source, plan_batches
 from pcmcnet.errors import StopFit, TrainingError
 from pcmcnet.layers.generators import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.progress import Report, show_epochs
+from pcmcnet.runtime.device import device_of
+from pcmcnet.runtime.prediction import predict, size_of
+from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.training.checkpoint import Checkpoint, RunState, Tensors, Within
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.feed import batches_on, device_of, in_turns
-from pcmcnet.training.group import Group, current_group
+from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.step import Drawn, Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
-from pcmcnet.training.surroundings import undisturbed
 
-_NUMBERS = 2**21  # of the contents of a batch without gradients; a network has some tens of times as many in between
 KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source
-PREDICTED = 20_000_000  # pairs of a batch without gradients that keep a GPU busy while the next is prepared
-TIMES = 20  # as many as in a batch of training, at most, if the network computes them in pieces (``in_pieces``)
-TOGETHER = 2**15  # sets of such a batch, at most
 NOISE = 2.0  # standard errors by which weights of an earlier epoch have to be better than the last ones
 
 log = logging.getLogger("pcmcnet")
@@ -100,7 +96,7 @@ def train(
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
-    with show_epochs(config.passes, show=progress) as report, threads_for(pairs * _size(module)):
+    with show_epochs(config.passes, show=progress) as report, threads_for(pairs * size_of(module)):
         while not state.finished:
             entry = _epoch(steps, config, state, seed=seed, checkpoint=checkpoint)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
@@ -266,52 +262,8 @@ def mean_nll(module: nn.Module, data: Parted, config: TrainConfig) -> float:
 def _losses(module: nn.Module, data: Parted, config: TrainConfig) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield negative log-likelihoods and weights of this process's sets, in an order that the data alone decide on."""
     for part in data.parts():
-        own, among = (part.own, None) if isinstance(part, Portion) else (part, current_group())
+        own, share = (part.own, None) if isinstance(part, Portion) else (part, current_group().share)
         if own is None:
             continue
-        for _, batch, log_p in predict(module, own, pair_budget=config.pair_budget, group=among):
+        for _, batch, log_p in predict(module, own, pair_budget=config.pair_budget, share=share):
             yield choice_nll(log_p, batch.chosen), batch.weight
-
-
-@torch.no_grad()
-def predict(
-    module: nn.Module, data: EncodedSets, *, pair_budget: int, group: Group | None = None
-) -> Iterator[tuple[Ints, Batch, Tensor]]:
-    """Go through all sets, or this process's share, without gradients; yields positions, batch and log p (B, J)."""
-    module.eval()
-    device = device_of(module)
-    at_once = _at_once(data)
-    large = device.type == "cuda" and getattr(module, "in_pieces", False)
-    if large:
-        pair_budget, at_once = max(pair_budget, min(PREDICTED, TIMES * pair_budget)), min(at_once, TOGETHER)
-    plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget, tight=not large)
-    plan.sort(key=lambda sets: -len(sets) * int(data.sizes[sets[-1]]) ** 2)  # others are prepared during the longest
-    if group is not None:
-        plan = [own for sets in plan if len(own := group.share(sets))]
-    alone = not large or data.contents or data.individual_contents  # encoders of these may be anyone's
-    results = (_one_by_one if alone else in_turns)(module, batches_on(device, data, plan))
-    for sets, (batch, log_p) in zip(plan, results, strict=True):
-        yield sets, batch, log_p
-
-
-def _one_by_one(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield batches and what a module makes of them."""
-    for batch in batches:
-        with undisturbed(), threads_for(batch.mask.numel() * batch.mask.shape[1] * _size(module)):
-            result = module(batch)
-        yield batch, result
-
-
-def _at_once(data: EncodedSets) -> int:
-    """Return how many sets to predict at once: as pairs allow, or fewer where contents such as pictures are large."""
-
-    def width(columns: Sequence[Coded]) -> int:
-        return sum(column.table[:1].numel() for column in columns)
-
-    each = width(data.contents) * float(data.sizes.mean() if len(data) else 1) + width(data.individual_contents)
-    return max(min(len(data), int(_NUMBERS / each)) if each else len(data), 1)
-
-
-def _size(module: nn.Module) -> int:
-    """Number of parameters, which is about the number of multiplications per pair."""
-    return sum(p.numel() for p in module.parameters())

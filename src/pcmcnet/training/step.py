@@ -22,10 +22,11 @@ from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.layers.generators import Draws, drawing_from
 from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.likelihood import choice_nll
+from pcmcnet.runtime.device import device_of
+from pcmcnet.runtime.device_batches import batches_on
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.feed import batches_on, device_of
-from pcmcnet.training.group import Group, current_group
+from pcmcnet.training.data_parallel import Group, current_group
 
 GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
 WIDTHS = 8  # numbers of places between n and 2 n that batches are padded to

@@ -28,9 +28,9 @@ from pcmcnet.errors import ConfigError, InputError, TrainingError
 from pcmcnet.evaluation.cross_validation import fresh, model_identity
 from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel, as_path
-from pcmcnet.models.networks.neural_model import resolve_device
 from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.progress import log, show_steps
+from pcmcnet.runtime.device import resolve_device
 from pcmcnet.storage.files import json_bytes, write_bytes
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.tuning.decision import decide

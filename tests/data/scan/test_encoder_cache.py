@@ -63,8 +63,3 @@ def test_without_a_right_to_write_it_is_learnt_all_the_same(
     monkeypatch.setattr(kept, "write_bytes", refuse)
     assert kept.learnt(data) == Encoder.learn(data)
     assert not list(data.folder.glob("encoder-*"))
-
-
-def test_a_table_in_memory_has_none(scan: Callable[[], ScannedData]) -> None:
-    data = scan().read()
-    assert kept.learnt(data, bend=True) == Encoder.learn(data, bend=True)

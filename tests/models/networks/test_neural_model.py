@@ -13,7 +13,6 @@ import torch
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import PCMCNet, load
-from pcmcnet.models.networks.neural_model import resolve_device
 from pcmcnet.training import loop
 from pcmcnet.training.checkpoint import CHECKPOINT
 
@@ -311,11 +310,6 @@ def test_choice_sets_of_one_alternative_teach_nothing(quick: dict[str, Any]) -> 
 def test_a_device_that_is_not_there_is_named(device: str, trips: ChoiceData, quick: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"device '{device}' is not to be had here: "):
         PCMCNet(**quick).fit(trips, device=device, progress=False)
-
-
-def test_devices_are_found_by_name() -> None:
-    assert resolve_device("cpu") == torch.device("cpu")
-    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @pytest.mark.gpu

@@ -13,17 +13,14 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan.scanned import ScannedData
 from pcmcnet.errors import ArtifactError
 from pcmcnet.storage.files import parse_json, write_bytes
 
 
-def learnt(data: ChoiceData | ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
+def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
     """Learn an encoder, or take the one that was learnt before; see :meth:`Encoder.learn`."""
-    if isinstance(data, ChoiceData):
-        return Encoder.learn(data, bend=bend, labels=labels)
     place = _place(data, bend=bend, labels=labels)
     encoder = _read(place)
     if encoder is None:

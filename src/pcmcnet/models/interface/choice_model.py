@@ -30,9 +30,9 @@ from pcmcnet.models.interface.own_encoders import without_contents
 from pcmcnet.models.interface.scikit_learn import Estimator
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.progress import Report
+from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.lock import sole_writer
-from pcmcnet.training.group import current_group
-from pcmcnet.training.surroundings import undisturbed
+from pcmcnet.training.data_parallel import current_group
 
 Gives = Literal["probabilities", "scores", "ranking"]
 _ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
@@ -240,7 +240,8 @@ class ChoiceModel(Estimator, ABC):
             with nullcontext() if folder is None else sole_writer(folder):
                 self._fit(train, valid, settings)
             common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
-            self.training_ = {"fingerprint": train.fingerprint(), **common, **self.training_}
+            seen = self.training_.get("fingerprint") or train.fingerprint()
+            self.training_ = {"fingerprint": seen, **common, **self.training_}
             if current_group().size == 1:  # of several processes none is asked for its model
                 shown = train.sample(_DESCRIBED) if isinstance(train, ScannedData) else train
                 self.training_["table"] = describe(shown)

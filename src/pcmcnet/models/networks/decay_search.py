@@ -33,7 +33,7 @@ from pcmcnet.data import ChoiceData, ScannedData, Sets
 from pcmcnet.errors import ArtifactError, TrainingError
 from pcmcnet.storage.files import json_bytes, parse_json, write_bytes
 from pcmcnet.training.checkpoint import require_same_run
-from pcmcnet.training.group import current_group
+from pcmcnet.training.data_parallel import current_group
 
 LADDER = (16.0, 4.0, 1.0, 0.25, 0.0625, 0.015625, 0.00390625)
 OF_FEW = 5  # rungs for few sets

@@ -32,7 +32,8 @@ from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.layers.utility import LinearUtility
-from pcmcnet.training.feed import batches_on, device_of, place
+from pcmcnet.runtime.device import device_of
+from pcmcnet.runtime.device_batches import batches_on, place
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.neural_model import NeuralModel

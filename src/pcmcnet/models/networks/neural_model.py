@@ -20,7 +20,7 @@ from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder,
 from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.ragged import stretches
-from pcmcnet.data.scan import learnt
+from pcmcnet.data.sets import learn_encoder
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
 from pcmcnet.models.interface.own_encoders import (
@@ -46,12 +46,14 @@ from pcmcnet.models.networks.fine_tuning import Start
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import run_in
+from pcmcnet.runtime.device import device_of, resolve_device
+from pcmcnet.runtime.device_batches import place, to_host
+from pcmcnet.runtime.prediction import predict
+from pcmcnet.runtime.torch_settings import building, undisturbed
 from pcmcnet.storage.files import json_bytes
-from pcmcnet.training import Checkpoint, Outcome, TrainConfig, predict, train
+from pcmcnet.training import Checkpoint, Outcome, TrainConfig, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH
-from pcmcnet.training.feed import device_of, place, to_host
-from pcmcnet.training.group import current_group
-from pcmcnet.training.surroundings import building, undisturbed
+from pcmcnet.training.data_parallel import current_group
 
 Tails = Literal["bend", "keep"]
 
@@ -160,7 +162,7 @@ class NeuralModel(ChoiceModel):
                 run(train, None, replace(config, epochs=outcome.epochs), REFIT)
         self.history = outcome.history
         self.training_ = {
-            "fingerprint": train.fingerprint(),
+            "fingerprint": identity["training table"] if both is None else train.fingerprint(),
             "choice_sets": len(train),
             "alternatives": train.n_alternatives,
             "epochs": outcome.epochs,
@@ -246,8 +248,8 @@ class NeuralModel(ChoiceModel):
         return outcome
 
     def _encoder(self, part: Sets) -> Encoder:
-        how, frozen = {"bend": self.config.tails == "bend", "labels": self.config.labels}, frozen_ones(self.encoders)
-        return Encoder.learn(part, **how, frozen=frozen) if frozen else learnt(part, **how)
+        bend, frozen = self.config.tails == "bend", frozen_ones(self.encoders)
+        return learn_encoder(part, bend=bend, labels=self.config.labels, frozen=frozen)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Learn the encoders that a fit needs, for whoever finds them kept beside a scanned table."""
@@ -346,15 +348,3 @@ def _telling(data: Source) -> EncodedSets:
         if piece is data or piece.varies_within_sets():
             break
     return piece
-
-
-def resolve_device(name: str) -> torch.device:
-    """Turn a device's name into a device that is there and can compute."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        raise ConfigError(f"device {name!r} is not to be had here: {str(error).splitlines()[0]}") from error
-    return device

@@ -36,9 +36,11 @@ from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NetworkConfig, NeuralModel, log
+from pcmcnet.runtime.device import device_of
+from pcmcnet.runtime.device_batches import batches_on, place
+from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
-from pcmcnet.training import TrainConfig, predict
-from pcmcnet.training.feed import batches_on, device_of, place
+from pcmcnet.training import TrainConfig
 
 Utility = Literal["linear", "none"]
 

@@ -33,8 +33,8 @@ from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination_for_export import exported_law
 from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import json_bytes, write_bytes
-from pcmcnet.training.surroundings import undisturbed
 
 ENCODER = "encoder.json"  # its name in the metadata of a graph
 OPSET = 18

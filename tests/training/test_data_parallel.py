@@ -20,7 +20,7 @@ from pcmcnet.data.batches import Batch
 from pcmcnet.data.scan.cache import Checked
 from pcmcnet.datasets import airline
 from pcmcnet.training import Checkpoint, TrainConfig, train
-from pcmcnet.training.group import Group, current_group, training_in
+from pcmcnet.training.data_parallel import Group, current_group, training_in
 
 
 class Meeting:

@@ -10,8 +10,8 @@ import torch
 import pcmcnet as pn
 from pcmcnet.data.batches import EncodedSets, plan_batches
 from pcmcnet.datasets import airline
-from pcmcnet.training import feed, loop
-from pcmcnet.training.feed import batches_on, place, to_host
+from pcmcnet.runtime import device_batches, prediction
+from pcmcnet.runtime.device_batches import batches_on, place, to_host
 
 MakeSets = Callable[..., EncodedSets]
 
@@ -46,7 +46,7 @@ def test_sets_too_many_for_the_device_are_streamed_with_the_same_results(monkeyp
     data = pn.ChoiceData.from_long(airline.simulate(300, seed=0), **airline.ROLES)
     found = []
     for share in (0.5, 0.0):
-        monkeypatch.setattr(feed, "SHARE", share)
+        monkeypatch.setattr(device_batches, "SHARE", share)
         model = pn.PCMCNet(hidden=(32, 32), batch_size=16, epochs=3, precision="float32")
         model.fit(data, seed=0, device="cuda", progress=False)
         found.append((model.history[-1]["train_loss"], model.predict_proba(data)))
@@ -59,8 +59,8 @@ def test_batches_that_overlap_have_the_results_of_one_after_the_other(monkeypatc
     data = pn.ChoiceData.from_long(airline.simulate(400, seed=0), **airline.ROLES)
     model = pn.PCMCNet(hidden=(128, 128), batch_size=16, epochs=1).fit(data, device="cuda", progress=False)
     encoded = model.encoder_.encode(data).to(torch.device("cuda"))
-    monkeypatch.setattr(loop, "TIMES", 1)
-    found = list(loop.predict(model.network_, encoded, pair_budget=20_000))
+    monkeypatch.setattr(prediction, "TIMES", 1)
+    found = list(prediction.predict(model.network_, encoded, pair_budget=20_000))
     assert len(found) > 5
     assert sorted(np.concatenate([sets for sets, _, _ in found])) == list(range(400))
     with torch.no_grad():

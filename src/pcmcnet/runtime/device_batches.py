@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Distinct, EncodedSets
-from pcmcnet.training.surroundings import undisturbed
+from pcmcnet.runtime.device import device_of
+from pcmcnet.runtime.torch_settings import undisturbed
 
 SHARE = 0.5  # of the device's free memory that choice sets may take
 
@@ -28,11 +29,6 @@ def place(data: EncodedSets, device: torch.device) -> EncodedSets:
         return data.to(device)
     free, _ = torch.cuda.mem_get_info(device)
     return data.to(device) if data.nbytes <= SHARE * free else data.pinned()
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Where a module's weights are."""
-    return next(module.parameters()).device
 
 
 def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) -> Iterator[Batch]:

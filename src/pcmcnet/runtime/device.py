@@ -1,0 +1,25 @@
+"""The device that a network is on: found by its name, or from the weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from pcmcnet.errors import ConfigError
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turn a device's name into a device that is there and can compute."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise ConfigError(f"device {name!r} is not to be had here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module's weights are."""
+    return next(module.parameters()).device
