@@ -63,4 +63,9 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
     try:
         return column.cast(kind)
     except pa.ArrowNotImplementedError:  # old releases of Arrow cannot cast views, and none can cast runs
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([_cast(chunk, kind) for chunk in column.chunks], kind)
+        if pa.types.is_dictionary(column.type):
+            values = _cast(column.dictionary, kind.value_type)
+            return pa.DictionaryArray.from_arrays(column.indices, values, ordered=kind.ordered)
         return pa.array(column.to_pylist(), kind)
