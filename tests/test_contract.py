@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import pcmcnet
+from choice_tables import ROLES, trips
 from pcmcnet import MODELS, ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.insight.axioms import audit
@@ -35,41 +36,10 @@ WITHOUT_PARAMETERS = {"uniform", "rank-by"}
 LOGITS = {"mnl", "bradley-terry", "uniform"}  # one value per alternative, whatever the others are
 SAFE_TO_READ = {".json", ".md", ".safetensors", ".skops"}  # nothing in these is executed on reading
 
-ROLES: dict[str, Any] = {
-    "choice_set": "trip",
-    "chosen": "took",
-    "alternative": "mode",
-    "individual": ["income", "purpose"],
-    "features": ["price", "comfort"],
-    "available": "open",
-    "weight": "weight",
-}
-MODES = np.array(["car", "bus", "bike", "train"])
-
 
 @pytest.fixture(scope="module")
 def table() -> pa.Table:
-    rng = np.random.default_rng(0)
-    sizes = np.concatenate([[1], rng.integers(2, 5, 29)])
-    trip = np.repeat(np.arange(30), sizes)
-    n = len(trip)
-    mode = np.concatenate([rng.permutation(4)[:size] for size in sizes])
-    price = rng.gamma(2.0, 5.0, n) + 3 * mode
-    utility = -0.2 * price + rng.gumbel(size=n)
-    best = np.lexsort((-utility, trip))[np.cumsum(sizes) - sizes]
-    took = np.isin(np.arange(n), best)
-    columns = {
-        "trip": trip,
-        "mode": MODES[mode],
-        "took": took.astype(np.int8),
-        "price": price,
-        "comfort": np.array(["low", "middle", "high"])[rng.integers(3, size=n)],
-        "income": rng.normal(30, 5, 30)[trip],
-        "purpose": np.array(["work", "leisure"])[rng.integers(2, size=30)][trip],
-        "open": ((np.arange(n) % 5 != 4) | took).astype(np.int8),
-        "weight": rng.integers(1, 4, 30)[trip],
-    }
-    return pa.table(columns).take(rng.permutation(n))
+    return pa.table(trips(sizes=(2, 4), single=True, slope=-0.2, mixed=True))
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +138,7 @@ def test_a_set_of_weight_0_takes_no_part_in_fitting(
         "mode": ["rocket", "car", "bus"],
         "took": [1, 0, 0],
         "price": [1e6, -1e6, 0.0],
+        "minutes": [10**6, -(10**6), 0],
         "comfort": ["none", "low", "high"],
         "income": [1e6] * 3,
         "purpose": ["none"] * 3,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from choice_tables import logit_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import raw
 from pcmcnet.data.ragged import log_softmax_by_set
@@ -107,20 +108,9 @@ class Brittle(Tilt):
 
 def make_table(sets: int = 40, seed: int = 0) -> dict[str, Any]:
     """Sets of 2 to 6 with one feature that matters; people of four trips; some sets weigh nothing."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, 7, sets)
-    trip = np.repeat(np.arange(sets), sizes)
-    x = rng.normal(size=len(trip)).round(3)
-    value = 2 * x + rng.gumbel(size=len(trip))
-    best = np.lexsort((-value, trip))[np.cumsum(sizes) - sizes]
-    return {
-        "trip": trip,
-        "took": np.isin(np.arange(len(trip)), best).astype(int),
-        "x": x,
-        "colour": np.array(["red", "green"])[rng.integers(2, size=len(trip))],
-        "person": trip // 4,
-        "weight": np.array([1.0, 2.0, 0.5, 0.0])[trip % 4],
-    }
+    table = logit_choices(sets, {"x": 2.0}, seed, sizes=(2, 6))
+    colour = np.random.default_rng(seed).choice(["red", "green"], len(table["trip"]))
+    return table | {"colour": colour, "weight": np.array([1.0, 2.0, 0.5, 0.0])[table["trip"] % 4]}
 
 
 def read(table: dict[str, Any], **roles: Any) -> ChoiceData:

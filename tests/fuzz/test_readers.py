@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from choice_tables import read, trips
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models import KINDS, load
@@ -46,22 +47,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def table() -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    n = 60
-    return {
-        "trip": np.repeat(np.arange(n), 3),
-        "mode": np.tile(["car", "bus", "bike"], n),
-        "took": np.eye(3, dtype=int)[rng.integers(3, size=n)].reshape(-1),
-        "price": rng.gamma(2.0, 5.0, 3 * n),
-        "income": np.repeat(rng.normal(30, 5, n), 3),
-    }
-
-
 @pytest.fixture(scope="module")
 def data() -> ChoiceData:
-    roles: dict[str, Any] = {"alternative": "mode", "individual": ["income"], "features": ["price"]}
-    return ChoiceData.from_long(table(), choice_set="trip", chosen="took", **roles)
+    return read(trips(60, sizes=(3, 3), slope=0.0), alternative="mode", individual=["income"], features=["price"])
 
 
 @pytest.fixture(scope="module", params=sorted(KINDS))

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from choice_tables import logit_choices, read
 from pcmcnet import Calibrated, PCMCNet, RankBy
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set
@@ -21,22 +22,15 @@ class Logit(Uniform):
         return log_softmax_by_set(-self.sureness * data.features["cost"].values.astype(np.float64), data.offsets)
 
 
-def logit_choices(sets: int, seed: int = 0) -> ChoiceData:
-    """Sets of 2 to 4 alternatives chosen by a logit with the utilities -cost."""
-    rng = np.random.default_rng(seed)
-    trip = np.repeat(np.arange(sets), rng.integers(2, 5, sets))
-    cost = rng.normal(0, 1.5, len(trip)).astype(np.float32)
-    utility = -cost + rng.gumbel(size=len(trip))
-    first = np.searchsorted(trip, np.arange(sets))
-    took = np.zeros(len(trip), int)
-    took[np.lexsort((-utility, trip))[first]] = 1
-    table = {"trip": trip, "cost": cost, "took": took}
-    return ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+def choices(sets: int, seed: int = 0) -> ChoiceData:
+    """Choices by a logit with the utilities -cost, where costs have a standard deviation of 1.5."""
+    table = logit_choices(sets, {"cost": -1.5}, seed)
+    return read(table | {"cost": 1.5 * table["cost"]}, features=["cost"])
 
 
 @pytest.fixture(scope="module")
 def data() -> ChoiceData:
-    return logit_choices(2000)
+    return choices(2000)
 
 
 def fitted(data: ChoiceData, sureness: float) -> Logit:
@@ -178,7 +172,7 @@ def test_calibration_repairs_what_was_too_sure(data: ChoiceData, boaster: Calibr
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_nll_of_the_calibration_part_never_rises(seed: int) -> None:
-    data = logit_choices(20, seed)
+    data = choices(20, seed)
     model = PCMCNet(hidden=(4,), epochs=1, batch_size=4).fit(data, seed=seed, progress=False)
     found = calibrate(model, data)
     assert found.score(data) >= model.score(data)

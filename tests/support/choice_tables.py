@@ -95,16 +95,17 @@ def logit_choices(
     seed: int = 0,
     *,
     sizes: tuple[int, int] = (2, 4),
-    constants: Sequence[float] = (0.0, 0.0, 0.0, 0.0),
+    constants: Sequence[float] | None = None,
 ) -> Table:
     """Draw choices from a multinomial logit with these coefficients of standard normal columns.
 
-    The modes A, B, C, ... have the given constants and appear at random; ``person`` has four trips in a row, and
-    ``probability`` is the true one.
+    The modes A, B, C, ... have the given constants, or none, and appear at random. Each ``person`` has four trips in a
+    row, and ``probability`` is the true one.
     """
     rng = np.random.default_rng(seed)
     counts = rng.integers(sizes[0], sizes[1] + 1, sets)
     trip = np.repeat(np.arange(sets), counts)
+    constants = [0.0] * sizes[1] if constants is None else constants
     mode = np.concatenate([rng.permutation(len(constants))[:size] for size in counts])
     columns = {name: rng.normal(size=len(trip)).astype(np.float32).astype(float) for name in coefficients}
     utility = np.array(constants)[mode] + sum(b * columns[name] for name, b in coefficients.items())

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from choice_tables import logit_choices, read
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import raw
 from pcmcnet.data.ragged import log_softmax_by_set
@@ -68,35 +69,17 @@ def slope() -> type[Slope]:
     return Slope
 
 
-def make_table(sets: int = 60, seed: int = 0) -> dict[str, Any]:
+def make_trips(sets: int = 60, seed: int = 0) -> ChoiceData:
     """Sets of 2 to 4; choices by a logit with slope 2."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, 5, sets)
-    trip = np.repeat(np.arange(sets), sizes)
-    x = rng.normal(size=len(trip)).round(3)
-    value = 2 * x + rng.gumbel(size=len(trip))
-    best = np.lexsort((-value, trip))[np.cumsum(sizes) - sizes]
-    return {
-        "trip": trip,
-        "mode": np.concatenate([np.array(["car", "bus", "bike", "train"])[rng.permutation(4)[:n]] for n in sizes]),
-        "took": np.isin(np.arange(len(trip)), best).astype(int),
-        "x": x,
-        "y": rng.normal(size=len(trip)).round(3),
-        "person": trip // 4,
-    }
-
-
-def read(table: dict[str, Any]) -> ChoiceData:
-    return ChoiceData.from_long(
-        table, choice_set="trip", chosen="took", alternative="mode", features=["x", "y"], keep=["person"]
-    )
+    table = logit_choices(sets, {"x": 2.0, "y": 0.0}, seed)
+    return read(table, alternative="mode", features=["x", "y"], keep=["person"])
 
 
 @pytest.fixture
 def trips() -> ChoiceData:
-    return read(make_table())
+    return make_trips()
 
 
 @pytest.fixture
 def more_trips() -> ChoiceData:
-    return read(make_table(40, seed=1))
+    return make_trips(40, seed=1)

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
+import choice_tables
+from choice_tables import logit_choices
 from pcmcnet.cli import main
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
@@ -21,23 +23,12 @@ from pcmcnet.models import MNL, load
 from pcmcnet.models.logits.estimation import infer
 
 
-def simulated(
-    sets: int, coefficients: dict[str, float], seed: int = 0, constants: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
-) -> pa.Table:
-    """Ragged sets of labelled alternatives, chosen by a logit with normal columns."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, len(constants) + 1, sets)
-    s = np.repeat(np.arange(sets), sizes)
-    label = np.concatenate([rng.permutation(len(constants))[:n] for n in sizes])
-    columns = {name: rng.normal(size=len(s)).astype(np.float32).astype(float) for name in coefficients}
-    v = np.array(constants)[label] + sum(b * columns[name] for name, b in coefficients.items())
-    best = np.lexsort((-(v + rng.gumbel(size=len(s))), s))[np.cumsum(sizes) - sizes]
-    took = np.isin(np.arange(len(s)), best).astype(np.int8)
-    return pa.table({"s": s, "mode": np.array(list("ABCDEFGH"))[label], "took": took, **columns})
+def simulated(sets: int, coefficients: dict[str, float], seed: int = 0, **options: Any) -> pa.Table:
+    return pa.table(logit_choices(sets, coefficients, seed, **options))
 
 
 def read(table: Any, *features: str, **roles: Any) -> ChoiceData:
-    return ChoiceData.from_long(table, **{"choice_set": "s", "chosen": "took", "features": features, **roles})
+    return choice_tables.read(table, features=features, **roles)
 
 
 # -- exact values --------------------------------------------------------------------------------------------------
@@ -45,7 +36,7 @@ def read(table: Any, *features: str, **roles: Any) -> ChoiceData:
 
 def test_two_alternatives_and_one_number_in_closed_form() -> None:
     """x is larger by 1 where chosen in 3 of 4 sets: exp(b) = 3, with information 4 (3/4) (1/4)."""
-    table = {"s": [0, 0, 1, 1, 2, 2, 3, 3], "took": [1, 0] * 4, "x": [1, 0, 1, 0, 1, 0, 0, 1]}
+    table = {"trip": [0, 0, 1, 1, 2, 2, 3, 3], "took": [1, 0] * 4, "x": [1, 0, 1, 0, 1, 0, 0, 1]}
     model = MNL().fit(read(table, "x"))
     assert model.coefficients["x"] == pytest.approx(np.log(3), rel=1e-9)
     assert model.standard_errors()["x"] == pytest.approx(np.sqrt(4 / 3), rel=1e-9)
@@ -56,7 +47,7 @@ def test_two_alternatives_and_one_number_in_closed_form() -> None:
 
 def test_constants_alone_give_the_shares() -> None:
     took = np.eye(3, dtype=int)[[0, 0, 0, 0, 0, 1, 1, 1, 2, 2]].ravel()
-    table = {"s": np.repeat(np.arange(10), 3), "mode": ["car", "bus", "walk"] * 10, "took": took}
+    table = {"trip": np.repeat(np.arange(10), 3), "mode": ["car", "bus", "walk"] * 10, "took": took}
     data = read(table, alternative="mode")
     model = MNL().fit(data)
     np.testing.assert_allclose(model.predict_proba(data).reshape(10, 3), [[0.5, 0.3, 0.2]] * 10, rtol=1e-12)
@@ -85,9 +76,9 @@ def test_the_reference_changes_constants_and_nothing_else() -> None:
 
 def test_a_weight_of_two_is_the_set_twice() -> None:
     table = simulated(80, {"x": 1.0, "y": -0.5})
-    w = np.random.default_rng(1).integers(1, 3, 80)[table["s"].to_numpy()]
+    w = np.random.default_rng(1).integers(1, 3, 80)[table["trip"].to_numpy()]
     twice = table.filter(pa.array(w == 2))
-    twice = twice.set_column(0, "s", pa.array(twice["s"].to_numpy() + 1000))
+    twice = twice.set_column(0, "trip", pa.array(twice["trip"].to_numpy() + 1000))
     weighted = MNL().fit(read(table.append_column("w", pa.array(w)), "x", "y", weight="w"))
     repeated = MNL().fit(read(pa.concat_tables([table, twice]), "x", "y"))
     assert weighted.coefficients == pytest.approx(repeated.coefficients, rel=1e-6)
@@ -147,13 +138,13 @@ def singular(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("formula", "make", "problem"),
     [
-        ("x + c", lambda t: t["s"] * 2.0, "'c' does not differ between the alternatives of any choice set"),
+        ("x + c", lambda t: t["trip"] * 2.0, "'c' does not differ between the alternatives of any choice set"),
         ("x + c", lambda t: t["x"], "'c' is a linear combination of 'x'"),
         ("x + y + c", lambda t: t["x"] + t["y"], "'c' is a linear combination of 'x', 'y'"),
-        ("x + y + c", lambda t: 0.1 * t["x"] - 7 * t["y"] + t["s"], "'c' is a linear combination of 'x', 'y'"),
+        ("x + y + c", lambda t: 0.1 * t["x"] - 7 * t["y"] + t["trip"], "'c' is a linear combination of 'x', 'y'"),
         ("x + c | 1", lambda t: (t["mode"] == "A") * 1.0, r"'constant\[.\]' is a linear combination of .*'c'"),
         ("c + square(c)", lambda t: (t["x"] > 0) * 1.0, r"'square\(c\)' is a linear combination of 'c'"),
-        ("x + x:c", lambda t: np.array(["one"] * len(t["s"])), ""),
+        ("x + x:c", lambda t: np.array(["one"] * len(t["trip"])), ""),
         ("x || x", lambda t: t["x"], r"'x\[.\]' is a linear combination of 'x', 'x\[.\]'"),
     ],
 )
@@ -265,13 +256,13 @@ def test_utilities_at_other_coefficients() -> None:
 
 def test_predictions_on_new_tables_follow_what_training_taught() -> None:
     table = {
-        "s": [0, 0, 1, 1, 2, 2, 3, 3],
+        "trip": [0, 0, 1, 1, 2, 2, 3, 3],
         "took": [1, 0] * 4,
         "x": [1.0, 0, 1, 0, 1, 0, 0, 1],
         "level": ["a", "b", "b", "a", "a", "b", "b", "a"],
     }
     model = MNL(min_chosen=0).fit(read(table, "x", "level"))
-    new = {"s": [0, 0], "x": [1.0, 1.0], "level": ["new", "a"]}
+    new = {"trip": [0, 0], "x": [1.0, 1.0], "level": ["new", "a"]}
     np.testing.assert_allclose(model.predict_proba(new), [0.5, 0.5], rtol=1e-12)  # the reference, as a is
 
 
@@ -279,7 +270,18 @@ def test_the_command_line_fits_saves_and_prints_the_table(tmp_path: Path) -> Non
     table = simulated(200, {"time": -1.0, "cost": -0.5})
     price = pa.array(np.exp(table["cost"].to_numpy()))
     pyarrow.csv.write_csv(table.append_column("price", price), tmp_path / "trips.csv")
-    words = ["fit", "trips.csv", "--choice-set", "s", "--chosen", "took", "--features", "price,time", "--model", "mnl"]
+    words = [
+        "fit",
+        "trips.csv",
+        "--choice-set",
+        "trip",
+        "--chosen",
+        "took",
+        "--features",
+        "price,time",
+        "--model",
+        "mnl",
+    ]
     words += ["--set", "formula=log(price) + time", "--set", "errors=robust", "-o", "model"]
     out = io.StringIO()
     with (

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from choice_tables import logit_choices, read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.models import PCMCNet, PointerNetwork, load
@@ -43,23 +44,15 @@ class Interruption(KeyboardInterrupt):
 
 def choices(sets: int, *, persons: int | None = None, weight: list[float] | None = None, seed: int = 0) -> ChoiceData:
     """Sets of three with two features, of whom the first drives the choice."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(sets, 3, 2))
-    u = x[..., 0] + rng.gumbel(size=(sets, 3))
-    table: dict[str, Any] = {
-        "s": np.repeat(np.arange(sets), 3),
-        "took": (u == u.max(1, keepdims=True)).ravel().astype(int),
-        "x": x[..., 0].ravel(),
-        "y": x[..., 1].ravel(),
-    }
-    roles: dict[str, Any] = {"choice_set": "s", "chosen": "took", "features": ["x", "y"]}
+    table = logit_choices(sets, {"x": 1.0, "y": 0.0}, seed, sizes=(3, 3))
+    roles: dict[str, Any] = {"features": ["x", "y"]}
     if persons is not None:
         table["person"] = np.repeat(np.arange(sets) % persons, 3)
         roles["person"] = "person"
     if weight is not None:
         table["weight"] = np.repeat(weight, 3)
         roles["weight"] = "weight"
-    return ChoiceData.from_long(table, **roles)
+    return read(table, **roles)
 
 
 def persons_of(data: ChoiceData) -> set[int]:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from choice_tables import logit_choices, read
 from pcmcnet import MNL, Calibrated, Ensemble, PCMCNet, RankBy, compare, evaluate, load
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError
@@ -191,12 +192,8 @@ def test_answers_of_different_shapes_are_refused(ensemble: Ensemble) -> None:
 
 def logit_table(sets: int, seed: int) -> tuple[ChoiceData, Any]:
     """Choices of a logit with the coefficient -1, and its true probabilities."""
-    rng = np.random.default_rng(seed)
-    cost = rng.normal(size=(sets, 3)).astype(np.float32).astype(np.float64)
-    p = np.exp(-cost) / np.exp(-cost).sum(axis=1, keepdims=True)
-    took = (np.argmax(-cost + rng.gumbel(size=cost.shape), axis=1)[:, None] == np.arange(3)).astype(int)
-    table = {"trip": np.repeat(np.arange(sets), 3), "cost": cost.ravel(), "took": took.ravel()}
-    return ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"]), p.ravel()
+    table = logit_choices(sets, {"cost": -1.0}, seed, sizes=(3, 3))
+    return read(table, features=["cost"]), table["probability"]
 
 
 def test_a_model_without_chance_varies_only_with_resampled_weights() -> None:
