@@ -8,7 +8,9 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data import describe as module
-from pcmcnet.data.describe import MOST_CATEGORIES, describe
+from pcmcnet.data.describe import describe
+from pcmcnet.data.kinds import number
+from pcmcnet.data.kinds.category import MOST_CATEGORIES
 
 
 def table(**more: Any) -> dict[str, Any]:
@@ -80,6 +82,6 @@ def test_a_description_is_json_and_the_same_each_time() -> None:
 
 
 def test_quartiles_of_a_long_table_come_from_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ROWS", 5)  # so every second row: 0.1, 3, 5, 7, 9
+    monkeypatch.setattr(number, "_ROWS", 5)  # so every second row: 0.1, 3, 5, 7, 9
     found = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["columns"]["price"]
     assert found == {"min": 0.1, "max": 10.0, "quartiles": [3.0, 5.0, 7.0]}

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.encoding import COMMON, UNSEEN, Encoder, label_column
+from pcmcnet.data.encoding import COMMON, Encoder, label_column
+from pcmcnet.data.kinds.category import UNSEEN
 from pcmcnet.errors import ArtifactError, SchemaError
 
 NAN = float("nan")

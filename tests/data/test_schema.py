@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.columns import CONTENT_KINDS, CURVES
+from pcmcnet.data.columns import CURVES
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 
@@ -64,7 +65,7 @@ def schemas(draw: st.DrawFn) -> Schema:
     }
     categorical = draw(st.one_of(st.none(), st.lists(st.sampled_from(names[5:8]))))
     others = [name for name in names[5:8] if name not in (categorical or ())]
-    kinds = draw(st.dictionaries(st.sampled_from(others), st.sampled_from((*CONTENT_KINDS, *CURVES)))) if others else {}
+    kinds = draw(st.dictionaries(st.sampled_from(others), st.sampled_from((*KINDS, *CURVES)))) if others else {}
     return Schema(
         choice_set=names[4],
         individual=names[5:6],

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pcmcnet.data.batches import Batch, Distinct
-from pcmcnet.data.contents import CODES
-from pcmcnet.data.encoding import CategoryCode, SideEncoder
+from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.kinds import KINDS
+from pcmcnet.data.kinds.category import CategoryCode
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.data.kinds.text import BUCKETS, bucket
 from pcmcnet.layers import stationary_distribution
@@ -129,7 +130,7 @@ CONTENTS: dict[str, Any] = {
 @pytest.mark.parametrize("kind", CONTENTS)
 def test_contents_are_worth_something_wherever_they_appear(kind: str) -> None:
     """Of three alternatives the first has one content, and the others share another."""
-    code = CODES[kind].learn("x", CONTENTS[kind])  # type: ignore[attr-defined]
+    code = KINDS[kind].code.learn("x", CONTENTS[kind])  # type: ignore[attr-defined]
     values = torch.from_numpy(code.prepare(CONTENTS[kind]))
     utility = drawn(LinearUtility(side(0, (), (code,)), 0, 0))
     place = torch.tensor([[0, 1, 1]])
@@ -142,7 +143,7 @@ def test_contents_are_worth_something_wherever_they_appear(kind: str) -> None:
 
 
 def test_a_word_is_found_by_its_hash() -> None:
-    code = CODES["text"].learn("x", CONTENTS["text"])  # type: ignore[attr-defined]
+    code = KINDS["text"].code.learn("x", CONTENTS["text"])  # type: ignore[attr-defined]
     worth = WordsWorth()
     with torch.no_grad():
         worth.parts[bucket("pool"), 0] = 3.0
@@ -151,7 +152,7 @@ def test_a_word_is_found_by_its_hash() -> None:
 
 
 def test_pictures_and_what_modules_of_the_users_read_have_no_worth() -> None:
-    vector = CODES["vector"].learn("v", CONTENTS["vector"])  # type: ignore[attr-defined]
+    vector = KINDS["vector"].code.learn("v", CONTENTS["vector"])  # type: ignore[attr-defined]
     assert list(LinearUtility(side(0, (), (vector,)), 0, 1).worths) == ["0"]
     assert list(LinearUtility(side(0, (), (vector,)), 0, 1, own=["v"]).worths) == []
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.data import Schema
-from pcmcnet.data.columns import CONTENT_KINDS, CURVES
+from pcmcnet.data.columns import CURVES
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError
 
 _PANEL = "Columns"
@@ -44,7 +45,7 @@ Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing 
 Kinds = Annotated[
     str | None,
     typer.Option(
-        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join((*CONTENT_KINDS, *CURVES))}.",
+        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join((*KINDS, *CURVES))}.",
         rich_help_panel=_PANEL,
     ),
 ]

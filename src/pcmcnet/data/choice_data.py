@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data import long, wide
-from pcmcnet.data.columns import Categorical, Columns, Contents, DeclaredKind, raw
+from pcmcnet.data.columns import Categorical, Columns, Contents, raw
 from pcmcnet.data.fingerprint import fingerprint
 from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Conflict, Missing, Schema
@@ -87,7 +87,7 @@ class ChoiceData:
         keep: Sequence[str] = (),
         conflict: Conflict = "error",
         missing: Missing = "error",
-        kinds: Mapping[str, DeclaredKind] | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> ChoiceData:
         """Read a long table: one row per alternative, rows in any order.
 
@@ -159,7 +159,7 @@ class ChoiceData:
         person: str | None = None,
         keep: Sequence[str] = (),
         missing: Missing = "error",
-        kinds: Mapping[str, DeclaredKind] | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> ChoiceData:
         """Read a wide table: one row per choice, one group of columns per alternative.
 

@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Ints
 from pcmcnet.errors import SchemaError
 
-ContentKind = Literal["vector", "datetime", "multi", "text", "image", "id"]
 Curve = Literal["piecewise", "spline"]  # numbers, of which networks see a curve as well
-Kind = Literal["numeric", "categorical"] | ContentKind
-DeclaredKind = ContentKind | Curve
-CONTENT_KINDS: tuple[str, ...] = get_args(ContentKind)
 CURVES: tuple[str, ...] = get_args(Curve)
 GAP = -1  # the code of a missing content
 
@@ -30,7 +26,7 @@ class Numeric:
     """Real numbers; NaN marks a missing one, and only where the schema admits it."""
 
     values: NDArray[np.float32]
-    kind: Kind = "numeric"
+    kind: str = "numeric"
 
     def __len__(self) -> int:
         return len(self.values)
@@ -50,7 +46,7 @@ class Categorical:
 
     codes: NDArray[np.int32]
     categories: tuple[str, ...]
-    kind: Kind = "categorical"
+    kind: str = "categorical"
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -70,7 +66,7 @@ class Contents:
 
     codes: NDArray[np.int32]
     table: NDArray[Any]  # (U, ...) numbers, or (U,) objects; U rows differ
-    kind: ContentKind
+    kind: str  # a name in pcmcnet.data.kinds
 
     def __len__(self) -> int:
         return len(self.codes)

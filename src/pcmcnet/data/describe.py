@@ -6,19 +6,19 @@ Sets of weight 0 take no part. Plain values only, the same for the same table.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import GAP, Categorical, Column, Contents, Numeric
-from pcmcnet.data.kinds.previews import picture_uri
+from pcmcnet.data.columns import Column, Contents, Numeric
+from pcmcnet.data.kinds import KINDS
+from pcmcnet.data.kinds.category import category_facts
+from pcmcnet.data.kinds.kind import written
+from pcmcnet.data.kinds.number import number_facts
 
-MOST_CATEGORIES = 100  # names that are listed, the most frequent ones
 _SHOWN = 50  # alternatives of a set that is shown, where there is one so small
-_ROWS = 100_000  # that quartiles are taken from, evenly spaced
 
 
 def describe(data: ChoiceData) -> dict[str, Any]:
@@ -61,41 +61,12 @@ def _of_alternatives(data: ChoiceData) -> dict[str, Column]:
 def _column(column: Column) -> dict[str, Any]:
     if isinstance(column, Contents):
         return content_facts(column.compact())
-    return _numbers(column) if isinstance(column, Numeric) else _categories(column)
-
-
-def _numbers(column: Numeric) -> dict[str, Any]:
-    values = column.values[~np.isnan(column.values)]
-    if not values.size:
-        return {"min": None, "max": None, "quartiles": None}
-    some = values[:: -(-len(values) // _ROWS)].astype(np.float64)
-    quartiles = np.quantile(some, [0.25, 0.5, 0.75]).astype(np.float32)
-    return {"min": _plain(values.min()), "max": _plain(values.max()), "quartiles": [_plain(q) for q in quartiles]}
-
-
-def _categories(column: Categorical) -> dict[str, Any]:
-    counts = np.bincount(column.codes, minlength=len(column.categories))
-    present = [(-int(counts[k]), column.categories[k]) for k in np.flatnonzero(counts)]
-    listed = [name for _, name in sorted(present)[:MOST_CATEGORIES]]
-    return {"categories": sorted(listed), "most": listed[0] if listed else None, "distinct": len(present)}
+    return number_facts(column) if isinstance(column, Numeric) else category_facts(column)
 
 
 def content_facts(column: Contents) -> dict[str, Any]:
     """Say of contents in use how many there are, and what a form needs to know of their kind."""
-    facts: dict[str, Any] = {"kind": column.kind, "distinct": len(column.table)}
-    match column.kind:
-        case "vector":
-            facts["size"] = column.table.shape[1]
-        case "datetime" | "id" if len(column.table):
-            facts |= {"min": as_json(column.table.min()), "max": as_json(column.table.max())}
-        case "multi":
-            rows = np.bincount(column.codes[column.codes != GAP], minlength=len(column.table)).tolist()
-            words: Counter[str] = Counter()
-            for listed, count in zip(column.table, rows, strict=True):
-                words.update(dict.fromkeys(listed, count))
-            most = sorted(words, key=lambda word: (-words[word], word))[:MOST_CATEGORIES]
-            facts |= {"categories": sorted(most), "words": len(words)}
-    return facts
+    return {"kind": column.kind, "distinct": len(column.table), **KINDS[column.kind].facts(column)}
 
 
 def _example(data: ChoiceData) -> dict[str, Any]:
@@ -103,33 +74,18 @@ def _example(data: ChoiceData) -> dict[str, Any]:
     size = min(int(np.median(data.sizes)), _SHOWN)
     at = int(np.argmin(np.abs(data.sizes - size)))
     one = data.subset([at])
-    individual = {name: _values(column)[0] for name, column in one.individual.items()}
-    columns = {name: _values(column) for name, column in _of_alternatives(one).items()}
+    individual = {name: json_values(column)[0] for name, column in one.individual.items()}
+    columns = {name: json_values(column) for name, column in _of_alternatives(one).items()}
     alternatives = [{name: values[i] for name, values in columns.items()} for i in range(int(one.sizes[0]))]
     chosen = None if one.chosen is None else int(one.chosen[0])
     return {"individual": individual, "alternatives": alternatives, "chosen": chosen}
 
 
-def _values(column: Column) -> list[Any]:
+def json_values(column: Column) -> list[Any]:
+    """Return numbers, names or contents as JSON has them; None where one is missing."""
     if isinstance(column, Numeric):
-        return [None if np.isnan(value) else _plain(value) for value in column.values]
+        return [None if np.isnan(value) else written(value) for value in column.values]
     plain: NDArray[Any] = column.plain()
     if isinstance(column, Contents):
-        return [None if content is None else as_json(content) for content in plain]
+        return [None if content is None else KINDS[column.kind].to_json(content) for content in plain]
     return [str(name) for name in plain]
-
-
-def as_json(content: Any) -> Any:
-    """Write a content as JSON has it: numbers and names as lists, an instant as text, a picture as a data URI."""
-    if isinstance(content, bytes):
-        return picture_uri(content)
-    if isinstance(content, np.ndarray):
-        return [_plain(value) for value in content]
-    if isinstance(content, np.integer):
-        return int(content)
-    return list(content) if isinstance(content, tuple) else str(content).removesuffix(".000000")
-
-
-def _plain(value: np.floating[Any]) -> float:
-    """Write a number with the digits that tell it from its neighbours: 0.1, not 0.10000000149."""
-    return float(str(value))

@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Categorical, Columns, Curve, Kind, Numeric
-from pcmcnet.data.contents import ContentCode, Frozen, code_from_dict, code_to_dict, learn_codes, prepare
+from pcmcnet.data.columns import Categorical, Columns, Curve, Numeric
+from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_codes, prepare
+from pcmcnet.data.kinds import ContentCode
+from pcmcnet.data.kinds.category import UNSEEN, CategoryCode
 from pcmcnet.data.kinds.number import NumericCode, Parts, learn_numbers
 from pcmcnet.data.running_moments import Moments
 from pcmcnet.data.schema import Schema
@@ -34,18 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pcmcnet")
 
-UNSEEN = 0  # the reserved index of every vocabulary
 COMMON = 5  # training sets that a label must be in to be known
 _ROWS = 2**14  # that are encoded at a time
-
-
-@dataclass(frozen=True, slots=True)
-class CategoryCode:
-    """Vocabulary of one column; category k has the index k + 1."""
-
-    name: str
-    categories: tuple[str, ...]
-    common: bool = False  # whether it has only those that are in several training sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +292,7 @@ def _report_unseen(column: Categorical, unseen: NDArray[np.bool_], code: Categor
         )
 
 
-def _find(columns: Columns, name: str, kind: Kind) -> Any:
+def _find(columns: Columns, name: str, kind: str) -> Any:
     if name not in columns:
         raise SchemaError(
             f"the model was trained with column {name!r}, which the table does not have." + did_you_mean(name, columns)

@@ -6,68 +6,18 @@ ValueError that says where; facts that are not there are not known, as in a mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from pcmcnet.data.kinds import KINDS, category, number
+from pcmcnet.data.kinds.json_checks import is_count, is_number, is_string
 from pcmcnet.data.schema import Schema
-
-Check = Callable[[Any], bool]
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_number, value))
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_text, value))
-
-
-# By the kind of a column: what its facts are, and what a value in the example is.
-_FACTS: Mapping[str, Mapping[str, Check]] = {
-    "number": {"min": _number, "max": _number, "quartiles": _numbers},
-    "category": {"categories": _texts, "most": _text, "distinct": _count},
-    "vector": {"distinct": _count, "size": _count},
-    "datetime": {"distinct": _count, "min": _text, "max": _text},
-    "multi": {"distinct": _count, "categories": _texts, "words": _count},
-    "text": {"distinct": _count},
-    "image": {"distinct": _count},
-    "id": {"distinct": _count, "min": _whole, "max": _whole},
-}
-_VALUES: Mapping[str, Check] = {
-    "number": _number,
-    "category": _text,
-    "vector": _numbers,
-    "datetime": _text,
-    "multi": _texts,
-    "text": _text,
-    "image": _text,
-    "id": _whole,
-}
 
 
 def require_description(training: Mapping[str, Any], schema: Schema) -> None:
     """Refuse facts of a training table that no table of this schema has; none at all are fine."""
     for name in ("choice_sets", "alternatives"):
-        _require(training.get(name) is None or _count(training[name]), f"training, {name}")
+        _require(training.get(name) is None or is_count(training[name]), f"training, {name}")
     if "table" not in training:
         return
     table = _entries(training["table"], "training, table")
@@ -89,9 +39,10 @@ def _kinds(schema: Schema) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _require_facts(facts: Mapping[str, Any], kind: str, where: str) -> None:
-    for name, check in _FACTS[kind].items():
+    checks = number.FACT_CHECKS if kind == "number" else category.FACT_CHECKS
+    for name, check in ({"distinct": is_count, **KINDS[kind].fact_checks} if kind in KINDS else checks).items():
         _require(facts.get(name) is None or check(facts[name]), where)
-    if kind == "number" and any(facts.get(name) is not None for name in _FACTS[kind]):
+    if kind == "number" and any(facts.get(name) is not None for name in number.FACT_CHECKS):
         quartiles = facts.get("quartiles") or ()
         _require(len(quartiles) == 3 and None not in (facts.get("min"), facts.get("max")), where)
         ascending = [facts["min"], *quartiles, facts["max"]]
@@ -104,14 +55,21 @@ def _require_example(example: Mapping[str, Any], alternative: dict[str, str], in
     _require(isinstance(rows, list) and len(rows) > 0, "the example")
     for row in rows or ():
         _require_values(row, alternative)
-    _require(chosen is None or (_count(chosen) and chosen < len(rows or ())), "the example")
+    _require(chosen is None or (is_count(chosen) and chosen < len(rows or ())), "the example")
 
 
 def _require_values(found: Any, kinds: Mapping[str, str]) -> None:
     values = _entries(found, "the example")
     _require(values.keys() == kinds.keys(), "the example")
     for name, value in values.items():
-        _require(value is None or _VALUES[kinds[name]](value), f"column {name!r} of the example")
+        _require(value is None or _is_value(kinds[name], value), f"column {name!r} of the example")
+
+
+def _is_value(kind: str, value: Any) -> bool:
+    """Tell a value that the example may have in a column of a kind."""
+    if kind in KINDS:
+        return KINDS[kind].is_json(value)
+    return is_number(value) if kind == "number" else is_string(value)
 
 
 def _entries(found: Any, where: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from pcmcnet.data.columns import CONTENT_KINDS, CURVES, ContentKind, Curve, DeclaredKind
+from pcmcnet.data.columns import CURVES, Curve
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError, did_you_mean
 
 Conflict = Literal["error", "first"]
@@ -74,7 +75,7 @@ class Schema:
     keep: tuple[str, ...] = ()
     conflict: Conflict = "error"
     missing: Missing = "error"
-    kinds: Mapping[str, DeclaredKind] = field(default_factory=dict, hash=False)
+    kinds: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in _LISTS:
@@ -138,9 +139,9 @@ class Schema:
         return self.keep if self.person is None else tuple(dict.fromkeys([*self.keep, self.person]))
 
     @property
-    def contents(self) -> dict[str, ContentKind]:
+    def contents(self) -> dict[str, str]:
         """Kinds of the columns that are neither numbers nor categories."""
-        return {name: cast(ContentKind, kind) for name, kind in self.kinds.items() if kind in CONTENT_KINDS}
+        return {name: kind for name, kind in self.kinds.items() if kind in KINDS}
 
     @property
     def curves(self) -> dict[str, Curve]:
@@ -165,7 +166,8 @@ class Schema:
     @property
     def id_columns(self) -> frozenset[str]:
         """Columns of ids: numbers where they are written as whole ones, and names otherwise."""
-        return frozenset([self.choice_set, *(name for name, kind in self.contents.items() if kind == "id")])
+        whole = [name for name, kind in self.contents.items() if KINDS[kind].is_whole_number]
+        return frozenset([self.choice_set, *whole])
 
     @property
     def name_columns(self) -> frozenset[str]:
@@ -230,11 +232,11 @@ def _names(value: Any, *, role: str) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(names)) if role in ("categorical", "keep") else names
 
 
-def _kinds(value: Any) -> dict[str, DeclaredKind]:
+def _kinds(value: Any) -> dict[str, str]:
     """Take a mapping from columns to kinds."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise SchemaError(f"kinds must name the kind of each column, as in {{'column': 'vector'}}, got {value!r}.")
-    known = (*CONTENT_KINDS, *CURVES)
+    known = (*KINDS, *CURVES)
     for name, kind in value.items():
         if kind not in known:
             hint = did_you_mean(kind, known) if isinstance(kind, str) else ""

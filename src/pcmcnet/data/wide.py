@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.columns import DeclaredKind
 from pcmcnet.data.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.schema import Missing, Schema
 from pcmcnet.data.table import read_table
@@ -34,7 +33,7 @@ def to_long(
     person: str | None = None,
     keep: Sequence[str] = (),
     missing: Missing = "error",
-    kinds: Mapping[str, DeclaredKind] | None = None,
+    kinds: Mapping[str, str] | None = None,
 ) -> tuple[pa.Table, Schema]:
     """Interleave the groups of columns: row r * K + k of the result is alternative k of row r."""
     schema = Schema(

@@ -7,7 +7,6 @@ table, and a table that holds this set too overlaps it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -15,8 +14,7 @@ import numpy as np
 
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.columns import GAP, Column, Contents, Numeric
-from pcmcnet.data.describe import as_json
-from pcmcnet.data.kinds.previews import original_hash
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Seen = Literal["all", "most", "some", "none known"]
@@ -81,13 +79,9 @@ def _equal(column: Column, places: Any, values: list[Any]) -> Any:
         found = column.values[places]
         return (found == wanted) | (np.isnan(found) & np.isnan(wanted))
     if isinstance(column, Contents):
-        contents = {_known_by(content): k for k, content in enumerate(column.table)} | {"None": GAP}
-        kept = [(isinstance(value, str) and original_hash(value)) or repr(value) for value in values]
-        return column.codes[places] == np.array([contents.get(value, GAP - 1) for value in kept])
-    codes = {name: k for k, name in enumerate(column.categories)}
-    return column.codes[places] == np.array([codes.get(str(value), -1) for value in values])
-
-
-def _known_by(content: Any) -> str:
-    """Return what tells a content from others: of a picture, of which a smaller copy is kept, the hash."""
-    return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else repr(as_json(content))
+        kind = KINDS[column.kind]
+        contents = {kind.known_by(content): k for k, content in enumerate(column.table)}
+        codes = [GAP if value is None else contents.get(kind.json_known_by(value), GAP - 1) for value in values]
+        return column.codes[places] == np.array(codes)
+    names = {name: k for k, name in enumerate(column.categories)}
+    return column.codes[places] == np.array([names.get(str(value), -1) for value in values])

@@ -18,8 +18,8 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Columns, Contents, Numeric
-from pcmcnet.data.describe import as_json
+from pcmcnet.data.columns import Columns
+from pcmcnet.data.describe import json_values
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
@@ -131,13 +131,4 @@ def _example(model: ChoiceModel, data: ChoiceData, kind: Kind, position: int) ->
 
 def plain_values(columns: Columns, places: Ints) -> dict[str, list[Any]]:
     """Return numbers, names and contents of some rows as JSON has them; None where one is missing."""
-    found: dict[str, list[Any]] = {}
-    for name, column in columns.items():
-        some = column.take(places)
-        if isinstance(some, Numeric):
-            found[name] = [None if np.isnan(value) else float(str(value)) for value in some.values]
-        elif isinstance(some, Contents):
-            found[name] = [None if content is None else as_json(content) for content in some.plain()]
-        else:
-            found[name] = [str(value) for value in some.plain()]
-    return found
+    return {name: json_values(column.take(places)) for name, column in columns.items()}

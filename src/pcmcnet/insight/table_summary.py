@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import GAP, Categorical, Column, Contents, Kind
+from pcmcnet.data.columns import GAP, Categorical, Column, Contents
 from pcmcnet.data.describe import content_facts
 from pcmcnet.data.ragged import spread
 from pcmcnet.insight.questions import name_of
@@ -31,7 +31,7 @@ class ColumnSummary:
 
     name: str
     role: Role
-    kind: Kind
+    kind: str
     missing: int
     low: float | None = None
     median: float | None = None

@@ -23,8 +23,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, Distinct
-from pcmcnet.data.contents import ContentCode, FrozenCode
+from pcmcnet.data.contents import FrozenCode
 from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.kinds import ContentCode
 from pcmcnet.data.kinds.text import BUCKETS
 
 HUGE = 1e30

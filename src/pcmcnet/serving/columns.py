@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pcmcnet.data import Schema
-from pcmcnet.data.columns import CONTENT_KINDS, ContentKind
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.refusal import RefusalError, shown, unusable
 
 Role = Literal["individual", "feature", "alternative", "available"]
-Kind = Literal["number", "category", "flag"] | ContentKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class Input:
 
     name: str
     role: Role
-    kind: Kind
+    kind: str  # number, category, flag, or one of contents
 
     @property
     def of_individual(self) -> bool:
@@ -43,8 +41,8 @@ def inputs_of(schema: Schema) -> dict[str, Input]:
     if schema.available is not None:
         roles[schema.available] = "available"
     text = {*(schema.categorical or ()), *(name for name, role in roles.items() if role == "alternative")}
-    kinds: dict[str, Kind] = {name: "category" if name in text else "number" for name in roles}
-    kinds |= {name: cast(ContentKind, kind) for name, kind in schema.kinds.items() if kind in CONTENT_KINDS}
+    kinds: dict[str, str] = {name: "category" if name in text else "number" for name in roles}
+    kinds |= schema.contents
     if schema.available is not None:
         kinds[schema.available] = "flag"
     return {name: Input(name, role, kinds[name]) for name, role in roles.items()}

@@ -235,7 +235,7 @@ def _column(column: Input, size: int | None, *, gaps: bool) -> dict[str, Any]:
         case "datetime":
             what = "A date or a time by the clock on the wall, in ISO 8601, such as 2024-05-17T09:30."
             return _null("string", gaps) | {"description": what, "examples": ["2024-05-17T09:30"]}
-        case "image":
+        case _:
             what = f"The bytes of a picture ({FORMATS}), in base64 or as a data URI. No path or address is opened."
             return _null("string", gaps) | {"description": what}
 

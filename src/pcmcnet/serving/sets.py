@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import CONTENT_KINDS, Categorical, Column, Numeric
+from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.data.distinct import names
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.serving.columns import Input, inputs_of, require_keys, require_known
 from pcmcnet.serving.contents import Pixels, contents_of
@@ -166,7 +167,7 @@ class SetReader:
             null = " (null where it is not known)" if self.schema.missing == "indicator" else ""
             raise unusable(f"{where(row)}: column {column.name!r} is missing: give its {column.kind}{null}.") from None
         gaps = self.schema.missing == "indicator" and column.role != "alternative"
-        if column.kind in CONTENT_KINDS:
+        if column.kind in KINDS:
 
             def at(row: int) -> str:
                 return f"{where(row)}, column {column.name!r}"

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pcmcnet.data.columns import CONTENT_KINDS, Contents
-from pcmcnet.data.contents import CODES, code_from_dict, code_to_dict, learn_codes, prepare
+from pcmcnet.data.columns import Contents
+from pcmcnet.data.contents import code_from_dict, code_to_dict, learn_codes, prepare
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError
 
 
@@ -36,20 +37,20 @@ TABLES = {
 
 
 def test_every_kind_has_a_code() -> None:
-    assert set(CODES) == set(CONTENT_KINDS) == set(TABLES)
+    assert set(KINDS) == set(TABLES)
 
 
-@pytest.mark.parametrize("kind", CONTENT_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_code_survives_json(kind: str) -> None:
-    code = CODES[kind].learn("x", TABLES[kind])
+    code = KINDS[kind].code.learn("x", TABLES[kind])
     again = code_from_dict(json.loads(json.dumps(code_to_dict(code))))
     assert again == code
     assert np.array_equal(again.prepare(TABLES[kind]), code.prepare(TABLES[kind]))
 
 
-@pytest.mark.parametrize("kind", CONTENT_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_prepared_has_the_form_that_the_code_promises(kind: str) -> None:
-    code = CODES[kind].learn("x", TABLES[kind])
+    code = KINDS[kind].code.learn("x", TABLES[kind])
     found = code.prepare(TABLES[kind])
     assert found.dtype == code.dtype
     assert len(found) == 2
@@ -92,7 +93,7 @@ def test_a_column_without_any_content_is_refused() -> None:
 
 
 def test_a_gap_is_a_blank_content() -> None:
-    code = CODES["vector"].learn("x", TABLES["vector"])
+    code = KINDS["vector"].code.learn("x", TABLES["vector"])
     codes, table = prepare(code, Contents(np.array([1, -1, 1], np.int32), TABLES["vector"], "vector"))
     assert codes.tolist() == [0, 1, 0]
     assert table.tolist() == [[1, 1], [0, 0]]

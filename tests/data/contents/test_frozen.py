@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from pcmcnet.data.contents import CODES, Frozen
+from pcmcnet.data.contents import Frozen
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import ConfigError
 
 
@@ -98,7 +99,7 @@ def test_a_module_with_a_transform_sees_what_that_makes_of_contents() -> None:
 
 def test_a_module_alone_is_given_what_a_network_gets() -> None:
     model, table = Sentences(), objects(png(0), png(255))
-    code = CODES["image"].learn("photo", table)
+    code = KINDS["image"].code.learn("photo", table)
     frozen = Frozen(model)
     assert not frozen.sees_contents
     assert frozen.vectors("photo", "image", table, code).tolist() == [[0, 0], [24, 24]]

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcmcnet.data.contents.samples import KEPT, LARGEST, Samples
+from pcmcnet.data.contents.samples import KEPT, Samples
+from pcmcnet.data.kinds.image import SAVED
 
 
 def objects(*values: Any) -> np.ndarray:
@@ -40,8 +41,8 @@ def test_contents_of_every_kind_survive_json(kind: Any) -> None:
 
 def test_fewer_contents_are_kept_whole_and_large_pictures_not_at_all() -> None:
     assert Samples.of("text", objects("one"), vectors(1)).contents.tolist() == ["one"]
-    pictures = objects(bytes(LARGEST + 1), b"small", bytes(LARGEST - 5))
-    assert [len(p) for p in Samples.of("image", pictures, vectors(3)).contents] == [5, LARGEST - 5]
+    pictures = objects(bytes(SAVED + 1), b"small", bytes(SAVED - 5))
+    assert [len(p) for p in Samples.of("image", pictures, vectors(3)).contents] == [5, SAVED - 5]
 
 
 @pytest.mark.parametrize(

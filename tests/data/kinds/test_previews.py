@@ -30,7 +30,7 @@ def shown(uri: str) -> tuple[Any, bytes]:
 
 def test_a_small_picture_is_shown_as_it_is() -> None:
     content = picture()
-    uri = picture_uri(content)
+    uri = picture_uri(content, 64)
     assert uri.startswith("data:image/png;")
     assert shown(uri)[1] == content
     assert original_hash(uri) == hashlib.sha256(content).hexdigest()
@@ -44,11 +44,11 @@ def test_a_large_picture_is_shown_smaller_in_its_colours(mode: str, as_: str) ->
     assert found.size == (64, 32)
     assert found.mode == as_
     assert len(small) < 8_000
-    assert picture_uri(content) == picture_uri(content)
+    assert picture_uri(content, 64) == picture_uri(content, 64)
 
 
 def test_formats_that_browsers_do_not_show_are_drawn_anew() -> None:
-    assert picture_uri(picture("TIFF")).startswith("data:image/jpeg;")
+    assert picture_uri(picture("TIFF"), 64).startswith("data:image/jpeg;")
 
 
 def test_a_table_says_of_contents_what_a_form_needs() -> None:

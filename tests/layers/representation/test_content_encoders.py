@@ -10,9 +10,8 @@ from PIL import Image
 from torch import nn
 
 from pcmcnet.data.batches import Coded, Distinct
-from pcmcnet.data.columns import CONTENT_KINDS
-from pcmcnet.data.contents import CODES
 from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.representation import Representation
 from pcmcnet.layers.representation.content_encoders import FACTORIES, Bag, Picture, representation_of, width_of
@@ -40,13 +39,13 @@ TABLES = {
 
 
 def prepared(kind: str) -> tuple[Any, torch.Tensor]:
-    code = CODES[kind].learn("x", TABLES[kind])
+    code = KINDS[kind].code.learn("x", TABLES[kind])
     table = torch.from_numpy(code.prepare(TABLES[kind]))
     return code, Coded(torch.arange(len(table)), table).at(torch.arange(len(table))).values
 
 
 def test_every_kind_has_an_encoder() -> None:
-    assert set(FACTORIES) == set(CONTENT_KINDS)
+    assert set(FACTORIES) == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -79,12 +78,12 @@ def test_pictures_of_any_size_have_vectors_of_one_width(shape: tuple[int, int, i
 
 def test_ids_need_a_module_of_ones_own() -> None:
     with pytest.raises(ConfigError, match="'x' is of kind id, which needs a module of your own"):
-        representation_of(SideEncoder((), (), (CODES["id"].learn("x", np.arange(3)),)))
+        representation_of(SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),)))
 
 
 def test_a_module_of_ones_own_is_copied_with_its_weights() -> None:
     module = nn.Embedding(5, 3)
-    side = SideEncoder((), (), (CODES["id"].learn("x", np.arange(3)),))
+    side = SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),))
     (copied,) = representation_of(side, own={"x": module}).encoders
     assert copied is not module
     assert torch.equal(copied.weight, module.weight)
@@ -136,7 +135,7 @@ def test_a_bag_is_the_sum_of_its_words_and_none_is_0() -> None:
 
 @pytest.mark.parametrize(("size", "width"), [(3, 3), (64, 64), (384, 64)])
 def test_a_wide_vector_is_first_made_narrow(size: int, width: int) -> None:
-    code = CODES["vector"].learn("x", np.random.default_rng(0).normal(size=(5, size)))
+    code = KINDS["vector"].code.learn("x", np.random.default_rng(0).normal(size=(5, size)))
     assert width_of(FACTORIES["vector"](code), code) == width
 
 

@@ -7,52 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.columns import GAP, Columns, ContentKind, Contents, concat_column
+from pcmcnet.data.columns import GAP, Columns, Contents, concat_column
 from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.learning import Learner
 from pcmcnet.data.contents.samples import Samples
-from pcmcnet.data.kinds.datetime import DatetimeCode
-from pcmcnet.data.kinds.id import IdCode
-from pcmcnet.data.kinds.image import ImageCode
-from pcmcnet.data.kinds.multi import MultiCode
-from pcmcnet.data.kinds.text import TextCode
+from pcmcnet.data.kinds import KINDS, ContentCode
 from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.errors import ArtifactError, ConfigError
-
-
-class ContentCode(Protocol):
-    """What a model keeps of the contents of one column of its training part."""
-
-    dtype: ClassVar[type[np.generic]]  # of what a network gets
-
-    @property
-    def kind(self) -> ContentKind:
-        """Kind of the column."""
-
-    @property
-    def name(self) -> str:
-        """Name of the column."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of what a network gets for one content."""
-
-    def prepare(self, table: NDArray[Any]) -> NDArray[Any]:
-        """(U, ...) contents -> (U, *shape) numbers; all zeros stand for a missing content."""
-
-    def sound(self) -> bool:
-        """Tell whether the values are such as were saved."""
-
-
-CODES: Mapping[str, Any] = {
-    code.kind: code for code in (VectorCode, DatetimeCode, MultiCode, TextCode, ImageCode, IdCode)
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +27,7 @@ class FrozenCode:
     """Contents by a frozen encoder: what it is given of them, if not they themselves, and its vectors' scale."""
 
     name: str
-    kind: ContentKind
+    kind: str
     given: ContentCode | None
     scale: VectorCode
     identity: str  # of the encoder
@@ -76,7 +43,7 @@ class FrozenCode:
     @classmethod
     def learn(cls, name: str, column: Contents, encoder: Frozen) -> FrozenCode:
         """Encode the distinct contents, and learn the scale of their vectors."""
-        given = None if encoder.sees_contents else CODES[column.kind].learn(name, column.table)
+        given = None if encoder.sees_contents else KINDS[column.kind].code.learn(name, column.table)
         identity = encoder.identity
         vectors = encoder.vectors(name, column.kind, column.table, given, identity=identity)
         samples = Samples.of(column.kind, column.table, vectors)
@@ -94,7 +61,7 @@ class FrozenCode:
 
     def sound(self) -> bool:
         """Tell whether the values are such as were saved."""
-        return self.kind in CODES and self.scale.sound() and isinstance(self.identity, str)
+        return self.kind in KINDS and self.scale.sound() and isinstance(self.identity, str)
 
     def require_same(self) -> None:
         """Refuse an encoder that gives other vectors than the one that the model was fitted with."""
@@ -117,7 +84,7 @@ def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = 
         for name, column in columns.items():
             if isinstance(column, Contents):
                 used = column.compact()
-                found.setdefault(name, Learner(CODES[column.kind], column.kind)).add(used.table)
+                found.setdefault(name, Learner(KINDS[column.kind])).add(used.table)
                 if name in encoders:
                     joined = concat_column(whole[name], used) if name in whole else used
                     assert isinstance(joined, Contents)
@@ -154,7 +121,7 @@ def code_from_dict(entries: Mapping[str, Any], frozen: Mapping[str, Frozen] | No
     if entries["kind"] == "frozen":
         return _frozen_from_dict(entries, (frozen or {})[entries["name"]])
     values = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items() if k != "kind"}
-    code: ContentCode = CODES[entries["kind"]](**values)
+    code: ContentCode = KINDS[entries["kind"]].code(**values)
     if not (isinstance(code.name, str) and code.sound()):
         raise TypeError(str(code))
     return code

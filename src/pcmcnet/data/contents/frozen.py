@@ -13,25 +13,21 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pcmcnet.data.columns import ContentKind
 from pcmcnet.data.contents.vector_cache import VectorCache
+from pcmcnet.data.kinds import KINDS, ContentCode
 from pcmcnet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pcmcnet.data.contents.codes import ContentCode
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -162,7 +158,7 @@ class Frozen:
     def vectors(
         self,
         column: str,
-        kind: ContentKind,
+        kind: str,
         table: NDArray[Any],
         code: ContentCode | None = None,
         *,
@@ -198,9 +194,7 @@ class Frozen:
         left = [] if cache is None else [key for key in keys if key not in known]
         return known | (cache.find(left) if cache is not None and left else {})
 
-    def encoded(
-        self, column: str, kind: ContentKind, table: NDArray[Any], code: ContentCode | None
-    ) -> NDArray[np.float32]:
+    def encoded(self, column: str, kind: str, table: NDArray[Any], code: ContentCode | None) -> NDArray[np.float32]:
         """Encode some contents, whatever is kept of them, and check what comes back."""
         told = f"column {column!r}: {self.label} was given {len(table)} contents of kind {kind}"
         try:
@@ -216,14 +210,14 @@ class Frozen:
             raise ConfigError(f"{told}, and gave vectors with numbers that are not finite.")
         return vectors
 
-    def _given(self, kind: ContentKind, table: NDArray[Any], code: ContentCode | None) -> Any:
+    def _given(self, kind: str, table: NDArray[Any], code: ContentCode | None) -> Any:
         device = (
             next((p.device for p in self.encode.parameters()), None) if isinstance(self.encode, nn.Module) else None
         )
         if code is not None:
             prepared = torch.from_numpy(code.prepare(table)).to(device)
             return prepared / 255 if prepared.dtype == torch.uint8 else prepared  # as a network gets pictures
-        contents = [_plain(kind, content) for content in table]
+        contents = [KINDS[kind].plain(content) for content in table]
         return contents if self.transform is None else torch.stack([self.transform(c) for c in contents]).to(device)
 
     @property
@@ -270,15 +264,6 @@ def _key(content: Any) -> bytes:
     else:
         plain = json.dumps(content).encode()
     return hashlib.sha256(plain).digest()
-
-
-def _plain(kind: ContentKind, content: Any) -> Any:
-    """Return a content as a person would expect it."""
-    if kind == "image":
-        from PIL import Image  # here, since loading it takes time that few need
-
-        return Image.open(io.BytesIO(content)).convert("RGB")
-    return content.item() if isinstance(content, np.generic) else content
 
 
 def _package(module: str, name: str) -> Any:

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.columns import GAP, ContentKind, Contents
-from pcmcnet.data.kinds.datetime import read_instants
+from pcmcnet.data.columns import GAP, Contents
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
-from pcmcnet.data.kinds.id import read_ids
-from pcmcnet.data.kinds.image import read_images
-from pcmcnet.data.kinds.multi import read_lists
-from pcmcnet.data.kinds.text import read_texts
-from pcmcnet.data.kinds.vector import read_vectors
 from pcmcnet.errors import SchemaError
 
 if TYPE_CHECKING:
     from pcmcnet.data.reader import Reader
     from pcmcnet.data.schema import Missing
 
-_READ: dict[ContentKind, Any] = {
-    "vector": read_vectors,
-    "datetime": read_instants,
-    "multi": read_lists,
-    "text": read_texts,
-    "id": read_ids,
-}
 
-
-def read_contents(reader: Reader, column: str, kind: ContentKind, *, missing: Missing) -> Contents:
+def read_contents(reader: Reader, column: str, kind: str, *, missing: Missing) -> Contents:
     """Read a column at the reader's rows; refuse gaps unless they may be blank contents."""
     values = reader.columns[column]
     if not reader.in_order:
@@ -38,7 +25,7 @@ def read_contents(reader: Reader, column: str, kind: ContentKind, *, missing: Mi
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     try:
-        codes, table = read_images(values, reader.folder) if kind == "image" else _READ[kind](values)
+        codes, table = KINDS[kind].read(values, reader.folder)
     except BadContentError as bad:
         raise reader.fail(column, int(reader.rows[bad.row]), bad.problem, bad.remedy) from None
     except BadTypeError as bad:

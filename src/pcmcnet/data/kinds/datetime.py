@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import GAP, ContentKind, number_contents
+from pcmcnet.data.columns import GAP, Contents, number_contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
+from pcmcnet.data.kinds.json_checks import is_string
+from pcmcnet.data.kinds.kind import Kind, Read, register
 
 _DAY = 86_400.0  # seconds
 _MONDAY = 3  # days from a Monday to 1 January 1970
@@ -31,7 +34,7 @@ class DatetimeCode:
     name: str
     mean: float
     scale: float
-    kind: ClassVar[ContentKind] = "datetime"
+    kind: ClassVar[str] = "datetime"
     dtype: ClassVar[type[np.generic]] = np.float32
 
     @property
@@ -68,7 +71,7 @@ class DatetimeCode:
         return numbers and self.scale >= 0
 
 
-def read_instants(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def read_instants(values: pa.ChunkedArray) -> Read:
     """Read timestamps, dates or ISO 8601 text: (n,) codes and (U,) distinct instants to the microsecond."""
     kind = values.type
     if pa.types.is_null(kind):
@@ -115,3 +118,47 @@ def _instant(text: str, row: int) -> np.datetime64:
 def _seconds(table: NDArray[Any]) -> NDArray[np.float64]:
     seconds: NDArray[np.float64] = table.astype("datetime64[us]").astype(np.int64) / 1e6
     return seconds
+
+
+class _Learner:
+    """The distinct instants, 8 bytes each."""
+
+    def __init__(self) -> None:
+        self.found = np.empty(0, "datetime64[us]")
+
+    def add(self, table: NDArray[Any]) -> None:
+        self.found = np.union1d(self.found, table)
+
+    def code(self, name: str) -> DatetimeCode:
+        return DatetimeCode.learn(name, self.found)
+
+
+class DatetimeKind(Kind):
+    """Dates and times."""
+
+    name, code, dtype = "datetime", DatetimeCode, "datetime64[us]"
+    fact_checks: ClassVar[Any] = {"min": is_string, "max": is_string}
+
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+        """Read timestamps, dates or ISO 8601 text."""
+        return read_instants(values)
+
+    def learner(self) -> _Learner:
+        """Return what learns from one part after the other."""
+        return _Learner()
+
+    def facts(self, column: Contents) -> dict[str, Any]:
+        """Say which are the first and the last."""
+        table = column.table
+        return {"min": self.to_json(table.min()), "max": self.to_json(table.max())} if len(table) else {}
+
+    def to_json(self, content: Any) -> str:
+        """Write an instant in ISO 8601."""
+        return str(content).removesuffix(".000000")
+
+    def to_saved(self, content: Any) -> str:
+        """Write an instant in ISO 8601, to the microsecond."""
+        return str(content)
+
+
+register(DatetimeKind())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import ContentKind, number_contents
+from pcmcnet.data.columns import Contents, number_contents
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError, refuse
+from pcmcnet.data.kinds.json_checks import is_whole
+from pcmcnet.data.kinds.kind import Kind, Read, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class IdCode:
     """Nothing is learnt of ids."""
 
     name: str
-    kind: ClassVar[ContentKind] = "id"
+    kind: ClassVar[str] = "id"
     dtype: ClassVar[type[np.generic]] = np.int64
 
     @property
@@ -40,7 +43,7 @@ class IdCode:
         return True
 
 
-def read_ids(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def read_ids(values: pa.ChunkedArray) -> Read:
     """Read whole numbers from 0: (n,) codes and (U,) distinct ids. Nothing can stand for a missing one."""
     if values.null_count:
         at = int(np.flatnonzero(values.is_null().to_numpy())[0])
@@ -51,3 +54,41 @@ def read_ids(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
     refuse(ids < 0, "expected a whole number from 0", "Number them from 0.", lambda row: ids[row])
     codes, first = number_contents(ids)
     return codes, ids[first]
+
+
+class _Learner:
+    """Nothing is learnt of ids."""
+
+    def add(self, table: NDArray[Any]) -> None:
+        pass
+
+    def code(self, name: str) -> IdCode:
+        return IdCode(name)
+
+
+class IdKind(Kind):
+    """Whole numbers that mean something to a module of one's own."""
+
+    name, code, dtype = "id", IdCode, np.int64
+    is_whole_number = True
+    fact_checks: ClassVar[Any] = {"min": is_whole, "max": is_whole}
+
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+        """Read whole numbers from 0."""
+        return read_ids(values)
+
+    def learner(self) -> _Learner:
+        """Return what learns nothing."""
+        return _Learner()
+
+    def facts(self, column: Contents) -> dict[str, Any]:
+        """Say which are the least and the largest."""
+        table = column.table
+        return {"min": int(table.min()), "max": int(table.max())} if len(table) else {}
+
+    def is_json(self, value: Any) -> bool:
+        """Tell what a description has."""
+        return is_whole(value)
+
+
+register(IdKind())

@@ -9,9 +9,12 @@ side, and else 64 x 64. Pictures of other sizes are brought to it.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import warnings
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,11 +22,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import GAP, ContentKind, number_contents
+from pcmcnet.arrays import Ints
+from pcmcnet.data.columns import GAP, number_contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
+from pcmcnet.data.kinds.kind import Kind, Read, objects, register
+from pcmcnet.data.kinds.previews import original_hash, picture_uri
 
 LARGEST = 64  # pixels of a side
+SAVED = 2**20  # bytes of pictures that are saved with a model; larger ones are left out
+_SEEN = 20  # pictures, by which the size of the others is judged
 _GREY = ("1", "L", "LA", "I", "I;16", "F")
 
 
@@ -35,7 +43,7 @@ class ImageCode:
     channels: int
     height: int
     width: int
-    kind: ClassVar[ContentKind] = "image"
+    kind: ClassVar[str] = "image"
     dtype: ClassVar[type[np.generic]] = np.uint8
 
     @property
@@ -78,7 +86,7 @@ def size_and_grey(content: bytes) -> tuple[tuple[int, int], bool]:
     return picture.size, picture.mode in _GREY
 
 
-def read_images(values: pa.ChunkedArray, folder: Path | None = None) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def read_images(values: pa.ChunkedArray, folder: Path | None = None) -> Read:
     """Read paths or bytes, and look into each distinct picture: (n,) codes and (U,) the bytes of distinct ones."""
     types, kind = pa.types, values.type
     named = is_text(kind)
@@ -136,3 +144,79 @@ def _opened(content: bytes) -> Any:
     except Exception as error:  # Pillow's readers raise what they meet, by format
         raise BrokenPictureError(f"the picture is broken ({error})") from error
     return picture
+
+
+class _Learner:
+    """The sizes found so far, and whether all are grey."""
+
+    def __init__(self) -> None:
+        self.found: set[tuple[tuple[int, int], bool]] = set()
+
+    def add(self, table: NDArray[Any]) -> None:
+        self.found.update(map(size_and_grey, table))
+
+    def code(self, name: str) -> ImageCode:
+        return ImageCode.of(name, {size for size, _ in self.found}, grey=all(grey for _, grey in self.found))
+
+
+class ImageKind(Kind):
+    """Pictures."""
+
+    name, code, stored = "image", ImageCode, pa.binary()
+
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+        """Read paths or bytes."""
+        return read_images(values, folder)
+
+    def learner(self) -> _Learner:
+        """Return what learns from one part after the other."""
+        return _Learner()
+
+    def file_bytes(self, values: pa.Array, folder: Path) -> float:
+        """Return the mean size of some files; what is wrong with a path is told when it is read."""
+        if not is_text(values.type):
+            return 0.0
+        found: list[Path] = [folder / path for path in islice(filter(None, values.unique().to_pylist()), 50)]
+        sizes = [path.stat().st_size for path in found if path.is_file()]
+        return sum(sizes) / max(len(sizes), 1)
+
+    def prepared_bytes(self, table: NDArray[Any]) -> int:
+        """Return the bytes of a picture with colours, of the size of the first ones."""
+        sizes = {size_and_grey(content)[0] for content in table[:_SEEN]}
+        return int(np.prod(ImageCode.of("", sizes, grey=False).shape))
+
+    def to_json(self, content: Any) -> str:
+        """Write a picture as a data URI, perhaps of a smaller copy."""
+        return picture_uri(content, LARGEST)
+
+    def known_by(self, content: Any) -> str:
+        """Return the hash of a picture, of which JSON may have a smaller copy."""
+        return hashlib.sha256(content).hexdigest()
+
+    def json_known_by(self, value: Any) -> str:
+        """Return the hash of the picture that a data URI was made from."""
+        return original_hash(str(value)) or repr(value)
+
+    def to_saved(self, content: Any) -> str:
+        """Write the bytes in base64."""
+        return b64encode(content).decode()
+
+    def from_saved(self, contents: list[Any]) -> NDArray[Any]:
+        """Read bytes."""
+        return objects([b64decode(content) for content in contents])
+
+    def choose(self, table: NDArray[Any], most: int) -> Ints:
+        """Choose the smallest pictures."""
+        sizes = np.array([len(content) for content in table])
+        order = np.argsort(sizes, kind="stable")
+        chosen: Ints = order[np.cumsum(sizes[order]) <= SAVED][:most]
+        return chosen
+
+    def plain(self, content: Any) -> Any:
+        """Return an RGB image of Pillow."""
+        from PIL import Image  # here, since loading it takes time that few need
+
+        return Image.open(io.BytesIO(content)).convert("RGB")
+
+
+register(ImageKind())

@@ -6,7 +6,9 @@ the end of lists that are shorter than others.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,10 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import GAP, ContentKind, number_contents
+from pcmcnet.data.columns import GAP, Contents, number_contents
 from pcmcnet.data.distinct import UNREADABLE, names
 from pcmcnet.data.kinds.arrow_lists import as_lists
+from pcmcnet.data.kinds.category import MOST_CATEGORIES
 from pcmcnet.data.kinds.errors import BadTypeError, refuse
+from pcmcnet.data.kinds.json_checks import are_strings, is_count
+from pcmcnet.data.kinds.kind import Kind, Read, objects, register
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class MultiCode:
 
     name: str
     categories: tuple[str, ...]
-    kind: ClassVar[ContentKind] = "multi"
+    kind: ClassVar[str] = "multi"
     dtype: ClassVar[type[np.generic]] = np.int64
 
     @property
@@ -60,7 +65,7 @@ class MultiCode:
         return all(isinstance(word, str) for word in self.categories)
 
 
-def read_lists(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def read_lists(values: pa.ChunkedArray) -> Read:
     """Read lists of names: (n,) codes and (U,) distinct lists, each sorted."""
     lists = as_lists(values, "names").combine_chunks()
     codes, table = np.full(len(lists), GAP, np.int32), np.empty(0, object)
@@ -82,3 +87,67 @@ def read_lists(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]
         found[k] = tuple(sorted(row))
     codes[present], first = number_contents(found)
     return codes, found[first]
+
+
+class _Learner:
+    """The names found so far."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+    def add(self, table: NDArray[Any]) -> None:
+        self.found.update(name for names in table for name in names)
+
+    def code(self, name: str) -> MultiCode:
+        return MultiCode(name, tuple(sorted(self.found)))
+
+
+class MultiKind(Kind):
+    """Lists of categories."""
+
+    name, code, stored = "multi", MultiCode, pa.list_(pa.string())
+    fact_checks: ClassVar[Any] = {"categories": are_strings, "words": is_count}
+
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+        """Read lists of names."""
+        return read_lists(values)
+
+    def learner(self) -> _Learner:
+        """Return what learns from one part after the other."""
+        return _Learner()
+
+    def to_arrow(self, table: NDArray[Any]) -> pa.Array:
+        """Write distinct lists."""
+        return pa.array(list(map(list, table)), self.stored)
+
+    def from_arrow(self, values: pa.Array) -> NDArray[Any]:
+        """Read distinct lists."""
+        return self.from_saved(values.to_pylist())
+
+    def prepared_bytes(self, table: NDArray[Any]) -> int:
+        """Return the bytes of the longest list."""
+        return 8 * max(map(len, table))
+
+    def facts(self, column: Contents) -> dict[str, Any]:
+        """Say which categories most rows have, and how many categories there are."""
+        rows = np.bincount(column.codes[column.codes != GAP], minlength=len(column.table)).tolist()
+        words: Counter[str] = Counter()
+        for listed, count in zip(column.table, rows, strict=True):
+            words.update(dict.fromkeys(listed, count))
+        most = sorted(words, key=lambda word: (-words[word], word))[:MOST_CATEGORIES]
+        return {"categories": sorted(most), "words": len(words)}
+
+    def to_json(self, content: Any) -> list[str]:
+        """Write a list."""
+        return list(content)
+
+    def from_saved(self, contents: list[Any]) -> NDArray[Any]:
+        """Read lists as a column has them."""
+        return objects([tuple(content) for content in contents])
+
+    def is_json(self, value: Any) -> bool:
+        """Tell what a description has."""
+        return are_strings(value)
+
+
+register(MultiKind())

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import CURVES, Columns, Curve, Numeric
+from pcmcnet.data.kinds.json_checks import are_numbers, is_number
+from pcmcnet.data.kinds.kind import written
 from pcmcnet.data.quantiles import quantiles
 from pcmcnet.data.running_moments import Moments, median_size
 from pcmcnet.errors import SchemaError
@@ -24,6 +26,8 @@ PIECES = 16  # between the knots of a curve, at most
 _APART = 0.02  # standard deviations between knots, at least: in a narrow last piece a far number would be a huge one
 _FAR = 1e300  # beyond any number of a table
 _SKEWED = 1.5  # skewness from which a tail is long: that of an exponential distribution is 2, of a normal one 0
+_ROWS = 100_000  # that quartiles are taken from, evenly spaced
+FACT_CHECKS = {"min": is_number, "max": is_number, "quartiles": are_numbers}
 
 # One side's columns of one part of the table after the other, as often as asked.
 Parts = Callable[[], Iterable[Columns]]
@@ -81,6 +85,16 @@ def learn_numbers(
     bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, parts)
     plain = [_numeric_code(name, {**moments, **bent}[name], turns.get(name, 0.0)) for name in moments]
     return tuple(_curved(code, curves, moments[code.name].count, parts) for code in plain)
+
+
+def number_facts(column: Numeric) -> dict[str, Any]:
+    """Say which are the least and the largest number, and the quartiles; None where there is no number at all."""
+    values = column.values[~np.isnan(column.values)]
+    if not values.size:
+        return {"min": None, "max": None, "quartiles": None}
+    some = values[:: -(-len(values) // _ROWS)].astype(np.float64)
+    quartiles = np.quantile(some, [0.25, 0.5, 0.75]).astype(np.float32)
+    return {"min": written(values.min()), "max": written(values.max()), "quartiles": [written(q) for q in quartiles]}
 
 
 def _bend_of(name: str, found: Moments, parts: Parts) -> float:

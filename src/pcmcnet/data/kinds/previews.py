@@ -13,14 +13,12 @@ import re
 from base64 import b64encode
 from typing import Any
 
-from pcmcnet.data.kinds.image import LARGEST
-
 SHOWN = {"PNG": "png", "JPEG": "jpeg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp"}  # what every browser shows
 _FEW = 4096  # bytes
 _HASH = re.compile(r"data:image/\w+;sha256=([0-9a-f]{64});base64,")
 
 
-def picture_uri(content: bytes, side: int = LARGEST) -> str:
+def picture_uri(content: bytes, side: int) -> str:
     """Write a picture as a data URI, the same for the same bytes."""
     from PIL import Image  # here, since loading it takes time that few need
 

@@ -17,15 +17,18 @@ import math
 import re
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import GAP, ContentKind, number_contents
+from pcmcnet.data.columns import GAP, number_contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.kinds.errors import BadTypeError
+from pcmcnet.data.kinds.kind import Kind, Read, register
+from pcmcnet.data.kinds.streaming import Moments, New
 
 BUCKETS = 4096
 LONGEST = 64  # words of a text
@@ -39,7 +42,7 @@ class TextCode:
     name: str
     mean: float
     scale: float
-    kind: ClassVar[ContentKind] = "text"
+    kind: ClassVar[str] = "text"
     dtype: ClassVar[type[np.generic]] = np.float32
 
     @property
@@ -104,7 +107,7 @@ def bucket(part: str) -> int:
     return zlib.crc32(part.encode()) % BUCKETS + 1
 
 
-def read_texts(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def read_texts(values: pa.ChunkedArray) -> Read:
     """Read texts: (n,) codes and (U,) distinct texts, as they are written."""
     if not (is_text(values.type) or pa.types.is_null(values.type)):
         raise BadTypeError("expected text")
@@ -114,3 +117,43 @@ def read_texts(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]
     present = np.array([text is not None for text in texts], np.bool_)
     codes[present], first = number_contents(found[present])
     return codes, found[present][first]
+
+
+class _Learner:
+    """Count, mean and sum of squares about it of the numbers in distinct texts, and the least and the largest."""
+
+    def __init__(self) -> None:
+        self.new, self.moments = New(), Moments()
+        self.ends = (np.inf, -np.inf)
+
+    def add(self, table: NDArray[Any]) -> None:
+        numbers = numbers_in(table[self.new.among([text.encode() for text in table])])
+        self.moments.add(numbers[:, None])
+        self.ends = min(self.ends[0], *numbers.tolist(), np.inf), max(self.ends[1], *numbers.tolist(), -np.inf)
+
+    def code(self, name: str) -> TextCode:
+        if not self.moments.count:
+            return TextCode(name, 0.0, 0.0)
+        scale = 0.0 if self.ends[0] == self.ends[1] else float(self.moments.spread[0])
+        return TextCode(name, float(self.moments.mean[0]), scale)
+
+
+class TextKind(Kind):
+    """Texts."""
+
+    name, code, stored = "text", TextCode, pa.string()
+
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+        """Read texts as they are written."""
+        return read_texts(values)
+
+    def learner(self) -> _Learner:
+        """Return what learns from one part after the other."""
+        return _Learner()
+
+    def prepared_bytes(self, table: NDArray[Any]) -> int:
+        """Return the most bytes of the longest text."""
+        return 16 * min(max(map(len, table)) // 2 + 1, LONGEST)  # no more words than every other letter
+
+
+register(TextKind())

@@ -7,6 +7,7 @@ constant there becomes 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,9 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import GAP, ContentKind, number_contents
+from pcmcnet.data.columns import GAP, Contents, number_contents
 from pcmcnet.data.kinds.arrow_lists import as_lists
 from pcmcnet.data.kinds.errors import BadTypeError, refuse
+from pcmcnet.data.kinds.json_checks import are_numbers, is_count
+from pcmcnet.data.kinds.kind import Kind, Read, register
+from pcmcnet.data.kinds.streaming import Moments, New
 from pcmcnet.errors import SchemaError
 
 _LARGEST = 1e6  # training standard deviations; a float32 product of more may overflow
@@ -29,7 +33,7 @@ class VectorCode:
     name: str
     mean: tuple[float, ...]
     scale: tuple[float, ...]
-    kind: ClassVar[ContentKind] = "vector"
+    kind: ClassVar[str] = "vector"
     dtype: ClassVar[type[np.generic]] = np.float32
 
     @property
@@ -71,7 +75,7 @@ class VectorCode:
         return len(self.mean) > 0 and bool(np.isfinite(numbers).all() and (numbers[1] >= 0).all())
 
 
-def read_vectors(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[Any]]:
+def read_vectors(values: pa.ChunkedArray) -> Read:
     """Read lists of numbers, all of the size that most of them have: (n,) codes and (U, D) distinct vectors."""
     lists = as_lists(values, "numbers")
     if pa.types.is_null(lists.type):
@@ -110,3 +114,48 @@ def read_vectors(values: pa.ChunkedArray) -> tuple[NDArray[np.int32], NDArray[An
 def _require_numbers(kind: pa.DataType) -> None:
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise BadTypeError("expected lists of numbers")
+
+
+class _Learner:
+    """Count, mean and sum of squares about it of distinct vectors, and which coordinates are constant."""
+
+    def __init__(self) -> None:
+        self.new, self.moments = New(), Moments()
+        self.first: NDArray[Any] | None = None
+        self.constant: NDArray[np.bool_] = np.ones(1, np.bool_)
+
+    def add(self, table: NDArray[Any]) -> None:
+        self.first = table[:1].copy() if self.first is None else self.first
+        self.constant = self.constant & (table == self.first).all(0)
+        fresh = self.new.among([row.tobytes() for row in table])
+        self.moments.add(table[fresh].astype(np.float64))
+
+    def code(self, name: str) -> VectorCode:
+        scale = np.where(self.constant, 0.0, self.moments.spread)
+        return VectorCode(name, tuple(self.moments.mean.tolist()), tuple(scale.tolist()))
+
+
+class VectorKind(Kind):
+    """Vectors of one size."""
+
+    name, code, dtype = "vector", VectorCode, np.float32
+    fact_checks: ClassVar[Any] = {"size": is_count}
+
+    def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
+        """Read lists of numbers."""
+        return read_vectors(values)
+
+    def learner(self) -> _Learner:
+        """Return what learns from one part after the other."""
+        return _Learner()
+
+    def facts(self, column: Contents) -> dict[str, Any]:
+        """Say how many numbers a vector has."""
+        return {"size": column.table.shape[1]}
+
+    def is_json(self, value: Any) -> bool:
+        """Tell what a description has."""
+        return are_numbers(value)
+
+
+register(VectorKind())

@@ -123,7 +123,7 @@ def _require_one_size(data: ChoiceData, numbers: Ints, sizes: dict[str, int]) ->
     """Refuse vectors of another size than those of the parts before, which ``sizes`` has by column."""
     for rows, columns in ((data.rows, data.features), (data.rows[data.offsets[:-1]], data.individual)):
         for name, column in columns.items():
-            if not isinstance(column, Contents) or column.kind != "vector" or not len(column.table):
+            if not isinstance(column, Contents) or column.table.ndim == 1 or not len(column.table):
                 continue
             size = column.table.shape[1]
             if sizes.setdefault(name, size) != size:

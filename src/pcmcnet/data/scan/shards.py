@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import GAP, Categorical, Column, Columns, ContentKind, Contents, Numeric
+from pcmcnet.data.columns import GAP, Categorical, Column, Columns, Contents, Numeric
 from pcmcnet.data.formats import one_line
-from pcmcnet.data.scan.contents import contents_from_arrow, contents_to_arrow
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.scan.hashing import Keys, keys_of, mixed, text_keys
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError
@@ -108,7 +108,7 @@ def read_shard(path: Path, schema: Schema, *, contents: bool = True) -> Shard:
 
 
 def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
-    kinds: dict[str, ContentKind | None] = dict(schema.contents) if contents else dict.fromkeys(schema.contents)
+    kinds: dict[str, str | None] = dict(schema.contents) if contents else dict.fromkeys(schema.contents)
     shown, hidden = batch.column("shown"), batch.column("hidden")
     fields, away = _fields(shown), _fields(hidden)
     offsets = shown.offsets.to_numpy().astype(np.int64)
@@ -163,7 +163,7 @@ def _of_sets(batch: pa.RecordBatch, role: str, names: tuple[str, ...]) -> dict[s
     return {name: batch.column(f"{role} {k}") for k, name in enumerate(names)}
 
 
-def _columns(arrays: dict[str, pa.Array], kinds: dict[str, ContentKind | None]) -> Columns:
+def _columns(arrays: dict[str, pa.Array], kinds: dict[str, str | None]) -> Columns:
     """Read columns; those whose kind is None are left out."""
     there = {name: array for name, array in arrays.items() if kinds.get(name, "plain") is not None}
     return {name: _from_arrow(array, kinds.get(name)) for name, array in there.items()}
@@ -175,17 +175,17 @@ def _to_arrow(column: Column) -> pa.Array:
     if isinstance(column, Contents):
         used = column.compact()
         codes = pa.array(used.codes, mask=used.codes == GAP)
-        return pa.DictionaryArray.from_arrays(codes, contents_to_arrow(used))
+        return pa.DictionaryArray.from_arrays(codes, KINDS[used.kind].to_arrow(used.table))
     counts = np.bincount(column.codes, minlength=len(column.categories))  # some may not be used here
     words = pa.array([column.categories[k] for k in np.flatnonzero(counts)], pa.string())
     codes = (np.cumsum(counts > 0) - 1).astype(np.int32)[column.codes]
     return pa.DictionaryArray.from_arrays(pa.array(codes), words)
 
 
-def _from_arrow(values: pa.Array, kind: ContentKind | None) -> Column:
+def _from_arrow(values: pa.Array, kind: str | None) -> Column:
     if kind is not None:
         codes = values.indices.fill_null(GAP).to_numpy(zero_copy_only=False).astype(np.int32)
-        return Contents(codes, contents_from_arrow(values.dictionary, kind), kind)
+        return Contents(codes, KINDS[kind].from_arrow(values.dictionary), kind)
     return _categorical(values) if pa.types.is_dictionary(values.type) else Numeric(_numbers(values))
 
 

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.contents import ContentCode, Frozen, FrozenCode
+from pcmcnet.data.contents import Frozen, FrozenCode
 from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.kinds import ContentCode
 from pcmcnet.data.kinds.text import BUCKETS
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
 
-from pcmcnet.data.contents import ContentCode
-from pcmcnet.data.encoding import CategoryCode, Encoder, SideEncoder
+from pcmcnet.data.encoding import Encoder, SideEncoder
+from pcmcnet.data.kinds import ContentCode
+from pcmcnet.data.kinds.category import CategoryCode
 from pcmcnet.data.kinds.image import ImageCode
 from pcmcnet.data.kinds.multi import MultiCode
 from pcmcnet.data.kinds.number import NumericCode

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from pcmcnet.data import Batch, Encoder
-from pcmcnet.data.encoding import UNSEEN, SideEncoder
+from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.kinds.category import UNSEEN
 from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination_for_export import exported_law
