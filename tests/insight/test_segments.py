@@ -7,7 +7,7 @@ import pytest
 
 from pcmcnet import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.segments import numeric_values, segments, set_segments, weighted_mean_by, weighted_quantiles
+from pcmcnet.insight.segments import numeric_values, segments, set_segments, weighted_quantiles
 
 
 def test_columns_of_every_role_group_alternatives(driven: ChoiceData) -> None:
@@ -48,10 +48,8 @@ def test_values_of_sets_and_of_alternatives_are_told_apart(driven: ChoiceData) -
         set_segments(driven, "comfort")
 
 
-def test_averages_and_quantiles_count_weights() -> None:
-    """Group 0: (1 * 2 + 3 * 4) / (1 + 3) = 3.5; group 2 has no weight."""
-    values, weights, codes = np.array([2.0, 4.0, 7.0, 9.0]), np.array([1.0, 3.0, 2.0, 0.0]), np.array([0, 0, 1, 2])
-    assert weighted_mean_by(values, weights, codes, 3).tolist() == [3.5, 7.0, 0.0]
+def test_quantiles_count_weights() -> None:
+    values, weights = np.array([2.0, 4.0, 7.0, 9.0]), np.array([1.0, 3.0, 2.0, 0.0])
     assert weighted_quantiles(values, weights, [0.1, 0.5, 1.0]).tolist() == [2.0, 4.0, 7.0]
 
 

@@ -17,20 +17,20 @@ alternatives of a set together, so it has one response per alternative, and thes
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import ordered_pairs, spread
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
-from pcmcnet.insight.segments import Segments, numeric_values, segments, weighted_mean_by
+from pcmcnet.insight.segments import numeric_values, segments
 from pcmcnet.insight.slopes import Method, slopes
+from pcmcnet.models.interface.responses import cross_means, other_means, own_responses, weighted_mean_by
 from pcmcnet.reports.tables import markdown_table, text_table
 
 Kind = Literal["elasticity", "semi", "marginal"]
@@ -130,18 +130,12 @@ class Responses:
     individual: bool  # whether the column is one of the individual
     known: NDArray[np.bool_]  # (N,) whether the alternative, or its individual, has a value to change
 
-    @cached_property
-    def _pairs(self) -> tuple[Ints, Ints]:
-        return ordered_pairs(self.data.offsets)
-
     @property
     def own(self) -> Floats:
         """(N,) response of each alternative to its own value, or to that of the individual."""
         if self.individual:
             return self.values
-        i, j = self._pairs
-        diagonal: Floats = self.values[i == j]
-        return diagonal
+        return own_responses(self.values, self.data.offsets)
 
     def matrix(self, position: int) -> Floats:
         """Return the responses of one set: (n, n), row i to the value of column j; (n,) for the individual's column."""
@@ -180,19 +174,16 @@ class Responses:
                 f"{self.column!r} belongs to the individual: what one alternative gains another loses, and the average "
                 f"over a set is 0. Average by segments of alternatives: {remedy}."
             )
-        counted = self._mass * self.known
-        own = weighted_mean_by(self.own, counted, groups.codes, len(groups.names))
-        other = [None] * len(own) if self.individual else self._other(groups).tolist()
+        codes, G = groups.codes, len(groups.names)
+        own = weighted_mean_by(self.own, self._mass * self.known, codes, G)
+        other: list[Any] = [None] * G
+        if not self.individual:
+            other = other_means(self.values, self._mass, self.data.offsets, codes, G, self.known).tolist()
         weights = spread(self.data.weights, self.data.offsets)
         share = np.bincount(groups.codes, weights * self.p, len(groups.names)) / self.data.weights.sum()
         count = np.bincount(groups.codes, minlength=len(groups.names))
         figures = zip(groups.names, count.tolist(), share.tolist(), own.tolist(), other, strict=True)
         return ElasticityTable(self.column, self.kind, tuple(ElasticityRow(*row) for row in figures))
-
-    def _other(self, groups: Segments) -> Floats:
-        i, j = self._pairs
-        mass = np.where((i != j) & self.known[j], self._mass[i], 0.0)
-        return weighted_mean_by(self.values, mass, groups.codes[j], len(groups.names))
 
     def between(self, by: str | ArrayLike | None = None) -> CrossTable:
         """Average over sets, for groups of alternatives against each other: by label if no column is named.
@@ -205,15 +196,9 @@ class Responses:
         if by is None and self.data.labels is None:
             raise InputError("alternatives have no labels: name a feature that groups them, between(by=...).")
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
-        G, codes, mass = len(groups.names), groups.codes, self._mass
-        i, j = self._pairs
-        total = np.bincount(codes[i] * G + codes[j], mass[i] * self.values, G * G).reshape(G, G)
-        cells = self.data.set_of_alternative * G + codes
-        S = len(self.data)
-        of = np.bincount(cells, mass, S * G).reshape(S, G)
-        when = np.bincount(cells, self.known, S * G).reshape(S, G) > 0
-        weight = of.T @ when
-        return CrossTable(self.column, self.kind, groups.names, total / np.where(weight > 0, weight, 1.0))
+        G, offsets = len(groups.names), self.data.offsets
+        means = cross_means(self.values, self._mass, offsets, groups.codes, G, self.known)
+        return CrossTable(self.column, self.kind, groups.names, means)
 
     def __str__(self) -> str:
         if self.individual and self.data.labels is None:  # there is no table without a choice of segments

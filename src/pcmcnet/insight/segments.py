@@ -57,13 +57,6 @@ def set_segments(data: ChoiceData, by: str | ArrayLike | None) -> tuple[tuple[st
     return found.names, found.codes[data.offsets[:-1]]
 
 
-def weighted_mean_by(values: Floats, weights: Floats, codes: Ints, groups: int) -> Floats:  # -> (groups,)
-    """Return the weighted mean of each group; 0 where nothing has a weight."""
-    total = np.bincount(codes, weights, groups)
-    means: Floats = np.bincount(codes, weights * values, groups) / np.where(total > 0, total, 1.0)
-    return means
-
-
 def weighted_quantiles(values: Floats, weights: Floats, shares: ArrayLike) -> Floats:
     """Return the smallest values that at least such shares of the weight do not exceed.
 

@@ -25,7 +25,7 @@ from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p
 from pcmcnet.insight.questions import members
 from pcmcnet.insight.segments import numeric_values
 from pcmcnet.insight.what_if import compose, with_values
-from pcmcnet.models.logits.logit_effects import step_sizes
+from pcmcnet.models.interface.responses import step_sizes
 
 Method = Literal["auto", "derivatives", "differences"]
 

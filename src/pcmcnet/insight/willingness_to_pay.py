@@ -6,8 +6,9 @@ take the place of its utility:
     WTP_i = (d logit p_i / d x_i) / (d logit p_i / d price_i) = (d log p_i / d x_i) / (d log p_i / d price_i),
 
 as d logit p = d log p / (1 - p). In a multinomial logit it is the ratio of the coefficients, the same at every
-alternative; elsewhere it has a distribution. An alternative of set S counts w_S p_i, so that each set counts w_S.
-The sign is that of the ratio: with a price and a time that both repel, the value of time is positive.
+alternative, and ``MNL.willingness_to_pay`` gives it with its standard error; elsewhere it has a distribution. An
+alternative of set S counts w_S p_i, so that each set counts w_S. The sign is that of the ratio: with a price and a time
+that both repel, the value of time is positive.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Floats
-from pcmcnet.data import ChoiceData
-from pcmcnet.data.ragged import ordered_pairs, spread
+from pcmcnet.data.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.segments import segments, weighted_quantiles
 from pcmcnet.insight.slopes import Method, slopes
+from pcmcnet.models.interface.responses import own_responses
 from pcmcnet.reports.tables import markdown_table, text_table
 
 _FLAT = 1e-9  # of the largest: a price that changes the probability less has no ratio that means anything
@@ -107,6 +108,7 @@ def willingness_to_pay(
 
     Examples
     --------
+    >>> from pcmcnet.data import ChoiceData
     >>> from pcmcnet.models import MNL
     >>> rng = np.random.default_rng(0)
     >>> table = {"trip": np.repeat(np.arange(50), 2), "cost": rng.random(100), "time": rng.random(100)}
@@ -122,7 +124,9 @@ def willingness_to_pay(
     for name in (column, price):
         if name in data.individual:
             raise InputError(f"{name!r} belongs to the individual: expected a feature, which alternatives differ in.")
-    top, bottom = (_own(data, slopes(model, data, name, method=method, step=step)) for name in (column, price))
+    top, bottom = (
+        own_responses(slopes(model, data, name, method=method, step=step), data.offsets) for name in (column, price)
+    )
     weights: Floats = spread(data.weights, data.offsets) * np.exp(predicted_log_p(model, data))
     there = np.abs(bottom) > _FLAT * np.abs(bottom).max(initial=0)
     if not (weights * there).any():
@@ -135,12 +139,6 @@ def willingness_to_pay(
         if (weights * there)[inside].any():
             rows.append(_row(name, ratios[inside], weights[inside], there[inside], bottom[inside] > 0))
     return WillingnessToPay(column, price, ratios, weights * there, tuple(rows))
-
-
-def _own(data: ChoiceData, values: Floats) -> Floats:  # (sum n^2,) -> (N,)
-    i, j = ordered_pairs(data.offsets)
-    diagonal: Floats = values[i == j]
-    return diagonal
 
 
 def _row(name: str, ratios: Floats, weights: Floats, there: NDArray[np.bool_], attracts: NDArray[np.bool_]) -> WorthRow:

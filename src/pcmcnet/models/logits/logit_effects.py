@@ -1,36 +1,35 @@
-"""What coefficients imply: ratios of them, and elasticities, with standard errors by the delta method.
+"""Derivatives of a logit's probabilities, and elasticities with standard errors by the delta method.
 
-The elasticity of P(i) with respect to the feature x of alternative j is d log P(i) / d log x_j. In a logit, with
-u_m = d v_m / d log x_j for every alternative m of the set,
+In a logit, with u_m = d v_m / d x_j for every alternative m of the set,
 
-    d log P(i) / d log x_j = u_i - sum_m P(m) u_m.
+    d log P(i) / d x_j = u_i - sum_m P(m) u_m.
 
 u is linear in the coefficients; what they multiply is the central difference of the design matrix, so every
-transformation is covered, also one relative to the set. Over sets, elasticities are averaged with weights w_S P(i|S)
-(sample enumeration): a set where i has no chance does not count.
+transformation is covered, also one relative to the set. The elasticity of P(i) with respect to x_j is this times x_j;
+over sets, elasticities are averaged with weights w_S P(i|S): see :mod:`pcmcnet.models.interface.responses`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Bools, Floats
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
-from pcmcnet.data.ragged import log_softmax_by_set, spread, sum_by_set
+from pcmcnet.data.ragged import log_softmax_by_set, ordered_pairs, spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
+from pcmcnet.models.interface.responses import cross_means, other_means, own_responses, step_sizes, weighted_mean_by
 from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.estimation import Errors
 
 if TYPE_CHECKING:
     from pcmcnet.models.logits.mnl import MNL
 
-
-_STEP = 1e-5
+_STEP = 1e-5  # of central differences, relative
 
 
 class Elasticity(NamedTuple):
@@ -88,59 +87,87 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
         ("other", "own"), of the others.
     """
     _require_numeric(model.design_, data, column)
-    x = model.design_.matrix(data)
-    parts = list(_parts(model.design_, data, column))
+    design, offsets = model.design_.matrix(data), data.offsets
+    moves = list(_moves(model.design_, data, column))
+    at = np.nan_to_num(_exact(data, column))[ordered_pairs(offsets)[1]]  # x_j of each pair
+    labels, codes, everyone = _labels(data), _codes(data), np.ones(len(data.rows), np.bool_)
 
-    def values(b: Floats) -> Floats:
-        p = np.exp(log_softmax_by_set(x @ b, data.offsets))
-        weight = p * spread(data.weights, data.offsets)
-        sums = []  # of weighted elasticities and of weights, by what changes and by whose elasticity it is
-        for moved, slope, groups in parts:
-            u = slope @ b[moved]
-            change = weight * (u - spread(sum_by_set(p * u, data.offsets), data.offsets))
-            sums.append([(change[rows].sum(), weight[rows].sum()) for rows in groups.values()])
-        total = np.array(sums) if data.labels is not None else np.sum(sums, axis=0)
-        means: Floats = total[..., 0] / np.maximum(total[..., 1], 1e-300)
-        return means.ravel()
+    def means(b: Floats) -> Floats:
+        p = np.exp(log_softmax_by_set(design @ b, offsets))
+        values, mass = _slopes_at(b, p, moves, len(at)) * at, p * spread(data.weights, offsets)
+        if labels:
+            return cross_means(values, mass, offsets, codes, len(labels), everyone).T.ravel()
+        own = weighted_mean_by(own_responses(values, offsets), mass, codes, 1)
+        return np.concatenate([own, other_means(values, mass, offsets, codes, 1, everyone)])
 
-    names = [("own", "own"), ("other", "own")]
-    if data.labels is not None:
-        names = [(of, when) for when in _labels(data) for of in _labels(data)]
-    found, error = model.estimates_.delta(values, errors)
+    names = [(of, when) for when in labels for of in labels] or [("own", "own"), ("other", "own")]
+    found, error = model.estimates_.delta(means, errors)
     rows = zip(names, found.tolist(), error.tolist(), strict=True)
     return Elasticities(column, tuple(Elasticity(of, when, v, e) for (of, when), v, e in rows))
 
 
 def _labels(data: ChoiceData) -> list[str]:
-    assert data.labels is not None
-    return [data.labels.categories[k] for k in np.unique(data.labels.codes)]
+    """Return the labels in use; none where alternatives have no labels."""
+    return [] if data.labels is None else [data.labels.categories[k] for k in np.unique(data.labels.codes)]
 
 
-# Columns of the design that move (K,), their d / d log x (N, k), and the rows whose elasticities are averaged.
-Part = tuple[Bools, Floats, dict[str, Bools]]
+def _codes(data: ChoiceData) -> Ints:  # (N,)
+    """Number the labels in use; all alternatives alike where there are none."""
+    if data.labels is None:
+        return np.zeros(len(data.rows), np.int64)
+    return np.unique(data.labels.codes, return_inverse=True)[1].astype(np.int64)
 
 
-def _parts(design: Design, data: ChoiceData, column: str) -> Iterator[Part]:
-    """Change the feature of one alternative of each set at a time: by label, or by place where there are none."""
-    if data.labels is not None:
-        plain = data.labels.plain()
-        rows = {label: plain == label for label in _labels(data)}
-        for changed in rows.values():
-            with_it = spread(sum_by_set(changed.astype(np.int64), data.offsets) > 0, data.offsets)
-            yield *_slope(design, data, column, changed), {of: those & with_it for of, those in rows.items()}
+def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
+    """Return d log P(i) / d x_j over the ordered pairs of each set; for an individual's column (N,) d log P(i) / dx."""
+    length = int((data.sizes**2 if column in data.features else data.sizes).sum())
+    if column not in model.design_.codes or not len(data):
+        return np.zeros(length)
+    b = model.estimates_.values
+    p = np.exp(log_softmax_by_set(model.design_.matrix(data) @ b, data.offsets))
+    return _slopes_at(b, p, _moves(model.design_, data, column), length)
+
+
+class _Move(NamedTuple):
+    """What moves with one value of each of some sets: of the alternative at one place, or of the individual."""
+
+    rows: Bools  # (N,) the M alternatives of these sets
+    offsets: Ints  # where each of these sets begins among them
+    cells: Ints  # (M,) where their responses belong
+    columns: Bools  # (K,) columns of the design that move
+    slope: Floats  # (M, k) d design / d x, in these columns
+
+
+def _moves(design: Design, data: ChoiceData, column: str) -> Iterator[_Move]:
+    """Differentiate the design in a column: place by place of the sets, or once in a column of the individual."""
+    x, sizes, offsets = _exact(data, column), data.sizes, data.offsets
+    step = _STEP * step_sizes(x)  # (N,), or (S,)
+    if column not in data.features:
+        everyone = np.ones(len(data.rows), np.bool_)
+        slope = _difference(design, data, column, step) / (2 * spread(step, offsets))[:, None]
+        yield _move(everyone, offsets, np.arange(len(data.rows)), slope)
         return
-    place = np.arange(len(data.rows)) - np.repeat(data.offsets[:-1], data.sizes)
-    for k in range(int(data.sizes.max())):
-        with_it = spread(data.sizes > k, data.offsets)
-        yield *_slope(design, data, column, place == k), {"own": place == k, "other": (place != k) & with_it}
+    place = np.arange(len(x)) - spread(offsets[:-1], offsets)
+    first = np.cumsum(spread(sizes, offsets)) - spread(sizes, offsets)  # of the pairs of an alternative
+    for k in range(int(sizes.max())):
+        rows, moving = spread(sizes > k, offsets), np.where(place == k, step, 0.0)
+        unit = spread(sum_by_set(moving, offsets), offsets)[rows]  # the step taken in each set
+        slope = _difference(design, data, column, moving)[rows] / (2 * unit)[:, None]
+        yield _move(rows, np.append(0, np.cumsum(sizes[sizes > k])), (first + k)[rows], slope)
 
 
-def _slope(design: Design, data: ChoiceData, column: str, rows: Bools) -> tuple[Bools, Floats]:  # (K,), (N, k)
-    """Return the columns of the design that a change of the feature in some rows moves, and d design / d log x."""
-    step = np.where(rows, _STEP * _exact(data, column), 0.0)
-    slope = (_moved(design, data, column, step) - _moved(design, data, column, -step)) / (2 * _STEP)
-    moved: Bools = np.any(slope, axis=0)
-    return moved, slope[:, moved]
+def _move(rows: Bools, offsets: Ints, cells: Ints, slope: Floats) -> _Move:
+    columns: Bools = np.any(slope, axis=0)
+    return _Move(rows, offsets, cells, columns, slope[:, columns])
+
+
+def _slopes_at(b: Floats, p: Floats, moves: Iterable[_Move], length: int) -> Floats:
+    """Return the derivatives of the log-probabilities at coefficients b, where the probabilities are p."""
+    out = np.zeros(length)
+    for rows, offsets, cells, columns, slope in moves:
+        u = slope @ b[columns]
+        out[cells] = u - spread(sum_by_set(p[rows] * u, offsets), offsets)
+    return out
 
 
 def _exact(data: ChoiceData, column: str) -> Floats:
@@ -149,47 +176,17 @@ def _exact(data: ChoiceData, column: str) -> Floats:
     return values.values.astype(np.float64)
 
 
+def _difference(design: Design, data: ChoiceData, column: str, step: Floats) -> Floats:  # (N,) or (S,) -> (N, K)
+    """Return the design matrix with a column moved up less that with it moved down."""
+    return _moved(design, data, column, step) - _moved(design, data, column, -step)
+
+
 def _moved(design: Design, data: ChoiceData, column: str, by: Floats) -> Floats:  # (N,) or (S,) -> (N, K)
     """Return the design matrix with a column moved, in float64: float32 would drown the steps."""
     there = Numeric(_exact(data, column) + by)  # type: ignore[arg-type]
     if column in data.features:
         return design.matrix(replace(data, features={**data.features, column: there}))
     return design.matrix(replace(data, individual={**data.individual, column: there}))
-
-
-def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
-    """Return d log P(i) / d x_j over the ordered pairs of each set; for an individual's column (N,) d log P(i) / dx."""
-    design, b, offsets = model.design_, model.estimates_.values, data.offsets
-    feature = column in data.features
-    out = np.zeros(int((data.sizes**2 if feature else data.sizes).sum()))
-    if column not in design.codes or not len(data):
-        return out
-    p, x = np.exp(log_softmax_by_set(design.matrix(data) @ b, offsets)), _exact(data, column)
-    step = _STEP * step_sizes(x)  # (N,), or (S,)
-
-    def change(moving: Floats) -> Floats:
-        """Return what such a step changes in the log-probabilities."""
-        u = (_moved(design, data, column, moving) - _moved(design, data, column, -moving)) @ b / 2
-        found: Floats = u - spread(sum_by_set(p * u, offsets), offsets)
-        return found
-
-    if not feature:
-        slopes: Floats = change(step) / spread(step, offsets)
-        return slopes
-    place = np.arange(len(p)) - np.repeat(offsets[:-1], data.sizes)
-    first = np.cumsum(spread(data.sizes, offsets)) - spread(data.sizes, offsets)  # of the pairs of an alternative
-    for k in range(int(data.sizes.max())):
-        there, moving = spread(data.sizes > k, offsets), np.where(place == k, step, 0.0)
-        unit = spread(sum_by_set(moving, offsets), offsets)  # the step taken in each set
-        out[(first + k)[there]] = change(moving)[there] / unit[there]
-    return out
-
-
-def step_sizes(values: Floats) -> Floats:
-    """Return what a relative step is relative to: |x|, and the mean of it where x is 0 or missing."""
-    size = np.abs(np.nan_to_num(values))
-    sizes: Floats = np.where(size > 0, size, float(size.mean()) or 1.0)
-    return sizes
 
 
 def _require_numeric(design: Design, data: ChoiceData, column: str) -> None:
