@@ -11,10 +11,11 @@ def main() -> None:
     listening = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not in the background of a shell
     if listening:
         signal.signal(signal.SIGINT, _stop)
+    from pcmcnet import interrupts
     from pcmcnet.cli import main as run
 
     if listening:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupts.listen()
     run()
 
 

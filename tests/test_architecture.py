@@ -17,6 +17,7 @@ STAGES = [
         "errors",
         "arrays",
         "checks",
+        "interrupts",
         "progress",
         "storage",
         "reports",

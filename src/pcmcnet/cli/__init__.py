@@ -12,6 +12,8 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any, NoReturn
 
+from pcmcnet.interrupts import heard
+
 _LONGEST = 4_000  # letters of a message: beyond, its middle is what somebody put in
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # PyTorch has no class for it on a CPU
 
@@ -25,6 +27,10 @@ def main() -> None:
         with redirect_stdout(_named(sys.stdout, "output")), redirect_stderr(_named(sys.stderr, "error")):
             _run()
     except KeyboardInterrupt:  # also while the libraries are being loaded
+        _fail("interrupted.", 130)
+    except Exception:
+        if not heard():  # a library that was cut short has its own words for it
+            raise
         _fail("interrupted.", 130)
 
 

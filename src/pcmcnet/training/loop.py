@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from pcmcnet.data.batches import Part, Parted, Portion, Source, plan_batches
 from pcmcnet.errors import StopFit, TrainingError
+from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers.generators import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import threads_for
@@ -172,6 +173,7 @@ def _epoch(
     expected = math.ceil(sets / batch_size)  # a few more where the budget of pairs cuts batches
 
     def rate(step: int) -> float:
+        raise_if_heard()  # asked for before each step
         at = min(epoch - 1 + step / expected, float(epoch))
         return config.lr_at(at / config.passes) if cooling is None else config.lr_cooling(at, since=cooling)
 
