@@ -15,7 +15,7 @@ from pcmcnet.data.columns import raw
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.errors import TrainingError
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.interface.choice_model import FitSettings
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.summary import Summary
 
 

@@ -23,8 +23,8 @@ from pcmcnet.evaluation.contestants import Contestant, entrants, require_contest
 from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.standings import Leaderboard, TableResult
 from pcmcnet.evaluation.time_limit import limited
-from pcmcnet.models.interface.choice_model import as_path
 from pcmcnet.progress import log, said_once
+from pcmcnet.storage.files import as_path
 from pcmcnet.storage.lock import sole_writer
 
 SECONDS = 600.0  # for one fit: several times what the slowest takes on a table of SETS choice sets

@@ -21,6 +21,13 @@ _REMEDIES = {
 }
 
 
+def as_path(folder: Any) -> Path:
+    """Take the path of a folder, refusing what is none."""
+    if not isinstance(folder, str | os.PathLike):
+        raise InputError(f"expected the path of a folder, got {type(folder).__name__}.")
+    return Path(folder)
+
+
 @contextmanager
 def replacing(path: str | Path, named: object = None) -> Iterator[Path]:
     """Yield a path beside ``path`` to write to; it takes the place of ``path`` only if the block succeeds.

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import PCMCNet, load
-from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.summary import Summary
 
 

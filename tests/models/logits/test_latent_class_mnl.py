@@ -233,10 +233,10 @@ def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: Cho
     """At a maximum the others have no gradient."""
     two, (b, g) = mixture_of(model, data), model._split()
     three = Mixture(two.sets, two.who, two.weights, 3, two.strength)
-    after, _ = three.split(latent_class_mnl._divide(three, b, g, np.random.default_rng(0)).x)
+    after, _ = three.split(latent_class_mnl.divide(three, b, g, np.random.default_rng(0)).x)
     np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have settled to 1e-12 of the log-likelihood
     assert (np.abs(after[0] - after[1]) > 0.01).all()
-    same = latent_class_mnl._divide(two, b, g, np.random.default_rng(0))
+    same = latent_class_mnl.divide(two, b, g, np.random.default_rng(0))
     np.testing.assert_allclose(same.x, model.estimates_.values, rtol=1e-12)
 
 
@@ -370,7 +370,7 @@ def test_fewer_sets_than_parameters_give_numbers(sets: int, prior: float, classe
 
 
 @pytest.mark.parametrize("sample", [200, 4000])
-@pytest.mark.parametrize("step", ["_em", "_divide"])
+@pytest.mark.parametrize("step", ["em_steps", "divide"])
 def test_a_start_that_fails_is_passed_over_while_others_do_not(
     data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, step: str, sample: int
 ) -> None:

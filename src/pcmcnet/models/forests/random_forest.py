@@ -28,7 +28,8 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.forests.relative_features import positive_features, relative_columns
-from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.saving.forest_file import FOREST, read_forest, write_forest

@@ -7,11 +7,10 @@ A model class names its options by a frozen dataclass (``config_class``) and imp
 from __future__ import annotations
 
 import inspect
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,32 +24,20 @@ from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.describe import describe
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import make_config
 from pcmcnet.models.interface.own_encoders import without_contents
 from pcmcnet.models.interface.scikit_learn import Estimator
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.progress import Report
 from pcmcnet.runtime.torch_settings import undisturbed
+from pcmcnet.storage.files import as_path
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.data_parallel import current_group
 
 Gives = Literal["probabilities", "scores", "ranking"]
 _ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
 _DESCRIBED = 20_000  # sets of a table on disk that its description is made from
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FitSettings:
-    """How a fit is to run, beside the model's own options: see :meth:`ChoiceModel.fit`."""
-
-    seed: int = 0
-    device: str = "auto"
-    progress: bool = True
-    run_folder: Path | None = None
-    resume: bool = False
-    on_epoch: Report | None = None
-    init: Any = None  # what to start from, as ``_start`` returned it
-    tells: bool = True  # whether what is odd about a validation part is logged
 
 
 class ChoiceModel(Estimator, ABC):
@@ -341,13 +328,6 @@ class ChoiceModel(Estimator, ABC):
                 )
             return data.read()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
-
-
-def as_path(folder: Any) -> Path:
-    """Take the path of a folder, refusing what is none."""
-    if not isinstance(folder, str | os.PathLike):
-        raise InputError(f"expected the path of a folder, got {type(folder).__name__}.")
-    return Path(folder)
 
 
 def _argmax_by_set(values: Floats, data: ChoiceData) -> NDArray[np.int64]:

@@ -35,7 +35,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.chain_model import ChainModel
-from pcmcnet.models.interface.choice_model import FitSettings
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.binning import Grid

@@ -12,7 +12,7 @@ Each class keeps independence of irrelevant alternatives; their mixture does not
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -25,10 +25,11 @@ from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.data.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.interface.choice_model import FitSettings
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.design.individuals import IndividualDesign, parse_membership
 from pcmcnet.models.logits.estimation import LogitSets, infer, maximise
+from pcmcnet.models.logits.estimation.em import Run, Start, divide, em_steps, height
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.mixture import Mixture, Point, log_shares, posterior
 from pcmcnet.models.logits.estimation.parts import products_in_one_thread
@@ -39,7 +40,6 @@ _TOGETHER = 6  # Newton's steps for one class, where all starts begin: the maxim
 _FIRST = 15  # EM steps from each start, before the best goes on
 _FOLLOWED = 2  # starts that take such steps on the whole of a large table
 _SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
-_GAIN = 1e-7  # of the log-likelihood, relative to its size, that an EM step must bring for another one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,10 +88,6 @@ class _Problem(NamedTuple):
     sets: LogitSets
     who: Floats
     weights: Floats
-
-
-_Start = Callable[[], Point]
-_Run = tuple[Point, list[float]]  # where it has come to, and the values climbed
 
 
 @dataclass(frozen=True)
@@ -173,7 +169,7 @@ class LatentClassMNL(LogitModel):
         sample = mixture if few is problem else Mixture(*few, classes, mixture.strength, of=mixture)
         rng = np.random.default_rng([seed, classes])
         begun = self._begin(sample, self._starts(sample, rng))
-        starts: list[_Start] = [partial(_divide, mixture, *fewer.by_share(), rng)] if fewer else []
+        starts: list[Start] = [partial(divide, mixture, *fewer.by_share(), rng)] if fewer else []
         if few is problem:
             begun += self._begin(mixture, starts)
         else:
@@ -184,7 +180,7 @@ class LatentClassMNL(LogitModel):
                 f"no start with {classes} class{'es' * (classes > 1)} keeps the log-likelihood finite: use fewer "
                 f"classes, or raise prior or min_chosen."
             )
-        at, em = max(begun, key=_height)
+        at, em = max(begun, key=height)
         x, em, steps = self._settle(mixture, at, em)
         value = float(mixture.weights @ mixture.at(x).log_p)
         log.info(
@@ -198,7 +194,7 @@ class LatentClassMNL(LogitModel):
 
     def _settle(self, mixture: Mixture, at: Point, em: list[float]) -> tuple[Floats, list[float], int]:
         """Go on with EM and then with Newton's steps; returns the maximum, the values climbed and the steps."""
-        at, em = _em(mixture, at, em, self.config.em_steps - len(em) + 1)
+        at, em = em_steps(mixture, at, em, self.config.em_steps - len(em) + 1)
         x, steps = maximise(
             mixture.objective,
             at.x,
@@ -209,21 +205,21 @@ class LatentClassMNL(LogitModel):
         )
         return x, em, steps
 
-    def _starts(self, mixture: Mixture, rng: np.random.Generator) -> list[_Start]:
+    def _starts(self, mixture: Mixture, rng: np.random.Generator) -> list[Start]:
         """Divide a single class at random, several times."""
         together, _, _ = mixture.sets.maximise(mixture.weights, max_iter=_TOGETHER, settle=False)
         one = together[None], np.zeros((1, mixture.who.shape[1]))
-        return [partial(_divide, mixture, *one, rng)] * (self.config.starts if mixture.classes > 1 else 1)
+        return [partial(divide, mixture, *one, rng)] * (self.config.starts if mixture.classes > 1 else 1)
 
-    def _begin(self, mixture: Mixture, starts: list[_Start]) -> list[_Run]:
+    def _begin(self, mixture: Mixture, starts: list[Start]) -> list[Run]:
         """Take the first steps from each start that leads anywhere; the highest comes first."""
         runs = []
         for start in starts:
             try:
-                runs.append(_em(mixture, start(), [], min(_FIRST, self.config.em_steps)))
+                runs.append(em_steps(mixture, start(), [], min(_FIRST, self.config.em_steps)))
             except TrainingError as error:
                 log.info("%d classes: a start is passed over: %s", mixture.classes, error)
-        return sorted(runs, key=_height, reverse=True)
+        return sorted(runs, key=height, reverse=True)
 
     def _keep(self, best: _Fitted, sets: ChoiceData, clusters: Ints | None) -> None:
         """Take the estimates, with the classes in the order of their shares."""
@@ -310,38 +306,6 @@ class LatentClassMNL(LogitModel):
         K, G = len(self.design_.names), len(self.who_.names)
         if len(self.estimates_.values) != C * K + (C - 1) * G or len(self.profiles_) != C:
             raise ValueError("the numbers of classes, columns and estimates do not fit each other")
-
-
-def _divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> Point:  # (B, K), (B, G), B <= C
-    """Begin with B classes, the first of them divided in C - B + 1: what random shares of its sets would form."""
-    D = mixture.classes - len(b) + 1
-    of = np.concatenate([np.zeros(D - 1, int), np.arange(len(b))])
-    g = g[of]
-    g[:D, 0] -= np.log(D)
-    alike = mixture.at(mixture.join(b[of], g))
-    if D == 1:
-        return alike
-    r = alike.r.copy()
-    r[:, :D] = r[:, :D].sum(1, keepdims=True) * rng.dirichlet(np.ones(D), len(r))
-    return mixture.at(alike.x + mixture.direction(alike, r))
-
-
-def _height(run: _Run) -> float:
-    return run[0].value
-
-
-def _em(mixture: Mixture, at: Point, before: list[float], steps: int) -> _Run:
-    """Take steps, the first one EM's, until they bring next to nothing; returns the values climbed, too."""
-    values = before or [at.value]
-    damping = 1.0
-    for _ in range(steps):
-        at, damping = mixture.climb(at, damping)
-        values.append(at.value)
-        if not np.isfinite(at.value):
-            raise TrainingError("the log-likelihood is no longer finite: use fewer classes, or raise min_chosen.")
-        if values[-1] - values[-2] <= _GAIN * abs(at.value):
-            break
-    return at, values
 
 
 def _profiles(sets: ChoiceData, mass: Floats) -> list[dict[str, Any]]:  # (S, C)

@@ -15,7 +15,7 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set
-from pcmcnet.models.interface.choice_model import FitSettings
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
 from pcmcnet.models.logits.estimation.identification import require_identified

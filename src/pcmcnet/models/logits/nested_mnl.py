@@ -21,7 +21,7 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.interface.choice_model import FitSettings
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.estimation import LogitSets, hessian, infer, maximise
 from pcmcnet.models.logits.estimation.identification import listed, require_identified

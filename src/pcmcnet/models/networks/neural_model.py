@@ -6,8 +6,8 @@ import json
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +15,14 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_word
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
 from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.ragged import stretches
 from pcmcnet.data.sets import learn_encoder
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.own_encoders import (
     class_names,
     digests,
@@ -43,6 +43,7 @@ from pcmcnet.models.networks.decay_search import (
     share_searched,
 )
 from pcmcnet.models.networks.fine_tuning import Start
+from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import run_in
@@ -55,32 +56,7 @@ from pcmcnet.training import Checkpoint, Outcome, TrainConfig, train
 from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH
 from pcmcnet.training.data_parallel import current_group
 
-Tails = Literal["bend", "keep"]
-
 log = logging.getLogger("pcmcnet")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkConfig(TrainConfig):
-    """Options of every network: what comes in and how, then those of the training loop.
-
-    Parameters
-    ----------
-    labels
-        Whether the network sees the label of an alternative as one of its categories, where labels are declared.
-    tails
-        What becomes of features with a long right tail, such as prices: "bend" takes their inverse hyperbolic sine,
-        which is a line near 0 and a logarithm further out, before standardising; "keep" standardises alone.
-    """
-
-    labels: bool = True
-    tails: Tails = "bend"
-
-    def __post_init__(self) -> None:
-        super(NetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
-        if not isinstance(self.labels, bool):
-            raise ConfigError(f"labels must be true or false, got {self.labels!r}.")
-        require_word("tails", self.tails, get_args(Tails))
 
 
 class NeuralModel(ChoiceModel):

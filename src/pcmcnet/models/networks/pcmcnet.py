@@ -34,8 +34,9 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.diagram import draw_network
+from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
-from pcmcnet.models.networks.neural_model import NetworkConfig, NeuralModel, log
+from pcmcnet.models.networks.neural_model import NeuralModel, log
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 from pcmcnet.runtime.prediction import predict

@@ -32,7 +32,8 @@ from pcmcnet.layers.representation import representation_of
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.interface.summary import Summary
-from pcmcnet.models.networks.neural_model import NetworkConfig, NeuralModel
+from pcmcnet.models.networks.network_config import NetworkConfig
+from pcmcnet.models.networks.neural_model import NeuralModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
-from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 

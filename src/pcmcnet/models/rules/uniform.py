@@ -11,7 +11,8 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread
-from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 

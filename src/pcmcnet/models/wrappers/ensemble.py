@@ -23,7 +23,8 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.interface.choice_model import ChoiceModel, FitSettings
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.saving.run_folder import run_in
 from pcmcnet.models.wrappers.ensemble_interval import Spread, interval, log_mean, log_odds

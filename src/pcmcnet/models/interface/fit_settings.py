@@ -1,0 +1,23 @@
+"""How a fit is to run: what ``ChoiceModel.fit`` was given beside the data, checked, for the model's own ``_fit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcmcnet.progress import Report
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FitSettings:
+    """How a fit is to run, beside the model's own options: see :meth:`ChoiceModel.fit`."""
+
+    seed: int = 0
+    device: str = "auto"
+    progress: bool = True
+    run_folder: Path | None = None
+    resume: bool = False
+    on_epoch: Report | None = None
+    init: Any = None  # what to start from, as ``_start`` returned it
+    tells: bool = True  # whether what is odd about a validation part is logged
