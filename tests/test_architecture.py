@@ -42,6 +42,7 @@ EXTRAS = {
     "polars",
     "skops",
     "matplotlib",
+    "jinja2",
     "onnx",
     "onnx_ir",
     "onnxruntime",

@@ -53,7 +53,7 @@ def test_a_table_becomes_a_folder_of_results(
     assert re.findall(r"^fold (\d)/2, pcmcnet: NLL \d\.\d+, \d+\.\d s to fit$", err, re.MULTILINE) == ["1", "2"]
     page = Path("out/comparison.html").read_text()
     assert "Models on trips.csv" in page
-    assert "http" not in page
+    assert "://" not in page
 
 
 def test_the_result_as_json_is_all_that_standard_output_gets(

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from pcmcnet.errors import InputError
-from pcmcnet.experiments.report import Picture, Result, Section, facts
+from pcmcnet.experiments.report import Result, facts
 from pcmcnet.plots.files import save_picture
+from pcmcnet.reports.sections import Picture, Section, Table, Text, note
 
 EVIL = "<script>alert('x')</script>&\"|"
 
@@ -30,18 +32,20 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def result(**change: object) -> Result:
-    section = Section(
-        title=f"Section {EVIL}",
-        text=f"Text {EVIL}",
-        tables=([["model", "KL"], [EVIL, "0.1"], ["net", "failed: no luck"]],),
-        strong=frozenset([0]),
-        pictures=(Picture(file="a.png", caption=f"Seen {EVIL}", others=("a.pdf",)),),
-        notes=(f"Note {EVIL}",),
+def result(folder: Path) -> Result:
+    blocks = (
+        Text(f"Text {EVIL}"),
+        Table(cells=[["model", "KL"], [EVIL, "0.1"], ["net", "failed: no luck"]], strong=frozenset([0])),
+        *(note(f"Note {EVIL}"), note("Another.")),
+        Picture(file=folder / "a.png", caption=f"Seen {EVIL}", others=("a.pdf",)),
     )
-    values = {"kl": 0.1, "nll": np.inf, "by_seed": (1.0, 2.0), 3: {"deep": float("nan")}}
-    parts: dict[str, object] = {"title": f"Title {EVIL}", "command": f"pcmcnet {EVIL}", "sections": (section,)}
-    return Result(**{**parts, "values": values, "facts": facts(seed=3, seconds=1.26, data=EVIL), **change})  # type: ignore[arg-type]
+    return Result(
+        title=f"Title {EVIL}",
+        command=f"pcmcnet {EVIL}",
+        sections=(Section(title=f"Section {EVIL}", blocks=blocks),),
+        values={"kl": 0.1, "nll": np.inf, "by_seed": (1.0, 2.0), 3: {"deep": float("nan")}},  # type: ignore[dict-item]
+        facts=facts(seed=3, seconds=1.26, data=EVIL),
+    )
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def written(tmp_path: Path) -> Path:
     folder = tmp_path / "out"
     folder.mkdir()
     save_picture(Figure(figsize=(1, 1)), folder / "a.png", dpi=20)
-    files = result().write(folder)
+    files = result(folder).write(folder)
     assert [file.name for file in files] == ["report.md", "report.html", "result.json", "a.png", "a.pdf"]
     assert sorted(file.name for file in folder.iterdir()) == ["a.png", "report.html", "report.md", "result.json"]
     return folder
@@ -59,7 +63,7 @@ def test_the_page_is_whole_in_itself_and_escapes_what_it_shows(written: Path) ->
     text = (written / "report.html").read_text("utf-8")
     page = Page(text)
     tags = [tag for tag, _ in page.tags]
-    assert "http" not in text
+    assert "://" not in text
     assert "script" not in tags
     assert not {"link", "iframe", "object"} & set(tags)
     (source,) = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
@@ -103,21 +107,22 @@ def test_the_markdown_names_the_pictures_and_keeps_cells_apart(written: Path) ->
 
 
 def test_it_prints_titles_tables_and_notes() -> None:
-    text = str(result())
+    text = str(result(Path()))
     assert text.startswith(f"Title {EVIL}\n\nText {EVIL}\n\nmodel")
-    assert text.endswith(f"Note {EVIL}")
+    assert text.endswith(f"Note {EVIL}\nAnother.")
 
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"file cannot be a folder: .* Choose another one"):
-        result().write(tmp_path / "file")
+        result(tmp_path).write(tmp_path / "file")
 
 
 def test_what_a_terminal_would_obey_is_written_out(tmp_path: Path) -> None:
-    section = Section(title="t\x1b[1m", text="w\x1b[2m", tables=([["a", "b"], ["c\x1b[3m", "d"]],), notes=("n\x1b[4m",))
-    found = result(sections=(section,), command="pcmcnet \x1b[5m")
-    for text in (found.to_markdown(), found.to_html(tmp_path)):
+    blocks = (Text("w\x1b[2m"), Table(cells=[["a", "b"], ["c\x1b[3m", "d"]]), note("n\x1b[4m"))
+    found = replace(result(tmp_path), sections=(Section(title="t\x1b[1m", blocks=blocks),), command="pcmcnet \x1b[5m")
+    for file in found.write(tmp_path)[:2]:
+        text = file.read_text("utf-8")
         assert "\x1b" not in text
         assert [f"x1b[{k}m" in text.replace("\\\\", "\\") for k in range(1, 6)] == [True] * 5
     assert "\x1b" not in str(found)

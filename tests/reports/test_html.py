@@ -1,12 +1,38 @@
+import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from pcmcnet.errors import InputError
-from pcmcnet.reports import html as page
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.reports import html
+from pcmcnet.reports.html import plotly_script, to_html, write_html
+from pcmcnet.reports.markdown import to_markdown
+from pcmcnet.reports.sections import (
+    Block,
+    Code,
+    Dot,
+    Facts,
+    Figure,
+    Heading,
+    Intervals,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Thumbnail,
+    Tiles,
+    note,
+)
 
 EVIL = "<b>&\"'"
+
+
+def body(*blocks: Block) -> str:
+    """The page of one section, from its heading on."""
+    page = to_html("Title", [Section(title="", blocks=blocks)])
+    return page[page.index("<main>") :].replace(plotly_script(), "")
 
 
 class Cells(HTMLParser):
@@ -35,7 +61,8 @@ class Cells(HTMLParser):
 
 
 def test_a_table_has_its_cells_and_a_short_row_takes_the_rest_of_the_line() -> None:
-    text = page.table([["model", "NLL", "TOP 1"], [EVIL, "1", "2"], ["net", "failed"]], strong=[0])
+    cells = [["model", "NLL", "TOP 1"], [EVIL, "1", "2"], ["net", "failed"]]
+    text = body(Table(cells=cells, strong=frozenset({0})))
     head, first, second = Cells(text).rows
     assert [cell for cell, _ in head] == ["model", "NLL", "TOP 1"]
     assert [cell for cell, _ in first] == [EVIL, "1", "2"]
@@ -44,35 +71,89 @@ def test_a_table_has_its_cells_and_a_short_row_takes_the_rest_of_the_line() -> N
     assert text.index('<tr class="best">') < text.index("failed")
 
 
-def test_facts_notes_and_titles_are_escaped() -> None:
-    text = page.page(EVIL, page.note(EVIL) + page.facts({EVIL: EVIL}))
-    assert EVIL not in text
-    assert text.count("&lt;b&gt;") == 5  # title, heading, note, name and value
-    assert Cells(text).rows == [[(EVIL, {}), (EVIL, {})]]
+def test_every_text_of_every_block_is_escaped(tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"abc")
+    cells = [[EVIL, EVIL], [EVIL, EVIL]]
+    blocks: tuple[Block, ...] = (
+        *(Text(EVIL), note(EVIL), Heading(EVIL), Code(EVIL), Facts({EVIL: EVIL}), Tiles(((EVIL, EVIL, EVIL),))),
+        *(Table(cells=cells, folded=EVIL), Figure(traces=({"name": EVIL},), caption=EVIL, numbers=cells)),
+        Intervals(metric=EVIL, caption=EVIL, labels=(EVIL,), dots=(Dot(0, 1.0, 0.5, 1.5, marked=False),)),
+        Picture(file=picture, caption=EVIL),
+    )
+    page = to_html(EVIL, [Section(name="s", title=EVIL, blocks=blocks)]).replace(plotly_script(), "")
+    assert "<b>" not in page
+    assert page.count("&lt;b&gt;&amp;&#34;&#39;") == 30
+    assert 'src="data:image/png;base64,YWJj"' in page
 
 
-def test_a_picture_lies_in_the_page() -> None:
-    assert page.picture(b"abc", EVIL).count("&lt;b&gt;") == 2
-    assert 'src="data:image/png;base64,YWJj"' in page.picture(b"abc", "caption")
+def test_a_page_without_figures_has_no_script() -> None:
+    text = to_html("Title", [Section(title="One", blocks=(Text("Words."),))])
+    assert "script" not in text
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:\">" in text
+
+
+def test_contents_list_the_sections_that_have_a_name() -> None:
+    text = to_html("Title", [Section(name="a", title="First", blocks=()), Section(title="Second", blocks=())])
+    assert re.findall(r'<a href="(.*)">(.*)</a>', text) == [("#a", "First")]
+    assert "<nav" not in to_html("Title", [Section(title="Second", blocks=())])
 
 
 def test_a_page_is_written_by_its_name_only(tmp_path: Path) -> None:
-    assert page.write_page("text", tmp_path / "a.html").read_text("utf-8") == "text"
+    assert write_html("text", tmp_path / "a.html").read_text("utf-8") == "text"
     with pytest.raises(InputError, match=r"ends in \.html, got 'a.txt'"):
-        page.write_page("text", tmp_path / "a.txt")
+        write_html("text", tmp_path / "a.txt")
 
 
 def test_pictures_lie_in_their_cells_and_only_as_data() -> None:
     uri = f"data:image/png;base64,{EVIL}"
-    text = page.table([["room", "photo"], ["A", page.Thumbnail.of(uri)], ["B", page.Thumbnail.of("http://x/y.png")]])
+    text = body(Table(cells=[["room", "photo"], ["A", Thumbnail.of(uri)], ["B", Thumbnail.of("http://x/y.png")]]))
     assert text.count("<img") == 1
-    assert '<img class="thumbnail" alt="picture" src="data:image/png;base64,&lt;b&gt;&amp;&quot;&#x27;">' in text
+    assert '<img class="thumbnail" alt="picture" src="data:image/png;base64,&lt;b&gt;&amp;&#34;&#39;">' in text
     assert "http" not in text
 
 
 def test_on_a_phone_rows_of_many_columns_are_cards_that_name_their_cells() -> None:
     head = ["room", "price", EVIL, "about"]
-    rows = Cells(page.table([head, ["A", "1", "2", "a text that needs a second line"], ["B", "failed"]])).rows
+    rows = Cells(body(Table(cells=[head, ["A", "1", "2", "a text that needs a second line"], ["B", "failed"]]))).rows
     assert [attributes.get("data-head") for _, attributes in rows[1]] == [None, "price", EVIL, "about"]
     assert rows[1][3][1]["class"] == "words"
-    assert "cards" not in page.table([head[:3], ["A", "1", "2"]])
+    assert "cards" not in body(Table(cells=[head[:3], ["A", "1", "2"]]))
+
+
+def test_figures_that_need_half_the_width_share_a_line() -> None:
+    half = Figure(traces=(), caption="Half.", numbers=[["x"], ["1"]], narrow=True)
+    whole = Figure(traces=(), caption="Whole.", numbers=[["x"], ["1"]], square=True)
+    text = body(half, half, note("between"), half, whole)
+    before, after = text[: text.index(">between<")], text[text.index(">between<") :]
+    assert before.count('<div class="pair">') == 1
+    assert '<div class="pair">' not in after
+    assert 'style="height:min(360px, 80vw)"' in after
+
+
+def test_without_plotly_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="needs plotly: pip install plotly"):
+        plotly_script()
+
+
+@pytest.mark.parametrize("unseen", ["\x1b[2J", "\x9b2J", "\u202e", "\x00", "\x7f"])
+def test_what_a_terminal_would_obey_is_written_out(unseen: str) -> None:
+    """A report is read by cat and less, too; names of columns and labels come from anywhere."""
+    name, cells = f"a{unseen}b", [["label", "share"], [f"a{unseen}b", "1"]]
+    blocks = (
+        Text(name),
+        Heading(name),
+        Facts({name: name}),
+        Tiles(((name, name, name),)),
+        Table(cells=cells, folded=name),
+        Intervals(metric=name, caption=name, labels=(name,), dots=(Dot(0, 1.0, 0.5, 1.5, marked=False),)),
+        Figure(traces=({"name": name},), caption=name, numbers=cells),
+    )
+    sections = [Section(name="s", title=name, blocks=blocks)]
+    page = to_html(name, sections)
+    for text in (to_markdown(name, sections), page.replace(plotly_script(), "")):
+        assert unseen[0] not in text
+        assert unseen[0].encode("unicode_escape").decode() in text
+    (drawn,) = re.findall(r'<script type="application/json"[^>]*>(.*)</script>', page)
+    assert json.loads(drawn)["data"] == [{"name": name}]

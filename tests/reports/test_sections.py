@@ -1,7 +1,6 @@
 """Cells of a report: numbers and words as they are, long texts and vectors cut, pictures shown."""
 
-from pcmcnet.reports.html import Thumbnail
-from pcmcnet.reports.sections import brief
+from pcmcnet.reports.sections import Thumbnail, brief
 
 URI = "data:image/png;base64,AAAA"
 

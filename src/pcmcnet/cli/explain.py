@@ -38,7 +38,7 @@ def explain(
     from pcmcnet.insight.explanation import explain as find_out
     from pcmcnet.models import load
     from pcmcnet.plots.explanation import write
-    from pcmcnet.plots.explanation.page import plotly_script
+    from pcmcnet.reports.html import plotly_script
     from pcmcnet.storage.files import require_folder
     from pcmcnet.storage.lock import sole_writer
 

@@ -164,6 +164,5 @@ def _command() -> str:
 def _show(result: Result, output: Path, *, as_json: bool) -> None:
     """Print a result, and where it was written."""
     files = [str(output / name) for name in ("report.md", "report.html", "result.json")]
-    pictures = [str(output / p.file) for section in result.sections for p in section.pictures]
-    names = [*files, *pictures]
+    names = [*files, *(str(picture.file) for picture in result.pictures)]
     show(f"{result}\n\nwritten: {', '.join(names)}", {**result.to_dict(), "files": names}, as_json=as_json)

@@ -20,9 +20,10 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.experiments.context_effects import TRAIN_SETS, networks, simple_models, source, training_part
-from pcmcnet.experiments.report import Picture, Result, Section, facts
+from pcmcnet.experiments.report import Result, facts
 from pcmcnet.plots import PreferenceMap, draw_preference_maps, preference_error, preference_map
 from pcmcnet.plots.preference_map import CONTEXTS, Point
+from pcmcnet.reports.sections import Picture, Section, Table, note
 from pcmcnet.storage.files import require_folder
 
 log = logging.getLogger("pcmcnet")
@@ -65,7 +66,7 @@ def section(found: Mapping[str, PreferenceMap], pictures: tuple[Picture, ...] = 
         "Attraction and compromise raise the preference for a above .5; similarity lowers it, in the truth below .5.",
         "Mean error: of the preference, over all cells.",
     )
-    return Section(title="Preference for a over b", tables=(cells,), notes=notes, pictures=pictures)
+    return Section(title="Preference for a over b", blocks=(Table(cells=cells), *map(note, notes), *pictures))
 
 
 def values(found: Mapping[str, PreferenceMap]) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def run(
     names = [f"figure2{ending}" for ending in (".png", ".pdf", ".svg")]
     for name in names:
         draw_preference_maps(found, place / name, error=error)
-    picture = Picture(file=names[0], caption=CAPTION, others=tuple(names[1:]))
+    picture = Picture(file=place / names[0], caption=CAPTION, others=tuple(names[1:]))
     result = Result(
         title="Figure 2 of the paper: the preference for a over b",
         command=command,

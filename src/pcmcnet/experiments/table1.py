@@ -34,8 +34,9 @@ from pcmcnet.experiments.context_effects import (
     source,
     training_part,
 )
-from pcmcnet.experiments.report import Result, Section, facts
+from pcmcnet.experiments.report import Result, facts
 from pcmcnet.models import ChoiceModel
+from pcmcnet.reports.sections import Section, Table, note
 from pcmcnet.reports.tables import Cells
 from pcmcnet.storage.files import require_folder
 
@@ -174,7 +175,7 @@ def section(rows: Sequence[Row], fresh: Fresh) -> Section:
     )
     floor_note = "The NLL of the true model is the floor: what no model can expect to beat."
     notes = (several if seeds > 1 else "One fit each.", floor_note)
-    return Section(title="Divergence from the true model", tables=(table(rows, floor),), notes=notes)
+    return Section(title="Divergence from the true model", blocks=(Table(cells=table(rows, floor)), *map(note, notes)))
 
 
 def run(

@@ -21,7 +21,7 @@ from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.evaluation.cross_validation import Failure, Parts, model_identity
 from pcmcnet.experiments import itineraries, published
 from pcmcnet.experiments.kept_fits import fit_all
-from pcmcnet.experiments.report import Result, Section, facts
+from pcmcnet.experiments.report import Result, facts
 from pcmcnet.models import (
     MNL,
     ChoiceModel,
@@ -32,6 +32,7 @@ from pcmcnet.models import (
     RankBy,
     Uniform,
 )
+from pcmcnet.reports.sections import Section, Table, Text, note
 from pcmcnet.reports.tables import Cells
 from pcmcnet.storage.files import require_folder
 
@@ -258,4 +259,5 @@ def _section(rows: list[Row], what: str, floor: Mapping[str, float]) -> Section:
     )
     last = frozenset([len(rows) - 1])
     notes = (ENGINEERED, *best, another, "In brackets: 95 % bootstrap intervals over test sets.")
-    return Section(title="TOP 1, TOP 5 and NLL", text=f"Data: {what}.", tables=(table(rows),), strong=last, notes=notes)
+    found = Table(cells=table(rows), strong=last)
+    return Section(title="TOP 1, TOP 5 and NLL", blocks=(Text(f"Data: {what}."), found, *map(note, notes)))

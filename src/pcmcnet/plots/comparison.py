@@ -15,21 +15,12 @@ import numpy as np
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.reports.sections import Dot, limits_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BLUE, ORANGE = "#0072B2", "#D55E00"  # of Okabe and Ito: told apart by all eyes
-
-
-class Dot(NamedTuple):
-    """One model in one panel."""
-
-    line: int  # index of the model among the chart's labels
-    value: float
-    low: float  # ends of the interval, which may be infinite; both are the value where there is none
-    high: float
-    marked: bool  # of scores, not probabilities
 
 
 class Panel(NamedTuple):
@@ -85,10 +76,7 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
 
 def _panel(rows: list[Row], name: str, reference: float) -> Panel:
     dots = tuple(_dot(k, row, name) for k, row in enumerate(rows) if np.isfinite(row.values.get(name, np.nan)))
-    ends = np.array([reference, *(end for dot in dots for end in dot[1:4])])
-    low, high = float(ends[np.isfinite(ends)].min()), float(ends[np.isfinite(ends)].max())
-    margin = 0.05 * (high - low) or 0.05
-    return Panel(name.upper().replace("_", " "), name == "nll", dots, reference, (low - margin, high + margin))
+    return Panel(name.upper().replace("_", " "), name == "nll", dots, reference, limits_of(dots, reference))
 
 
 def _dot(line: int, row: Row, name: str) -> Dot:

@@ -1,79 +1,98 @@
-"""What a report is made of: sections of words, facts, tables and figures, before anybody draws or prints them.
+"""What a report is made of: sections of text, facts, tables and figures, before anybody draws or prints them.
 
-A figure is a plain mapping with ``data`` and ``layout`` as plotly reads them, and never comes without its numbers: a
-page shows them below it, a Markdown file instead of it.
+A result becomes sections once; ``html.py`` makes a page of them, ``markdown.py`` a Markdown file and ``text.py`` what a
+terminal shows. A figure is a plain mapping with ``data`` and ``layout`` as plotly reads them, and never comes without
+its numbers: a page shows them below it, a Markdown file instead of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from pcmcnet.reports.html import Thumbnail
-from pcmcnet.reports.tables import Cells, number, percent
+import numpy as np
 
-__all__ = [
-    "Block",
-    "Facts",
-    "Figure",
-    "Heading",
-    "Section",
-    "Table",
-    "Tiles",
-    "Tone",
-    "Words",
-    "brief",
-    "is_picture",
-    "note",
-    "number",
-    "percent",
-    "warning",
-    "words",
-]
+from pcmcnet.reports.tables import Cells, number
 
 Tone = Literal["plain", "note", "warning"]
 
 _FEW = 3  # numbers of a vector, beyond which not all are written
 _LONGEST = 60  # letters of a text in a cell
+_LONG = 28  # letters of a cell that need no second line
 
 
-@dataclass(frozen=True, kw_only=True)
-class Words:
+@dataclass(frozen=True)
+class Text:
     """A paragraph: plain, in small letters, or one that must not be missed."""
 
     text: str
     tone: Tone = "plain"
+    kind: ClassVar[str] = "text"
 
 
-@dataclass(frozen=True, kw_only=True)
+def note(text: str) -> Text:
+    """A paragraph in small letters."""
+    return Text(text, "note")
+
+
+def warning(text: str) -> Text:
+    """A paragraph that must not be missed."""
+    return Text(text, "warning")
+
+
+@dataclass(frozen=True)
 class Heading:
     """A heading within a section."""
 
     text: str
+    kind: ClassVar[str] = "heading"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class Code:
+    """A command or another text that is to be copied as it is."""
+
+    text: str
+    kind: ClassVar[str] = "code"
+
+
+@dataclass(frozen=True)
 class Facts:
     """Names and what is to be said of them."""
 
     pairs: Mapping[str, object]
+    kind: ClassVar[str] = "facts"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Tiles:
     """The numbers to see first: name, value, and a word beside it."""
 
     tiles: tuple[tuple[str, str, str], ...]
+    kind: ClassVar[str] = "tiles"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of text, the heads first; behind a line to click where ``folded`` gives its words."""
+    """Rows of text, the heads first; behind a line to click where ``folded`` gives its words.
+
+    ``strong`` numbers the rows after the heads, from 0, that stand out. A row shorter than the heads, such as that of a
+    failure, ends in a cell that takes the rest of the line.
+    """
 
     cells: Cells
     strong: frozenset[int] = frozenset()
     folded: str | None = None
+    kind: ClassVar[str] = "table"
+
+    @property
+    def of_words(self) -> list[bool]:
+        """Which columns after the first hold texts that may need a second line."""
+        head, *body = self.cells
+        whole = [row for row in body if len(row) == len(head)]
+        return [k > 0 and any(len(row[k]) > _LONG for row in whole) for k in range(len(head))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,18 +106,103 @@ class Figure:
     height: int = 360  # in pixels
     narrow: bool = False  # whether half the width of a wide page is enough
     square: bool = False  # whether it is to be no higher than a narrow screen is wide
+    kind: ClassVar[str] = "figure"
 
 
-Block = Words | Heading | Facts | Tiles | Table | Figure
+class Dot(NamedTuple):
+    """A value with its interval, on the line of its model."""
+
+    line: int  # index of the model among the labels
+    value: float
+    low: float  # ends of the interval, which may be infinite; both are the value where there is none
+    high: float
+    marked: bool  # hollow: of scores, not probabilities, or in-sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """One metric of several models, a dot with its interval for each; drawn without a script."""
+
+    metric: str
+    caption: str
+    labels: tuple[str, ...]
+    dots: tuple[Dot, ...]
+    best: int | None = None  # index of the model that stands out
+    reference: float | None = None  # a dashed line, of the model that tells no alternatives apart
+    narrow: bool = True
+    kind: ClassVar[str] = "intervals"
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Ends of the axis: hold all that is finite."""
+        return limits_of(self.dots, self.reference)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Round numbers along the axis."""
+        from matplotlib.ticker import MaxNLocator
+
+        low, high = self.limits
+        return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
+
+    def at(self, value: float, left: float, right: float) -> float:
+        """Where a value lies on an axis from left to right."""
+        return round(float(np.interp(value, self.limits, (left, right))), 1)
+
+    @property
+    def numbers(self) -> Cells:
+        """The values and intervals as a table."""
+        rows = [[self.labels[dot.line], *(f"{value:.4f}" for value in dot[1:4])] for dot in self.dots]
+        return [["", self.metric, "low", "high"], *rows]
+
+
+def limits_of(dots: tuple[Dot, ...], reference: float | None) -> tuple[float, float]:
+    """Return the ends of an axis that holds all that is finite, with a margin."""
+    ends = np.array([end for dot in dots for end in dot[1:4]] + ([] if reference is None else [reference]))
+    low, high = float(ends[np.isfinite(ends)].min()), float(ends[np.isfinite(ends)].max())
+    margin = 0.05 * (high - low) or 0.05
+    return low - margin, high + margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A PNG file, and the names of files beside it that hold the same picture in other formats, such as PDF."""
+
+    file: Path
+    caption: str
+    others: tuple[str, ...] = ()
+    kind: ClassVar[str] = "picture"
+
+
+Block = Text | Heading | Code | Facts | Tiles | Table | Figure | Intervals | Picture
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the report; ``name`` is its address within the page."""
+    """A part of a report; ``name`` is its address within the page, and puts it into the contents."""
 
-    name: str
     title: str
     blocks: tuple[Block, ...]
+    name: str | None = None
+
+    @property
+    def tables(self) -> list[Cells]:
+        """The cells of its tables."""
+        return [block.cells for block in self.blocks if isinstance(block, Table)]
+
+
+class Thumbnail(str):
+    """A cell that is a picture: its text stands for it where there are only letters."""
+
+    __slots__ = ("uri",)
+    uri: str
+
+    @classmethod
+    def of(cls, uri: str, text: str = "picture") -> Thumbnail:
+        """Show a picture that lies in a data URI, which is all that a page may load."""
+        cell = cls(text)
+        cell.uri = uri
+        return cell
 
 
 def brief(value: Any) -> str:
@@ -125,18 +229,3 @@ def is_picture(value: Any) -> bool:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def words(text: str) -> Words:
-    """A plain paragraph."""
-    return Words(text=text)
-
-
-def note(text: str) -> Words:
-    """A paragraph in small letters."""
-    return Words(text=text, tone="note")
-
-
-def warning(text: str) -> Words:
-    """A paragraph that must not be missed."""
-    return Words(text=text, tone="warning")

@@ -7,10 +7,9 @@ from pathlib import Path
 from pcmcnet import Explanation
 from pcmcnet.plots.explanation import write
 from pcmcnet.plots.explanation.answers import context_section, elasticities_section, examples_section
-from pcmcnet.plots.explanation.page import plotly_script
 from pcmcnet.plots.explanation.sections import sections_of
-from pcmcnet.reports.html import Thumbnail
-from pcmcnet.reports.sections import Figure, Heading, Table, Words
+from pcmcnet.reports.html import plotly_script
+from pcmcnet.reports.sections import Figure, Heading, Table, Text, Thumbnail
 
 
 def test_the_table_of_elasticities_has_a_line_for_each_feature(explained: dict[str, Explanation]) -> None:
@@ -26,7 +25,7 @@ def test_the_strongest_case_is_told_tabled_and_mapped(explained: dict[str, Expla
     assert part is not None
     assert not part.none
     first, cases, heading, strongest, drawn = context_section(part).blocks
-    assert isinstance(first, Words)
+    assert isinstance(first, Text)
     assert f"is {part.search.cases[0].share_with:.1%} where" in first.text
     assert isinstance(cases, Table)
     assert len(cases.cells) == 1 + len(part.search.cases)
@@ -53,7 +52,7 @@ def test_an_unknown_choice_is_not_marked(explained: dict[str, Explanation]) -> N
     assert part is not None
     section = examples_section(part)
     assert not any(block.strong for block in section.blocks if isinstance(block, Table))
-    assert any("the choice is not known" in block.text for block in section.blocks if isinstance(block, Words))
+    assert any("the choice is not known" in block.text for block in section.blocks if isinstance(block, Text))
 
 
 def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil: str) -> None:
@@ -63,7 +62,7 @@ def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil
     assert rich.elasticities is not None
     assert [table.column for table in rich.elasticities.tables] == ["price"]
     sections = {section.name: section for section in sections_of(rich)}
-    notes = [block.text for block in sections["elasticities"].blocks if isinstance(block, Words)]
+    notes = [block.text for block in sections["elasticities"].blocks if isinstance(block, Text)]
     assert any(text.startswith("photo, about, services, style are not among them") for text in notes)
     tables = [block.cells for block in sections["examples"].blocks if isinstance(block, Table)]
     guest, alternatives = tables[:2]

@@ -80,15 +80,6 @@ def test_a_learning_curve_has_a_line_for_each_network() -> None:
     assert two.numbers[1] == ["1", "member 1", "1.5", "1.25", "0.1"]
 
 
-def test_in_sample_values_are_hollow_and_the_own_model_stands_on_top() -> None:
-    own = figures.Dot("this model", 1.0, (0.5, 1.5), own=True, in_sample=True)
-    other = figures.Dot("mnl", 2.0, (-np.inf, np.inf), own=False, in_sample=False)
-    (trace,) = figures.fit_figure([own, other], "NLL").traces
-    assert trace["y"] == ["mnl", "this model"]
-    assert trace["marker"]["symbol"] == ["circle", "circle-open"]
-    assert trace["error_x"]["array"] == [0.0, 0.5]
-
-
 def test_demand_draws_the_shares_of_every_curve(explained: dict[str, Explanation]) -> None:
     part = explained["chain"].elasticities
     assert part is not None

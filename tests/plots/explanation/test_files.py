@@ -2,16 +2,14 @@
 
 import importlib.util
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from pcmcnet import Explanation
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.plots.explanation import page, write
-from pcmcnet.reports.markdown import explanation_markdown
-from pcmcnet.reports.sections import Facts, Figure, Heading, Section, Table, Tiles, words
+from pcmcnet.plots.explanation import write
+from pcmcnet.reports import html
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reason="needs plotly: pip install plotly")
 
@@ -40,28 +38,7 @@ def test_a_file_is_no_folder(explained: dict[str, Explanation], tmp_path: Path) 
 def test_without_plotly_nothing_is_written(
     explained: dict[str, Explanation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "find_spec", lambda name: None)
+    monkeypatch.setattr(html, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="plotly"):
         write(explained["table"], tmp_path)
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("unseen", ["\x1b[2J", "\x9b2J", "\u202e", "\x00", "\x7f"])
-def test_what_a_terminal_would_obey_is_written_out(unseen: str) -> None:
-    """A report is read by cat and less, too; names of columns and labels come from anywhere."""
-    name, cells = f"a{unseen}b", [["label", "share"], [f"a{unseen}b", "1"]]
-    blocks = (
-        words(name),
-        Heading(text=name),
-        Facts(pairs={name: name}),
-        Tiles(tiles=((name, name, name),)),
-        Table(cells=cells, folded=name),
-        Figure(traces=({"name": name},), caption=name, numbers=cells),
-    )
-    sections = [Section(name="s", title=name, blocks=blocks)]
-    markdown, html = explanation_markdown(sections, title=name), page.explanation_page(sections, title=name)
-    for text in (markdown, html.replace(page.plotly_script(), "")):
-        assert unseen[0] not in text
-        assert unseen[0].encode("unicode_escape").decode() in text
-    (drawn,) = re.findall(r'<script type="application/json"[^>]*>(.*)</script>', html)
-    assert json.loads(drawn)["data"] == [{"name": name}]

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Any
 import pytest
 
 from pcmcnet import Explanation
-from pcmcnet.errors import ConfigError
-from pcmcnet.plots.explanation import page
 from pcmcnet.plots.explanation.sections import sections_of
-from pcmcnet.reports.sections import Figure, Section, note
+from pcmcnet.reports.html import plotly_script, to_html
+from pcmcnet.reports.sections import Figure
 
 NAMES = ["chain", "logit", "ranking", "unknown", "table"]
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -50,7 +48,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(explained: dict[str, Explanation]) -> dict[str, str]:
-    return {name: page.explanation_page(sections_of(found), title=found.title) for name, found in explained.items()}
+    return {name: to_html(found.title, sections_of(found)) for name, found in explained.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,11 +79,9 @@ def test_figures_lie_in_the_page_as_json_each_with_its_place_and_its_numbers(
 ) -> None:
     elements = Elements(pages[name])
     figures = [block for s in sections_of(explained[name]) for block in s.blocks if isinstance(block, Figure)]
-    scripts = [(k, found) for k, (tag, found) in enumerate(elements.found) if tag == "script" and "data-for" in found]
-    assert len(scripts) == len(figures)
-    places = {found.get("id") for tag, found in elements.found if tag == "div"}
-    for (k, found), figure in zip(scripts, figures, strict=True):
-        assert found["data-for"] in places
+    scripts = [k for k, (tag, found) in enumerate(elements.found) if tag == "script" and "type" in found]
+    for k, figure in zip(scripts, figures, strict=True):
+        assert elements.found[k - 1][1]["class"] == "plot"
         assert json.loads(elements.words[k])["data"] == json.loads(json.dumps(figure.traces))
     noscripts = sum(tag == "noscript" for tag, _ in elements.found)
     assert noscripts == 1 + len(figures)
@@ -93,35 +89,17 @@ def test_figures_lie_in_the_page_as_json_each_with_its_place_and_its_numbers(
 
 
 def test_the_library_lies_in_the_page_once(pages: dict[str, str]) -> None:
-    library = page.plotly_script()
+    library = plotly_script()
     assert "</script" not in library
     assert len(library) > 1_000_000
     assert pages["chain"].count(library) == 1
 
 
 def test_what_a_table_holds_is_shown_and_never_markup(pages: dict[str, str], evil: str) -> None:
-    text = pages["chain"].replace(page.plotly_script(), "")
+    text = pages["chain"].replace(plotly_script(), "")
     assert evil not in text
     assert "<a href='" not in text
     assert evil in "".join(Elements(text).words.values())
-
-
-def test_figures_that_need_half_the_width_share_a_line() -> None:
-    half = Figure(traces=(), caption="Half.", numbers=[["x"], ["1"]], narrow=True)
-    whole = Figure(traces=(), caption="Whole.", numbers=[["x"], ["1"]], square=True)
-    section = Section(name="one", title="One", blocks=(half, half, note("between"), half, whole))
-    text = page.explanation_page([section], title="Figures")
-    before, after = text[: text.index(">between<")], text[text.index(">between<") :]
-    assert before.count('<div class="pair">') == 1
-    assert '<div class="pair">' not in after
-    assert 'style="height:min(360px, 80vw)"' in after
-    assert re.findall(r'id="figure-(\d)"', text) == ["1", "2", "3", "4"]
-
-
-def test_without_plotly_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="needs plotly: pip install plotly"):
-        page.plotly_script()
 
 
 @pytest.mark.slow

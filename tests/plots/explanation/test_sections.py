@@ -7,8 +7,8 @@ import pytest
 from pcmcnet import Explanation
 from pcmcnet.insight.explanation import PARTS
 from pcmcnet.plots.explanation.sections import sections_of
-from pcmcnet.reports.markdown import explanation_markdown
-from pcmcnet.reports.sections import Facts, Figure, Section, Table, Tiles, Words
+from pcmcnet.reports.markdown import to_markdown
+from pcmcnet.reports.sections import Dot, Facts, Figure, Intervals, Section, Table, Text, Tiles
 from pcmcnet.reports.tables import markdown_table
 
 
@@ -17,7 +17,7 @@ def by_name(found: Explanation) -> dict[str, Section]:
 
 
 def text_of(section: Section) -> str:
-    return " ".join(block.text for block in section.blocks if isinstance(block, Words))
+    return " ".join(block.text for block in section.blocks if isinstance(block, Text))
 
 
 @pytest.mark.parametrize("name", ["chain", "logit", "ranking", "unknown", "table"])
@@ -65,7 +65,7 @@ def test_other_tables_are_told_apart(seen: str, words: str, explained: dict[str,
 
 def test_a_logit_is_said_to_have_no_context_effects(explained: dict[str, Explanation]) -> None:
     (only,) = by_name(explained["logit"])["context"].blocks
-    assert isinstance(only, Words)
+    assert isinstance(only, Text)
     assert only.text.startswith("None. ")
     tiles = by_name(explained["logit"])["glance"].blocks[0]
     assert isinstance(tiles, Tiles)
@@ -97,7 +97,7 @@ def test_caveats_stand_at_the_top(explained: dict[str, Explanation]) -> None:
 def test_the_report_has_all_tables_and_no_markup_of_the_table(explained: dict[str, Explanation]) -> None:
     for found in explained.values():
         sections = sections_of(found)
-        text = explanation_markdown(sections, title=found.title)
+        text = to_markdown(found.title, sections)
         for section in sections:
             assert f"\n## {section.title}\n" in text
             for block in section.blocks:
@@ -106,3 +106,18 @@ def test_the_report_has_all_tables_and_no_markup_of_the_table(explained: dict[st
                 if isinstance(block, Figure):
                     assert markdown_table(block.numbers) in text
         assert "<a " not in text.replace("\\<", "")
+
+
+def test_the_model_is_drawn_beside_the_baselines_and_hollow_in_sample(
+    explained: dict[str, Explanation],
+) -> None:
+    fit = explained["chain"].fit
+    assert fit is not None
+    assert fit.baselines is not None
+    (drawn,) = [block for block in by_name(explained["chain"])["fit"].blocks if isinstance(block, Intervals)]
+    assert drawn.labels == ("this model", *(row.label for row in fit.baselines.rows))
+    assert drawn.dots[0] == Dot(0, fit.report.values["nll"], *fit.report.intervals["nll"], marked=True)
+    assert not any(dot.marked for dot in drawn.dots[1:])
+    assert drawn.caption == "NLL with intervals; hollow: in-sample."
+    ranking = by_name(explained["ranking"])["fit"].blocks
+    assert [block.metric for block in ranking if isinstance(block, Intervals)] == ["TOP 1"]

@@ -16,20 +16,8 @@ from pcmcnet.plots.explanation.set_figures import (
     probabilities_figure,
     shown,
 )
-from pcmcnet.reports.sections import (
-    Block,
-    Facts,
-    Heading,
-    Section,
-    Table,
-    brief,
-    is_picture,
-    note,
-    number,
-    percent,
-    words,
-)
-from pcmcnet.reports.tables import Cells
+from pcmcnet.reports.sections import Block, Facts, Heading, Section, Table, Text, brief, is_picture, note
+from pcmcnet.reports.tables import Cells, number, percent
 
 _KINDS = {
     "typical": "A typical choice",
@@ -46,7 +34,7 @@ def importance_section(part: Importance, *, in_sample: bool) -> Section:
         f"individual among sets. What is lost by that is what the model gets from the column, given all others. A "
         f"column that others can stand in for looks less important than it is."
     )
-    blocks: list[Block] = [words(how), importance_figure(part)]
+    blocks: list[Block] = [Text(how), importance_figure(part)]
     if in_sample:
         blocks.append(note("Measured on the training table: columns that the model has memorised look important, too."))
     return Section(name="importance", title="Which columns it goes by", blocks=tuple(blocks))
@@ -64,7 +52,7 @@ def elasticities_section(part: NumericEffects) -> Section:
         f"by one per cent (elasticity) or by one unit (semi-elasticity, in parts of 1). Averages over {part.sets:,} "
         f"sets, in which an alternative counts as much as it is predicted to be chosen."
     )
-    blocks: list[Block] = [words(text), Table(cells=[heads, *rows])]
+    blocks: list[Block] = [Text(text), Table(cells=[heads, *rows])]
     if part.others:
         one = len(part.others) == 1
         blocks.append(
@@ -93,7 +81,7 @@ def context_section(part: ContextSummary) -> Section:
             f"None. Removing an alternative never changes the preference between two others: of {looked}, the largest "
             f"change of a log-ratio is {part.strongest:.1g}, which is rounding. So it is in every logit."
         )
-        return Section(name="context", title="Context effects", blocks=(words(text),))
+        return Section(name="context", title="Context effects", blocks=(Text(text),))
     first = found.cases[0]
     text = (
         f"Does an alternative change the preference between two others? In a logit it never does. Of {looked}, the "
@@ -108,9 +96,9 @@ def context_section(part: ContextSummary) -> Section:
     ]
     named = ["", f"i: {first.i}", f"j: {first.j}", f"third: {first.removed}"]
     features = [[name, *map(brief, values)] for name, values in part.alternatives.items()]
-    blocks: list[Block] = [words(text), Table(cells=[heads, *rows])]
+    blocks: list[Block] = [Text(text), Table(cells=[heads, *rows])]
     if features:
-        blocks += [Heading(text="The strongest case"), Table(cells=[named, *features])]
+        blocks += [Heading("The strongest case"), Table(cells=[named, *features])]
     if part.map is not None and part.features is not None:
         blocks.append(map_figure(part.map, part.features, (first.i, first.j, first.removed)))
     return Section(name="context", title="Context effects", blocks=tuple(blocks))
@@ -129,9 +117,9 @@ def axioms_section(part: Audit) -> Section:
         for f in part.findings
     ]
     worst = [[f.axiom, f"choice set {f.choice_set}: {f.example}"] for f in part.findings if f.example is not None]
-    blocks: list[Block] = [words(text), Table(cells=[heads, *rows])]
+    blocks: list[Block] = [Text(text), Table(cells=[heads, *rows])]
     if worst:
-        blocks.append(Facts(pairs={f"worst case, {axiom}": example for axiom, example in worst}))
+        blocks.append(Facts({f"worst case, {axiom}": example for axiom, example in worst}))
     relative = part["copies"].more["of_a_logit"]
     facts = (
         f"{part.sets:,} choice sets drawn, {part.questions:,} asked about; sizes up to {part.tolerance:g} are rounding."
@@ -148,7 +136,7 @@ def examples_section(part: tuple[ExampleSet, ...]) -> Section:
 
 
 def _example(example: ExampleSet) -> list[Block]:
-    blocks: list[Block] = [Heading(text=f"{_KINDS[example.kind]}: set {example.choice_set}"), words(_story(example))]
+    blocks: list[Block] = [Heading(f"{_KINDS[example.kind]}: set {example.choice_set}"), Text(_story(example))]
     if example.individual:
         values = ", ".join(f"{name} {brief(value)}" for name, value in example.individual.items())
         blocks.append(note(f"The individual: {values}."))

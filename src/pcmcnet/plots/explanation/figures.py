@@ -7,7 +7,7 @@ Okabe and Ito in tones that can be told apart on white and on black; text and gr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.importance import Importance
 from pcmcnet.insight.table_summary import TableSummary
 from pcmcnet.plots.learning_curve import learning_curve
-from pcmcnet.reports.sections import Figure, number
+from pcmcnet.reports.sections import Figure
+from pcmcnet.reports.tables import number
 
 BLUE, ORANGE, GREEN, PINK, SKY, GREY = "#3a87c2", "#e07b39", "#2a9d7c", "#c573a5", "#79b8de", "#8b9099"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
@@ -126,55 +127,6 @@ def _curve(curve: Curve, name: str, colour: str) -> dict[str, Any]:
         "error_y": {**reach, "color": colour},
         "hovertemplate": "predicted %{x:.1%}, chosen %{y:.1%}<extra></extra>",
     }
-
-
-class Dot(NamedTuple):
-    """A model's value of a metric."""
-
-    label: str
-    value: float
-    ends: tuple[float, float]  # of its interval
-    own: bool  # whether it is the model that the report is about
-    in_sample: bool
-
-
-def fit_figure(dots: Sequence[Dot], metric: str) -> Figure:
-    """Draw a metric of several models with intervals."""
-    order = dots[::-1]
-    values = np.array([dot.value for dot in order])
-    ends = np.array([dot.ends for dot in order])
-    ends = np.where(np.isfinite(ends), ends, values[:, None])
-    colours = [BLUE if dot.own else GREY for dot in order]
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": values.tolist(),
-        "y": [safe(dot.label) for dot in order],
-        "marker": {
-            "size": 11,
-            "color": colours,
-            "symbol": ["circle-open" if dot.in_sample else "circle" for dot in order],
-            "line": {"width": 2, "color": colours},
-        },
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": (ends[:, 1] - values).tolist(),
-            "arrayminus": (values - ends[:, 0]).tolist(),
-            "color": GREY,
-            "thickness": 1.5,
-            "width": 4,
-        },
-        "hovertemplate": f"%{{y}}: {metric} %{{x:.4f}}<extra></extra>",
-    }
-    cells = [[dot.label, *(f"{value:.4f}" for value in (dot.value, *dot.ends))] for dot in dots]
-    return Figure(
-        traces=(trace,),
-        layout={"xaxis": axis(metric), "yaxis": {**names_axis(), "range": [-0.6, len(dots) - 0.4]}},
-        caption=f"{metric} with intervals{'; hollow: in-sample' if any(dot.in_sample for dot in dots) else ''}.",
-        numbers=[["", metric, "low", "high"], *cells],
-        height=110 + 34 * len(dots),
-    )
 
 
 def importance_figure(found: Importance) -> Figure:

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from pcmcnet.insight.explanation import Explanation
-from pcmcnet.plots.explanation.page import explanation_page
 from pcmcnet.plots.explanation.sections import sections_of
-from pcmcnet.reports.markdown import explanation_markdown
+from pcmcnet.reports.html import to_html
+from pcmcnet.reports.markdown import to_markdown
 from pcmcnet.storage.files import require_folder, write_bytes
 
 NAMES = ("report.html", "report.md", "explanation.json")
@@ -40,8 +40,8 @@ def write(explanation: Explanation, folder: str | os.PathLike[str]) -> list[Path
     place = require_folder(folder)
     sections = sections_of(explanation)
     contents = (
-        explanation_page(sections, title=explanation.title),
-        explanation_markdown(sections, title=explanation.title),
+        to_html(explanation.title, sections),
+        to_markdown(explanation.title, sections),
         json.dumps(explanation.to_dict(), ensure_ascii=False, allow_nan=False) + "\n",
     )
     written = [place / name for name in NAMES]

@@ -26,13 +26,12 @@ from pcmcnet.plots.explanation.answers import (
 )
 from pcmcnet.plots.explanation.figures import (
     LOSSES,
-    Dot,
     calibration_figures,
-    fit_figure,
     learning_figure,
     sizes_figure,
 )
-from pcmcnet.reports.sections import Block, Facts, Section, Table, Tiles, note, number, warning, words
+from pcmcnet.reports.sections import Block, Dot, Facts, Intervals, Section, Table, Text, Tiles, note, warning
+from pcmcnet.reports.tables import number
 
 _ROWS = 80  # of a model's own table that are shown
 
@@ -80,7 +79,7 @@ def glance_section(found: Explanation) -> Section:
         checked = [f for f in found.axioms.findings if f.verdict != "not checked"]
         tiles.append(("axioms obeyed", f"{len(found.axioms.obeyed)} of {len(checked)}", "on sampled sets"))
     caveats = [] if found.model is None else [warning(f"Caveat: {caveat}.") for caveat in found.model.caveats]
-    return Section(name="glance", title="At a glance", blocks=(Tiles(tiles=tuple(tiles)), *blocks, *caveats))
+    return Section(name="glance", title="At a glance", blocks=(Tiles(tuple(tiles)), *blocks, *caveats))
 
 
 def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
@@ -108,7 +107,7 @@ def table_section(part: TableSummary) -> Section:
         f"{part.choice_sets:,} choice sets of {smallest} to {largest} alternatives, {part.alternatives:,} in all"
         f"{'' if part.unweighted else '; sets have weights'}."
     )
-    blocks: list[Block] = [words(text)]
+    blocks: list[Block] = [Text(text)]
     if not part.has_choices:
         blocks.append(note("The table has no choices."))
     if part.unlabelled is not None:
@@ -159,7 +158,7 @@ def model_section(part: ModelSummary) -> Section:
     training = {_TRAINING.get(name, name): _spoken(value) for name, value in part.training.items()}
     facts = {"class": part.kind, "parameters": f"{part.parameters:,}", **training}
     options = {name: _spoken(value) for name, value in part.options.items()}
-    blocks: list[Block] = [Facts(pairs=facts)]
+    blocks: list[Block] = [Facts(facts)]
     if options:
         blocks.append(Table(cells=[["option", "value"], *([k, v] for k, v in options.items())], folded="Options"))
     rows = [list(row) for row in part.summary.rows]
@@ -205,9 +204,9 @@ def fit_section(part: FitQuality) -> Section:
         values = _values(row.values.get("nll"), top, row.intervals, row.gives)
         rows.append([row.label, *values, f"out of sample, {FOLDS} folds"])
     blocks: list[Block] = [_seen_words(part), Table(cells=[heads, *rows], strong=frozenset({0}))]
-    shown = _to_draw(part)
-    if len(shown) > 1:
-        blocks.append(fit_figure(shown, "TOP 1" if report.nll is None else "NLL"))
+    drawn = _drawn(part)
+    if len(drawn.dots) > 1:
+        blocks.append(drawn)
     if compared is not None:
         blocks.append(note(_what_is_what(part, report)))
     if report.n_impossible:
@@ -222,18 +221,23 @@ def fit_section(part: FitQuality) -> Section:
     return Section(name="fit", title="How well it predicts these choices", blocks=tuple(blocks))
 
 
-def _to_draw(part: FitQuality) -> list[Dot]:
+def _drawn(part: FitQuality) -> Intervals:
     """The NLL of all, or the accuracy where the model has none; what is infinite cannot be drawn."""
     metric = "top_1" if part.report.nll is None else "nll"
-    own = [("this model", part.report.values[metric], part.report.intervals.get(metric))]
-    others = [] if part.baselines is None else part.baselines.rows
-    rows = own + [(row.label, row.values.get(metric), row.intervals.get(metric)) for row in others]
-    seen = part.seen != "none known"
-    return [
-        Dot(label, value, ends or (value, value), own=k == 0, in_sample=k == 0 and seen)
-        for k, (label, value, ends) in enumerate(rows)
-        if value is not None and isfinite(value)
-    ]
+    rows = [("this model", part.report.values[metric], part.report.intervals)]
+    rows += [(r.label, r.values.get(metric), r.intervals) for r in (part.baselines.rows if part.baselines else ())]
+    name, seen = metric.upper().replace("_", " "), part.seen != "none known"
+    return Intervals(
+        metric=name,
+        caption=f"{name} with intervals{'; hollow: in-sample' if seen else ''}.",
+        labels=tuple(label for label, _, _ in rows),
+        dots=tuple(
+            Dot(k, value, *ends.get(metric, (value, value)), marked=k == 0 and seen)
+            for k, (_, value, ends) in enumerate(rows)
+            if value is not None and isfinite(value)
+        ),
+        best=0,
+    )
 
 
 def _measured(part: FitQuality) -> str:
@@ -288,7 +292,7 @@ def calibration_section(part: Calibration) -> Section:
     return Section(
         name="calibration",
         title="Can its probabilities be taken at their word?",
-        blocks=(words(text), *calibration_figures(part), note(f"{part.n_sets:,} sets of two alternatives or more.")),
+        blocks=(Text(text), *calibration_figures(part), note(f"{part.n_sets:,} sets of two alternatives or more.")),
     )
 
 
@@ -296,4 +300,4 @@ def made_section(found: Explanation) -> Section:
     """How the report came about, and what is not in it."""
     facts = {name: _spoken(value) for name, value in found.facts.items()}
     left = {f"no section on {name}": why for name, why in found.left_out.items()}
-    return Section(name="made", title="How this report was made", blocks=(Facts(pairs={**facts, **left}),))
+    return Section(name="made", title="How this report was made", blocks=(Facts({**facts, **left}),))

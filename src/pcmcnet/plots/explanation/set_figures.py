@@ -13,8 +13,8 @@ from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.preference_map import PreferenceMap
 from pcmcnet.plots.chain import Arrow, ChainChart, chain_chart
 from pcmcnet.plots.explanation.figures import BLUE, GREY, ORANGE, axis, bars, names_axis, safe
-from pcmcnet.reports.sections import Figure, number, percent
-from pcmcnet.reports.tables import decimals_of_percent
+from pcmcnet.reports.sections import Figure
+from pcmcnet.reports.tables import decimals_of_percent, number, percent
 
 SHOWN = 15  # alternatives of a set that are drawn
 RIVALS = 10
