@@ -1,4 +1,3 @@
-import io
 import json
 import re
 import shutil
@@ -11,8 +10,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from PIL import Image
 
+from choice_tables import picture
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import PCMCNet, load
 
@@ -144,8 +143,6 @@ def test_a_table_is_not_overwritten_by_its_own_prediction(cli: Run, model: Path,
 
 def test_lists_go_through_a_csv_and_pictures_do_not(cli: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    file = io.BytesIO()
-    Image.new("L", (4, 4), 9).save(file, "PNG")
     table = {
         "s": np.repeat(np.arange(20), 2),
         "y": [1, 0] * 20,
@@ -163,7 +160,7 @@ def test_lists_go_through_a_csv_and_pictures_do_not(cli: Run, tmp_path: Path) ->
         assert result.status == 0, result.err
     found = read(tmp_path / "q.parquet")
     assert found["p of t.parquet"].to_pylist() == pytest.approx(found["p of p.csv"].to_pylist(), abs=1e-12)
-    pictured = pa.table({**table, "photo": [file.getvalue()] * 40})
+    pictured = pa.table({**table, "photo": [picture(9, (4, 4))] * 40})
     pyarrow.parquet.write_table(pictured, tmp_path / "pictured.parquet")
     refused = cli("predict", tmp_path / "model", tmp_path / "pictured.parquet", "-o", tmp_path / "r.csv")
     assert "column 'photo' has the type binary, which a CSV file cannot hold" in refused.message

@@ -5,23 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import choice_tables
 from pcmcnet import MNL, ChoiceData
 from pcmcnet.evaluation.in_sample import DRAWN_FROM, in_sample_warning, seen_by
 
 
 def make_trips(seed: int = 0) -> ChoiceData:
     """40 sets of three, with prices and a column of the individual."""
-    rng = np.random.default_rng(seed)
-    table = {
-        "trip": np.repeat(np.arange(40), 3),
-        "took": np.tile([0, 1, 0], 40),
-        "price": rng.gamma(2.0, 2.0, 120),
-        "comfort": np.array(["low", "high"])[rng.integers(2, size=120)],
-        "income": np.repeat(rng.uniform(20, 40, 40), 3),
-    }
-    return ChoiceData.from_long(
-        table, choice_set="trip", chosen="took", features=["price", "comfort"], individual=["income"]
-    )
+    table = choice_tables.trips(40, seed, sizes=(3, 3), slope=-0.2)
+    return choice_tables.read(table, features=["price", "comfort"], individual=["income"])
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import pcmcnet as pn
+from choice_tables import trips
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.in_sample import seen_by
 
 ROLES: dict[str, Any] = {
     "choice_set": "trip",
     "chosen": "took",
-    "features": ["price", "time"],
+    "features": ["price", "minutes"],
     "available": "open",
     "weight": "weight",
 }
@@ -24,20 +25,10 @@ ROLES: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 sets of 2 to 6 alternatives, of which some are not available; some sets have no weight."""
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(2, 7, 300)
-    trip = np.repeat(np.arange(300), sizes)
-    first = np.isin(np.arange(len(trip)), np.cumsum(sizes) - sizes)
-    columns = {
-        "trip": trip,
-        "took": first.astype(int),
-        "open": first | (rng.random(len(trip)) < 0.8),
-        "weight": (np.arange(300) % 4)[trip].astype(float),
-        "price": rng.gamma(2.0, 5.0, len(trip)),
-        "time": rng.normal(30.0, 5.0, len(trip)),
-    }
+    rows = trips(300, sizes=(2, 6), slope=-0.1, mixed=True)
+    rows["weight"] = (rows["trip"] % 4).astype(float)
     path = tmp_path_factory.mktemp("table") / "trips.parquet"
-    pq.write_table(pa.table(columns).take(rng.permutation(len(trip))), path)
+    pq.write_table(pa.table(rows), path)
     return path
 
 

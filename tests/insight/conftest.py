@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from choice_tables import largest
 from pcmcnet import MODELS, ChoiceData
 from pcmcnet.models import ChoiceModel
 
@@ -21,13 +22,12 @@ def make_driven_trips(sets: int = 40, *, labels: bool = True, seed: int = 0, **r
     s = np.repeat(np.arange(sets), sizes)
     n = len(s)
     price, time = rng.gamma(2.0, 2.0, n) + 0.5, rng.uniform(10, 60, n)
-    v = -0.8 * price - 0.03 * time + rng.gumbel(size=n)
-    best = np.lexsort((-v, s))[np.cumsum(sizes) - sizes]
+    took = largest(-0.8 * price - 0.03 * time + rng.gumbel(size=n), s)
     weight = rng.integers(1, 4, sets)
     weight[1] = 0
     table = {
         "trip": s,
-        "took": np.isin(np.arange(n), best),
+        "took": took,
         "mode": LABELS[np.concatenate([rng.permutation(4)[:k] for k in sizes])],
         "price": price,
         "time": time,

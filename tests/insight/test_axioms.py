@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from choice_tables import largest
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import markov, mlba
 from pcmcnet.errors import ConfigError, InputError
@@ -78,8 +79,7 @@ def trips() -> ChoiceData:
     trip = np.repeat(np.arange(40), sizes)
     price, minutes = rng.gamma(2.0, 5.0, len(trip)), rng.gamma(3.0, 10.0, len(trip))
     utility = -0.1 * price - 0.05 * minutes + rng.gumbel(size=len(trip))
-    took = utility == np.repeat(np.maximum.reduceat(utility, np.cumsum(sizes) - sizes), sizes)
-    table = {"trip": trip, "took": took.astype(int), "price": price, "minutes": minutes}
+    table = {"trip": trip, "took": largest(utility, trip), "price": price, "minutes": minutes}
     return ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price", "minutes"])
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import pcmcnet as pn
+from choice_tables import trips
 from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.networks.pcmcnet import PCMCNetwork
@@ -21,7 +22,7 @@ ROLES: dict[str, Any] = {
     "choice_set": "trip",
     "chosen": "took",
     "individual": ["income"],
-    "features": ["price", "time", "mode"],
+    "features": ["price", "minutes", "comfort"],
 }
 OPTIONS: dict[str, Any] = {"hidden": (8,), "epochs": 3, "batch_size": 32, "dropout": 0.1, "weight_decay": 0.5}
 
@@ -33,20 +34,7 @@ class Interruption(KeyboardInterrupt):
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """About 1,000 rows of 300 trips, shuffled, in three files; the cheaper the likelier."""
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(2, 6, 300)
-    trip = np.repeat(np.arange(300), sizes)
-    price = rng.lognormal(2, 0.5, len(trip))
-    best = np.lexsort((rng.gumbel(size=len(trip)) - price, trip))[np.cumsum(sizes) - 1]
-    columns = {
-        "trip": trip,
-        "took": np.isin(np.arange(len(trip)), best),
-        "price": price,
-        "time": rng.normal(30, 5, len(trip)),
-        "mode": rng.choice(["car", "bus", "bike"], len(trip)),
-        "income": rng.normal(size=300)[trip],
-    }
-    rows = pa.table(columns).take(pa.array(rng.permutation(len(trip))))
+    rows = pa.table(trips(300, slope=-0.5, mixed=True))
     folder = tmp_path_factory.mktemp("large") / "trips"
     folder.mkdir()
     for k in range(3):

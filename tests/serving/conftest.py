@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import io
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from PIL import Image
 
 import choice_tables
+from choice_tables import picture
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving.app import create_app
@@ -113,13 +112,6 @@ def sets() -> list[dict[str, Any]]:
 KINDS = {"photo": "image", "about": "text", "taste": "vector", "services": "multi", "at": "datetime"}
 
 
-def drawn(light: int, size: tuple[int, int] = (6, 4), kind: str = "PNG") -> bytes:
-    """Draw a grey picture as a file in memory."""
-    file = io.BytesIO()
-    Image.new("L", size, light).save(file, kind)
-    return file.getvalue()
-
-
 def rooms(sets: int = 40, seed: int = 0, n: int = 3) -> dict[str, Any]:
     """Rooms with a column of each kind that comes with a request."""
     rng = np.random.default_rng(seed)
@@ -129,7 +121,7 @@ def rooms(sets: int = 40, seed: int = 0, n: int = 3) -> dict[str, Any]:
         "booked": (np.arange(n) == chosen[:, None]).astype(int).ravel(),
         "price": rng.uniform(50, 200, sets * n),
         "stars": rng.uniform(1, 5, sets * n),
-        "photo": [drawn(int(light)) for light in rng.integers(255, size=sets * n)],
+        "photo": [picture(int(light)) for light in rng.integers(255, size=sets * n)],
         "about": [["A quiet room", "In a lively street"][k] for k in rng.integers(2, size=sets * n)],
         "taste": rng.normal(size=(sets * n, 4)).astype(np.float32),
         "services": [[["wifi"], ["pool", "wifi"], []][k] for k in rng.integers(3, size=sets * n)],
@@ -148,7 +140,7 @@ ROOM_ROLES: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def draw() -> Callable[..., bytes]:
-    return drawn
+    return picture
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from choice_tables import ROLES
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, MODELS
 
@@ -17,14 +18,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "lc-mnl": {"classes": 2, "starts": 1},
     "nested-mnl": {"nests": {"bike": "own", "walk": "own", "bus": "shared", "train": "shared", "car": "own"}},
 }
-ROLES: dict[str, Any] = {
-    "choice_set": "trip",
-    "chosen": "took",
-    "alternative": "mode",
-    "individual": ["income", "purpose"],
-    "features": ["price", "minutes", "comfort"],
-    "available": "open",
-}
 FAR = [
     *(("price", value) for value in (3.4e38, -3.4e38, 1e-45, 0)),
     *(("minutes", value) for value in (1e30, -1e38)),
@@ -35,7 +28,7 @@ FAR = [
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_can_be_served(name: str, make_trips: Any, as_requests: Any, make_client: Any) -> None:
-    data = ChoiceData.from_long(make_trips(100), **ROLES)
+    data = ChoiceData.from_long(make_trips(100), **{**ROLES, "weight": None})
     model = MODELS[name](**OPTIONS.get(name, {})).fit(data, progress=False)
     client, table = make_client(model), make_trips(4, seed=3)
     sets = as_requests(table)

@@ -6,11 +6,13 @@ for a network. A table that a test works out by hand, or that shows one special 
 ``largest`` marks its chosen rows.
 """
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from pcmcnet.data import ChoiceData, EncodedSets, Encoder
 
@@ -154,3 +156,17 @@ def encoded_sets(
         weight=None if weight is None else "weight",
     )
     return Encoder.learn(data).encode(data)
+
+
+def objects(*values: Any) -> NDArray[np.object_]:
+    """Return a column of any objects, lists and tuples among them."""
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
+
+
+def picture(light: int, size: tuple[int, int] = (6, 4), mode: str = "L", kind: str = "PNG") -> bytes:
+    """Draw a picture of one grey, or of one red, as the bytes of a file."""
+    file = io.BytesIO()
+    Image.new(mode, size, light if mode == "L" else (light, 0, 0)).save(file, kind)
+    return file.getvalue()

@@ -1,31 +1,19 @@
 """Codes of all kinds: what they learn from the parts of a table, blank contents, and JSON."""
 
-import io
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from choice_tables import objects, picture
 from pcmcnet.data.columns import Contents
 from pcmcnet.data.contents import code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError
 
-
-def objects(*values: Any) -> np.ndarray:
-    table = np.empty(len(values), object)
-    table[:] = values
-    return table
-
-
-def png(value: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("L", (9, 6), value).save(file, "PNG")
-    return file.getvalue()
-
-
+png = partial(picture, size=(9, 6))
 TABLES = {
     "vector": np.array([[1, 2], [3, 5]], np.float32),
     "datetime": np.array(["2024-01-01", "2024-02-05"], "datetime64[us]"),

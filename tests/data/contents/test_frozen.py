@@ -1,7 +1,6 @@
 """Frozen encoders: once for each content, in memory and on disk, and known again by what they are."""
 
 import functools
-import io
 import logging
 import sys
 from datetime import datetime
@@ -12,24 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
+from choice_tables import objects, picture
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import ConfigError
 
-
-def objects(*values: Any) -> np.ndarray:
-    table = np.empty(len(values), object)
-    table[:] = values
-    return table
-
-
-def png(value: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("L", (4, 6), value).save(file, "PNG")
-    return file.getvalue()
+png = functools.partial(picture, size=(4, 6))
 
 
 class Sentences(nn.Module):

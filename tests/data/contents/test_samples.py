@@ -5,15 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from choice_tables import objects
 from pcmcnet.data.contents.samples import KEPT, Samples
 from pcmcnet.data.kinds.image import SAVED
-
-
-def objects(*values: Any) -> np.ndarray:
-    out = np.empty(len(values), object)
-    out[:] = values
-    return out
-
 
 TABLES: dict[Any, np.ndarray] = {
     "text": objects("a room", "", "zwei Zimmer", "sea view"),

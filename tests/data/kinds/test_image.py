@@ -1,6 +1,5 @@
 """Pictures: paths and bytes, what is refused with its row, and what size and colours they come to."""
 
-import io
 import os
 from functools import partial
 from pathlib import Path
@@ -9,28 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
 
-from choice_tables import read_column
+from choice_tables import objects, picture, read_column
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.kinds.image import ImageCode
 from pcmcnet.data.table_files import write_table
 from pcmcnet.errors import SchemaError
 
-
-def png(value: int, *, size: tuple[int, int] = (3, 2), mode: str = "L") -> bytes:
-    file = io.BytesIO()
-    Image.new(mode, size, value if mode == "L" else (value, 0, 0)).save(file, "PNG")
-    return file.getvalue()
-
-
+png = partial(picture, size=(3, 2))
 read = partial(read_column, "photo", "image")
-
-
-def objects(*values: bytes) -> np.ndarray:
-    out = np.empty(len(values), object)
-    out[:] = values
-    return out
 
 
 def test_a_picture_is_kept_once_whatever_its_files_are_called(tmp_path: Path) -> None:

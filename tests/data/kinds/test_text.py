@@ -5,15 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from choice_tables import read_column
+from choice_tables import objects, read_column
 from pcmcnet.data.kinds.text import BUCKETS, LONGEST, TextCode, bucket, words
 from pcmcnet.errors import SchemaError
 
 read = partial(read_column, "text", "text")
-
-
-def objects(*values: str) -> np.ndarray:
-    return np.array(values, object)
 
 
 def test_equal_texts_are_kept_once_and_as_they_are_written() -> None:

@@ -1,6 +1,5 @@
 """Columns of contents from disk: the same contents, codes and weights as in memory, each distinct one once a shard."""
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 import torch
-from PIL import Image
 
+from choice_tables import picture
 from pcmcnet.data import ChoiceData, EncodedStream, Encoder, ScannedData
 from pcmcnet.data.columns import Contents
 from pcmcnet.errors import SchemaError
@@ -40,12 +39,6 @@ ROLES: dict[str, Any] = {
     "keep": ["city"],
     "kinds": KINDS,
 }
-
-
-def picture(light: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("L", (5, 4), light).save(file, "PNG")
-    return file.getvalue()
 
 
 def rooms(sets: int = 90, *, gaps: bool = False) -> pa.Table:

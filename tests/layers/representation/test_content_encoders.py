@@ -1,14 +1,14 @@
 """Encoders of contents: each distinct content is encoded once, and nothing but itself decides on its vector."""
 
-import io
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
+from choice_tables import objects, picture
 from pcmcnet.data.batches import Coded, Distinct
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds import KINDS
@@ -16,19 +16,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.layers.representation import Representation
 from pcmcnet.layers.representation.content_encoders import FACTORIES, Bag, Picture, representation_of, width_of
 
-
-def objects(*values: Any) -> np.ndarray:
-    table = np.empty(len(values), object)
-    table[:] = values
-    return table
-
-
-def png(value: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("L", (9, 6), value).save(file, "PNG")
-    return file.getvalue()
-
-
+png = partial(picture, size=(9, 6))
 TABLES = {
     "vector": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
     "datetime": np.array(["2024-01-01", "2024-02-05", "2024-05-05", "2025-01-01"], "datetime64[us]"),

@@ -1,6 +1,5 @@
 """Networks that read vectors, instants and lists, and models that leave them out."""
 
-import io
 import logging
 from dataclasses import asdict
 from pathlib import Path
@@ -11,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from PIL import Image
 from torch import nn
 
+from choice_tables import picture
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.contents import Frozen
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
@@ -542,19 +541,13 @@ def test_a_function_that_is_not_frozen_is_refused() -> None:
 # -- words and pictures ----------------------------------------------------------------------------------------------
 
 
-def png(value: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("L", (8, 8), value).save(file, "PNG")
-    return file.getvalue()
-
-
 def shades(sets: int = 80, seed: int = 0) -> dict[str, Any]:
     """Choices of the lightest of three grey pictures, each of which says in words how light it is."""
     light = np.random.default_rng(seed).permuted(np.tile(np.arange(20, 220, 8), (sets, 1)), axis=1)[:, :3]
     return {
         "id": np.repeat(np.arange(sets), 3),
         "y": (light == light.max(1, keepdims=True)).ravel().astype(int),
-        "photo": [png(int(value)) for value in light.ravel()],
+        "photo": [picture(int(value), (8, 8)) for value in light.ravel()],
         "words": [f"A grey of {value} in 255" for value in light.ravel()],
     }
 

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from choice_tables import largest
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.errors import InputError, NotFittedError
@@ -21,11 +22,10 @@ def trips(sets: int = 60, *, labels: bool, seed: int = 0, **roles: Any) -> Choic
     n = len(s)
     mode = np.concatenate([rng.permutation(3)[:k] for k in sizes])
     cost, time = rng.uniform(1, 9, n), rng.uniform(10, 60, n)
-    v = -0.4 * cost - 0.03 * time + 0.3 * mode + rng.gumbel(size=n)
-    best = np.lexsort((-v, s))[np.cumsum(sizes) - sizes]
+    took = largest(-0.4 * cost - 0.03 * time + 0.3 * mode + rng.gumbel(size=n), s)
     table = {
         "s": s,
-        "took": np.isin(np.arange(n), best),
+        "took": took,
         "mode": np.array(LABELS)[mode],
         "cost": cost,
         "time": time,

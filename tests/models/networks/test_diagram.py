@@ -1,6 +1,5 @@
 """The drawing of a fitted network: what it says is true, and it can be read."""
 
-import io
 import itertools
 import re
 import xml.etree.ElementTree as ET
@@ -10,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import pcmcnet as pn
+from choice_tables import picture
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, NotFittedError
 from pcmcnet.layers.representation import width_of
@@ -269,12 +268,10 @@ def test_the_drawing_in_the_documentation_is_what_its_page_draws(
 
 def test_contents_are_drawn_with_what_their_encoders_are_given_and_give() -> None:
     rng, n = np.random.default_rng(0), 40
-    file = io.BytesIO()
-    Image.new("L", (6, 4), 9).save(file, "PNG")
     table = {
         "s": np.repeat(np.arange(n // 2), 2),
         "y": [1, 0] * (n // 2),
-        "photo": [file.getvalue()] * n,
+        "photo": [picture(9)] * n,
         "about": ["a", "b"] * (n // 2),
         "v": rng.normal(size=(n, 100)),
         "has": [["x", "y"], ["z"]] * (n // 2),

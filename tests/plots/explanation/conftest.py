@@ -1,12 +1,11 @@
 """Explanations of small models, to draw; names of columns and labels are as hostile as a table's may be."""
 
-import io
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from choice_tables import largest, picture
 from pcmcnet import MNL, ChoiceData, Explanation, PCMCNet, RankBy, explain
 from pcmcnet.insight.explanation import PARTS
 
@@ -18,12 +17,11 @@ def trips(*, labels: bool = True, **roles: Any) -> ChoiceData:
     sizes = rng.integers(2, 6, 40)
     s = np.repeat(np.arange(40), sizes)
     price, time = rng.gamma(2.0, 2.0, len(s)) + 0.5, rng.uniform(10, 60, len(s))
-    value = -0.8 * price - 0.03 * time + rng.gumbel(size=len(s))
-    best = np.lexsort((-value, s))[np.cumsum(sizes) - sizes]
+    took = largest(-0.8 * price - 0.03 * time + rng.gumbel(size=len(s)), s)
     names = np.array(["bike", "bus", "car", "train", EVIL])
     table = {
         "trip": s,
-        "took": np.isin(np.arange(len(s)), best),
+        "took": took,
         "mode": names[np.concatenate([rng.permutation(5)[:n] for n in sizes])],
         "price": price,
         f"time {EVIL}": time,
@@ -62,17 +60,12 @@ def rooms(sets: int = 12) -> ChoiceData:
     """Rooms with pictures, texts, lists and vectors; individuals with a picture and a time."""
     rng = np.random.default_rng(0)
 
-    def picture(light: int) -> bytes:
-        file = io.BytesIO()
-        Image.new("L", (6, 4), int(light)).save(file, "PNG")
-        return file.getvalue()
-
     n = 3 * sets
     table = {
         "search": np.repeat(np.arange(sets), 3),
         "booked": (np.arange(3) == rng.integers(3, size=sets)[:, None]).ravel().astype(int),
         "price": rng.uniform(50, 200, n),
-        "photo": [picture(light) for light in rng.integers(255, size=n)],
+        "photo": [picture(int(light)) for light in rng.integers(255, size=n)],
         "about": [EVIL + " and very many words of a text that goes on and on without an end in sight"] * n,
         "services": [[["wifi"], ["pool", EVIL], []][k] for k in rng.integers(3, size=n)],
         "style": rng.normal(size=(n, 5)),
