@@ -14,11 +14,13 @@ from pcmcnet.data.batches import Batch, Distinct
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.category import CategoryCode
+from pcmcnet.data.kinds.kind import VectorWorth
+from pcmcnet.data.kinds.multi import BagWorth
 from pcmcnet.data.kinds.number import NumericCode
-from pcmcnet.data.kinds.text import BUCKETS, bucket
+from pcmcnet.data.kinds.text import BUCKETS, WordsWorth, bucket
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.layers.pairwise import rates_of_scores
-from pcmcnet.layers.utility import BagWorth, LinearUtility, VectorWorth, WordsWorth
+from pcmcnet.layers.utility import LinearUtility
 
 
 def side(numbers: int = 2, categories: tuple[int, ...] = (3,), contents: tuple[Any, ...] = ()) -> SideEncoder:

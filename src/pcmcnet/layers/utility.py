@@ -15,64 +15,17 @@ numeric (..., F), categorical (..., C), contents of each column (u, ...) and (..
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.data.batches import Batch, Distinct
-from pcmcnet.data.contents import FrozenCode
+from pcmcnet.data.contents import modules_of
 from pcmcnet.data.encoding import SideEncoder
-from pcmcnet.data.kinds import ContentCode
-from pcmcnet.data.kinds.text import BUCKETS
 
 HUGE = 1e30
-
-
-class BagWorth(nn.Module):
-    """Worth of a list, or of a text: the sum over its parts; index 0 is none."""
-
-    def __init__(self, cardinality: int) -> None:
-        super().__init__()
-        self.parts = nn.Parameter(torch.zeros(cardinality + 1, 1))
-
-    def forward(self, indices: Tensor) -> Tensor:
-        """(u, ...) -> (u,)."""
-        return F.embedding(indices.flatten(1).long(), self.parts, padding_idx=0).sum((1, 2))
-
-
-class WordsWorth(BagWorth):
-    """Worth of a text, by the hashes of its words and by its numbers."""
-
-    def __init__(self) -> None:
-        super().__init__(BUCKETS)
-        self.value = nn.Parameter(torch.zeros(()))
-
-    def forward(self, words: Tensor) -> Tensor:
-        """(u, T, 4) three hashes and a value -> (u,)."""
-        return super().forward(words[..., :3]) + self.value * words[..., 3].sum(1)
-
-
-class VectorWorth(nn.Module):
-    """Worth of a vector: a sum of its coordinates with weights."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.slopes = nn.Parameter(torch.zeros(size))
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """(u, size) -> (u,)."""
-        return vectors @ self.slopes
-
-
-_WORTHS: Mapping[str, Callable[[Any], nn.Module]] = {
-    "vector": lambda code: VectorWorth(*code.shape),
-    "datetime": lambda code: VectorWorth(*code.shape),
-    "multi": lambda code: BagWorth(len(code.categories)),
-    "text": lambda _: WordsWorth(),
-}
 
 
 class LinearUtility(nn.Module):
@@ -92,13 +45,8 @@ class LinearUtility(nn.Module):
         super().__init__()
         self.constants = nn.ParameterList(torch.zeros(c + 1, 1) for c in side.cardinalities)  # the first: never seen
         self.slopes = nn.Parameter(torch.zeros(side.n_numeric))
-        self.worths = nn.ModuleDict(
-            {
-                str(k): _WORTHS[_kind(code)](code)
-                for k, code in enumerate(side.contents)
-                if _kind(code) in _WORTHS and code.name not in own
-            }
-        )
+        worths = {str(k): modules_of(code).worth(code) for k, code in enumerate(side.contents) if code.name not in own}
+        self.worths = nn.ModuleDict({k: worth for k, worth in worths.items() if worth is not None})
         self.worth = nn.Parameter(torch.zeros(d_alternative))
         self.taste = nn.Parameter(torch.zeros(d_alternative, d_individual)) if d_individual else None
 
@@ -130,7 +78,3 @@ class LinearUtility(nn.Module):
         if self.taste is None:
             return self.worth.expand(individual.shape[0], -1)  # len would be a constant of an exported graph
         return self.worth + individual @ self.taste.mT
-
-
-def _kind(code: ContentCode) -> str:
-    return "vector" if isinstance(code, FrozenCode) else code.kind

@@ -12,9 +12,12 @@ from choice_tables import objects, picture
 from pcmcnet.data.batches import Coded, Distinct
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds import KINDS
+from pcmcnet.data.kinds.image import Picture
+from pcmcnet.data.kinds.multi import Bag
 from pcmcnet.errors import ConfigError
+from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.representation import Representation
-from pcmcnet.layers.representation.content_encoders import FACTORIES, Bag, Picture, representation_of, width_of
+from pcmcnet.layers.representation.content_encoders import representation_of, width_of
 
 png = partial(picture, size=(9, 6))
 TABLES = {
@@ -32,14 +35,10 @@ def prepared(kind: str) -> tuple[Any, torch.Tensor]:
     return code, Coded(torch.arange(len(table)), table).at(torch.arange(len(table))).values
 
 
-def test_every_kind_has_an_encoder() -> None:
-    assert set(FACTORIES) == set(KINDS)
-
-
 @pytest.mark.parametrize("kind", TABLES)
 def test_the_width_is_known_beforehand_and_contents_are_encoded_one_by_one(kind: str) -> None:
     code, values = prepared(kind)
-    encoder = FACTORIES[kind](code).eval()
+    encoder = KINDS[kind].encoder(code).eval()
     found = encoder(values)
     assert found.shape == (4, width_of(encoder, code))
     torch.testing.assert_close(encoder(values[2:3]), found[2:3], rtol=0, atol=1e-6)  # sums in another order
@@ -47,7 +46,7 @@ def test_the_width_is_known_beforehand_and_contents_are_encoded_one_by_one(kind:
 
 def test_the_vector_of_a_text_does_not_depend_on_the_longest_one_beside_it() -> None:
     _, values = prepared("text")
-    encoder = FACTORIES["text"](None)
+    encoder = KINDS["text"].encoder(None)
     torch.testing.assert_close(encoder(values[1:2, :1]), encoder(values)[1:2], rtol=0, atol=1e-6)
     longer = torch.cat([values, torch.zeros(4, 9, 4)], 1)
     torch.testing.assert_close(encoder(longer), encoder(values), rtol=0, atol=1e-6)  # sums in another order
@@ -62,6 +61,13 @@ def test_pictures_come_as_numbers_from_0_to_1() -> None:
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 64, 64), (1, 1, 1), (3, 64, 5)])
 def test_pictures_of_any_size_have_vectors_of_one_width(shape: tuple[int, int, int]) -> None:
     assert Picture(shape)(torch.rand(2, *shape)).shape == (2, 8)
+
+
+def test_the_dropout_of_a_kind_draws_as_that_of_a_network() -> None:
+    code, _ = prepared("image")
+    (encoder,) = representation_of(SideEncoder((), (), (code,))).encoders
+    assert [module.p for module in encoder.modules() if isinstance(module, Dropout)] == [0.3]
+    assert not any(isinstance(module, nn.Dropout) for module in encoder.modules())
 
 
 def test_ids_need_a_module_of_ones_own() -> None:
@@ -124,7 +130,7 @@ def test_a_bag_is_the_sum_of_its_words_and_none_is_0() -> None:
 @pytest.mark.parametrize(("size", "width"), [(3, 3), (64, 64), (384, 64)])
 def test_a_wide_vector_is_first_made_narrow(size: int, width: int) -> None:
     code = KINDS["vector"].code.learn("x", np.random.default_rng(0).normal(size=(5, size)))
-    assert width_of(FACTORIES["vector"](code), code) == width
+    assert width_of(KINDS["vector"].encoder(code), code) == width
 
 
 def test_each_distinct_content_is_encoded_once_and_handed_out() -> None:

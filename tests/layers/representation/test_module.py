@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from pcmcnet.layers.representation import Representation, embedding_width
+from pcmcnet.data.kinds.category import embedding_width
+from pcmcnet.layers.representation import Representation
 
 NONE = torch.zeros(3, 0, dtype=torch.long)
 

@@ -9,6 +9,7 @@ from pcmcnet.data.contents.codes import (
     code_from_dict,
     code_to_dict,
     learn_codes,
+    modules_of,
     prepare,
 )
 from pcmcnet.data.contents.frozen import Frozen
@@ -20,6 +21,7 @@ __all__ = [
     "code_from_dict",
     "code_to_dict",
     "learn_codes",
+    "modules_of",
     "prepare",
     "read_contents",
 ]

@@ -17,7 +17,7 @@ from pcmcnet.data.columns import GAP, Columns, Contents, concat_column
 from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.learning import Learner
 from pcmcnet.data.contents.samples import Samples
-from pcmcnet.data.kinds import KINDS, ContentCode
+from pcmcnet.data.kinds import KINDS, ContentCode, Kind
 from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.errors import ArtifactError, ConfigError
 
@@ -73,6 +73,11 @@ class FrozenCode:
                 f"column {self.name!r}: the model was fitted with another {self.encoder.label} than this one, which "
                 f"gives other vectors for contents of the training table: give the same one."
             )
+
+
+def modules_of(code: ContentCode) -> Kind:
+    """Return the kind whose modules map what the code prepares: a frozen encoder gives vectors."""
+    return KINDS[VectorCode.kind if isinstance(code, FrozenCode) else code.kind]
 
 
 def learn_codes(parts: Iterable[Columns], frozen: Mapping[str, Frozen] | None = None) -> tuple[ContentCode, ...]:

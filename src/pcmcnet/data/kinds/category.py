@@ -15,6 +15,11 @@ MOST_CATEGORIES = 100  # names that a description lists, the most frequent ones
 FACT_CHECKS = {"categories": are_strings, "most": is_string, "distinct": is_count}
 
 
+def embedding_width(cardinality: int) -> int:
+    """Return the paper's rule of thumb for the width of an embedding."""
+    return min((cardinality + 1) // 2, 50)
+
+
 @dataclass(frozen=True, slots=True)
 class CategoryCode:
     """Vocabulary of one column; category k has the index k + 1."""

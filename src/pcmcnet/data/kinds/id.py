@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from torch import nn
 
 from pcmcnet.data.columns import Contents, number_contents
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError, refuse
 from pcmcnet.data.kinds.json_checks import is_whole
 from pcmcnet.data.kinds.kind import Kind, Read, register
+from pcmcnet.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,16 @@ class IdKind(Kind):
     def is_json(self, value: Any) -> bool:
         """Tell what a description has."""
         return is_whole(value)
+
+    def encoder(self, code: Any) -> nn.Module:
+        """Refuse: what an id means, only a module of one's own can know."""
+        raise ConfigError(
+            f"column {code.name!r} is of kind {code.kind}, which needs a module of your own: "
+            f"PCMCNet(encoders={{{code.name!r}: MyModule()}})."
+        )
+
+    def worth(self, code: Any) -> None:
+        """Give none: the size of an id means nothing."""
 
 
 register(IdKind())

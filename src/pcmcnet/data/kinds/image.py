@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.columns import GAP, number_contents
@@ -31,6 +32,7 @@ from pcmcnet.data.kinds.previews import original_hash, picture_uri
 
 LARGEST = 64  # pixels of a side
 SAVED = 2**20  # bytes of pictures that are saved with a model; larger ones are left out
+_DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 _SEEN = 20  # pictures, by which the size of the others is judged
 _GREY = ("1", "L", "LA", "I", "I;16", "F")
 
@@ -159,6 +161,32 @@ class _Learner:
         return ImageCode.of(name, {size for size, _ in self.found}, grey=all(grey for _, grey in self.found))
 
 
+class Picture(nn.Module):
+    """Convolutions of 3 x 3, each halving the sides until they are at most 4, then a linear map to a unit scale.
+
+    The vector is narrow: with less room for a picture's own traits, unseen pictures are told by what they share with
+    others.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], width: int = 8, channels: int = 32) -> None:
+        super().__init__()
+        seen, *sides = shape
+        layers: list[nn.Module] = [nn.Conv2d(seen, channels // 2, 3, padding=1), nn.ReLU()]
+        seen = channels // 2
+        while max(sides) > 4:
+            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(seen, channels, 3, padding=1), nn.ReLU()]
+            seen, sides = channels, [-(-side // 2) for side in sides]
+        self.layers = nn.Sequential(
+            *layers, nn.Flatten(), nn.Dropout(_DROPPED), nn.Linear(seen * sides[0] * sides[1], width)
+        )
+        self.scale = nn.LayerNorm(width)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(u, C, H, W) from 0 to 1 -> (u, width)."""
+        vectors: Tensor = self.scale(self.layers(2 * pixels - 1))
+        return vectors
+
+
 class ImageKind(Kind):
     """Pictures."""
 
@@ -184,6 +212,13 @@ class ImageKind(Kind):
         """Return the bytes of a picture with colours, of the size of the first ones."""
         sizes = {size_and_grey(content)[0] for content in table[:_SEEN]}
         return int(np.prod(ImageCode.of("", sizes, grey=False).shape))
+
+    def encoder(self, code: Any) -> nn.Module:
+        """Look at the pixels by convolutions."""
+        return Picture(code.shape)
+
+    def worth(self, code: Any) -> None:
+        """Give none: no sum of pixels is of worth."""
 
     def to_json(self, content: Any) -> str:
         """Write a picture as a data URI, perhaps of a smaller copy."""

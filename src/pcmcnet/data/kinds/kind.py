@@ -20,7 +20,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
+import torch
 from numpy.typing import DTypeLike, NDArray
+from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.columns import Contents
@@ -31,6 +33,7 @@ from pcmcnet.errors import ConfigError
 Read = tuple[NDArray[np.int32], NDArray[Any]]  # (n,) codes and (U, ...) distinct contents
 Check = Callable[[Any], bool]
 
+_WIDE = 64  # numbers, from which on a vector is first mapped to so many
 _SEEN = 20  # contents, by which the size of the others is judged
 
 
@@ -56,6 +59,18 @@ class ContentCode(Protocol):
 
     def sound(self) -> bool:
         """Tell whether the values are such as were saved."""
+
+
+class VectorWorth(nn.Module):
+    """Worth of a vector: a sum of its coordinates with weights."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.slopes = nn.Parameter(torch.zeros(size))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(u, size) -> (u,)."""
+        return vectors @ self.slopes
 
 
 class Kind(ABC):
@@ -110,6 +125,17 @@ class Kind(ABC):
         """Return about how many bytes a content takes once it is prepared for a network."""
         some = table[:_SEEN]
         return int(self.code.learn("", some).prepare(some).nbytes) // len(some)
+
+    # In a network
+
+    def encoder(self, code: Any) -> nn.Module:
+        """Return a fresh module that maps what the code prepares to vectors: (u, *shape) -> (u, width)."""
+        (size,) = code.shape
+        return nn.Linear(size, _WIDE) if size > _WIDE else nn.Identity()
+
+    def worth(self, code: Any) -> nn.Module | None:
+        """Return a fresh module for a linear utility, (u, *shape) -> (u,); None where there is none."""
+        return VectorWorth(*code.shape)
 
     # In a description, and in a saved model
 

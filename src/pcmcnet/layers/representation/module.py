@@ -16,15 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.data.batches import Distinct
+from pcmcnet.data.kinds.category import embedding_width
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.generators import redirected
 from pcmcnet.layers.representation.curves import Piecewise, Spline
-
-
-def embedding_width(cardinality: int) -> int:
-    """Return the paper's rule of thumb for the width of an embedding."""
-    return min((cardinality + 1) // 2, 50)
 
 
 class Representation(nn.Module):

@@ -21,13 +21,13 @@ from torch import nn
 
 from pcmcnet.data.encoding import Encoder, SideEncoder
 from pcmcnet.data.kinds import ContentCode
-from pcmcnet.data.kinds.category import CategoryCode
+from pcmcnet.data.kinds.category import CategoryCode, embedding_width
 from pcmcnet.data.kinds.image import ImageCode
 from pcmcnet.data.kinds.multi import MultiCode
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.layers import Representation
-from pcmcnet.layers.representation import embedding_width, width_of
+from pcmcnet.layers.representation import width_of
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.pcmcnet import PCMCNetConfig, PCMCNetwork
