@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pcmcnet.errors import ArtifactError
+from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.storage import lock
 from pcmcnet.storage.files import write_bytes
 from pcmcnet.storage.lock import sole_writer
@@ -250,3 +250,8 @@ def test_a_file_system_without_locks_is_told_of(
     with sole_writer(tmp_path / "run"):
         pass
     assert "this file system has no locks" in caplog.text
+
+
+def test_the_root_of_a_disk_is_no_place_to_write() -> None:
+    with pytest.raises(InputError, match="expected the name of a folder or file to write"), sole_writer(Path("/")):
+        pass

@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pcmcnet.errors import ArtifactError
+from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.storage.files import parse_json
 
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
@@ -46,8 +46,12 @@ def sole_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     ------
     ArtifactError
         When another process, or another thread, is writing there; the message says which.
+    InputError
+        When it is the root of a disk.
     """
     place = Path(path).resolve()
+    if not place.name:
+        raise InputError(f"{path}: expected the name of a folder or file to write, got the root of a disk.")
     key = (os.getpid(), threading.get_ident(), place)
     if (fcntl or msvcrt) is None or key in _held:
         yield
