@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tools import site_reference
+from tools.site_docstrings import for_the_site
 from tools.tutorials import Block, blocks, differences, run, run_shell, with_outputs
 
 import pcmcnet as pn
@@ -127,3 +128,40 @@ def test_an_option_without_a_description_is_noticed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(site_reference, "meanings_of", lambda config: {})
     with pytest.raises(LookupError, match="smoothing"):
         site_reference.options("PCMC")
+
+
+def test_files_of_the_repository_become_pages_with_links_that_hold() -> None:
+    page = site_reference.on_page_markdown("<!-- file: CONTRIBUTING.md -->\n")
+    assert page.startswith("# Contributing")
+    assert "](architecture.md)" in page
+
+
+DOCSTRING = """Fit to choices.
+
+Parameters
+----------
+train, valid
+    Choice data: see :meth:`ChoiceData.from_long`.
+
+    In any order.
+seed
+    Of all randomness.
+
+Returns
+-------
+The model itself,
+fitted.
+
+Raises
+------
+InputError
+    Otherwise.
+"""
+
+
+def test_docstrings_get_an_entry_for_each_parameter_and_a_type_for_what_is_returned() -> None:
+    shown = for_the_site(DOCSTRING, "Self")
+    same = "    Choice data: see `ChoiceData.from_long`.\n\n    In any order.\n"
+    assert f"train\n{same}valid\n{same}seed\n" in shown
+    assert "Returns\n-------\nSelf\n    The model itself, fitted.\n\nRaises" in shown
+    assert for_the_site("Returns\n-------\nReport", "Report") == "Returns\n-------\nReport"

@@ -4,6 +4,7 @@ A page asks for them by a comment of its own:
 
     <!-- commands -->         every command of the program with its arguments and options
     <!-- options: NAME -->    the options of the model class pcmcnet.NAME, with their defaults
+    <!-- file: NAME -->       a file of the repository, such as CONTRIBUTING.md
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from typer.main import get_command
 import pcmcnet as pn
 from pcmcnet.cli.app import app
 
-_MARK = re.compile(r"^<!-- (?:(commands)|options: (\w+)) -->$", re.MULTILINE)
+ROOT = Path(__file__).parents[1]
+_MARK = re.compile(r"^<!-- (commands|options|file)(?:: ([\w.]+))? -->$", re.MULTILINE)
 _NUMPY_ENTRY = re.compile(r"^([\w, ]+)\n((?:    .+\n?)+)", re.MULTILINE)  # "name, other\n    what it means"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the generated parts in the place of their comments; mkdocs calls this for every page."""
-    return _MARK.sub(lambda found: commands() if found[1] else options(found[2]), markdown)
+    return _MARK.sub(lambda found: _PARTS[found[1]](*found.groups()[1:]), markdown)
 
 
 # -- commands -----------------------------------------------------------------------------------------------------
 
 
-def commands() -> str:
+def commands(_: None = None) -> str:
     """Return a section for each command of the program."""
     return "\n\n".join(_command(name, command) for name, command in walk(get_command(app), "pcmcnet"))
 
@@ -133,3 +135,14 @@ def _field_default(field: Field[Any]) -> str:
     if field.default_factory is not MISSING:
         return f"`{_cell(repr(field.default_factory()))}`"
     return "required"
+
+
+# -- files of the repository --------------------------------------------------------------------------------------
+
+
+def file(name: str) -> str:
+    """Return a file of the repository as a page: its links into docs/ are links of the site."""
+    return (ROOT / name).read_text("utf-8").replace("](docs/", "](")
+
+
+_PARTS: dict[str, Any] = {"commands": commands, "options": options, "file": file}
