@@ -72,7 +72,7 @@ def compare(
         require_number("--split", split, low=0, high=1, open_low=True, open_high=True)
     require_number("--valid", valid, low=0, high=1, open_high=True)
     resolve_device(device)
-    found = roles.of_command(locals(), "comparing")
+    found = roles.of_command(context.params, "comparing")
     found = roles.keeping(found, by, *(getattr(model.config, "cluster", None) for model in contestants.values()))
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)

@@ -88,7 +88,7 @@ def fit(
     if resample and members == 1:
         raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
     estimator = one if members == 1 else Ensemble(one, members, resample=resample)
-    found = roles.of_command(locals(), "fitting")
+    found = roles.of_command(context.params, "fitting")
     if not stream and (cache is not None or memory is not None):
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
     require_number("--valid", valid, low=0, high=1, open_high=True)

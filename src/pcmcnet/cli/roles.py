@@ -68,7 +68,7 @@ _SINGLE = ("choice_set", "chosen", "alternative", "available", "weight", "person
 _ROLES = (*_SINGLE, *_LISTS, "conflict", "missing", "kinds")
 
 
-def read_schema(file: Path | None, **roles: str | None) -> Schema:
+def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
     """Take the roles from a TOML file, if there is one, and from the options, which prevail; kinds column by column."""
     entries: dict[str, Any] = {} if file is None else Schema.from_toml(file).to_dict()
     given = {role: _read(role, text) for role, text in roles.items() if text is not None}
@@ -80,9 +80,9 @@ def read_schema(file: Path | None, **roles: str | None) -> Schema:
     return Schema.from_dict(entries)
 
 
-def of_command(arguments: Mapping[str, Any], purpose: str) -> Schema:
-    """Take the roles out of the arguments of a command that needs the choices."""
-    found = read_schema(arguments["schema"], **{role: arguments[role] for role in _ROLES})
+def of_command(params: Mapping[str, Any], purpose: str) -> Schema:
+    """Take the roles out of the parameters of a command that needs the choices, ``context.params``."""
+    found = read_schema(params["schema"], **{role: params[role] for role in _ROLES})
     if found.chosen is None:
         raise SchemaError(f"{purpose} needs the choices: --chosen COLUMN.")
     return found

@@ -76,7 +76,7 @@ def tune(
 
     many = workers_of(engine, workers)
     estimator, searched = _read_search(model, space, search or [], set_ or [])
-    found = roles.of_command(locals(), "tuning")
+    found = roles.of_command(context.params, "tuning")
     found = roles.keeping(found, by, getattr(estimator.config, "cluster", None))
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
