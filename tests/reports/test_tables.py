@@ -19,3 +19,9 @@ def test_a_short_row_of_markdown_is_filled() -> None:
 
 def test_markup_and_lines_do_not_leave_their_cell() -> None:
     assert escaped("a|b *c* _d_ <e> `f`\n\\g") == r"a\|b \*c\* \_d\_ \<e> \`f\` \\g"
+
+
+def test_what_a_terminal_would_obey_is_written_out_and_columns_stay_aligned() -> None:
+    cells = [["a\x1b[2J", "b"], ["c", "1"]]
+    assert text_table(cells) == "a\\x1b[2J  b\nc         1"
+    assert markdown_table(cells).splitlines()[0] == "| a\\\\x1b[2J | b |"

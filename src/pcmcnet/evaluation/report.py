@@ -24,6 +24,7 @@ from pcmcnet.evaluation.bootstrap import by_group, interval
 from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import Gives
+from pcmcnet.reports.tables import markdown_table, text_table
 
 Ties = Literal["expected", "random"]
 
@@ -99,17 +100,12 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return the report as a Markdown table."""
-        head, *body = self._cells()
-        rule = ["---", *["---:"] * (len(head) - 1)]
-        table = "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *body))
+        table = markdown_table(self._cells())
         return f"{table}\n\n\\{FOOTNOTE}" if self.gives == "scores" else table
 
     def __str__(self) -> str:
-        table = self._cells()
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
         noun = "choice set" if self.n_sets == 1 else "choice sets"
-        lines = [f"{self.n_sets:,} {noun}", *lines]
+        lines = [f"{self.n_sets:,} {noun}", text_table(self._cells())]
         if self.n_impossible:
             lines.append(f"{self.n_impossible:,} of the choices got probability 0.")
         if self.gives == "scores":

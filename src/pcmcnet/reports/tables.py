@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from pcmcnet.errors import visible
+
 Cells = Sequence[Sequence[str]]
 
 
@@ -30,7 +32,7 @@ def markdown_table(cells: Cells) -> str:
 
 
 def text_table(cells: Cells) -> str:
-    """Return a table in plain letters, its columns aligned.
+    """Return a table in plain letters, its columns aligned; what a terminal would obey is written out.
 
     Examples
     --------
@@ -39,6 +41,7 @@ def text_table(cells: Cells) -> str:
     uniform              1.5
     net      failed: no data
     """
+    cells = [list(map(visible, row)) for row in cells]
     whole = [row for row in cells if len(row) == len(cells[0])]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
     widths[0] = max(len(row[0]) for row in cells)
@@ -51,8 +54,8 @@ def text_table(cells: Cells) -> str:
 
 
 def escaped(text: str) -> str:
-    """Keep a cell of a Markdown table in its cell, and what is no markup from being taken for it."""
-    plain = " ".join(text.split())
+    """Keep a cell of a Markdown table in its cell, what is no markup from being taken for it, and all of it visible."""
+    plain = visible(" ".join(text.split()))
     for sign in ("\\", "|", "*", "_", "<", "`"):
         plain = plain.replace(sign, f"\\{sign}")
     return plain

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pcmcnet.errors import visible
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.tuning.space import in_words
 
 State = Literal["complete", "pruned", "failed"]
@@ -150,31 +151,24 @@ class Tuning:
 
     def to_markdown(self) -> str:
         """Return the best options and the trials as Markdown."""
-        best = [
-            f"| {name} | {_escaped(in_words(value))} | {_escaped(in_words(self.kept[name]))} |"
-            for name, value in self.best.items()
-        ]
-        shares = [f"| {name} | {share:.0%} |" for name, share in self.importance.items()]
-        head, *rows = self.cells()
-        table = [head, ["---:" for _ in head], *([_escaped(cell) for cell in row] for row in rows)]
+        options = [[name, in_words(value), in_words(self.kept[name])] for name, value in self.best.items()]
+        shares = [[name, f"{share:.0%}"] for name, share in self.importance.items()]
         parts = [
             self.how,
             f"Best: trial {self.best_trial.label}, validation NLL {self.best_value:.4f}. {self.why}",
-            "\n".join(["| option | best | kept |", "| --- | --- | --- |", *best]),
-            *(["\n".join(["| dimension | importance |", "| --- | ---: |", *shares])] if shares else []),
-            "\n".join("| " + " | ".join(row) + " |" for row in table),
-            *(f"Trial {t.number} failed: {_escaped(t.message or '')}" for t in self.trials if t.state == "failed"),
+            markdown_table([["option", "best", "kept"], *options]),
+            *([markdown_table([["dimension", "importance"], *shares])] if shares else []),
+            markdown_table(self.cells()),
+            *(f"Trial {t.number} failed: {escaped(t.message or '')}" for t in self.trials if t.state == "failed"),
         ]
         return visible("\n\n".join(parts))
 
     def __str__(self) -> str:
-        table = self.cells()
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.rjust, row, widths)) for row in table]
         best = ", ".join(f"{name}={in_words(value)}" for name, value in self.best.items())
         failed = [f"trial {t.number} failed: {t.message}" for t in self.trials if t.state == "failed"]
         found = f"best: trial {self.best_trial.label}, validation NLL {self.best_value:.4f}: {best}"
-        return visible("\n".join([self.how, "", *lines, *(["", *failed] if failed else []), "", found, self.why]))
+        parts = [self.how, "", text_table(self.cells()), *(["", *failed] if failed else []), "", found, self.why]
+        return visible("\n".join(parts))
 
     def cells(self) -> list[list[str]]:
         """The trials as text: a row of heads, then the complete ones, the best first, and the others."""
@@ -203,8 +197,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
-
-
-def _escaped(text: str) -> str:
-    """Keep a cell of a Markdown table in its cell."""
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("_", "\\_").replace("*", "\\*")
