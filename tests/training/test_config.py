@@ -61,29 +61,6 @@ def test_options_are_named_and_cannot_be_changed() -> None:
         TrainConfig().epochs = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("progress", "expected"), [(0.0, 0.1), (0.1, 1.05), (0.2, 2.0), (0.4, 1 + math.sqrt(0.5)), (0.6, 1.0), (1.0, 0.0)]
-)
-def test_cosine_rises_from_a_twentieth_and_falls_to_nothing(progress: float, expected: float) -> None:
-    """lr 2, warmup 1/5: 2/20 at the start, 2 (1/20 + 19/40) half-way up, then 1 + cos of 0, 1/4, 1/2 and 1 of pi."""
-    config = TrainConfig(lr=2.0, warmup=0.2, schedule="cosine")
-    assert config.lr_at(progress) == pytest.approx(expected, abs=1e-15)
-
-
-@pytest.mark.parametrize(("progress", "expected"), [(0.0, 0.1), (0.1, 1.05), (0.2, 2.0), (0.9, 2.0), (1.0, 2.0)])
-def test_constant_stays_after_the_rise(progress: float, expected: float) -> None:
-    config = TrainConfig(lr=2.0, warmup=0.2, schedule="constant")
-    assert config.lr_at(progress) == pytest.approx(expected, abs=1e-15)
-
-
-@pytest.mark.parametrize(("schedule", "end"), [("constant", 2.0), ("cosine", 0.0)])
-def test_the_rise_may_be_nothing_or_everything(schedule: Any, end: float) -> None:
-    assert TrainConfig(lr=2.0, warmup=0, schedule=schedule).lr_at(0.0) == 2.0
-    everything = TrainConfig(lr=2.0, warmup=1, schedule=schedule)
-    assert everything.lr_at(0.5) == pytest.approx(1.05, abs=1e-15)
-    assert everything.lr_at(1.0) == end
-
-
 @pytest.mark.parametrize(("weight_decay", "expected"), [(0.1, 0.1), (0, 0.0), ("auto", 1.0)])
 def test_decay_that_nobody_has_learnt_is_a_middling_one(weight_decay: Any, expected: float) -> None:
     assert TrainConfig(weight_decay=weight_decay).decay == expected

@@ -17,6 +17,7 @@ from pcmcnet.training import loop
 from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.loop import Outcome, mean_nll, train
+from pcmcnet.training.schedule import learning_rate
 
 MakeSets = Callable[..., EncodedSets]
 
@@ -193,13 +194,13 @@ def test_the_gradient_is_that_of_the_weighted_mean_loss(make_sets: MakeSets) -> 
 def test_the_learning_rate_follows_the_schedule_step_by_step(make_sets: MakeSets) -> None:
     """24 sets in batches of 6 are 4 steps; the last of epoch e is taken at (e - 1 + 3/4) / 5 of the way."""
     outcome = train(fresh(), make_sets(24), CONFIG)
-    expected = [CONFIG.lr_at((epoch + 0.75) / 5) for epoch in range(5)]
+    expected = [learning_rate(CONFIG, (epoch + 0.75) / 5) for epoch in range(5)]
     assert [entry["lr"] for entry in outcome.history] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_budget_of_pairs_that_cuts_batches_does_not_overrun_the_schedule(make_sets: MakeSets) -> None:
     outcome = train(fresh(), make_sets(24), replace(CONFIG, pair_budget=1))
-    assert outcome.history[-1]["lr"] == CONFIG.lr_at(1.0)
+    assert outcome.history[-1]["lr"] == learning_rate(CONFIG, 1.0)
 
 
 # -- chance --------------------------------------------------------------------------------------------------------
@@ -275,7 +276,7 @@ def test_under_a_falling_rate_a_cool_down_follows_the_stop(make_sets: MakeSets) 
     config = replace(CONFIG, epochs=50, patience=3, warmup=0, schedule="cosine", batch_size=1)
     history = train(fresh(), data, config, valid=valid).history
     assert len(history) == 7
-    start, last = config.lr_at(4 / 50), 59 / 60  # each entry holds the rate of its last step
+    start, last = learning_rate(config, 4 / 50), 59 / 60  # each entry holds the rate of its last step
     expected = [start * (1 - (k + last) / 3) for k in range(3)]
     np.testing.assert_allclose([entry["lr"] for entry in history[4:]], expected, rtol=1e-12)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -89,16 +88,3 @@ class TrainConfig:
     def decay(self) -> float:
         """Weight decay, as a number: a middling one for whoever trains without a model that learns it."""
         return DECAY if self.weight_decay == "auto" else float(self.weight_decay)
-
-    def lr_at(self, progress: float) -> float:
-        """Learning rate when a share ``progress`` of the epochs is done."""
-        if progress < self.warmup:
-            return self.lr * (0.05 + 0.95 * progress / self.warmup)
-        if self.schedule == "constant":
-            return self.lr
-        left = (progress - self.warmup) / (1 - self.warmup) if self.warmup < 1 else 1.0
-        return self.lr * 0.5 * (1 + math.cos(math.pi * left))
-
-    def lr_cooling(self, done: float, *, since: int) -> float:
-        """Learning rate after ``done`` epochs of which the first ``since`` came before the cool-down."""
-        return self.lr_at(since / self.passes) * max(1 - (done - since) / self.patience, 0.0)

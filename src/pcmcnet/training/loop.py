@@ -34,6 +34,7 @@ from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.training.checkpoint import Checkpoint, RunState, Tensors, Within
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.schedule import cooling_rate, learning_rate
 from pcmcnet.training.step import Drawn, Steps, Totals, steps_for
 from pcmcnet.training.stopping import EarlyStopping
 
@@ -175,7 +176,7 @@ def _epoch(
     def rate(step: int) -> float:
         raise_if_heard()  # asked for before each step
         at = min(epoch - 1 + step / expected, float(epoch))
-        return config.lr_at(at / config.passes) if cooling is None else config.lr_cooling(at, since=cooling)
+        return learning_rate(config, at / config.passes) if cooling is None else cooling_rate(config, at, since=cooling)
 
     steps.module.train()
     given = getattr(steps.module, "takes_generators", False)
