@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 KERNELS = [
     "src/pcmcnet/layers/gpu/launch.py",
+    "src/pcmcnet/layers/likelihood/triton_logs.py",
     "src/pcmcnet/layers/pairwise/hopper/*.py",
     "src/pcmcnet/layers/pairwise/triton/*.py",
     "src/pcmcnet/layers/stationary/elimination_triton.py",

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pcmcnet.layers.threads import SMALL, _pool, in_threads, threads_for
+from pcmcnet.layers.settings import MULTIPLICATIONS_WORTH_THREADS as ENOUGH
+from pcmcnet.layers.threads import _pool, in_threads, threads_for
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def three_threads(threads: Callable[[int], None]) -> None:
     threads(3)
 
 
-@pytest.mark.parametrize(("work", "number"), [(0, 1), (SMALL - 1, 1), (SMALL, 3), (1e12, 3)])
+@pytest.mark.parametrize(("work", "number"), [(0, 1), (ENOUGH - 1, 1), (ENOUGH, 3), (1e12, 3)])
 def test_only_large_work_uses_several_threads(work: float, number: int) -> None:
     with threads_for(work):
         assert torch.get_num_threads() == number
@@ -38,7 +39,7 @@ def test_a_thread_that_begins_during_small_work_has_all_threads_for_large_work()
 
     def work() -> None:
         found.append(torch.get_num_threads())
-        with threads_for(SMALL):
+        with threads_for(ENOUGH):
             found.append(torch.get_num_threads())
         with threads_for(0):
             found.append(torch.get_num_threads())

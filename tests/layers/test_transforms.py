@@ -19,7 +19,8 @@ from pcmcnet.layers import (
 )
 from pcmcnet.layers.activations import ACTIVATIONS
 from pcmcnet.layers.pair_mask import real_pairs
-from pcmcnet.layers.pairwise import RateForm, cpu
+from pcmcnet.layers.pairwise import RateForm
+from pcmcnet.layers.pairwise.options import PairOptions
 
 # torch's own, when the forward mode is first used
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small batches take the way of large ones, too."""
     if request.param == "in pieces":
-        made = partial(cpu.PairOptions, small=0, piece=64)
+        made = partial(PairOptions, plain_up_to=0, chunk_numbers=64)
         monkeypatch.setattr("pcmcnet.layers.pairwise.module.PairOptions", made)
 
 
@@ -159,7 +160,7 @@ def test_second_derivatives_in_pieces_are_no_zero_where_the_gradient_is_a_consta
 
 
 def test_second_derivatives_with_dropout_in_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcmcnet.layers.pairwise.module.PairOptions", partial(cpu.PairOptions, small=0))
+    monkeypatch.setattr("pcmcnet.layers.pairwise.module.PairOptions", partial(PairOptions, plain_up_to=0))
     net, (who, what, mask) = network(dropout=0.5), inputs()
     leaf = what.clone().requires_grad_()
     with pytest.raises(PcmcNetError, match=r"Call eval\(\) on the module first, or give it dropout=0"):

@@ -20,17 +20,17 @@ from typing import TypeVar
 
 import torch
 
+from pcmcnet.layers import settings
+
 T = TypeVar("T")
 U = TypeVar("U")
-
-SMALL = 2e7  # multiplications in a batch: about a millisecond on one core
 
 
 @contextmanager
 def threads_for(multiplications: float) -> Iterator[None]:
     """Use one thread for small work within the block; the number of threads is put back afterwards."""
     before = _number()
-    if multiplications >= SMALL or before == 1:
+    if multiplications >= settings.MULTIPLICATIONS_WORTH_THREADS or before == 1:
         yield
         return
     with _one_thread(before):

@@ -8,20 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from pcmcnet.layers.activations import ACTIVATIONS, Activation
+from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.pair_mask import real_pairs
-from pcmcnet.layers.pairwise import cpu as pairs
-from pcmcnet.layers.pairwise.cpu import PairOptions, pair_scores, plain_scores
+from pcmcnet.layers.pairwise import cpu
+from pcmcnet.layers.pairwise.dispatch import pair_scores
+from pcmcnet.layers.pairwise.options import PairOptions
+from pcmcnet.layers.pairwise.plain import plain_scores
 
 SIZES = [5, 3, 3, 1, 7, 7, 2]
 WIDTHS: list[tuple[int, ...]] = [(8,), (8, 6), (6, 8, 5)]
 DEEP = (8, 6)
-WAY = {"wide": 0}
+WAY = {"single_pairs_from": 0}
 
 
 @pytest.fixture(params=[0, 10**9], ids=["by pairs", "by rows"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WAY, "wide", request.param)
+    monkeypatch.setitem(WAY, "single_pairs_from", request.param)
 
 
 class Case:
@@ -49,10 +51,10 @@ class Case:
     def plain(self, **options: Any) -> tuple[Tensor, list[Tensor]]:
         return self._both(plain_scores(*self.inputs[:2], self.layers, make(**options)))
 
-    def pieces(self, *, mask: bool = True, **options: Any) -> tuple[Tensor, list[Tensor]]:
+    def chunks(self, *, mask: bool = True, **options: Any) -> tuple[Tensor, list[Tensor]]:
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            made = make(**{"small": 0, "least": 1, **options})
+            made = make(**{"plain_up_to": 0, "least_chunk_numbers": 1, **options})
             return self._both(pair_scores(*self.inputs[:2], self.layers, made, self.mask if mask else None))
 
     def _both(self, scores: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -62,7 +64,7 @@ class Case:
 
 
 def make(*, activation: Activation = "leaky_relu", dtype: torch.dtype = torch.float64, **options: Any) -> PairOptions:
-    return PairOptions(activation=ACTIVATIONS[activation], dtype=dtype, **(WAY | options))
+    return PairOptions(activation=activation, dtype=dtype, **(WAY | options))
 
 
 def assert_same(ours: tuple[Tensor, list[Tensor]], theirs: tuple[Tensor, list[Tensor]], *, exact: bool = False) -> None:
@@ -76,7 +78,9 @@ def assert_same(ours: tuple[Tensor, list[Tensor]], theirs: tuple[Tensor, list[Te
 @pytest.mark.parametrize("hidden", WIDTHS)
 def test_pieces_equal_the_plain_formula(hidden: tuple[int, ...], activation: Activation, kept: int) -> None:
     case = Case(hidden)
-    assert_same(case.pieces(activation=activation, kept=kept, piece=160), case.plain(activation=activation))
+    assert_same(
+        case.chunks(activation=activation, kept_bytes=kept, chunk_numbers=160), case.plain(activation=activation)
+    )
 
 
 @pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["again", "some kept", "kept"])
@@ -84,19 +88,19 @@ def test_pieces_equal_the_plain_formula(hidden: tuple[int, ...], activation: Act
 @pytest.mark.parametrize("mask", [True, False])
 def test_any_cut_gives_the_same(piece: int, kept: int, mask: bool) -> None:
     case = Case(DEEP)
-    assert_same(case.pieces(piece=piece, kept=kept, mask=mask), case.plain())
+    assert_same(case.chunks(chunk_numbers=piece, kept_bytes=kept, mask=mask), case.plain())
 
 
 def test_a_single_neuron_has_no_layers() -> None:
     case = Case(())
-    assert_same(case.pieces(), case.plain())
+    assert_same(case.chunks(), case.plain())
 
 
 def test_padding_in_front_of_real_alternatives_is_no_matter() -> None:
     case = Case(DEEP, sizes=[4, 4])
     case.mask = torch.tensor([[False, True, True, True], [True, False, True, False]])
     case.weight = case.weight * real_pairs(case.mask)
-    assert_same(case.pieces(piece=60), case.plain())
+    assert_same(case.chunks(chunk_numbers=60), case.plain())
 
 
 # -- dropout ------------------------------------------------------------------------------------------------------
@@ -106,7 +110,9 @@ def test_padding_in_front_of_real_alternatives_is_no_matter() -> None:
 @pytest.mark.parametrize("p", [0.5, 0.3])
 def test_masks_are_the_same_whether_kept_or_drawn_again(activation: Activation, p: float) -> None:
     case = Case(DEEP)
-    kept, again, some = (case.pieces(activation=activation, dropout=p, kept=k, piece=160) for k in (2**30, 0, 4_000))
+    kept, again, some = (
+        case.chunks(activation=activation, dropout=p, kept_bytes=k, chunk_numbers=160) for k in (2**30, 0, 4_000)
+    )
     assert_same(again, kept, exact=True)
     assert_same(some, kept, exact=True)
     assert not torch.equal(kept[0], case.plain(activation=activation)[0])
@@ -121,17 +127,23 @@ def test_gradients_with_dropout_are_those_of_the_formula_with_the_same_masks(act
         torch.manual_seed(0)
         torch.manual_seed(int(torch.randint(2**63 - 1, (1,))))
         expected = case.plain(activation=activation, dropout=0.3)
-    assert_same(case.pieces(activation=activation, dropout=0.3, kept=kept, mask=False, least=10**9), expected)
+    assert_same(
+        case.chunks(activation=activation, dropout=0.3, kept_bytes=kept, mask=False, least_chunk_numbers=10**9),
+        expected,
+    )
 
 
 def test_another_draw_in_between_changes_nothing() -> None:
     """The masks are drawn again from their seeds, and torch's generator is left alone."""
     case = Case(DEEP)
-    expected = case.pieces(dropout=0.5, kept=0, piece=160)
+    expected = case.chunks(dropout=0.5, kept_bytes=0, chunk_numbers=160)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         scores = pair_scores(
-            *case.inputs[:2], case.layers, make(small=0, least=1, dropout=0.5, kept=0, piece=160), case.mask
+            *case.inputs[:2],
+            case.layers,
+            make(plain_up_to=0, least_chunk_numbers=1, dropout=0.5, kept_bytes=0, chunk_numbers=160),
+            case.mask,
         )
         torch.rand(7)
         before = torch.get_rng_state()
@@ -142,7 +154,10 @@ def test_another_draw_in_between_changes_nothing() -> None:
 def test_a_graph_may_be_differentiated_twice() -> None:
     case = Case(DEEP)
     scores = pair_scores(
-        *case.inputs[:2], case.layers, make(small=0, least=1, dropout=0.5, kept=4_000, piece=160), case.mask
+        *case.inputs[:2],
+        case.layers,
+        make(plain_up_to=0, least_chunk_numbers=1, dropout=0.5, kept_bytes=4_000, chunk_numbers=160),
+        case.mask,
     )
     loss = (scores * case.weight).sum()
     first = torch.autograd.grad(loss, case.inputs, retain_graph=True)
@@ -162,14 +177,14 @@ def three_threads(threads: Callable[[int], None]) -> None:
 @pytest.mark.parametrize("sizes", [SIZES, [12], [2], [1, 1, 2], [1]], ids=["sets", "one set", "a pair", "few", "none"])
 def test_parts_in_threads_give_the_same(sizes: list[int], kept: int) -> None:
     case = Case(DEEP, sizes)
-    assert_same(case.pieces(piece=60, kept=kept), case.plain())
+    assert_same(case.chunks(chunk_numbers=60, kept_bytes=kept), case.plain())
 
 
 @pytest.mark.usefixtures("three_threads")
 @pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
 def test_threads_draw_the_same_masks_each_time(kept: int) -> None:
     case = Case(DEEP)
-    once, again = (case.pieces(piece=60, kept=kept, dropout=0.5) for _ in range(2))
+    once, again = (case.chunks(chunk_numbers=60, kept_bytes=kept, dropout=0.5) for _ in range(2))
     assert_same(again, once, exact=True)
     assert not torch.equal(once[0], case.plain()[0])
 
@@ -178,7 +193,7 @@ def test_threads_draw_the_same_masks_each_time(kept: int) -> None:
 def test_threads_predict_in_inference_mode() -> None:
     case = Case(DEEP)
     with torch.inference_mode():
-        scores = pair_scores(*case.inputs[:2], case.layers, make(small=0, least=1), case.mask)
+        scores = pair_scores(*case.inputs[:2], case.layers, make(plain_up_to=0, least_chunk_numbers=1), case.mask)
     assert scores.is_inference()
     torch.testing.assert_close(scores * (case.weight != 0), case.plain()[0], rtol=1e-11, atol=1e-12)
 
@@ -190,25 +205,29 @@ def test_threads_predict_in_inference_mode() -> None:
 def test_threads_share_pieces_that_are_not_too_small(piece: int, least: int, pieces: list[int]) -> None:
     """118 pairs of 8 units; a multiple of 16 pieces if that may be."""
     case = Case(DEEP)
-    parts = pairs.share_out(case.mask, case.inputs[0].shape, 8, make(piece=piece, least=least, wide=8))
-    assert [len(part.pieces) for part in parts] == pieces
-    sizes = {len(each) for part in parts for each in part.pieces}
+    parts = cpu.share_out(
+        case.mask, case.inputs[0].shape, 8, make(chunk_numbers=piece, least_chunk_numbers=least, single_pairs_from=8)
+    )
+    assert [len(part.chunks) for part in parts] == pieces
+    sizes = {len(each) for part in parts for each in part.chunks}
     assert max(sizes) - min(sizes) <= 1
-    assert sum(len(each) for part in parts for each in part.pieces) == 118
+    assert sum(len(each) for part in parts for each in part.chunks) == 118
 
 
 @pytest.mark.usefixtures("three_threads")
 def test_narrow_networks_are_left_to_one_thread() -> None:
     case = Case(DEEP)
-    (part,) = pairs.share_out(case.mask, case.inputs[0].shape, 8, make(piece=60, least=1, wide=9))
-    assert sum(map(len, part.pieces)) == sum(n**2 for n in SIZES)
+    (part,) = cpu.share_out(
+        case.mask, case.inputs[0].shape, 8, make(chunk_numbers=60, least_chunk_numbers=1, single_pairs_from=9)
+    )
+    assert sum(map(len, part.chunks)) == sum(n**2 for n in SIZES)
 
 
 def test_any_number_of_threads_draws_the_same_masks(threads: Callable[[int], None]) -> None:
     case, found = Case(DEEP), []
     for number in (1, 2, 5):
         threads(number)
-        found.append(case.pieces(piece=60, dropout=0.5))
+        found.append(case.chunks(chunk_numbers=60, dropout=0.5))
     assert_same(found[1], found[0])
     assert_same(found[2], found[0])
 
@@ -227,7 +246,14 @@ def test_what_is_kept_is_within_the_budget(activation: Activation, kept: int, dr
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-        options = make(activation=activation, small=0, least=1, piece=400, kept=kept, dropout=dropout)
+        options = make(
+            activation=activation,
+            plain_up_to=0,
+            least_chunk_numbers=1,
+            chunk_numbers=400,
+            kept_bytes=kept,
+            dropout=dropout,
+        )
         pair_scores(*case.inputs[:2], case.layers, options, case.mask)
     own = {t.data_ptr() for t in case.inputs}
     size = sum(t.nbytes for at, t in held.items() if at not in own and t.dtype != torch.int64)  # all but indices
@@ -237,10 +263,14 @@ def test_what_is_kept_is_within_the_budget(activation: Activation, kept: int, dr
 
 def test_prediction_keeps_nothing_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(DEEP)
-    expected = pair_scores(*case.inputs[:2], case.layers, make(small=0, least=1, piece=160), case.mask)
-    monkeypatch.setattr(pairs, "_PairScores", None)
+    expected = pair_scores(
+        *case.inputs[:2], case.layers, make(plain_up_to=0, least_chunk_numbers=1, chunk_numbers=160), case.mask
+    )
+    monkeypatch.setattr(cpu, "_PairScores", None)
     with torch.no_grad():
-        scores = pair_scores(*case.inputs[:2], case.layers, make(small=0, least=1, piece=160), case.mask)
+        scores = pair_scores(
+            *case.inputs[:2], case.layers, make(plain_up_to=0, least_chunk_numbers=1, chunk_numbers=160), case.mask
+        )
     assert torch.equal(scores, expected)
 
 
@@ -253,7 +283,9 @@ def test_bfloat16_is_within_its_rounding_of_float32(activation: Activation, smal
     """Each of some ten roundings is off by 2^-9 at most, and a unit next to the bend of relu may change its side."""
     case = Case((16, 16), dtype=torch.float32)
     case.weight = case.weight.abs()  # sums that do not cancel
-    half = make(activation=activation, dtype=torch.bfloat16, small=small, least=1, piece=1_600)
+    half = make(
+        activation=activation, dtype=torch.bfloat16, plain_up_to=small, least_chunk_numbers=1, chunk_numbers=1_600
+    )
     scores, gradients = case._both(pair_scores(*case.inputs[:2], case.layers, half, case.mask))
     expected, theirs = case.plain(activation=activation, dtype=torch.float32)
     assert scores.dtype == torch.float32
@@ -270,7 +302,7 @@ def test_sums_over_pieces_are_in_float32_with_bfloat16_products() -> None:
     with torch.no_grad():
         for tensor in case.inputs:
             tensor.abs_()
-    _, fine = case.pieces(dtype=torch.bfloat16, piece=8)
+    _, fine = case.chunks(dtype=torch.bfloat16, chunk_numbers=8)
     _, expected = case.plain(dtype=torch.float32)
     for a, b in zip(fine[2:], expected[2:], strict=True):
         assert (a - b).norm() < 0.01 * b.norm()  # roundings of 2^-9 that do not add up

@@ -18,7 +18,7 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
 from pcmcnet.layers.pairwise import FLOOR, PairwiseRates, RateForm, rates_of_scores
-from pcmcnet.layers.pairwise.cpu import SMALL
+from pcmcnet.layers.settings import PLAIN_SCORES_UP_TO_NUMBERS
 from pcmcnet.layers.stationary import stationary_distribution
 
 FORMS: list[tuple[RateForm, float]] = [("relu", 0.5), ("softplus", 0.0), ("softplus", 0.3), ("exp", 0.0), ("exp", 0.3)]
@@ -129,7 +129,7 @@ def test_a_large_batch_has_the_rates_and_gradients_of_its_sets_one_by_one(dropou
     individual, x, weight = normal(8, 2), normal(8, 20, 3, seed=1), normal(8, 20, 20, seed=2)
     sizes = [20, 20, 7, 7, 7, 3, 2, 1]
     mask = torch.arange(20) < torch.tensor(sizes).unsqueeze(1)
-    assert mask.numel() * 20 * 32 > SMALL
+    assert mask.numel() * 20 * 32 > PLAIN_SCORES_UP_TO_NUMBERS
     pairs = mask.unsqueeze(1) & mask.unsqueeze(2) & ~torch.eye(20, dtype=torch.bool)
     rates = net(individual, x, mask)
     ours = torch.autograd.grad((rates * weight * pairs).sum(), list(net.parameters()))

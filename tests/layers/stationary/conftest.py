@@ -4,14 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from pcmcnet.layers.stationary import dispatch as solvers
-from pcmcnet.layers.stationary import elimination_in_blocks as blocked
+from pcmcnet.layers import settings
 
 
-@pytest.fixture(scope="module", params=["elimination", "blocked"])
+@pytest.fixture(scope="module", params=["elimination", "in blocks"])
 def solver(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "blocked":
-            patch.setattr(solvers, "LARGE", 0)
-            patch.setattr(blocked, "PANEL", 2)  # so that small sets have many panels
+        if request.param == "in blocks":
+            patch.setattr(settings, "ELIMINATION_IN_BLOCKS_ABOVE", 0)
+            patch.setattr(settings, "ELIMINATION_BLOCK", 2)  # so that small sets have many blocks
         yield

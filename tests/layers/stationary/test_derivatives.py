@@ -13,14 +13,14 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from pcmcnet.errors import ChainError
 from pcmcnet.layers import log_probabilities, solve_chain, stationary_distribution
 from pcmcnet.layers.pair_mask import real_pairs
-from pcmcnet.layers.stationary.dispatch import LARGE
+from pcmcnet.layers.settings import ELIMINATION_IN_BLOCKS_ABOVE as LARGE
 
 # torch's own, when the forward mode is first used
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
 Law = Callable[..., Tensor]
 EACH: list[Law] = [solve_chain, stationary_distribution]
-SIZES = [1, 2, 5, LARGE + 4]  # the last one is solved in panels
+SIZES = [1, 2, 5, LARGE + 4]  # the last one is solved in blocks
 
 
 def chains(n: int, sets: int = 2, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Kernels in Triton, for CUDA devices. The other modules of this package are imported where Triton is there alone."""
+"""Whether Triton kernels can run here, and getting ready for them. ``launch`` needs Triton, this module does not."""
 
 from contextlib import suppress
 from functools import cache
@@ -30,6 +30,6 @@ def get_ready() -> None:
 def _get_ready() -> None:
     with suppress(Exception):  # whoever needs it next meets the same, and can tell
         if has_triton() and torch.cuda.is_available():
-            from pcmcnet.layers.pairwise.triton import rates as around
+            from pcmcnet.layers.likelihood import triton_logs
 
-            around.compile_one()
+            triton_logs.compile_one()

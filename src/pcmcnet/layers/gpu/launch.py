@@ -18,7 +18,8 @@ import torch
 import triton
 from torch import Tensor
 
-THREADS = 16
+from pcmcnet.layers import settings
+
 ALIGNED = 16  # bytes, which tensors as a whole are, and views of them need not be
 
 
@@ -86,7 +87,7 @@ def compile_together(work: Callable[[], None], stream: torch.cuda.Stream) -> Non
 def _compile_noted(noted: Noted, device: torch.device) -> None:
     """Compile kernels side by side, each as soon as it is noted, until there are no more."""
     torch.cuda.set_device(device)
-    pool = _Compilers(THREADS, initializer=torch.cuda.set_device, initargs=(device,))
+    pool = _Compilers(settings.KERNEL_COMPILER_THREADS, initializer=torch.cuda.set_device, initargs=(device,))
     with pool, triton.AsyncCompileMode(pool):
         for kernel, grid, given, kind in iter(noted.get, None):
             kernel.warmup(*given, grid=grid, **kind)

@@ -1,4 +1,7 @@
-"""Probabilities -> log-likelihood of the choices. Shapes: probabilities (B, J), chosen (B,)."""
+"""Probabilities -> log-likelihood of the choices, by torch's operators or one Triton kernel.
+
+Shapes: probabilities (B, J), chosen (B,).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from pcmcnet.layers.gpu import runs_kernels
 def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
     """Take logs; padding and probabilities of 0 get -inf and no gradient, where log alone would give NaN."""
     if runs_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
-        from pcmcnet.layers.pairwise.triton import rates as around
+        from pcmcnet.layers.likelihood import triton_logs
 
-        return around.log_probabilities(p, mask)
+        return triton_logs.log_probabilities(p, mask)
     return plain_log_probabilities(p, mask)
 
 

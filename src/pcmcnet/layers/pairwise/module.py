@@ -1,15 +1,9 @@
 """Representations -> pairwise rates.
 
-A network f scores every ordered pair (i, j) for the individual I, and a rate form makes the score a rate:
-
-    relu       q = max(0, f) + epsilon    (the paper's)
-    softplus   q = log(1 + exp f) + epsilon
-    exp        q = exp f + epsilon
-
+A network f scores every ordered pair (i, j) for the individual I, and a rate form makes the score a rate (``rates``).
 The first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j:
-n products instead of n^2. The law ignores the time scale, so the rates of a set are divided by their largest;
-for ``exp`` that happens before exponentiating and nothing overflows. A floor far below what matters keeps
-every chain irreducible. Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
+n products instead of n^2. ``dispatch`` chooses the implementation of the layers after it.
+Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
 """
 
 from __future__ import annotations
@@ -20,22 +14,18 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.layers.activations import ACTIVATIONS, Activation
 from pcmcnet.layers.dropout import Dropout
-from pcmcnet.layers.gpu import has_triton, runs_kernels
 from pcmcnet.layers.pair_mask import real_pairs
-from pcmcnet.layers.pairwise.cpu import PairOptions, pair_scores
+from pcmcnet.layers.pairwise.dispatch import has_pair_kernels, pair_scores, rates_of_scores, scores_from_inputs
+from pcmcnet.layers.pairwise.options import PairOptions
 from pcmcnet.layers.pairwise.precision import Precision, compute_dtype
-from pcmcnet.layers.transforms import needs_plain_operators
+from pcmcnet.layers.pairwise.rates import RateForm, require_rate
 
-RateForm = Literal["relu", "softplus", "exp"]
 Initialisation = Literal["safe", "paper"]
-
-FLOOR = math.exp(-40)  # of the largest rate in the set; keeps probabilities and gradients within float32
 
 
 class PairwiseRates(nn.Module):
@@ -128,13 +118,11 @@ class PairwiseRates(nn.Module):
 
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
-        if self._fuses(alternatives) and self._dtype(alternatives) == torch.bfloat16:
-            from pcmcnet.layers.pairwise.triton import scores as gpu
-
+        if self._has_kernels(alternatives) and self._dtype(alternatives) == torch.bfloat16:
             who, known = (self.leave, individual[:, :0]) if self.who is None else (self.who, individual)
             weights = (who.weight[:, : known.shape[1]], self.leave.weight, self.enter.weight, self.enter.bias)
-            options = gpu.FusedOptions(self.activation, self.dropout.active, torch.bfloat16)
-            return gpu.network_scores(gpu.FirstLayer(known, alternatives, *weights), self._layers(), options, mask)
+            options = self._options(alternatives)
+            return scores_from_inputs(known, alternatives, weights, self._later_layers(), options, mask)
         return self.scores_of_halves(*self.halves(individual, alternatives), mask)
 
     def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,18 +134,15 @@ class PairwiseRates(nn.Module):
 
     def scores_of_halves(self, leave: Tensor, enter: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate the rest of f on the pairwise sums of the halves: 2 x (B, J, H) -> (B, J, J)."""
-        layers, dtype = self._layers(), self._dtype(leave)
-        if self._fuses(leave):
-            from pcmcnet.layers.pairwise.triton import scores as gpu
+        kernels = self._has_kernels(leave)
+        return pair_scores(leave, enter, self._later_layers(), self._options(leave), mask, kernels=kernels)
 
-            fused = gpu.FusedOptions(self.activation, self.dropout.active, dtype)
-            return gpu.fused_scores(leave, enter, layers, fused, mask)
-        options = PairOptions(activation=ACTIVATIONS[self.activation], dropout=self.dropout.active, dtype=dtype)
-        return pair_scores(leave, enter, layers, options, mask)
-
-    def _layers(self) -> list[tuple[Tensor, Tensor]]:
+    def _later_layers(self) -> list[tuple[Tensor, Tensor]]:
         """Weights and biases of the layers after the first."""
         return [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+
+    def _options(self, given: Tensor) -> PairOptions:
+        return PairOptions(activation=self.activation, dropout=self.dropout.active, dtype=self._dtype(given))
 
     def _dtype(self, given: Tensor) -> torch.dtype:
         """Type of the products over pairs."""
@@ -166,13 +151,11 @@ class PairwiseRates(nn.Module):
 
     @property
     def in_pieces(self) -> bool:
-        """Whether pairs are computed piece by piece on a GPU, in memory that does not grow with them."""
-        return self._fuses(self.leave.weight)
+        """Whether a GPU computes the pairs chunk by chunk, in memory that does not grow with their number."""
+        return self._has_kernels(self.leave.weight)
 
-    def _fuses(self, given: Tensor) -> bool:
-        """Tell whether kernels of their own are there for the pairs."""
-        there = given.device.type == "cuda" and given.dtype == torch.float32 and len(self.layers) > 1 and has_triton()
-        return there and not needs_plain_operators(given, *self.parameters())
+    def _has_kernels(self, given: Tensor) -> bool:
+        return has_pair_kernels(given, len(self.layers), self.parameters())
 
     @torch.no_grad()
     def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
@@ -190,48 +173,3 @@ class PairwiseRates(nn.Module):
             return False
         self.output.bias.add_(1 - scores.median())
         return True
-
-
-def rates_of_scores(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
-    """Turn scores into rates whose largest in each set is about 1: (B, J, J), (B, J) -> (B, J, J)."""
-    if runs_kernels(scores):
-        from pcmcnet.layers.pairwise.triton import rates as around
-
-        if around.has_form(scores, rate):
-            return around.rates(scores, mask, rate=rate, epsilon=epsilon, floor=FLOOR)
-    return plain_rates(scores, mask, rate=rate, epsilon=epsilon)
-
-
-def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float) -> Tensor:
-    """Do the same by torch's own operators."""
-    scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-    pairs = real_pairs(mask)
-    if rate == "exp":
-        top = _largest(scores, pairs)
-        if epsilon > 0:
-            top = top.clamp(min=math.log(epsilon))
-        q = (scores - top).clamp(max=0).exp()
-        if epsilon > 0:
-            q = q + epsilon * torch.exp(-top)
-    else:
-        if rate == "softplus" and epsilon == 0:  # from -40 down it is exp to the last digit: do not underflow
-            scores = scores - (_largest(scores, pairs) + 40).clamp(max=0)
-        q = (F.relu(scores) if rate == "relu" else F.softplus(scores)) + epsilon
-        q = q / _largest(q, pairs).clamp(min=torch.finfo(q.dtype).tiny)
-    return q + FLOOR
-
-
-def require_rate(rate: str, epsilon: float) -> None:
-    """Refuse an unknown rate form, and an epsilon that the form cannot do without."""
-    if rate not in get_args(RateForm):
-        raise ConfigError(f"unknown rate {rate!r}." + did_you_mean(str(rate), get_args(RateForm)))
-    if not (0 <= epsilon < math.inf):
-        raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
-    if rate == "relu" and epsilon == 0:
-        raise ConfigError("rate='relu' needs epsilon > 0, or pairs with no rate either way appear; the paper's is 0.5.")
-
-
-def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)
-    """Return the largest value over the pairs of each set, finite and a constant to the gradient; 1 without a pair."""
-    top = values.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
-    return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=1.0)  # a NaN stays one

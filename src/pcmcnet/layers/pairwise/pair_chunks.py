@@ -1,11 +1,11 @@
-"""Pieces of the pairs of a batch that are computed at a time, in either of two ways; padding is in none.
+"""Chunks: the pairs of a batch that are computed at a time, cut in either of two ways; padding is in none.
 
 Rows    as many rows (set, i) as make so many pairs. Sets of one size that stand side by side go together. Halves are
         added, and gradients summed, block by block: fast for narrow networks, where these are much of the work.
-Pairs   so many pairs one by one, found by their indices, without those of an alternative with itself. All pieces have
+Pairs   so many pairs one by one, found by their indices, without those of an alternative with itself. All chunks have
         one size and take few calls, which is what threads want; for wide networks, where adding and summing is little.
 
-The pairs of a piece are a table (P, ...). Shapes: halves (B, J, H), scores (B, J, J).
+The pairs of a chunk are a table (P, ...). Shapes: halves (B, J, H), scores (B, J, J).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 Memory = Callable[[str, int, int, torch.dtype], Tensor]  # name, pairs, width, type -> (pairs, width) to write to
 
 
-class Piece(Protocol):
+class Chunk(Protocol):
     """Some pairs."""
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Segment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowChunk:
     """All pairs of some rows, segment after segment."""
 
     segments: list[Segment]
@@ -99,7 +99,7 @@ class Rows:
     def sum_up(self, g: Tensor, g_leave: Tensor, g_enter: Tensor) -> None:
         """Add gradients by the sums of halves to those by the halves."""
         for segment, block in self.blocks(g):
-            segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # no other piece has these rows
+            segment.left(g_leave).copy_(block.sum(2, dtype=g_leave.dtype))  # no other chunk has these rows
             segment.entered(g_enter).add_(block.sum(1, dtype=g_enter.dtype))
 
     def blocks(self, flat: Tensor) -> Iterator[tuple[Segment, Tensor]]:
@@ -111,35 +111,37 @@ class Rows:
             begin = end
 
 
-def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[Rows]:
-    """Cut sets into pieces of at most so many pairs: sets of one size together, rows of a set too large for a piece."""
-    piece: list[Segment] = []
+def cut_rows(sizes: Sequence[int], pairs: int) -> Iterator[RowChunk]:
+    """Cut sets into chunks of at most so many pairs: sets of one size together, rows of a set too large for a chunk."""
+    chunk: list[Segment] = []
     room, first = pairs, 0
     for n, run in groupby(sizes):
         end = first + len(list(run))
         if n**2 > pairs:
-            rows = min(math.ceil(n / math.ceil(n**2 / pairs)), max(pairs // n, 1))  # pieces of like size
+            rows = min(math.ceil(n / math.ceil(n**2 / pairs)), max(pairs // n, 1))  # chunks of like size
             yield from (
-                Rows([Segment(k, k + 1, i, min(i + rows, n), n)]) for k in range(first, end) for i in range(0, n, rows)
+                RowChunk([Segment(k, k + 1, i, min(i + rows, n), n)])
+                for k in range(first, end)
+                for i in range(0, n, rows)
             )
         while first < end and 0 < n**2 <= pairs:
             if room < n**2:
-                yield Rows(piece)
-                piece, room = [], pairs
+                yield RowChunk(chunk)
+                chunk, room = [], pairs
             last = min(first + room // n**2, end)
-            piece.append(Segment(first, last, 0, n, n))
+            chunk.append(Segment(first, last, 0, n, n))
             room -= (last - first) * n**2
             first = last
         first = end
-    if piece:
-        yield Rows(piece)
+    if chunk:
+        yield RowChunk(chunk)
 
 
 # -- one by one ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairChunk:
     """Single pairs."""
 
     where: Tensor  # (P,) among the scores of all sets, flat
@@ -171,16 +173,16 @@ class Pairs:
         g_enter.view(-1, g.shape[1]).index_add_(0, self.entered, g)
 
 
-def cut_pairs(where: Tensor, places: int, pieces: int) -> list[Pairs]:
-    """Cut pairs, given by their places (P,) in B x J x J, into so many pieces of one size, or fewer."""
+def cut_pairs(where: Tensor, places: int, chunks: int) -> list[PairChunk]:
+    """Cut pairs, given by their places (P,) in B x J x J, into so many chunks of one size, or fewer."""
     left = where // places
     entered = left - left % places + where % places
-    made = zip(*(rows.tensor_split(pieces) for rows in (where, left, entered)), strict=True)
-    return [Pairs(*each) for each in made if len(each[0])]
+    made = zip(*(rows.tensor_split(chunks) for rows in (where, left, entered)), strict=True)
+    return [PairChunk(*each) for each in made if len(each[0])]
 
 
-def within(pieces: Sequence[Pairs], places: int) -> tuple[slice, list[Pairs]]:
-    """Return the sets that pieces in their order have pairs of, and the pieces for the halves of these alone."""
-    first, last = (int(row) // places for row in (pieces[0].left[0], pieces[-1].left[-1]))
+def within(chunks: Sequence[PairChunk], places: int) -> tuple[slice, list[PairChunk]]:
+    """Return the sets that chunks in their order have pairs of, and the chunks for the halves of these alone."""
+    first, last = (int(row) // places for row in (chunks[0].left[0], chunks[-1].left[-1]))
     start = first * places
-    return slice(first, last + 1), [Pairs(each.where, each.left - start, each.entered - start) for each in pieces]
+    return slice(first, last + 1), [PairChunk(each.where, each.left - start, each.entered - start) for each in chunks]

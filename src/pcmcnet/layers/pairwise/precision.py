@@ -11,14 +11,14 @@ from typing import Literal
 
 import torch
 
+from pcmcnet.layers import settings
+
 Precision = Literal["auto", "float32", "bfloat16"]
-
-
-WIDE = 128  # units from which products of bfloat16 pay on a GPU
 
 
 def compute_dtype(precision: Precision, device: torch.device, widths: Sequence[int]) -> torch.dtype:
     """Choose the type of the products of a network with hidden layers of these widths on a device."""
     if precision == "auto":
-        return torch.bfloat16 if device.type == "cuda" and min(widths, default=0) >= WIDE else torch.float32
+        wide = min(widths, default=0) >= settings.BFLOAT16_FROM_UNITS
+        precision = "bfloat16" if device.type == "cuda" and wide else "float32"
     return torch.bfloat16 if precision == "bfloat16" else torch.float32

@@ -1,7 +1,14 @@
-"""Which solver finds a batch of laws, and what all of them agree on.
+"""Which implementation of the elimination finds a batch of stationary distributions, and what all of them agree on.
 
-Set for set they return the same numbers up to rounding, so the choice is one of speed. It depends on the device and
-on n alone, so that the backward pass, which sees the gradient (B, n) instead of the rates (B, n, n), comes to the same.
+    elimination                   one state at a time, for many small sets: a CPU, or any device without Triton
+    elimination_in_blocks         the same for larger sets
+    elimination_triton            one program per set on a CUDA device, up to a size that fits into registers
+    elimination_differentiable    torch's own operators: for ``torch.func``, forward mode and second derivatives
+    elimination_for_export        a graph of plain operators; :mod:`pcmcnet.models.saving.export` asks for it by name
+
+Set for set they return the same numbers up to rounding, so the choice is one of speed. Among the first three it depends
+on the device and on n alone, so that the backward pass, which sees the gradient (B, n) instead of the rates (B, n, n),
+comes to the same. The thresholds are in :mod:`pcmcnet.layers.settings`.
 """
 
 from __future__ import annotations
@@ -9,14 +16,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Protocol, cast
 
+import torch
 from torch import Tensor
 
+from pcmcnet.layers import settings
 from pcmcnet.layers.gpu import has_triton
-from pcmcnet.layers.stationary import elimination
-from pcmcnet.layers.stationary import elimination_in_blocks as blocked
+from pcmcnet.layers.stationary import elimination, elimination_in_blocks
+from pcmcnet.layers.stationary.elimination_differentiable import plain_law
+from pcmcnet.layers.transforms import is_transformed
 
-LARGE = 96  # from here on, products of panels save more time than their bookkeeping takes (measured for 1 to 64 sets)
-FUSED = 128  # a set of this size still fits into one program of the fused kernel
 KERNELS = "pcmcnet.layers.stationary.elimination_triton"
 
 
@@ -32,13 +40,24 @@ class Solver(Protocol):
         """(B, n), (B, n) and the four of ``forward`` -> gradient in the rates (B, n, n), in the type of ``grad``."""
 
 
+def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
+    """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them.
+
+    One operator, ``pcmcnet::stationary``, to ``torch.compile`` and ``torch.export``.
+    """
+    if is_transformed(rates):
+        return plain_law(rates, mask)
+    p: Tensor = torch.ops.pcmcnet.stationary.default(rates, mask)[0]
+    return p
+
+
 def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)
     """Return the solver for sets of this size on this device."""
     if is_fused(sets):
         return cast("Solver", import_module(KERNELS))
-    return blocked if sets.shape[1] > LARGE else elimination
+    return elimination_in_blocks if sets.shape[1] > settings.ELIMINATION_IN_BLOCKS_ABOVE else elimination
 
 
 def is_fused(sets: Tensor) -> bool:  # (B, n, ...)
-    """Tell whether the fused kernel solves sets of this size on this device."""
-    return sets.device.type == "cuda" and has_triton() and sets.shape[1] <= FUSED
+    """Tell whether the Triton kernel solves sets of this size on this device."""
+    return sets.device.type == "cuda" and has_triton() and sets.shape[1] <= settings.ELIMINATION_TRITON_UP_TO

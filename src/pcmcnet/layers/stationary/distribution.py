@@ -16,14 +16,14 @@ from torch import Tensor
 
 from pcmcnet.errors import ChainError
 from pcmcnet.layers.stationary.checks import require_finite, root_first
-from pcmcnet.layers.stationary.derivatives import solve
+from pcmcnet.layers.stationary.dispatch import solve_chain
 from pcmcnet.layers.stationary.scale import result_type, working_type
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the stationary law of each chain; differentiable in the rates, any number of times.
+    """Return the stationary distribution of each chain; differentiable in the rates, any number of times.
 
     The diagonal of ``rates`` is ignored and the time scale does not matter. Some rates may be 0 as long as
     one state can be reached from all others; states that cannot be returned to get probability 0.
@@ -77,11 +77,3 @@ def stationary_distribution(rates: Tensor, mask: Tensor | None = None) -> Tensor
     if order is not None:
         p = p.gather(1, order.argsort(1))
     return require_finite(p, batch).reshape(*batch, n)
-
-
-def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
-    """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them.
-
-    One operator, ``pcmcnet::stationary``, to ``torch.compile`` and ``torch.export``.
-    """
-    return solve(rates, mask)

@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 from torch.linalg import solve_triangular
 
+from pcmcnet.layers import settings
 from pcmcnet.layers.stationary import elimination
 from pcmcnet.layers.stationary.scale import copied, scaled
-
-PANEL = 48  # states; measured: 32 to 64 are much alike
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -47,7 +46,7 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Te
 
 def panels(n: int) -> list[tuple[int, int]]:
     """Cut the states above 0 into panels [m, top), from the bottom."""
-    return [(m, min(m + PANEL, n)) for m in range(1, n, PANEL)]
+    return [(m, min(m + settings.ELIMINATION_BLOCK, n)) for m in range(1, n, settings.ELIMINATION_BLOCK)]
 
 
 def eliminate(q: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)

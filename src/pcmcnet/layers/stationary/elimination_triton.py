@@ -14,11 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pcmcnet.layers import settings
 from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.stationary.scale import copied, result_type
-
-WIDTHS = (8, 32, 64, 128)  # of the matrix; few, as the kernels are compiled for each
-FEW = 128  # sets that leave processors idle: a set gets more threads
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -41,8 +39,8 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Te
 
 def _shape(q: Tensor, n: int) -> dict[str, int]:
     """Size the matrix, and give a thread 128 of its numbers, or fewer where there are few sets."""
-    width = next(width for width in WIDTHS if n <= width)
-    share = 128 * 4 // q.element_size() if len(q) > FEW else 16
+    width = next(width for width in settings.ELIMINATION_TRITON_WIDTHS if n <= width)
+    share = 128 * 4 // q.element_size() if len(q) > settings.ELIMINATION_TRITON_FEW_SETS else 16
     return {"N": width, "num_warps": min(max(width * width // (32 * share), 1), 16)}
 
 

@@ -3,20 +3,26 @@
     pcmcnet::stationary(rates, mask) -> (p, factors, exits, law, scale)
     pcmcnet::stationary_backward(grad, mask, factors, exits, law, scale) -> gradient in the rates
 
-The compiler needs the shapes of the results and nothing of what is inside. They are registered through a
+The compiler needs the shapes of the results and nothing of what is inside. The plain reverse mode, which training
+takes, is one backward pass from the factors of the elimination. The operators are registered through a
 ``torch.library.Library``: calls cost less than those of ``torch.library.custom_op``, the first one above all, which
 would load the compiler also where nothing is compiled.
-Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``solvers``.
+Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``dispatch.Solver``.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.library import Library, register_fake
+from torch.library import Library, register_autograd, register_fake
 
 from pcmcnet.layers.stationary.dispatch import is_fused, solver_for
+from pcmcnet.layers.stationary.elimination_differentiable import plain_law
 from pcmcnet.layers.stationary.scale import result_type, working_type
+from pcmcnet.layers.transforms import pull_back
 
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -41,6 +47,22 @@ def _pull_back_shapes(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor
     return grad.new_empty(*grad.shape, grad.shape[1])
 
 
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Results) -> None:
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # or the factors would be given gradients of zeros
+    ctx.save_for_backward(*inputs, *output[1:])
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
+    if grad is None:
+        return None, None
+    rates, mask, *kept = ctx.saved_tensors
+    if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would let a Hessian be 0
+        real = torch.where(mask, grad, 0)  # whatever it holds at padding
+        return pull_back(partial(plain_law, mask=mask), [rates], real)[0], None
+    return stationary_backward(grad, mask, *kept).to(rates.dtype), None
+
+
 # What is registered lives as long as this object.
 LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
 for _schema in (
@@ -52,6 +74,7 @@ for _name, _kernel in (("stationary", _solve), ("stationary_backward", _pull_bac
     LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 register_fake("pcmcnet::stationary", _solve_shapes, lib=LIBRARY)
 register_fake("pcmcnet::stationary_backward", _pull_back_shapes, lib=LIBRARY)
+register_autograd("pcmcnet::stationary", _differentiate, setup_context=_save, lib=LIBRARY)
 
 stationary = torch.ops.pcmcnet.stationary.default
 stationary_backward = torch.ops.pcmcnet.stationary_backward.default

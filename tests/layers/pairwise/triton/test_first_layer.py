@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.layers.activations import ACTIVATIONS
-from pcmcnet.layers.pairwise.cpu import PairOptions, plain_scores
+from pcmcnet.layers.pairwise.options import PairOptions
+from pcmcnet.layers.pairwise.plain import plain_scores
 
 pytestmark = pytest.mark.gpu
 
@@ -21,7 +21,8 @@ def normal(*shape: int) -> Tensor:
 def test_values_and_gradients_are_those_of_the_formula(
     sets: int, places: int, width: int, known: int, units: int
 ) -> None:
-    from pcmcnet.layers.pairwise.triton.scores import FirstLayer, FusedOptions, network_scores
+    from pcmcnet.layers.pairwise.triton.first_layer import FirstLayer
+    from pcmcnet.layers.pairwise.triton.scores import network_scores
 
     torch.manual_seed(0)
     first = FirstLayer(
@@ -43,10 +44,10 @@ def test_values_and_gradients_are_those_of_the_formula(
         given = [t for t in first if t.numel()]
         return [scores.detach(), *torch.autograd.grad((scores * by).sum(), [*given, *layers.parameters()])]
 
-    found = all_of(network_scores(first, flat, FusedOptions("leaky_relu", 0.0, torch.bfloat16), mask))
+    found = all_of(network_scores(first, flat, PairOptions(activation="leaky_relu", dtype=torch.bfloat16), mask))
     leave = first.alternatives @ first.leave.T + (first.individual @ first.who.T).unsqueeze(1)
     enter = first.alternatives @ first.enter.T + first.bias
-    plain = plain_scores(leave, enter, flat, PairOptions(activation=ACTIVATIONS["leaky_relu"]))
+    plain = plain_scores(leave, enter, flat, PairOptions(activation="leaky_relu"))
     expected = all_of(plain.where(pairs, plain.new_zeros(())))
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, expected, strict=True)]
     assert errors[0] < 0.02

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.layers.activations import ACTIVATIONS
-from pcmcnet.layers.pairwise.cpu import PairOptions, plain_scores
+from pcmcnet.layers.pairwise.options import PairOptions
+from pcmcnet.layers.pairwise.plain import plain_scores
 
 pytestmark = pytest.mark.gpu
 
@@ -19,14 +20,14 @@ Fused = Callable[..., Tensor]
 @pytest.fixture
 def fused() -> Fused:
     """The fused scores of layers, with options by name."""
-    from pcmcnet.layers.pairwise.triton import scores as pairs
+    from pcmcnet.layers.pairwise.triton.scores import fused_scores
 
     def scores(
         leave: Tensor, enter: Tensor, layers: nn.ModuleList, mask: Tensor | None = None, **options: Any
     ) -> Tensor:
         given: dict[str, Any] = {"activation": "leaky_relu", "dropout": 0.0, "dtype": torch.float32}
         flat = [(layer.weight, layer.bias) for layer in layers]
-        return pairs.fused_scores(leave, enter, flat, pairs.FusedOptions(**{**given, **options}), mask)
+        return fused_scores(leave, enter, flat, PairOptions(**{**given, **options}), mask)
 
     return scores
 
@@ -59,8 +60,8 @@ def test_values_and_gradients_are_those_of_the_formula(
 ) -> None:
     given = problem(sets, places, hidden)
     flat = [(layer.weight, layer.bias) for layer in given[2]]
-    plain = plain_scores(given[0], given[1], flat, PairOptions(activation=ACTIVATIONS[activation]))
-    found = gradients(fused(*given, activation=activation, kept=kept, piece=piece), *given)
+    plain = plain_scores(given[0], given[1], flat, PairOptions(activation=activation))
+    found = gradients(fused(*given, activation=activation, kept_bytes=kept, chunk_pairs=piece), *given)
     assert relative(found, gradients(plain, *given)) < 1e-4  # float32; a unit at its kink may fall on either side
 
 
@@ -89,8 +90,8 @@ def test_sets_of_unequal_sizes_have_the_scores_of_their_real_pairs_alone(
 ) -> None:
     given, (mask, pairs) = problem(sets, places, hidden), ragged(sets, places)
     flat = [(layer.weight, layer.bias) for layer in given[2]]
-    plain = plain_scores(given[0], given[1], flat, PairOptions(activation=ACTIVATIONS["leaky_relu"]))
-    found = gradients(fused(*given, mask, kept=kept, piece=piece, dtype=dtype), *given)
+    plain = plain_scores(given[0], given[1], flat, PairOptions(activation="leaky_relu"))
+    found = gradients(fused(*given, mask, kept_bytes=kept, chunk_pairs=piece, dtype=dtype), *given)
     expected = gradients(plain.where(pairs, plain.new_zeros(())), *given)
     if not bool(pairs.any()):
         assert all(float(tensor.abs().max()) == 0 for tensor in found)
@@ -125,7 +126,7 @@ def test_dropout_has_the_same_mask_when_computed_again(
     found = []
     for kept, piece in ((1 << 30, 1 << 19), (0, 50)):
         torch.manual_seed(3)
-        found.append(gradients(fused(*given, dropout=0.5, dtype=dtype, kept=kept, piece=piece), *given))
+        found.append(gradients(fused(*given, dropout=0.5, dtype=dtype, kept_bytes=kept, chunk_pairs=piece), *given))
     assert relative(*found) < (1e-5 if dtype == torch.float32 else 0.005)  # sums in another order
 
 
@@ -177,7 +178,7 @@ def test_a_large_set_is_scored_within_the_budget(fused: Fused) -> None:
     leave, enter, layers = problem(1, 1_000, (512, 512))
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    fused(leave, enter, layers, dtype=torch.bfloat16, dropout=0.5, kept=0, piece=1 << 17).sum().backward()
+    fused(leave, enter, layers, dtype=torch.bfloat16, dropout=0.5, kept_bytes=0, chunk_pairs=1 << 17).sum().backward()
     assert torch.cuda.max_memory_allocated() - before < 1 << 30  # all pairs by units in bfloat16 take 1 GiB, four times
 
 
@@ -186,6 +187,6 @@ def test_more_sets_than_a_grid_has_places(fused: Fused) -> None:
     mask = torch.ones(70_000, 2, dtype=torch.bool, device="cuda")
     found = gradients(fused(leave, enter, layers, mask), leave, enter, layers)
     flat = [(layer.weight, layer.bias) for layer in layers]
-    plain = plain_scores(leave, enter, flat, PairOptions(activation=ACTIVATIONS["leaky_relu"]))
+    plain = plain_scores(leave, enter, flat, PairOptions(activation="leaky_relu"))
     pairs = ~torch.eye(2, dtype=torch.bool, device="cuda")
     assert relative(found, gradients(plain.where(pairs, plain.new_zeros(())), leave, enter, layers)) < 1e-4

@@ -21,10 +21,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from pcmcnet.layers import settings
 from pcmcnet.layers.pairwise.hopper.tiles import CHUNK, ROWS, UNITS
 from pcmcnet.layers.pairwise.triton.activation_dropout import processors
 
-STAGES = gl.constexpr(8)  # chunks that are copied ahead
+STAGES = gl.constexpr(settings.HOPPER_CHUNKS_AHEAD)  # chunks that are copied ahead
 
 
 def parts(weight: Tensor) -> int:

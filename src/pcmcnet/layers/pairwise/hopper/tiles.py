@@ -11,18 +11,19 @@ from torch import Tensor
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-ROWS = gl.constexpr(64)  # pairs of a tile
-UNITS = gl.constexpr(128)  # of a tile
-CHUNK = gl.constexpr(64)  # what is multiplied at a time
-WIDEST = 512  # inputs of a layer: shared memory holds their weights for the units of a tile
+from pcmcnet.layers import settings
+
+ROWS = gl.constexpr(settings.HOPPER_TILE_PAIRS)  # pairs of a tile
+UNITS = gl.constexpr(settings.HOPPER_TILE_UNITS)  # of a tile
+CHUNK = gl.constexpr(settings.HOPPER_CHUNK)  # what is multiplied at a time
 LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most of the registers, the warp that copies next to none
 SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0
 
 
 def takes(weight: Tensor, activation: str) -> bool:
     """Tell whether a layer is of a kind and size for these kernels."""
-    whole = all(width % UNITS.value == 0 for width in weight.shape)
-    return activation in SLOPES and weight.dtype == torch.bfloat16 and whole and max(weight.shape) <= WIDEST
+    whole = all(width % UNITS.value == 0 and width <= settings.HOPPER_WIDEST_LAYER for width in weight.shape)
+    return activation in SLOPES and weight.dtype == torch.bfloat16 and whole
 
 
 def tiles(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:

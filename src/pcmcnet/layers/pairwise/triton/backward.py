@@ -120,7 +120,7 @@ def gather(
     """Program (units, block of j, set): for each i the sum over its j, and for each of them the sum over i.
 
     ``dleft`` (blocks, rows, H) has a part for each block of real j; ``dright`` (sets, J, H) is filled.
-    A piece begins and ends anywhere in a set: rows of the set that lie within it take part.
+    A chunk begins and ends anywhere in a set: rows of the set that lie within it take part.
     """
     block, b = tl.program_id(1), set0 + tl.program_id(2)
     n, first = set_of(sizes, starts, bounds, b)
@@ -147,7 +147,7 @@ def gather(
         total += d
         tl.store(dleft + i * H, tl.sum(d, 0), mask=units)
     other, on = (row + j)[:, None] * H + u[None, :], units[None, :] & (j < J)[:, None]
-    if row0 > row:  # a piece before this one began with the set
+    if row0 > row:  # a chunk before this one began with the set
         total += tl.load(dright + other, mask=on, other=0.0)
     tl.store(dright + other, total, mask=on)
 

@@ -4,7 +4,7 @@
     bend      h = drop(act(z + bias))                  a hidden layer between two products
     finish    f = w . drop(act(z + bias))              the last hidden layer and the output: one number per pair
 
-Pairs and the rows they come from are numbered as in ``layout``. A piece has ``rows`` of these from ``row0`` on, the
+Pairs and the rows they come from are numbered as in ``layout``. A chunk has ``rows`` of these from ``row0`` on, the
 first of them in the set ``set0``, and the pairs within ``bounds``.
 """
 

@@ -3,8 +3,8 @@
 Products take float32 or bfloat16 and add up in float32. Where the chip and the layer allow it, the last layer has
 kernels of its own (``hopper``).
 
-Pairs are worked on in pieces of whole rows (b, i); see ``layout``. What the backward pass needs is kept as long as all
-of it is within a budget, and otherwise computed a second time, piece by piece: memory is bounded for any n.
+Pairs are worked on in chunks of whole rows (b, i); see ``layout``. What the backward pass needs is kept as long as all
+of it is within a budget, and otherwise computed a second time, chunk by chunk: memory is bounded for any n.
 """
 
 from __future__ import annotations
@@ -17,20 +17,18 @@ import torch
 import triton
 from torch import Tensor
 
+from pcmcnet.layers import settings
 from pcmcnet.layers.gpu.launch import first_stream, launch, noting
+from pcmcnet.layers.pairwise.dispatch import hopper_kernels
+from pcmcnet.layers.pairwise.options import PairOptions
 from pcmcnet.layers.pairwise.triton import backward, forward
 from pcmcnet.layers.pairwise.triton import pair_layout as layout
 from pcmcnet.layers.pairwise.triton.activation_dropout import processors
-from pcmcnet.layers.pairwise.triton.options import FusedOptions, hopper_kernels, kept_bytes
-from pcmcnet.layers.pairwise.triton.pair_layout import Layout, Piece
-
-SPARE = 20  # processors that products leave to what is done beside them
-WHOLE = 64  # pairs that sums over pairs read at a time: a chunk of the kernels for Hopper
-PAUSE = 20_000  # cycles, in which products have taken the other processors
+from pcmcnet.layers.pairwise.triton.pair_layout import Chunk, Layout
 
 
 class State(NamedTuple):
-    """What the backward pass needs of a piece: inputs and results of the products of the hidden layers.
+    """What the backward pass needs of a chunk: inputs and results of the products of the hidden layers.
 
     Of the last result it is the slopes alone, where the kernels for Hopper made it.
     """
@@ -40,7 +38,7 @@ class State(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What every second piece has in common."""
+    """What every second chunk has in common."""
 
     room: Tensor  # for its first hidden layer
     built: torch.cuda.Event
@@ -49,7 +47,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Gradients:
-    """Sums over all pieces."""
+    """Sums over all chunks."""
 
     leave: Tensor
     enter: Tensor
@@ -60,7 +58,7 @@ class Network:
     """The layers in the type of the products, and how the kernels are launched."""
 
     def __init__(
-        self, options: FusedOptions, places: Layout, seeds: Tensor, leave: Tensor, enter: Tensor, *flat: Tensor
+        self, options: PairOptions, places: Layout, seeds: Tensor, leave: Tensor, enter: Tensor, *flat: Tensor
     ) -> None:
         self.options, self.layout, self.seeds = options, places, seeds
         self.leave, self.enter = _rows(leave.detach()), _rows(enter.detach())
@@ -71,62 +69,59 @@ class Network:
         self.weight, self.shift = flat[-2].detach().view(-1) * self.scale, flat[-1].detach()
         limit = round(options.dropout * 2**32)
         self.limit = limit - 2**32 if limit >= 2**31 else limit  # the same 32 bits
-        hopper = hopper_kernels(leave.device)
-        fits = hopper is not None and hopper.takes(self.hidden[-1][0], options.activation)
-        self.hopper = hopper if fits else None
+        self.hopper = hopper_kernels(leave.device, self.hidden[-1][0], options.activation)
         self.units: dict[str, Any] = {"ACT": options.activation, "DROP": options.dropout > 0}
         self.kind = {**self.units, **places.kind}
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the states of all pieces."""
+        """Bytes of the states of all chunks."""
         per_pair = sum(weight.shape[0] + weight.shape[1] for weight, _ in self.hidden)
         return self.sets * self.places * self.layout.row * per_pair * self.hidden[0][0].element_size()
 
-    def pieces(self, pairs: int | None = None) -> Iterator[Piece]:
-        """Cut all rows into pieces of about so many pairs, or into one."""
+    def chunks(self, pairs: int | None = None) -> Iterator[Chunk]:
+        """Cut all rows into chunks of about so many pairs, or into one."""
         return self.layout.cut(self.sets * self.places if pairs is None else max(pairs // self.places, 1))
 
     def all_scores(self, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
         """Return the scores, and what the backward pass needs if that is to be kept and within the budget."""
-        budget = kept_bytes(self.leave.device) if self.options.kept is None else self.options.kept
-        whole = keep and self.state_bytes <= budget
-        larger = 2 * self.options.piece  # there is room for it without the tensors of the backward pass
-        pieces, parts = list(self.pieces(None if whole else larger)), self.parts_of_scores()
+        whole = keep and self.state_bytes <= self.options.budget(self.leave.device)
+        larger = 2 * self.options.chunk_pairs  # there is room for it without the tensors of the backward pass
+        chunks, parts = list(self.chunks(None if whole else larger)), self.parts_of_scores()
         kept: list[Tensor] = []
         if whole:
-            state = self.forward(pieces[0], self.spread(pieces[0], clear=True), parts)
+            state = self.forward(chunks[0], self.spread(chunks[0], clear=True), parts)
             kept = [*state.inputs, *state.results]
-        elif len(pieces) > 1 and self.hopper is not None:
-            self.score_in_turns(pieces, parts)
+        elif len(chunks) > 1 and self.hopper is not None:
+            self.score_in_turns(chunks, parts)
         else:
-            for piece in pieces:
-                self.forward(piece, self.spread(piece), parts, keep=False)
+            for chunk in chunks:
+                self.forward(chunk, self.spread(chunk), parts, keep=False)
         scores = self.leave.new_empty(self.sets, self.places, self.places, dtype=torch.float32)
-        everything = Piece(range(self.sets * self.places), pieces[0].bounds, parts.shape[1])
+        everything = Chunk(range(self.sets * self.places), chunks[0].bounds, parts.shape[1])
         self.over_sets(layout.place, everything, parts, self.shift, scores, room=parts.shape[1], PARTS=len(parts))
         return scores, kept
 
-    def score_in_turns(self, pieces: Sequence[Piece], parts: Tensor) -> None:
-        """Score pieces, with the first hidden layer of each built beside the products of the one before.
+    def score_in_turns(self, chunks: Sequence[Chunk], parts: Tensor) -> None:
+        """Score chunks, with the first hidden layer of each built beside the products of the one before.
 
         The former waits for memory and the latter for matrix units, so both have their processors. Products go first.
         """
         here = torch.cuda.current_stream(self.leave.device)
         first = here if noting() else first_stream(self.leave.device)
-        turns = [Turn(self.room(pieces[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
+        turns = [Turn(self.room(chunks[0]), torch.cuda.Event(), torch.cuda.Event()) for _ in range(2)]  # type: ignore[no-untyped-call]
         try:
-            for k, piece in enumerate(pieces):
+            for k, chunk in enumerate(chunks):
                 room, built, done = turns[k % 2]
                 if k > 1:
                     here.wait_event(done)
                 if k > 0:
-                    torch.cuda._sleep(PAUSE)  # type: ignore[no-untyped-call]
-                h = self.spread(piece, room)
+                    torch.cuda._sleep(settings.GPU_PAUSE_CYCLES)  # type: ignore[no-untyped-call]
+                h = self.spread(chunk, room)
                 built.record(here)
                 first.wait_event(built)
                 with torch.cuda.stream(first):
-                    self.forward(piece, h, parts, keep=False, spare=SPARE)
+                    self.forward(chunk, h, parts, keep=False, spare=settings.GPU_PROCESSORS_LEFT_FREE)
                 done.record(first)
         finally:  # what is still under way uses memory that may be free from now on
             here.wait_stream(first)
@@ -143,46 +138,47 @@ class Network:
         leave, enter = (gradient.new_empty(self.leave.shape, dtype=dtype) for _ in range(2))
         sums = Gradients(leave, enter, layers)
         count, unused = len(self.hidden), self.parts_of_scores() if not kept else None
-        for piece in self.pieces(None if kept else self.options.piece):
+        for chunk in self.chunks(None if kept else self.options.chunk_pairs):
             if unused is None:
                 state = State(kept[:count], kept[count:])
             else:
-                state = self.forward(piece, self.spread(piece, clear=True), unused)
-            self.backward(piece, state, gradient, sums)
+                state = self.forward(chunk, self.spread(chunk, clear=True), unused)
+            self.backward(chunk, state, gradient, sums)
         for weight in layers[:-1:2]:
             weight.mul_(self.scale)
         return sums
 
     # -- forward ------------------------------------------------------------------------------------------------
 
-    def forward(self, piece: Piece, h: Tensor, parts: Tensor, *, keep: bool = True, spare: int = 0) -> State:
+    def forward(self, chunk: Chunk, h: Tensor, parts: Tensor, *, keep: bool = True, spare: int = 0) -> State:
         """Compute the hidden layers of some rows from the first on, and fill in parts of their scores."""
         inputs, results = [h], []
         for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
             z = torch.mm(h, weight.t())
             h = torch.empty_like(z)
-            self.over_pairs(forward.bend, z, bias, h, like=z, layer=k, piece=piece, size=4096, num_warps=4)
+            self.over_pairs(forward.bend, z, bias, h, like=z, layer=k, chunk=chunk, size=4096, num_warps=4)
             inputs.append(h)
             results.append(z)
-        results.append(self.finish(h, piece, parts, keep=keep, spare=spare))
+        results.append(self.finish(h, chunk, parts, keep=keep, spare=spare))
         return State(inputs, results)
 
-    def room(self, piece: Piece) -> Tensor:
+    def room(self, chunk: Chunk) -> Tensor:
         """Room for the first hidden layer of some rows."""
-        return self.leave.new_empty(piece.room, self.width, dtype=self.options.dtype)
+        return self.leave.new_empty(chunk.room, self.width, dtype=self.options.dtype)
 
-    def spread(self, piece: Piece, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
+    def spread(self, chunk: Chunk, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
         """Build the first hidden layer of some rows; ``clear`` what sums over pairs read after the last of them."""
-        h = self.room(piece) if room is None else room[: piece.room]
+        h = self.room(chunk) if room is None else room[: chunk.room]
         block, entered = min(triton.next_power_of_2(self.width), 256), 8
-        grid = (triton.cdiv(self.width, block), *self.grid(piece, entered))
+        grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
         shape = {"C": block, "TJ": entered, "num_warps": 4}
         given = (self.leave, self.enter, h, self.seeds)
-        launch(forward.spread, grid, *self.find(piece), *given, *self.where(piece), *self.thin, **self.kind, **shape)
+        launch(forward.spread, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **self.kind, **shape)
         if clear:
-            chunk = WHOLE if self.hopper is not None and len(self.hidden) == 1 else piece.room
-            blocks = (triton.cdiv(chunk, WHOLE), grid[0])
-            launch(layout.clear, blocks, h, piece.bounds, piece.room, self.width, R=WHOLE, C=block)
+            read = settings.GPU_PAIRS_READ_AT_A_TIME
+            rows = read if self.hopper is not None and len(self.hidden) == 1 else chunk.room
+            blocks = (triton.cdiv(rows, read), grid[0])
+            launch(layout.clear, blocks, h, chunk.bounds, chunk.room, self.width, R=read, C=block)
         return h
 
     def parts_of_scores(self) -> Tensor:
@@ -191,30 +187,31 @@ class Network:
         pairs = self.sets * self.places * self.layout.row
         return self.leave.new_empty(count, max(pairs, 1), dtype=torch.float32)
 
-    def finish(self, h: Tensor, piece: Piece, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
+    def finish(self, h: Tensor, chunk: Chunk, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
         """Fill in parts of the scores; returns the result of the last product, or its slopes."""
         weight, bias = self.hidden[-1]
         last = len(self.hidden)
         if self.hopper is None:
             z = torch.mm(h, weight.t())
-            each: dict[str, Any] = {"layer": last, "piece": piece, "size": 4096, "num_warps": 4}
+            each: dict[str, Any] = {"layer": last, "chunk": chunk, "size": 4096, "num_warps": 4}
             self.over_pairs(forward.finish, z, bias, self.weight, parts, like=z, **each)
             return z
         how = {"activation": self.options.activation, "dropout": (self.seeds, last, self.limit)}
         given = (h, weight, bias, self.weight, parts)
-        slopes: Tensor = self.hopper.finish_product(*given, bounds=piece.bounds, keep=keep, spare=spare, **how)
+        slopes: Tensor = self.hopper.finish_product(*given, bounds=chunk.bounds, keep=keep, spare=spare, **how)
         return slopes
 
     # -- backward -----------------------------------------------------------------------------------------------
 
-    def backward(self, piece: Piece, state: State, gradient: Tensor, sums: Gradients) -> None:
+    def backward(self, chunk: Chunk, state: State, gradient: Tensor, sums: Gradients) -> None:
         """Add up what some rows contribute to the gradients."""
-        df = gradient.new_zeros(triton.cdiv(piece.room, WHOLE) * WHOLE)
-        self.over_sets(layout.pick, piece, gradient, df)
+        read = settings.GPU_PAIRS_READ_AT_A_TIME
+        df = gradient.new_zeros(triton.cdiv(chunk.room, read) * read)
+        self.over_sets(layout.pick, chunk, gradient, df)
         sums.layers[-1].add_(df.sum())
-        each: dict[str, Any] = {"piece": piece, "size": 512, "num_warps": 2}
+        each: dict[str, Any] = {"chunk": chunk, "size": 512, "num_warps": 2}
         if self.hopper is not None:
-            d = self.backward_from_slopes(piece, state, df, sums)
+            d = self.backward_from_slopes(chunk, state, df, sums)
         else:
             z, last = state.results[-1], len(self.hidden)
             d, d_weight, d_bias = torch.empty_like(z), self.parts(z), self.parts(z)
@@ -228,7 +225,7 @@ class Network:
             bent = (z, self.hidden[k - 1][1], d, d_bias)
             self.over_pairs(backward.unbend, *bent, like=z, layer=k, programs=len(d_bias), **each)
             d = self.backward_through(k, d, d_bias, state, sums)
-        self.gather(piece, d, sums)
+        self.gather(chunk, d, sums)
 
     def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: State, sums: Gradients) -> Tensor:
         """Take a gradient by the result of a product to one by its input."""
@@ -236,31 +233,31 @@ class Network:
         sums.layers[2 * k - 2].add_(_outer(d, state.inputs[k - 1]))
         return d @ self.hidden[k - 1][0]
 
-    def backward_from_slopes(self, piece: Piece, state: State, df: Tensor, sums: Gradients) -> Tensor:
+    def backward_from_slopes(self, chunk: Chunk, state: State, df: Tensor, sums: Gradients) -> Tensor:
         """Return the gradient by the input of the last product, 0 where that was dropped."""
         assert self.hopper is not None
         weight, bias = self.hidden[-1]
         slopes, h = state.results[-1], state.inputs[-1]
-        products, side = self.hopper.weighted_products(slopes, h, df, piece.bounds)
+        products, side = self.hopper.weighted_products(slopes, h, df, chunk.bounds)
         sums.layers[-4].addcmul_(products, self.weight[:, None])
         sums.layers[-3].addcmul_(side, self.weight)
         sums.layers[-2].add_((products * weight).sum(1) + bias * side)
         back = (weight * self.weight[:, None]).t().to(weight.dtype, memory_format=torch.contiguous_format)
         dropout = (self.seeds, len(self.hidden) - 1, self.limit)
-        d: Tensor = self.hopper.unfinish_product(slopes, back, df, bounds=piece.bounds, dropout=dropout)
+        d: Tensor = self.hopper.unfinish_product(slopes, back, df, bounds=chunk.bounds, dropout=dropout)
         return d
 
-    def gather(self, piece: Piece, d: Tensor, sums: Gradients) -> None:
+    def gather(self, chunk: Chunk, d: Tensor, sums: Gradients) -> None:
         """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
         block, entered = min(triton.next_power_of_2(self.width), 128), 8
-        grid = (triton.cdiv(self.width, block), *self.grid(piece, entered))
-        parts = d.new_empty(grid[1], len(piece.rows), self.width)
+        grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
+        parts = d.new_empty(grid[1], len(chunk.rows), self.width)
         given = (self.leave, self.enter, d, parts, sums.enter, self.seeds)
         dropped = self.hopper is not None and len(self.hidden) == 1  # in the product before
         kind = {**self.kind, "DROP": self.kind["DROP"] and not dropped}
         shape = {"C": block, "TJ": entered, "num_warps": 1}
-        launch(backward.gather, grid, *self.find(piece), *given, *self.where(piece), *self.thin, **kind, **shape)
-        width, rows = min(triton.next_power_of_2(self.width), 512), len(piece.rows)
+        launch(backward.gather, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **kind, **shape)
+        width, rows = min(triton.next_power_of_2(self.width), 512), len(chunk.rows)
         launch(
             backward.add_parts,
             (triton.cdiv(rows, 4), triton.cdiv(self.width, width)),
@@ -268,7 +265,7 @@ class Network:
             self.places,
             parts,
             sums.leave,
-            piece.rows.start,
+            chunk.rows.start,
             rows,
             self.width,
             TJ=entered,
@@ -278,18 +275,18 @@ class Network:
 
     # -- launches -----------------------------------------------------------------------------------------------
 
-    def grid(self, piece: Piece, entered: int) -> tuple[int, int]:
-        """Programs for blocks of so many alternatives, and for the sets of a piece."""
-        rows = piece.rows
+    def grid(self, chunk: Chunk, entered: int) -> tuple[int, int]:
+        """Programs for blocks of so many alternatives, and for the sets of a chunk."""
+        rows = chunk.rows
         return triton.cdiv(self.places, entered), (rows.stop - 1) // self.places - rows.start // self.places + 1
 
-    def find(self, piece: Piece) -> tuple[Any, ...]:
+    def find(self, chunk: Chunk) -> tuple[Any, ...]:
         """Where sets and their pairs are."""
-        return *self.layout.tensors, piece.bounds
+        return *self.layout.tensors, chunk.bounds
 
-    def where(self, piece: Piece) -> tuple[int, ...]:
-        """First set and rows of a piece."""
-        return piece.rows.start // self.places, piece.rows.start, len(piece.rows)
+    def where(self, chunk: Chunk) -> tuple[int, ...]:
+        """First set and rows of a chunk."""
+        return chunk.rows.start // self.places, chunk.rows.start, len(chunk.rows)
 
     @property
     def thin(self) -> tuple[int, ...]:
@@ -300,11 +297,11 @@ class Network:
         """Room for a sum over pairs by each program of those that share the pairs."""
         return like.new_empty(32 * processors(like.device), like.shape[1], dtype=torch.float32)
 
-    def over_sets(self, kernel: Any, piece: Piece, *given: Tensor, room: int | None = None, **kind: Any) -> None:
-        """Launch a kernel between (B, J, J) and the pairs of a piece."""
+    def over_sets(self, kernel: Any, chunk: Chunk, *given: Tensor, room: int | None = None, **kind: Any) -> None:
+        """Launch a kernel between (B, J, J) and the pairs of a chunk."""
         last = () if room is None else (room,)
         shape = {"R": 8, "C": layout.columns(self.places), **self.layout.kind, **kind}
-        launch(kernel, self.grid(piece, 8), *self.find(piece), *given, *self.where(piece), *last, **shape)
+        launch(kernel, self.grid(chunk, 8), *self.find(chunk), *given, *self.where(chunk), *last, **shape)
 
     def over_pairs(
         self,
@@ -312,7 +309,7 @@ class Network:
         *given: Tensor,
         like: Tensor,
         layer: int,
-        piece: Piece,
+        chunk: Chunk,
         size: int,
         num_warps: int,
         programs: int | None = None,
@@ -328,7 +325,7 @@ class Network:
             kernel,
             grid,
             *given,
-            piece.bounds,
+            chunk.bounds,
             self.seeds,
             layer,
             room,

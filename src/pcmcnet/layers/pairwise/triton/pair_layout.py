@@ -25,7 +25,7 @@ from torch import Tensor
 from pcmcnet.layers.gpu.launch import launch
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Some rows, and the numbers of their first pair and of the first after their last."""
 
     rows: range
@@ -65,8 +65,8 @@ class Layout:
         """Pairs of a row, at most."""
         return self.places - self.skip
 
-    def cut(self, rows: int) -> Iterator[Piece]:
-        """Cut all rows into pieces of so many."""
+    def cut(self, rows: int) -> Iterator[Chunk]:
+        """Cut all rows into chunks of so many."""
         total = self.sets * self.places
         count = triton.cdiv(total, rows)
         bounds = torch.empty(count, 2, dtype=torch.int64, device=self.sizes.device)
@@ -75,7 +75,7 @@ class Layout:
         )
         for k in range(count):
             part = range(k * rows, min((k + 1) * rows, total))
-            yield Piece(part, bounds[k], max(len(part) * self.row, 1))
+            yield Chunk(part, bounds[k], max(len(part) * self.row, 1))
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, int]:
@@ -108,7 +108,7 @@ def _count(mask, sizes, pairs, sets, J, R: tl.constexpr, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["J", "count", "rows", "total"])
 def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl.constexpr):
-    """Find the first pair from each multiple of ``rows`` on: the end of a piece, and the beginning of the next."""
+    """Find the first pair from each multiple of ``rows`` on: the end of a chunk, and the beginning of the next."""
     k = tl.arange(0, C)
     row = tl.minimum(k.to(tl.int64) * rows, total)
     b = row // J
@@ -120,7 +120,7 @@ def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl
 
 @triton.jit
 def set_of(sizes, starts, bounds, b):
-    """Return the size of a set, and where its first pair stands in a piece, which may begin later."""
+    """Return the size of a set, and where its first pair stands in a chunk, which may begin later."""
     return tl.load(sizes + b), tl.load(starts + b) - tl.load(bounds)
 
 
@@ -182,7 +182,7 @@ def pick(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Take the pairs of a piece out of (B, J, J)."""
+    """Take the pairs of a chunk out of (B, J, J)."""
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
     i, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)

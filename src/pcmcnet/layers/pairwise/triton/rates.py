@@ -1,9 +1,7 @@
-"""What comes before and after the elimination on a CUDA device, one kernel each where torch takes ten.
+"""Scores -> rates on a CUDA device, in one kernel each way where torch takes ten.
 
-    rates                scores (B, n, n) -> rates, divided by the largest of the set
-    log_probabilities    p (B, n) -> log p
-
-Formulas are those of ``layers.rates`` and ``layers.likelihood``.
+The formulas are those of :mod:`pcmcnet.layers.pairwise.rates`, for the forms exp and relu.
+Shapes: scores (B, n, n), mask (B, n) -> rates (B, n, n), divided by the largest of the set.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -20,33 +18,15 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.pairwise.rates import plain_rates
+from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
 from pcmcnet.layers.transforms import pull_back
-
-FORMS = ("exp", "relu")
-BLOCK = 1024
-LARGE = 512  # alternatives from which on a program for each set takes longer than many for all
-
-
-def has_form(scores: Tensor, rate: str) -> bool:
-    """Tell whether there is a kernel for rates of a form."""
-    return scores.dtype == torch.float32 and rate in FORMS and scores.numel() > 0 and scores.shape[-1] <= LARGE
 
 
 def rates(scores: Tensor, mask: Tensor, *, rate: str, epsilon: float, floor: float) -> Tensor:
     """Turn scores into rates: (B, n, n), (B, n) -> (B, n, n)."""
     found: Tensor = _Rates.apply(scores, mask, rate, epsilon, floor)
     return found
-
-
-def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
-    """Take logs; padding and probabilities of 0 get -inf and no gradient."""
-    found: Tensor = _LogProbabilities.apply(p, mask)
-    return found
-
-
-def compile_one() -> None:
-    """Compile a small kernel, and load it."""
-    _ = _take_logs.warmup(torch.float32, torch.bool, torch.float32, 1, C=BLOCK, grid=(1,)).run
 
 
 class _Rates(torch.autograd.Function):
@@ -64,8 +44,6 @@ class _Rates(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         scores, mask, top = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True
-            from pcmcnet.layers.pairwise.module import plain_rates
-
             plain = partial(plain_rates, mask=mask, rate=ctx.rate, epsilon=ctx.epsilon)
             return *pull_back(plain, [scores], gradient), None, None, None, None
         scores = scores.contiguous()
@@ -74,27 +52,6 @@ class _Rates(torch.autograd.Function):
         grid = (sets, triton.cdiv(n * n, BLOCK))
         launch(_unfill_rates, grid, scores, top, gradient.contiguous(), out, n, RATE=ctx.rate, C=BLOCK)
         return out, None, None, None, None
-
-
-class _LogProbabilities(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, p: Tensor, mask: Tensor) -> Tensor:
-        given, out = p.detach().contiguous(), p.new_empty(p.shape)
-        launch(_take_logs, (triton.cdiv(p.numel(), BLOCK),), given, mask.contiguous(), out, p.numel(), C=BLOCK)
-        ctx.save_for_backward(p, mask)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        p, mask = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True
-            from pcmcnet.layers.likelihood.log_likelihood import plain_log_probabilities
-
-            return pull_back(partial(plain_log_probabilities, mask=mask), [p], gradient)[0], None
-        p, mask = p.contiguous(), mask.contiguous()
-        out = torch.empty_like(p)
-        launch(_untake_logs, (triton.cdiv(p.numel(), BLOCK),), p, mask, gradient.contiguous(), out, p.numel(), C=BLOCK)
-        return out, None
 
 
 @triton.jit(do_not_specialize=["n", "epsilon", "log_epsilon", "floor"])
@@ -139,19 +96,3 @@ def _unfill_rates(scores, top, gradient, out, n, RATE: tl.constexpr, C: tl.const
     s, largest = tl.load(scores + at, mask=here, other=0.0), tl.load(top + b)
     slope = tl.where(s > 0, 1 / largest, 0.0) if RATE == "relu" else tl.where(s <= largest, tl.exp(s - largest), 0.0)
     tl.store(out + at, slope * tl.load(gradient + at, mask=here, other=0.0), mask=here)
-
-
-@triton.jit(do_not_specialize=["count"])
-def _take_logs(p, mask, out, count, C: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
-    x = tl.load(p + at, mask=at < count, other=0.0)
-    possible = (tl.load(mask + at, mask=at < count, other=0) != 0) & (x != 0)
-    tl.store(out + at, tl.where(possible, tl.log(tl.where(possible, x, 1.0)), float("-inf")), mask=at < count)
-
-
-@triton.jit(do_not_specialize=["count"])
-def _untake_logs(p, mask, gradient, out, count, C: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
-    x, g = tl.load(p + at, mask=at < count, other=0.0), tl.load(gradient + at, mask=at < count, other=0.0)
-    possible = (tl.load(mask + at, mask=at < count, other=0) != 0) & (x != 0)
-    tl.store(out + at, tl.where(possible, g / tl.where(possible, x, 1.0), 0.0), mask=at < count)

@@ -16,50 +16,46 @@ import torch
 from torch import Tensor
 
 from pcmcnet.errors import PcmcNetError
+from pcmcnet.layers import settings
 from pcmcnet.layers.generators import generator_on
+from pcmcnet.layers.pairwise.options import Layer, PairOptions
 from pcmcnet.layers.pairwise.triton.first_layer import FirstLayer, first_gradients, halves, packed_inputs
 from pcmcnet.layers.pairwise.triton.network import Network
-from pcmcnet.layers.pairwise.triton.options import FusedOptions, Layer
 from pcmcnet.layers.pairwise.triton.pair_layout import Layout
 
-__all__ = ["FirstLayer", "FusedOptions", "fused_scores", "network_scores"]
-
 HALVES = 2  # tensors: leave and enter
-SETS = 2**15  # at a time: a grid of programs has at most 65,535 along two of its axes
 
 
 def fused_scores(
-    leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: FusedOptions, mask: Tensor | None = None
+    leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
     """Score ordered pairs of each set by hidden layers after the first, at least one, and the output layer.
 
     With a mask (B, J), real alternatives first, the pairs of two different ones, and 0 elsewhere; else all of them.
     """
-    if len(leave) > SETS:
-        parts = zip(torch.split(leave, SETS), torch.split(enter, SETS), _split(mask), strict=False)
+    if len(leave) > settings.GPU_SETS_AT_A_TIME:
+        parts = zip(_split(leave), _split(enter), _split(mask), strict=False)
         return torch.cat([fused_scores(a, b, layers, options, real) for a, b, real in parts])
     return _scores((leave, enter), layers, options, Layout.of(mask, leave))
 
 
 def network_scores(
-    first: FirstLayer, layers: Sequence[Layer], options: FusedOptions, mask: Tensor | None = None
+    first: FirstLayer, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
     """Do the same from the first layer on, whose product is in bfloat16, too."""
-    if len(first.alternatives) > SETS:
-        parts = zip(
-            torch.split(first.individual, SETS), torch.split(first.alternatives, SETS), _split(mask), strict=False
-        )
+    if len(first.alternatives) > settings.GPU_SETS_AT_A_TIME:
+        parts = zip(_split(first.individual), _split(first.alternatives), _split(mask), strict=False)
         given = ((FirstLayer(who, what, *first[2:]), real) for who, what, real in parts)
         return torch.cat([network_scores(layer, layers, options, real) for layer, real in given])
     return _scores(first, layers, options, Layout.of(mask, first.alternatives))
 
 
-def _split(mask: Tensor | None) -> Iterable[Tensor | None]:
-    """Part a mask as its sets are; none is in no parts."""
-    return repeat(None) if mask is None else torch.split(mask, SETS)
+def _split(sets: Tensor | None) -> Iterable[Any]:
+    """Split a tensor into as many sets as one launch takes; a mask that is None goes with every part."""
+    return repeat(None) if sets is None else torch.split(sets, settings.GPU_SETS_AT_A_TIME)
 
 
-def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: FusedOptions, places: Layout) -> Tensor:
+def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptions, places: Layout) -> Tensor:
     inputs = [*first, *chain.from_iterable(layers)]
     device = inputs[0].device
     seeds = torch.randint(2**31 - 1, (len(layers),), generator=generator_on(device), device=device, dtype=torch.int32)
@@ -82,7 +78,7 @@ def _begun(first: Sequence[Tensor]) -> Sequence[Tensor]:
 
 class _Scores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, options: FusedOptions, places: Layout, seeds: Tensor, first: int, *inputs: Tensor) -> Tensor:
+    def forward(ctx: Any, options: PairOptions, places: Layout, seeds: Tensor, first: int, *inputs: Tensor) -> Tensor:
         leave, enter, *packed = _begun(inputs[:first])
         network = Network(options, places, seeds, leave, enter, *inputs[first:])
         scores, kept = network.all_scores(keep=True)
