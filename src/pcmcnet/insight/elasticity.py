@@ -231,7 +231,7 @@ def elasticity(
     column
         What changes.
     kind
-        "elasticity", "semi" or "marginal": see the module.
+        "elasticity" for d log p / d log x, "semi" for d log p / d x, or "marginal" for d p / d x.
     method, step
         How derivatives are found: see :func:`pcmcnet.insight.slopes.slopes`.
 

@@ -69,7 +69,19 @@ class ModelSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """All that was found of a model on a table; see the module for the parts."""
+    """What :func:`explain` found about a model on a table.
+
+    Attributes
+    ----------
+    title
+        The title of the report.
+    table, model, fit, calibration, importance, elasticities, context, axioms, examples
+        The parts; None where a part was left out.
+    left_out
+        For each part that is missing, why.
+    facts
+        Seed, sample, versions, machine and seconds.
+    """
 
     title: str
     table: TableSummary | None = None

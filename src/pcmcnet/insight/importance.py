@@ -109,7 +109,7 @@ def importance(
     groups
         Name -> columns that are shuffled together, by the same permutation.
     scheme
-        What is exchanged: see the module.
+        What is exchanged for a column of alternatives: "within" sets, between "sets" of equal size, or any "rows".
     loss
         "nll", "misses", or "auto" for the first where the model gives more than a ranking.
     repeats
