@@ -18,7 +18,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedErro
 from pcmcnet.models import MNL, LatentClassMNL, load
 from pcmcnet.models.logits import latent_class_mnl
 from pcmcnet.models.logits.estimation import LogitSets, hessian
-from pcmcnet.models.logits.estimation.mixture import Mixture
+from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture
 
 # Two kinds of people: one minds the cost and hardly the time, the other the time. Income draws to the second.
 TRUTH = {"class 1: cost": -2.0, "class 1: time": -0.5, "class 2: cost": -0.3, "class 2: time": -2.5}
@@ -244,8 +244,8 @@ def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: Cho
 def test_the_number_of_threads_makes_no_difference(
     data: ChoiceData, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
-    monkeypatch.setattr("pcmcnet.models.logits.estimation.logit._PART", 256)
-    monkeypatch.setattr("pcmcnet.models.logits.estimation.mixture._SETS", 64)
+    monkeypatch.setattr("pcmcnet.models.logits.estimation.logit_likelihood._PART", 256)
+    monkeypatch.setattr("pcmcnet.models.logits.estimation.mixture_likelihood._SETS", 64)
     monkeypatch.setattr("torch.get_num_threads", lambda: threads)
     with threadpool_limits(threads):
         found = LatentClassMNL(classes=3).fit(data)

@@ -14,7 +14,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, DatasetError, InputError,
 from pcmcnet.models import MNL, NestedMNL, load
 from pcmcnet.models.interface.options import parse_option
 from pcmcnet.models.logits.estimation import hessian, infer
-from pcmcnet.models.logits.estimation.nested import NestedSets, Nests
+from pcmcnet.models.logits.estimation.nested_likelihood import NestedSets, Nests
 from pcmcnet.models.logits.nested_mnl import NestedMNLConfig
 from pcmcnet.models.saving.artifact import state_files
 

@@ -38,8 +38,8 @@ from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
-from pcmcnet.models.items.minimise import lbfgs
-from pcmcnet.models.items.rates import chain_log_p
+from pcmcnet.models.items.lbfgs import lbfgs
+from pcmcnet.models.items.rate_estimation import chain_log_p
 from pcmcnet.models.items.universe import Universe, informative, padded
 from pcmcnet.storage.files import json_bytes
 

@@ -28,7 +28,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.items.minimise import lbfgs
+from pcmcnet.models.items.lbfgs import lbfgs
 from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets
 

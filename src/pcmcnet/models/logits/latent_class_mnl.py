@@ -27,12 +27,12 @@ from pcmcnet.data.ragged import log_softmax_by_set, spread
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.logits.design.individuals import IndividualDesign, parse_membership
+from pcmcnet.models.logits.design.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logits.estimation import LogitSets, infer, maximise
 from pcmcnet.models.logits.estimation.em import Run, Start, divide, em_steps, height
 from pcmcnet.models.logits.estimation.identification import require_identified
-from pcmcnet.models.logits.estimation.mixture import Mixture, Point, log_shares, posterior
-from pcmcnet.models.logits.estimation.parts import products_in_one_thread
+from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture, Point, log_shares, posterior
+from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel, log
 from pcmcnet.storage.files import json_bytes
 

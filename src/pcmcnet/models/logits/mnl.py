@@ -19,7 +19,7 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
 from pcmcnet.models.logits.estimation.identification import require_identified
-from pcmcnet.models.logits.estimation.parts import products_in_one_thread
+from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.logit_effects import Elasticities, elasticities, logit_slopes
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
 

@@ -6,7 +6,7 @@ With v the utilities, nests m and log-sum parameters l_m, for an alternative i o
 
 l_m = 1 for all m is the multinomial logit; the nearer to 0, the closer the alternatives of the nest. Within (0, 1] the
 model follows from random utilities. 1 / l_m is the scale that some packages report as mu. The likelihood and its
-gradient are those of ``estimation/nested.py``.
+gradient are those of ``estimation/nested_likelihood.py``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.estimation import LogitSets, hessian, infer, maximise
 from pcmcnet.models.logits.estimation.identification import listed, require_identified
-from pcmcnet.models.logits.estimation.nested import NestedSets, Nests, at_bound
-from pcmcnet.models.logits.estimation.parts import products_in_one_thread
+from pcmcnet.models.logits.estimation.nested_likelihood import NestedSets, Nests, at_bound
+from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel, log
 
 

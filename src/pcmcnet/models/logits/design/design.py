@@ -18,8 +18,8 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Column, Columns, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.logits.design.coding import Code, LevelCode, NumberCode, block, learn_levels, learn_number
-from pcmcnet.models.logits.design.empty import empty_sets, require_names
+from pcmcnet.models.logits.design.empty_table import empty_sets, require_names
+from pcmcnet.models.logits.design.factor_coding import Code, LevelCode, NumberCode, block, learn_levels, learn_number
 from pcmcnet.models.logits.design.formula import Factor, Formula, Term, parse_formula
 
 log = logging.getLogger("pcmcnet")

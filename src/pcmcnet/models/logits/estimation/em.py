@@ -8,7 +8,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logits.estimation.mixture import Mixture, Point
+from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture, Point
 
 _GAIN = 1e-7  # of the log-likelihood, relative to its size, that a step must bring for another one
 

@@ -11,7 +11,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.errors import ArtifactError
-from pcmcnet.models.logits.design.coding import Code, NumberCode
+from pcmcnet.models.logits.design.factor_coding import Code, NumberCode
 
 
 def empty_sets(schema: Schema, codes: Mapping[str, Code]) -> ChoiceData:

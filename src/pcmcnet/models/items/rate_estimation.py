@@ -16,7 +16,7 @@ from torch import Tensor
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.pairwise import rates_of_scores
-from pcmcnet.models.items.minimise import Minimum, as_minimum, lbfgs, value_and_gradient
+from pcmcnet.models.items.lbfgs import Minimum, as_minimum, lbfgs, value_and_gradient
 from pcmcnet.models.items.universe import DistinctSets
 
 SLSQP_ITEMS = 12  # 132 rates; the cost of a step grows with the cube of their number

@@ -22,8 +22,8 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logits.estimation.maximum import NO_CURVATURE, require_finite_curvature
-from pcmcnet.models.logits.estimation.parts import by_part, products_in_one_thread
+from pcmcnet.models.logits.estimation.maximum_likelihood import NO_CURVATURE, require_finite_curvature
+from pcmcnet.models.logits.estimation.parallel import by_part, products_in_one_thread
 
 # What a further step could gain, relative to the log-likelihood, for a step to be taken; relative to a single set's, as
 # long as the step would move some utility: a coefficient without finite estimate goes on until its curvature tells it

@@ -33,9 +33,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Floats
-from pcmcnet.models.logits.estimation.logit import LogitSets
-from pcmcnet.models.logits.estimation.maximum import FLAT, eigh, sizes
-from pcmcnet.models.logits.estimation.parts import by_part
+from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
+from pcmcnet.models.logits.estimation.maximum_likelihood import FLAT, eigh, sizes
+from pcmcnet.models.logits.estimation.parallel import by_part
 
 _TRIES = 30
 _PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others

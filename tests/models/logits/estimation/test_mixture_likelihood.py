@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logits.estimation import LogitSets, hessian, maximise
-from pcmcnet.models.logits.estimation.mixture import Mixture, log_shares, posterior
+from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture, log_shares, posterior
 
 
 def make(seed: int, classes: int, *, sets: int = 40, columns: int = 2, prior: float = 0.1) -> tuple[Mixture, Any]:

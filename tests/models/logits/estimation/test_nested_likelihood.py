@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcmcnet.data.ragged import log_softmax_by_set, sum_by_set
-from pcmcnet.models.logits.estimation.nested import FURTHEST, NestedSets, Nests, at_bound
+from pcmcnet.models.logits.estimation.nested_likelihood import FURTHEST, NestedSets, Nests, at_bound
 
 
 def by_the_formula(v: Any, nest: Any, logsums: Any) -> Any:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logits.estimation import LogitSets
-from pcmcnet.models.logits.estimation.logit import _solve
+from pcmcnet.models.logits.estimation.logit_likelihood import _solve
 
 
 def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[LogitSets, Any, Any]:
@@ -74,7 +74,7 @@ def test_scores_and_hessian_are_those_of_finite_differences(seed: int, sets: int
 def test_sums_over_many_rows_do_not_depend_on_how_they_are_parted(monkeypatch: pytest.MonkeyPatch) -> None:
     logit, weights, b = problem(0, 200, 3)
     whole = logit.hessian(*logit.evaluate(b)[1:], weights[logit.sets])
-    monkeypatch.setattr("pcmcnet.models.logits.estimation.logit._BLOCK", 7)
+    monkeypatch.setattr("pcmcnet.models.logits.estimation.logit_likelihood._BLOCK", 7)
     parted, _, _ = problem(0, 200, 3)
     np.testing.assert_array_equal(parted.z, logit.z)
     np.testing.assert_allclose(parted.hessian(*parted.evaluate(b)[1:], weights[parted.sets]), whole, rtol=1e-12)
@@ -85,7 +85,7 @@ def test_parts_of_whole_sets_give_what_one_part_gives(seed: int, sets: int, part
     whole, weights, b = problem(seed, sets, 3)
     parted, _, _ = problem(seed, sets, 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pcmcnet.models.logits.estimation.logit._PART", part)
+        patch.setattr("pcmcnet.models.logits.estimation.logit_likelihood._PART", part)
         assert parted._parts[-1].rows.stop == len(parted.z)
         assert all(len(p.offsets) > 1 for p in parted._parts)
     for ours, theirs in zip(parted.evaluate(b), whole.evaluate(b), strict=True):

@@ -9,7 +9,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
-from pcmcnet.models.logits.design.individuals import IndividualDesign, parse_membership
+from pcmcnet.models.logits.design.individual_design import IndividualDesign, parse_membership
 
 INCOME = np.array([10.0, 20, 30, 40, 50, 60])
 WHERE = np.array(["north", "south", "south", "east", "south", "north"])

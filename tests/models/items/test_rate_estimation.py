@@ -6,7 +6,7 @@ import torch
 
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.items.pcmc import PCMCConfig
-from pcmcnet.models.items.rates import chain_log_p, search
+from pcmcnet.models.items.rate_estimation import chain_log_p, search
 from pcmcnet.models.items.universe import DistinctSets
 
 

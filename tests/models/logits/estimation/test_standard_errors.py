@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from pcmcnet.errors import InputError
 from pcmcnet.models.logits.estimation import Estimates, LogitSets, infer
-from pcmcnet.models.logits.estimation.inference import z_test
+from pcmcnet.models.logits.estimation.standard_errors import z_test
 
 
 def estimated(seed: int = 0, clusters: Any = None, weights: Any = None, sets: int = 300) -> Estimates:

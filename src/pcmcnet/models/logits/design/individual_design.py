@@ -19,9 +19,9 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.logits.design.coding import Code, LevelCode, block, learn_levels, learn_number
 from pcmcnet.models.logits.design.design import MOST_COLUMNS, product, read_code
-from pcmcnet.models.logits.design.empty import empty_sets
+from pcmcnet.models.logits.design.empty_table import empty_sets
+from pcmcnet.models.logits.design.factor_coding import Code, LevelCode, block, learn_levels, learn_number
 from pcmcnet.models.logits.design.formula import Factor, Term, parse_formula
 from pcmcnet.models.logits.estimation.identification import dependent_columns, listed
 

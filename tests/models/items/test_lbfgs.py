@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.items.minimise import lbfgs, value_and_gradient
+from pcmcnet.models.items.lbfgs import lbfgs, value_and_gradient
 
 
 def bowl(x: Tensor) -> Tensor:

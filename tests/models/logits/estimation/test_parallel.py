@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pcmcnet.models.logits.estimation import LogitSets, logit, mixture, parts
-from pcmcnet.models.logits.estimation.mixture import Mixture
-from pcmcnet.models.logits.estimation.parts import by_part, products_in_one_thread
+from pcmcnet.models.logits.estimation import LogitSets
+from pcmcnet.models.logits.estimation import logit_likelihood as logit
+from pcmcnet.models.logits.estimation import mixture_likelihood as mixture
+from pcmcnet.models.logits.estimation import parallel as parts
+from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture
+from pcmcnet.models.logits.estimation.parallel import by_part, products_in_one_thread
 
 
 def blas_threads(_: int = 0) -> set[int]:

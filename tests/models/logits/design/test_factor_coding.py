@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import SchemaError
-from pcmcnet.models.logits.design.coding import LevelCode, NumberCode, block, learn_levels, learn_number
+from pcmcnet.models.logits.design.factor_coding import LevelCode, NumberCode, block, learn_levels, learn_number
 from pcmcnet.models.logits.design.formula import Factor, parse_formula
 
 TWO_SETS = np.array([0, 2, 4])
