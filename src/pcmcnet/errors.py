@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 # Control characters but tab and new line, marks that turn the direction of text, and halves of characters.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_LONGEST = 60  # characters of a value that is shown
 
 
 class PcmcNetError(Exception):
@@ -74,3 +76,27 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f" Did you mean {near[0]!r}?"
     return f" Known: {', '.join(names)}." if names else ""
+
+
+def shortened(text: str, most: int = 500) -> str:
+    """Cut off what a message quotes at length."""
+    return text if len(text) <= most else text[:most] + "..."
+
+
+def shown(value: Any) -> str:
+    """Show what was found, in few characters: a client may send anything."""
+    match value:
+        case None:
+            return "null"
+        case True | False:
+            return str(value).lower()
+        case dict():
+            return "an object"
+        case list():
+            return f"a list of {len(value)}"
+        case str():
+            return repr(shortened(value, _LONGEST))
+        case int():  # Python refuses to write very long ones
+            return str(value) if abs(value) < 10**_LONGEST else f"a whole number of more than {_LONGEST} digits"
+        case _:
+            return str(value)

@@ -18,20 +18,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.data.distinct import numbers
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError
 
 log = logging.getLogger("pcmcnet")
 
 _FEW = 0.1  # up to this share of text among numbers is taken for mistakes, not for categories
 _MANY = 20  # more distinct numbers than this are prices rather than codes
-_WORDS = 4  # more words than names mostly have: a text
 
 _SIGN = r"(?:[$€£¥₹]|USD|EUR|GBP|JPY|CHF|CAD|AUD|CNY|INR)"
 _DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+|\d{1,3}(?:[,' \x{a0}\x{202f}]\d{3})+(?:\.\d+)?|\d+,\d+|\d{1,3}(?:\.\d{3})+(?:,\d+)?)"
 _NUMBER = rf"^\s*[-+]?\s*{_SIGN}?\s*[-+]?{_DIGITS}\s*(?:%|{_SIGN})?\s*$"
 _NAME = r"^0\d+$"
-_INSTANT = r"^\s*\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?$"
-_LIST = r"^\s*\[.*\]\s*$"
 
 
 def mistaken_text(column: str, values: pa.Array, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -84,17 +82,8 @@ def _say_numbers(column: str, texts: pa.Array, written: NDArray[np.bool_], share
 
 def _other_kind(column: str, texts: pa.Array) -> tuple[str, str] | None:
     """Say what else text may be, and how to declare it; None for names."""
-    known = len(texts)
-    if not known:
-        return None
-    if _match(texts, _INSTANT).sum() >= (1 - _FEW) * known:
-        return "dates or times", f"declare kinds={{{column!r}: 'datetime'}} to read them as such"
-    if _match(texts, _LIST).sum() >= (1 - _FEW) * known:
-        return "lists", f"declare kinds={{{column!r}: 'multi'}} for lists of names, or 'vector' for lists of numbers"
-    words = pc.count_substring_regex(texts, r"\S+").to_numpy(zero_copy_only=False).mean()
-    if known > _MANY and words >= _WORDS:
-        return f"texts of {words:.0f} words on average", f"declare kinds={{{column!r}: 'text'}} to read them as such"
-    return None
+    hints = (kind.recognise(column, texts) for kind in KINDS.values())
+    return next(filter(None, hints), None) if len(texts) else None
 
 
 def _match(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:

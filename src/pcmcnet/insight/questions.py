@@ -21,6 +21,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import GAP, Categorical, Contents, Numeric
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p
 from pcmcnet.insight.what_if import compose
@@ -119,7 +120,7 @@ def _leading(data: ChoiceData, place: int) -> str | None:
         if isinstance(column, Numeric) and not np.isnan(column.values[place]):
             return f"{name} {number(float(column.values[place]))}"
     for column in data.features.values():
-        if isinstance(column, Contents) and column.kind == "text" and column.codes[place] != GAP:
+        if isinstance(column, Contents) and KINDS[column.kind].is_name and column.codes[place] != GAP:
             return _cut(str(column.table[column.codes[place]])) or None
     return None
 

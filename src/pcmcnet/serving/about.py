@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.serving.columns import Input, inputs_of
@@ -58,14 +59,15 @@ def _column(model: ChoiceModel, column: Input) -> dict[str, Any]:
     found = column_facts(model, column.name)
     facts: dict[str, Any] = dict.fromkeys((*_FACTS, "typical"))
     facts |= {key: found[key] for key in _FACTS if key in found}
-    if column.kind == "multi":
-        facts["distinct"] = found.get("words")
+    if column.kind in KINDS:
+        facts["distinct"] = found.get(KINDS[column.kind].choices)
     facts["typical"] = found["quartiles"][1] if found.get("quartiles") else found.get("most")
     if column.kind == "flag":
         facts["typical"] = True
     missing = model.schema.missing == "indicator" and column.role in ("individual", "feature")
     optional = column.role == "available"
-    return {**asdict(column), "required": not optional, "may_be_null": missing, **facts}
+    field = KINDS[column.kind].page_field if column.kind in KINDS else column.kind
+    return {**asdict(column), "field": field, "required": not optional, "may_be_null": missing, **facts}
 
 
 def column_facts(model: ChoiceModel, name: str) -> dict[str, Any]:

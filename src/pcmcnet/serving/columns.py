@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pcmcnet.data import Schema
-from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.errors import ConfigError, did_you_mean, shown
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.serving.refusal import RefusalError, shown, unusable
+from pcmcnet.serving.refusal import RefusalError, unusable
 
 Role = Literal["individual", "feature", "alternative", "available"]
 

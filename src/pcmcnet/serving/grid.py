@@ -15,11 +15,11 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
-from pcmcnet.errors import did_you_mean
+from pcmcnet.errors import did_you_mean, shown
 from pcmcnet.insight.what_if import compose, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.about import column_facts
-from pcmcnet.serving.refusal import shown, unusable
+from pcmcnet.serving.refusal import unusable
 from pcmcnet.serving.settings import ServeSettings
 
 POINTS = 25

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from pcmcnet.data.kinds import KINDS, category, number
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.about import sizes_of
 from pcmcnet.serving.columns import Input, inputs_of
-from pcmcnet.serving.contents import FORMATS
 from pcmcnet.serving.grid import POINTS
 from pcmcnet.serving.settings import ServeSettings
 
@@ -63,7 +63,8 @@ class Column(Answer):
 
     name: str
     role: str = Field(description="individual, feature, alternative (the label) or available")
-    kind: str = Field(description="number, category, flag, vector, datetime, multi, text, image or id")
+    kind: str = Field(description=f"number, category, flag, {', '.join([*KINDS][:-1])} or {[*KINDS][-1]}")
+    field: str = Field(description="how the page lets it be edited: mostly as its kind")
     required: bool
     may_be_null: bool
     typical: float | bool | str | None
@@ -174,7 +175,7 @@ class RequestSchemas:
         """Return the schema of a question for a map."""
         column = {"enum": self.moving} if self.moving else {"type": "string"}
         place = {"type": "integer", "minimum": 0, "maximum": self.settings.max_alternatives - 1}
-        range_ = {"type": "array", "items": _number(gaps=False), "minItems": 2, "maxItems": 2}
+        range_ = {"type": "array", "items": number.json_schema(), "minItems": 2, "maxItems": 2}
         most = self.settings.max_points
         points = {"type": "integer", "minimum": 2, "maximum": most, "default": min(POINTS, most)}
         entries = {
@@ -213,37 +214,10 @@ def _columns(columns: Iterable[Input], sizes: Mapping[str, int], *, gaps: bool) 
 
 
 def _column(column: Input, size: int | None, *, gaps: bool) -> dict[str, Any]:
-    match column.kind:
-        case "number":
-            return _number(gaps=gaps)
-        case "category":
-            return {"type": ["string", "number", "boolean", *(["null"] if gaps else [])]}
-        case "flag":
-            return {"enum": [True, False, 0, 1]}
-        case "id":
-            return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-        case "vector":
-            return _null("array", gaps) | {
-                "items": _number(gaps=False),
-                "minItems": 1 if size is None else size,
-                **({} if size is None else {"maxItems": size}),
-            }
-        case "multi":
-            return _null("array", gaps) | {"items": {"type": ["string", "number", "boolean"]}}
-        case "text":
-            return _null("string", gaps) | {"description": "A text."}
-        case "datetime":
-            what = "A date or a time by the clock on the wall, in ISO 8601, such as 2024-05-17T09:30."
-            return _null("string", gaps) | {"description": what, "examples": ["2024-05-17T09:30"]}
-        case _:
-            what = f"The bytes of a picture ({FORMATS}), in base64 or as a data URI. No path or address is opened."
-            return _null("string", gaps) | {"description": what}
-
-
-def _null(kind: str, gaps: bool) -> dict[str, Any]:
-    return {"type": [kind, "null"] if gaps else kind}
-
-
-def _number(*, gaps: bool) -> dict[str, Any]:
-    kind = ["number", "null"] if gaps else "number"
-    return {"type": kind, "minimum": -_LARGEST, "maximum": _LARGEST}
+    if column.kind in KINDS:
+        kind = KINDS[column.kind]
+        schema = kind.json_schema(size)
+        return {**schema, "type": [schema["type"], "null"]} if gaps and kind.may_be_missing else schema
+    if column.kind == "flag":
+        return {"enum": [True, False, 0, 1]}
+    return number.json_schema(gaps=gaps) if column.kind == "number" else category.json_schema(gaps=gaps)

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
-from pcmcnet.serving.refusal import RefusalError, busy, shown
+from pcmcnet.errors import shown
+from pcmcnet.serving.refusal import RefusalError, busy
 from pcmcnet.serving.settings import ServeSettings
 
 LARGE = 65_536  # bytes from which a body counts as large, and reading it would hold up other requests

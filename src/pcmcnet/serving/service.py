@@ -11,13 +11,13 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import did_you_mean
+from pcmcnet.errors import did_you_mean, shown
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.about import about, example, sizes_of
 from pcmcnet.serving.columns import inputs_of, require_keys, require_within
 from pcmcnet.serving.grid import Grid
 from pcmcnet.serving.jobs import Job
-from pcmcnet.serving.refusal import RefusalError, shown, unusable
+from pcmcnet.serving.refusal import RefusalError, unusable
 from pcmcnet.serving.request_body import LARGE, Bodies
 from pcmcnet.serving.sets import SetReader
 from pcmcnet.serving.settings import ServeSettings

@@ -21,10 +21,12 @@ from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.data.distinct import names
 from pcmcnet.data.kinds import KINDS
+from pcmcnet.data.kinds.previews import Pixels
 from pcmcnet.data.reader import MISSING_CATEGORY
+from pcmcnet.errors import shown
 from pcmcnet.serving.columns import Input, inputs_of, require_keys, require_known
-from pcmcnet.serving.contents import Pixels, contents_of
-from pcmcnet.serving.refusal import RefusalError, shown, unusable
+from pcmcnet.serving.contents import contents_of
+from pcmcnet.serving.refusal import RefusalError, unusable
 from pcmcnet.serving.settings import ServeSettings
 
 Where = Callable[[int], str]

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pcmcnet.serving.refusal import RefusalError, shown
+from pcmcnet.errors import shown
+from pcmcnet.serving.refusal import RefusalError
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a pair, which may lack the other half
 _QUOTE, _COMMA = ord('"'), ord(",")

@@ -21,19 +21,19 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from pcmcnet.arrays import Floats
-from pcmcnet.errors import PcmcNetError
+from pcmcnet.data.kinds import KINDS
+from pcmcnet.errors import PcmcNetError, shortened, shown
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.design.design import UnseenLabelError
 from pcmcnet.serving.batch import together
 from pcmcnet.serving.jobs import Job, Pieces
 from pcmcnet.serving.metrics import Metrics
-from pcmcnet.serving.refusal import RefusalError, busy, shortened, shown, unusable
+from pcmcnet.serving.refusal import RefusalError, busy, unusable
 from pcmcnet.serving.settings import ServeSettings
 
 log = logging.getLogger("pcmcnet.serving")
 
 _TOO_FAR = "the model has no answer for these values: they are too far from those it was trained on."
-_UNKNOWN_ID = "the model's module knows no such id: expected ids that it was made for."
 
 
 @runtime_checkable
@@ -192,8 +192,10 @@ class Worker:
 
     def _refused(self, job: Job, error: Exception) -> Exception:
         """Say what a client should know of an error of the model."""
-        if isinstance(error.__cause__, IndexError) and "id" in self.models[job.model].schema.kinds.values():
-            return unusable(_UNKNOWN_ID)
+        if isinstance(error.__cause__, IndexError):
+            for kind in self.models[job.model].schema.contents.values():
+                if (what := KINDS[kind].unknown) is not None:
+                    return unusable(what)
         if isinstance(error, UnseenLabelError):
             return unusable(f"{job.place_of(error.label)}: the label {shown(error.label)} {error.what}")
         if isinstance(error, PcmcNetError):

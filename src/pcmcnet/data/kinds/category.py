@@ -29,6 +29,11 @@ class CategoryCode:
     common: bool = False  # whether it has only those that are in several training sets
 
 
+def json_schema(*, gaps: bool = False) -> dict[str, Any]:
+    """Return the JSON schema of a category in a request; ``gaps`` admits null."""
+    return {"type": ["string", "number", "boolean", *(["null"] if gaps else [])]}
+
+
 def category_facts(column: Categorical) -> dict[str, Any]:
     """Say which categories most rows have, which is the first of them, and how many there are."""
     counts = np.bincount(column.codes, minlength=len(column.categories))

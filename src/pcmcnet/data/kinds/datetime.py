@@ -21,9 +21,12 @@ from pcmcnet.data.columns import GAP, Contents, number_contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 from pcmcnet.data.kinds.json_checks import is_string
-from pcmcnet.data.kinds.kind import Kind, Read, register
+from pcmcnet.data.kinds.kind import Kind, Read, mostly, register
+from pcmcnet.data.kinds.previews import Pixels
+from pcmcnet.errors import shown
 
 _DAY = 86_400.0  # seconds
+_WRITTEN = r"^\s*\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?$"
 _MONDAY = 3  # days from a Monday to 1 January 1970
 
 
@@ -137,11 +140,17 @@ class DatetimeKind(Kind):
     """Dates and times."""
 
     name, code, dtype = "datetime", DatetimeCode, "datetime64[us]"
+    page_field = "datetime"
     fact_checks: ClassVar[Any] = {"min": is_string, "max": is_string}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
         """Read timestamps, dates or ISO 8601 text."""
         return read_instants(values)
+
+    def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
+        """Know dates and times by their form."""
+        hint = f"declare kinds={{{column!r}: 'datetime'}} to read them as such"
+        return ("dates or times", hint) if mostly(texts, _WRITTEN) else None
 
     def learner(self) -> _Learner:
         """Return what learns from one part after the other."""
@@ -159,6 +168,17 @@ class DatetimeKind(Kind):
     def to_saved(self, content: Any) -> str:
         """Write an instant in ISO 8601, to the microsecond."""
         return str(content)
+
+    def json_schema(self, size: int | None) -> dict[str, Any]:
+        """Return the schema of an instant."""
+        what = "A date or a time by the clock on the wall, in ISO 8601, such as 2024-05-17T09:30."
+        return {"type": "string", "description": what, "examples": ["2024-05-17T09:30"]}
+
+    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> str:
+        """Check that it is a text, which reading parses."""
+        if not isinstance(value, str):
+            raise ValueError(f"expected a date or a time such as '2024-05-17T09:30', got {shown(value)}")
+        return value
 
 
 register(DatetimeKind())

@@ -15,7 +15,8 @@ from pcmcnet.data.columns import Contents, number_contents
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError, refuse
 from pcmcnet.data.kinds.json_checks import is_whole
 from pcmcnet.data.kinds.kind import Kind, Read, register
-from pcmcnet.errors import ConfigError
+from pcmcnet.data.kinds.previews import Pixels
+from pcmcnet.errors import ConfigError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,9 @@ class IdKind(Kind):
     """Whole numbers that mean something to a module of one's own."""
 
     name, code, dtype = "id", IdCode, np.int64
-    is_whole_number = True
+    is_whole_number, may_be_missing = True, False
+    unknown = "the model's module knows no such id: expected ids that it was made for."
+    arrow_type, page_field = pa.int64(), "id"
     fact_checks: ClassVar[Any] = {"min": is_whole, "max": is_whole}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
@@ -101,6 +104,19 @@ class IdKind(Kind):
 
     def worth(self, code: Any) -> None:
         """Give none: the size of an id means nothing."""
+
+    def json_schema(self, size: int | None) -> dict[str, Any]:
+        """Return the schema of an id."""
+        return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+
+    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> int:
+        """Check a whole number from 0."""
+        whole = value if isinstance(value, int) and not isinstance(value, bool) else None
+        if isinstance(value, float) and value.is_integer():
+            whole = int(value)  # JSON may write 2.0
+        if whole is None or not 0 <= whole < 2**63:
+            raise ValueError(f"expected a whole number from 0, got {shown(value)}")
+        return whole
 
 
 register(IdKind())

@@ -16,6 +16,7 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,13 +29,14 @@ from pcmcnet.data.columns import GAP, number_contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 from pcmcnet.data.kinds.kind import Kind, Read, objects, register
-from pcmcnet.data.kinds.previews import original_hash, picture_uri
+from pcmcnet.data.kinds.previews import FORMATS, Pixels, original_hash, picture_uri, posted_picture
 
 LARGEST = 64  # pixels of a side
 SAVED = 2**20  # bytes of pictures that are saved with a model; larger ones are left out
 _DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 _SEEN = 20  # pictures, by which the size of the others is judged
 _GREY = ("1", "L", "LA", "I", "I;16", "F")
+_DECODING = BoundedSemaphore(2)  # pictures at once, of all requests: each may take some hundred MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ class ImageKind(Kind):
     """Pictures."""
 
     name, code, stored = "image", ImageCode, pa.binary()
+    arrow_type, page_field = pa.binary(), "image"
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
         """Read paths or bytes."""
@@ -252,6 +255,24 @@ class ImageKind(Kind):
         from PIL import Image  # here, since loading it takes time that few need
 
         return Image.open(io.BytesIO(content)).convert("RGB")
+
+    def json_schema(self, size: int | None) -> dict[str, Any]:
+        """Return the schema of a picture."""
+        what = f"The bytes of a picture ({FORMATS}), in base64 or as a data URI. No path or address is opened."
+        return {"type": "string", "description": what}
+
+    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> bytes:
+        """Take the bytes of a picture, after looking at its first ones only."""
+        return posted_picture(value, pixels)
+
+    def read_posted(self, values: list[Any]) -> Read:
+        """Decode few pictures at a time."""
+        with _DECODING:
+            return super().read_posted(values)
+
+    def label(self, code: Any) -> str:
+        """Say how high and wide the pictures are."""
+        return f"{self.name}, {code.height} × {code.width}"
 
 
 register(ImageKind())

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
@@ -27,13 +28,15 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Ints
 from pcmcnet.data.columns import Contents
 from pcmcnet.data.kinds.json_checks import is_string
+from pcmcnet.data.kinds.previews import Pixels
 from pcmcnet.data.kinds.streaming import Collected, Learning
-from pcmcnet.errors import ConfigError
+from pcmcnet.errors import ConfigError, shown
 
 Read = tuple[NDArray[np.int32], NDArray[Any]]  # (n,) codes and (U, ...) distinct contents
 Check = Callable[[Any], bool]
 
 _WIDE = 64  # numbers, from which on a vector is first mapped to so many
+_NEARLY_ALL = 0.9
 _SEEN = 20  # contents, by which the size of the others is judged
 
 
@@ -95,6 +98,10 @@ class Kind(ABC):
         BadTypeError
             For a column whose type cannot hold such contents.
         """
+
+    def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
+        """Say what distinct texts of an undeclared column are, and how to declare it; None where they are others."""
+        return None
 
     def learner(self) -> Learning:
         """Return what learns a code from the contents of one part after the other."""
@@ -179,6 +186,35 @@ class Kind(ABC):
         """Return a content as a person would expect it."""
         return content.item() if isinstance(content, np.generic) else content
 
+    # In a request to a service
+
+    arrow_type: ClassVar[pa.DataType] = pa.string()  # of the values that posted returns
+    may_be_missing: ClassVar[bool] = True
+    unknown: ClassVar[str | None] = None  # what to say when a module of the user's own knows no such content
+    page_field: ClassVar[str] = "text"  # of the page: one of those of serving/page/contents.js
+    choices: ClassVar[str] = "distinct"  # the fact that says how many there are to choose from
+    is_name: ClassVar[bool] = False  # whether a content can name its alternative
+
+    def json_schema(self, size: int | None) -> dict[str, Any]:
+        """Return the JSON schema of a value; ``size`` is the fact of that name, where it is known."""
+        return {"type": "string"}
+
+    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> Any:
+        """Check a value of a request, as far as reading does not; ValueError says what is wrong with it."""
+        if not isinstance(value, str):
+            raise ValueError(f"expected a {self.name}, got {shown(value)}")
+        return value
+
+    def read_posted(self, values: list[Any]) -> Read:
+        """Read what :meth:`posted` returned, as a table with it would be read."""
+        return self.read(pa.chunked_array([pa.array(values, self.arrow_type)]))
+
+    # In a diagram
+
+    def label(self, code: Any) -> str:
+        """Say in a word or two what an encoder is given."""
+        return self.name
+
 
 KINDS: dict[str, Kind] = {}
 
@@ -195,6 +231,11 @@ def objects(contents: list[Any]) -> NDArray[Any]:
     table = np.empty(len(contents), object)
     table[:] = contents
     return table
+
+
+def mostly(texts: pa.Array, pattern: str) -> bool:
+    """Tell whether nearly all texts match a pattern."""
+    return bool(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False).mean() >= _NEARLY_ALL)
 
 
 def written(value: np.generic) -> Any:

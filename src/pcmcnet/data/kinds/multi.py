@@ -21,11 +21,14 @@ from torch import Tensor, nn
 
 from pcmcnet.data.columns import GAP, Contents, number_contents
 from pcmcnet.data.distinct import UNREADABLE, names
+from pcmcnet.data.kinds import category
 from pcmcnet.data.kinds.arrow_lists import as_lists
 from pcmcnet.data.kinds.category import MOST_CATEGORIES, embedding_width
 from pcmcnet.data.kinds.errors import BadTypeError, refuse
 from pcmcnet.data.kinds.json_checks import are_strings, is_count
-from pcmcnet.data.kinds.kind import Kind, Read, objects, register
+from pcmcnet.data.kinds.kind import Kind, Read, mostly, objects, register
+from pcmcnet.data.kinds.previews import Pixels
+from pcmcnet.errors import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +138,17 @@ class MultiKind(Kind):
     """Lists of categories."""
 
     name, code, stored = "multi", MultiCode, pa.list_(pa.string())
+    arrow_type, page_field, choices = pa.list_(pa.string()), "multi", "words"
     fact_checks: ClassVar[Any] = {"categories": are_strings, "words": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
         """Read lists of names."""
         return read_lists(values)
+
+    def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
+        """Know lists by their brackets, be they of names or of numbers."""
+        hint = f"declare kinds={{{column!r}: 'multi'}} for lists of names, or 'vector' for lists of numbers"
+        return ("lists", hint) if mostly(texts, r"^\s*\[.*\]\s*$") else None
 
     def learner(self) -> _Learner:
         """Return what learns from one part after the other."""
@@ -185,6 +194,25 @@ class MultiKind(Kind):
     def is_json(self, value: Any) -> bool:
         """Tell what a description has."""
         return are_strings(value)
+
+    def json_schema(self, size: int | None) -> dict[str, Any]:
+        """Return the schema of a list of categories."""
+        return {"type": "array", "items": category.json_schema()}
+
+    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> list[str]:
+        """Check a list of names; numbers and truth values have their text for a name."""
+        if not isinstance(value, list):
+            raise ValueError(f"expected a list of categories, got {shown(value)}")
+        for name in value:
+            if not isinstance(name, str | int | float):
+                raise ValueError(f"expected a list of categories, got {shown(name)} in it")
+            if isinstance(name, float) and not np.isfinite(name):
+                raise ValueError("expected a list of categories, got a number that is not finite in it")
+        return [str(name) for name in value]
+
+    def label(self, code: Any) -> str:
+        """Say how many categories there are."""
+        return f"{self.name}, {len(code.categories):,}"
 
 
 register(MultiKind())

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.columns import CURVES, Columns, Curve, Numeric
-from pcmcnet.data.kinds.json_checks import are_numbers, is_number
+from pcmcnet.data.kinds.json_checks import LARGEST, are_numbers, is_number
 from pcmcnet.data.kinds.kind import written
 from pcmcnet.data.quantiles import quantiles
 from pcmcnet.data.running_moments import Moments, median_size
@@ -85,6 +85,11 @@ def learn_numbers(
     bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, parts)
     plain = [_numeric_code(name, {**moments, **bent}[name], turns.get(name, 0.0)) for name in moments]
     return tuple(_curved(code, curves, moments[code.name].count, parts) for code in plain)
+
+
+def json_schema(*, gaps: bool = False) -> dict[str, Any]:
+    """Return the JSON schema of a number in a request; ``gaps`` admits null."""
+    return {"type": ["number", "null"] if gaps else "number", "minimum": -LARGEST, "maximum": LARGEST}
 
 
 def number_facts(column: Numeric) -> dict[str, Any]:

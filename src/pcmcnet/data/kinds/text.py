@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -35,6 +36,8 @@ from pcmcnet.data.kinds.streaming import Moments, New
 
 BUCKETS = 4096
 LONGEST = 64  # words of a text
+_MANY = 20  # more distinct texts than this are not the names of a few categories
+_WORDS = 4  # more words than names mostly have
 _WORD = re.compile(r"\d+(?:\.\d+)?|[^\W\d_]+|[^\w\s]")
 
 
@@ -183,10 +186,17 @@ class TextKind(Kind):
     """Texts."""
 
     name, code, stored = "text", TextCode, pa.string()
+    is_name = True
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
         """Read texts as they are written."""
         return read_texts(values)
+
+    def recognise(self, column: str, texts: pa.Array) -> tuple[str, str] | None:
+        """Know texts by their words, of which names have few."""
+        count = pc.count_substring_regex(texts, r"\S+").to_numpy(zero_copy_only=False).mean()
+        hint = f"declare kinds={{{column!r}: 'text'}} to read them as such"
+        return (f"texts of {count:.0f} words on average", hint) if len(texts) > _MANY and count >= _WORDS else None
 
     def learner(self) -> _Learner:
         """Return what learns from one part after the other."""
@@ -203,6 +213,10 @@ class TextKind(Kind):
     def worth(self, code: Any) -> nn.Module:
         """Sum the worths of words and numbers."""
         return WordsWorth()
+
+    def json_schema(self, size: int | None) -> dict[str, Any]:
+        """Return the schema of a text."""
+        return {"type": "string", "description": "A text."}
 
 
 register(TextKind())

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from pcmcnet.data.columns import GAP, Contents, number_contents
 from pcmcnet.data.kinds.arrow_lists import as_lists
 from pcmcnet.data.kinds.errors import BadTypeError, refuse
-from pcmcnet.data.kinds.json_checks import are_numbers, is_count
+from pcmcnet.data.kinds.json_checks import LARGEST, are_numbers, is_count
 from pcmcnet.data.kinds.kind import Kind, Read, register
+from pcmcnet.data.kinds.number import json_schema
+from pcmcnet.data.kinds.previews import Pixels
 from pcmcnet.data.kinds.streaming import Moments, New
-from pcmcnet.errors import SchemaError
+from pcmcnet.errors import SchemaError, shown
 
 _LARGEST = 1e6  # training standard deviations; a float32 product of more may overflow
 
@@ -139,6 +141,7 @@ class VectorKind(Kind):
     """Vectors of one size."""
 
     name, code, dtype = "vector", VectorCode, np.float32
+    arrow_type, page_field = pa.list_(pa.float64()), "vector"
     fact_checks: ClassVar[Any] = {"size": is_count}
 
     def read(self, values: pa.ChunkedArray, folder: Path | None = None) -> Read:
@@ -156,6 +159,29 @@ class VectorKind(Kind):
     def is_json(self, value: Any) -> bool:
         """Tell what a description has."""
         return are_numbers(value)
+
+    def json_schema(self, size: int | None) -> dict[str, Any]:
+        """Return the schema of a list of numbers."""
+        most = {} if size is None else {"maxItems": size}
+        return {"type": "array", "items": json_schema(), "minItems": 1 if size is None else size, **most}
+
+    def posted(self, value: Any, *, size: int | None, pixels: Pixels) -> list[float]:
+        """Check a list of numbers."""
+        what = "numbers" if size is None else f"{size} numbers"
+        if not isinstance(value, list):
+            raise ValueError(f"expected a list of {what}, got {shown(value)}")
+        if not value or (size is not None and len(value) != size):
+            raise ValueError(f"expected a vector of {what}, as the model was trained with, got one of {len(value)}")
+        for k, number in enumerate(value):
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise ValueError(f"expected {what}, got {shown(number)} at place {k}")
+            if not abs(number) <= LARGEST:
+                raise ValueError(f"expected numbers below 3.4e38, got {shown(number)} at place {k}")
+        return [float(number) for number in value]
+
+    def label(self, code: Any) -> str:
+        """Say how many numbers there are."""
+        return f"{self.name}, {len(code.mean):,}"
 
 
 register(VectorKind())

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
 
+from pcmcnet.data.contents import FrozenCode
 from pcmcnet.data.encoding import Encoder, SideEncoder
-from pcmcnet.data.kinds import ContentCode
+from pcmcnet.data.kinds import KINDS, ContentCode
 from pcmcnet.data.kinds.category import CategoryCode, embedding_width
-from pcmcnet.data.kinds.image import ImageCode
-from pcmcnet.data.kinds.multi import MultiCode
 from pcmcnet.data.kinds.number import NumericCode
-from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.layers import Representation
 from pcmcnet.layers.representation import width_of
 
@@ -140,15 +138,7 @@ def _become(code: NumericCode | CategoryCode, labels: Sequence[str]) -> str:
 
 def _content(code: ContentCode) -> str:
     """Say what an encoder of contents is given, where that has a size."""
-    match code:
-        case VectorCode():
-            return f"{code.kind}, {len(code.mean):,}"
-        case ImageCode():
-            return f"{code.kind}, {code.height} × {code.width}"
-        case MultiCode():
-            return f"{code.kind}, {len(code.categories):,}"
-        case _:
-            return code.kind
+    return code.kind if isinstance(code, FrozenCode) else KINDS[code.kind].label(code)
 
 
 def _pairs(who: int, what: int) -> Box:

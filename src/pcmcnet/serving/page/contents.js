@@ -61,8 +61,8 @@ function frame(column, label, get, input, ...more) {
   const element = make("div", { class: "field" }, input, ...more, make("div", { class: "under" }, message));
   const judge = () => {
     const value = get();
-    const wrong = value === null && column.may_be_null ? "" : problems[column.kind](column, value);
-    const far = !wrong && Boolean(beyond[column.kind]?.(column, value));
+    const wrong = value === null && column.may_be_null ? "" : problems[column.field](column, value);
+    const far = !wrong && Boolean(beyond[column.field]?.(column, value));
     input.setAttribute("aria-label", label());
     input.setAttribute("aria-invalid", wrong ? "true" : "false");
     element.classList.toggle("wrong", wrong !== "");

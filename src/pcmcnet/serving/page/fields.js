@@ -12,27 +12,27 @@ let lists = 0; // for the ids of lists of suggestions
  * `refresh` shows the present one, without touching what is being typed.
  */
 export function makeField(column, { label, get, set }) {
-  const kind = { number: numberField, category: categoryField, flag: flagField }[column.kind];
-  return (kind ?? contents[`${column.kind}Field`])(column, label, get, set);
+  const kind = { number: numberField, category: categoryField, flag: flagField }[column.field];
+  return (kind ?? contents[`${column.field}Field`])(column, label, get, set);
 }
 
 /** What is wrong with a value, in few words; empty where nothing is. */
 export function problem(column, value) {
   if (value !== null || !column.may_be_null) {
-    const wrong = contents.problems[column.kind]?.(column, value);
+    const wrong = contents.problems[column.field]?.(column, value);
     if (wrong) return wrong;
   }
-  if (column.kind !== "number" || typeof value === "number" || (value === null && column.may_be_null)) return "";
+  if (column.field !== "number" || typeof value === "number" || (value === null && column.may_be_null)) return "";
   return value === "" || value === null ? "needs a number" : "not a number";
 }
 
 /** Whether a value lies outside what the model saw in training. */
 export function isBeyond(column, value) {
-  if (column.kind === "category") {
+  if (column.field === "category") {
     const all = column.categories && column.categories.length === column.distinct;
     return Boolean(all) && !column.categories.includes(String(value));
   }
-  if (column.kind !== "number") return Boolean(contents.beyond[column.kind]?.(column, value));
+  if (column.field !== "number") return Boolean(contents.beyond[column.field]?.(column, value));
   return typeof value === "number" && (value < (column.min ?? -Infinity) || value > (column.max ?? Infinity));
 }
 

@@ -61,7 +61,7 @@ export class Page {
       find("individual").append(
         make(
           "div",
-          { class: `of-individual ${column.kind}` },
+          { class: `of-individual ${column.field}` },
           make("span", { class: "caption", "aria-hidden": "true" }, breakable(column.name)),
           field.element,
         ),

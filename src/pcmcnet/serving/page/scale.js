@@ -9,7 +9,7 @@ import { exact } from "./format.js";
  */
 export function makeScale(column) {
   const { min, max } = column;
-  if (column.kind !== "number" || !Number.isFinite(min) || !Number.isFinite(max) || !(min < max)) return null;
+  if (column.field !== "number" || !Number.isFinite(min) || !Number.isFinite(max) || !(min < max)) return null;
   const known = [min, ...(column.quartiles ?? []), max];
   const { whole } = column;
   const steps = whole && max - min <= 50 ? max - min : 200;

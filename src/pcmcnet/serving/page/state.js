@@ -100,8 +100,8 @@ export class Store {
 
   typical(column) {
     const inUse = this.value?.rows[0]?.values[column.name];
-    if (column.kind in blank) return inUse ?? blank[column.kind](column);
-    const none = { number: 0, category: "", flag: true }[column.kind];
+    if (column.field in blank) return inUse ?? blank[column.field](column);
+    const none = { number: 0, category: "", flag: true }[column.field];
     return column.typical ?? inUse ?? column.categories?.[0] ?? none;
   }
 

@@ -28,9 +28,9 @@ export class Table {
 
   head() {
     const range = (column) => {
-      if (column.kind === "flag") return "yes or no";
-      if (column.kind in about) return about[column.kind](column);
-      if (column.kind !== "number") return column.categories ? `${column.categories.length} categories` : "category";
+      if (column.field === "flag") return "yes or no";
+      if (column.field in about) return about[column.field](column);
+      if (column.field !== "number") return column.categories ? `${column.categories.length} categories` : "category";
       return column.min == null ? "number" : `${pretty(column.min)} – ${pretty(column.max)}`;
     };
     return make(
@@ -53,7 +53,7 @@ export class Table {
         ...this.columns.map((column) =>
           make(
             "th",
-            { role: "columnheader", scope: "col", class: column.kind },
+            { role: "columnheader", scope: "col", class: column.field },
             breakable(column.name),
             make("small", { title: "Seen in training" }, range(column)),
           ),
@@ -92,7 +92,7 @@ export class Table {
       ...fields.map((field, k) =>
         make(
           "td",
-          { role: "cell", class: `value ${this.columns[k].kind}` },
+          { role: "cell", class: `value ${this.columns[k].field}` },
           make("span", { class: "narrow caption", "aria-hidden": "true" }, breakable(this.columns[k].name)),
           field.element,
         ),
