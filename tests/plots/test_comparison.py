@@ -13,7 +13,7 @@ from pcmcnet.evaluation import compare
 from pcmcnet.evaluation.comparison import Comparison, Row
 from pcmcnet.models import PCMCNet
 from pcmcnet.plots import ComparisonChart, comparison_chart, draw_comparison
-from pcmcnet.plots.comparison import BLUE, ORANGE
+from pcmcnet.plots.style import BLUE, ORANGE
 
 DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "seed": 0}
 

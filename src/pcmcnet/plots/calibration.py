@@ -15,11 +15,10 @@ import numpy as np
 from pcmcnet.errors import InputError
 from pcmcnet.insight.calibration import Calibration, Curve
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")  # of Okabe and Ito
 
 
 def draw_calibration(calibrations: Mapping[str, Calibration], path: str | os.PathLike[str]) -> Path:

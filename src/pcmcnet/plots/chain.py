@@ -17,6 +17,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.insight.chain import Chain
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import BLUE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,6 @@ MOST = 12  # alternatives in a picture
 ARROWS = 40  # flows in a picture
 FAINT = 0.01  # of the strongest flow: what is below is not drawn
 GREY, ORANGE = (0.62, 0.62, 0.62), (0.835, 0.369, 0.0)
-BLUE = "#0072B2"
 SIZE = (11.5, 5.8)  # of the figure, in inches
 _AREA = 2400.0  # of a node with probability 1, in square points
 _DIM = 1e-4  # smallest rate that has a colour of its own

@@ -15,12 +15,11 @@ import numpy as np
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import BLUE, ORANGE, name_lines, plain, quiet_lines, set_title
 from pcmcnet.reports.sections import Dot, limits_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-BLUE, ORANGE = "#0072B2", "#D55E00"  # of Okabe and Ito: told apart by all eyes
 
 
 class Panel(NamedTuple):
@@ -115,13 +114,10 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     panels = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False).ravel()
     for axes, panel in zip(panels, chart.panels, strict=True):
         _draw_panel(axes, panel, chart.best)
-    # A dollar sign would begin a formula.
-    panels[0].set_yticks(range(len(chart.labels)), [label.replace("$", r"\$") for label in chart.labels])
-    panels[0].set_ylim(len(chart.labels) - 0.5, -0.5)  # the first row on top
+    name_lines(panels[0], chart.labels)
     notes = ["dashed: uniform", *(["hollow: scores, not probabilities"] if _marked(chart) else []), *chart.left_out]
-    figure.supxlabel("; ".join(notes).replace("$", r"\$"), fontsize=9, color="0.35", wrap=True)
-    if title:
-        figure.suptitle(title.replace("$", r"\$"), fontsize=13)
+    figure.supxlabel(plain("; ".join(notes)), fontsize=9, color="0.35", wrap=True)
+    set_title(figure, title)
     return save_picture(figure, target)
 
 
@@ -135,11 +131,7 @@ def _draw_panel(axes: Axes, panel: Panel, best: int | None) -> None:
         inside = "white" if dot.marked else colour
         axes.plot(dot.value, dot.line, "o", color=colour, markerfacecolor=inside, markersize=6)
     axes.set_title(f"{panel.title} ({'lower' if panel.lower_is_better else 'higher'} is better)", fontsize=11)
-    axes.grid(axis="x", color="0.9")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(labelsize=10)
+    quiet_lines(axes)
 
 
 def _marked(chart: ComparisonChart) -> bool:

@@ -14,9 +14,9 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.insight.context_effects import PreferenceMap, Search
-from pcmcnet.plots.comparison import BLUE, ORANGE
 from pcmcnet.plots.files import picture_path, save_picture
 from pcmcnet.plots.preference_map import draw_preference_maps
+from pcmcnet.plots.style import BLUE, ORANGE, plain, tidy
 
 _WIDEST = 60  # letters of a label
 
@@ -91,15 +91,12 @@ def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12)
     axes.plot(chart.share_with, lines, "o", color=ORANGE, markersize=8, label="when it has joined")
     for line, change in zip(lines, chart.by_adding, strict=True):
         axes.annotate(f"{change:+.2f}", (1.02, line), xycoords=("axes fraction", "data"), va="center", fontsize=10)
-    axes.set_yticks(lines, chart.labels, fontsize=9)
+    tidy(axes, grid="x")
+    axes.set_yticks(lines, [plain(label) for label in chart.labels], fontsize=9)
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
     axes.set_xlabel("share of the first against the second; on the right, the change of their log-ratio", fontsize=10)
-    axes.grid(axis="x", color="0.9")
-    axes.set_axisbelow(True)
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=10)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
     return save_picture(figure, target)
 
 

@@ -16,10 +16,9 @@ from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.segments import ALL
-from pcmcnet.plots.comparison import BLUE, ORANGE
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import COLOURS, plain, set_title, tidy
 
-COLOURS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "black")  # of Okabe and Ito
 STYLES = ("-", "--", ":", "-.")
 
 
@@ -104,19 +103,15 @@ def draw_demand(
         colour, style = COLOURS[line.segment % len(COLOURS)], STYLES[line.curve % len(STYLES)]
         if len({other.segment for other in chart.lines}) == 1:
             colour, style = COLOURS[line.curve % len(COLOURS)], "-"
-        label = line.label.replace("$", r"\$") or None
+        label = plain(line.label) or None
         axes.plot(line.x, line.share, style, color=colour, label=label, linewidth=1.8)
         if chart.scaled:
             axes.plot(1.0, line.now, "o", color=colour, markersize=6)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(chart.x_label.replace("$", r"\$"), fontsize=11)
-    axes.set_ylabel(chart.y_label.replace("$", r"\$"), fontsize=11)
-    axes.grid(color="0.9")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=10)
+    axes.set_xlabel(plain(chart.x_label), fontsize=11)
+    axes.set_ylabel(plain(chart.y_label), fontsize=11)
+    tidy(axes)
     if any(line.label for line in chart.lines):
         axes.legend(fontsize=10, edgecolor="none", framealpha=1)
-    if title:
-        figure.suptitle(title.replace("$", r"\$"), fontsize=13)
+    set_title(figure, title)
     return save_picture(figure, target)

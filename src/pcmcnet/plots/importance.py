@@ -14,8 +14,8 @@ import numpy as np
 from pcmcnet.checks import require_number
 from pcmcnet.insight.attribution import Attribution
 from pcmcnet.insight.importance import Importance
-from pcmcnet.plots.comparison import BLUE, ORANGE
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import BLUE, ORANGE, name_lines, plain, set_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,8 +113,7 @@ def draw_attribution(found: Attribution, path: str | os.PathLike[str], *, most: 
         name = "beyond a proportional share" if k == 0 else None
         axes.barh(k + 0.19, bar.beyond, color=ORANGE, height=0.36, label=name)
     _finish(axes, [bar.label for bar in bars], len(found.rivals) - len(bars))
-    whose = f"{found.alternative}, p = {found.p:.3f}".replace("$", r"\$")
-    axes.set_xlabel(f"push on log p of {whose}", fontsize=11)
+    axes.set_xlabel(plain(f"push on log p of {found.alternative}, p = {found.p:.3f}"), fontsize=11)
     axes.legend(fontsize=10, edgecolor="none", framealpha=1)
     return save_picture(figure, target)
 
@@ -123,20 +122,12 @@ def _panel(bars: int, title: str) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 1.3 + 0.3 * max(bars, 2)), layout="constrained")
-    if title:
-        figure.suptitle(title.replace("$", r"\$"), fontsize=13)
+    set_title(figure, title)
     return figure, figure.subplots()
 
 
 def _finish(axes: Axes, labels: list[str], left_out: int) -> None:
-    shown = [label.replace("$", r"\$") for label in labels]  # a dollar sign would begin a formula
-    axes.set_yticks(range(len(labels)), shown)
-    axes.set_ylim(len(labels) - 0.5, -0.5)  # the first on top
+    name_lines(axes, labels)
     axes.axvline(0, color="0.3", linewidth=1)
-    axes.grid(axis="x", color="0.9")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(labelsize=10)
     if left_out:
         axes.set_title(f"{left_out} more, with shorter bars, are not shown", fontsize=9, color="0.35")

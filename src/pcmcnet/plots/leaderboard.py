@@ -13,8 +13,8 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.ranks import alike
 from pcmcnet.evaluation.standings import Leaderboard
-from pcmcnet.plots.comparison import BLUE, ORANGE
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import BLUE, ORANGE, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,7 +100,7 @@ def draw_ranks(chart: RankChart) -> Figure:
         edge = 1.0 if on_left else float(k)
         colour = ORANGE if position == 0 else "black"
         axes.plot([rank, rank, edge], [0, height, height], color=colour, linewidth=0.9, solid_joinstyle="miter")
-        name = label.replace("$", r"\$")  # a dollar sign would begin a formula
+        name = plain(label)
         text, side = (f"{name}  {rank:.2f} ", "right") if on_left else (f" {rank:.2f}  {name}", "left")
         axes.text(edge, height, text, ha=side, va="center")
     for bar in chart.bars:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import BLUE, ORANGE, plain, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,16 +115,13 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
     heights = [3, 1] if changes else [1]
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
     _draw_losses(panels[0], curve)
-    panels[0].set_title(title, fontsize=13)
+    panels[0].set_title(plain(title), fontsize=13)
     if changes:
         panels[1].plot(curve.epoch, curve.lr, color="0.3", drawstyle="steps-mid")
         panels[1].set_yscale("log")
         panels[1].set_ylabel("learning rate", fontsize=11)
     for axes in panels:
-        axes.grid(color="0.9")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=10)
+        tidy(axes)
     panels[-1].set_xlabel("epoch", fontsize=11)
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     panels[-1].set_xlim(curve.epoch[0] - 0.5, curve.epoch[-1] + 0.5)
@@ -134,9 +132,9 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
 def _draw_losses(axes: Axes, curve: LearningCurve) -> None:
     """Draw both losses; colours of Okabe and Ito, and dashes, since print may be grey."""
     dots = "." if len(curve.epoch) < 40 else ""
-    axes.plot(curve.epoch, curve.train_loss, color="#0072B2", marker=dots, label="training")
+    axes.plot(curve.epoch, curve.train_loss, color=BLUE, marker=dots, label="training")
     if len(curve.valid_epoch):
-        axes.plot(curve.valid_epoch, curve.valid_loss, "--", color="#D55E00", marker=dots, label="validation")
+        axes.plot(curve.valid_epoch, curve.valid_loss, "--", color=ORANGE, marker=dots, label="validation")
     if curve.best_epoch is not None:
         best = float(curve.valid_loss[curve.valid_epoch == curve.best_epoch][0])
         label = f"best: {best:.4f} at epoch {curve.best_epoch}"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.plots.comparison import BLUE, ORANGE
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import BLUE, ORANGE, name_lines, set_title, tidy
 from pcmcnet.tuning.result import Tuning
 
 if TYPE_CHECKING:
@@ -107,12 +107,7 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
     _draw_history(axes[0], chart)
     if chart.importance:
         _draw_importance(axes[1], chart)
-    for panel in axes:
-        panel.set_axisbelow(True)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=10)
-    if title:
-        figure.suptitle(title.replace("$", r"\$"), fontsize=13)
+    set_title(figure, title)
     return save_picture(figure, target)
 
 
@@ -137,7 +132,7 @@ def _draw_history(axes: Axes, chart: SearchChart) -> None:
     axes.set_ylim(low, high)
     axes.set_xlim(0.5, len(numbers) + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    axes.grid(color="0.9")
+    tidy(axes)
     axes.set_xlabel("trial", fontsize=11)
     axes.set_ylabel("validation loss per choice set", fontsize=11)
     axes.legend(fontsize=10, edgecolor="none", framealpha=1)
@@ -146,9 +141,6 @@ def _draw_history(axes: Axes, chart: SearchChart) -> None:
 def _draw_importance(axes: Axes, chart: SearchChart) -> None:
     names, shares = zip(*chart.importance, strict=True)
     axes.barh(range(len(names)), shares, color=BLUE)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.5, -0.5)  # the largest on top
+    name_lines(axes, names)
     axes.set_xlim(0, 1)
-    axes.grid(axis="x", color="0.9")
-    axes.tick_params(axis="y", length=0)
     axes.set_xlabel("share of the differences", fontsize=11)

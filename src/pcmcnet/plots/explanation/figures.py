@@ -15,6 +15,7 @@ from pcmcnet.insight.calibration import Calibration, Curve
 from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.importance import Importance
 from pcmcnet.insight.table_summary import TableSummary
+from pcmcnet.plots.importance import importance_bars
 from pcmcnet.plots.learning_curve import learning_curve
 from pcmcnet.reports.sections import Figure
 from pcmcnet.reports.tables import number
@@ -113,41 +114,21 @@ def _ends(curve: Curve) -> tuple[Any, Any]:
 
 
 def _curve(curve: Curve, name: str, colour: str) -> dict[str, Any]:
-    low, high = _ends(curve)
-    reach = {
-        "type": "data",
-        "symmetric": False,
-        "array": np.maximum(high - curve.observed, 0).tolist(),
-        "arrayminus": np.maximum(curve.observed - low, 0).tolist(),
-        "thickness": 1,
-        "width": 2,
-    }
     return {
         **line(curve.predicted, curve.observed, name, colour),
-        "error_y": {**reach, "color": colour},
+        "error_y": error_bars(curve.observed, *_ends(curve), colour),
         "hovertemplate": "predicted %{x:.1%}, chosen %{y:.1%}<extra></extra>",
     }
 
 
 def importance_figure(found: Importance) -> Figure:
     """Draw the increase of the loss by each column, the most important on top."""
-    rows = found.rows[::-1]
-    ends = np.array([[row.low, row.high] for row in rows])
-    values = np.array([row.value for row in rows])
-    ends = np.where(np.isfinite(ends), ends, values[:, None])
+    shown = importance_bars(found, most=len(found.rows))[::-1]
+    values, low, high = np.array([bar[1:] for bar in shown]).T
     what = LOSSES[found.loss]
-    reach = {
-        "type": "data",
-        "symmetric": False,
-        "array": np.maximum(ends[:, 1] - values, 0).tolist(),
-        "arrayminus": np.maximum(values - ends[:, 0], 0).tolist(),
-        "color": GREY,
-        "thickness": 1.5,
-        "width": 3,
-    }
     trace = {
-        **bars([row.name for row in rows], values.tolist(), BLUE),
-        "error_x": reach,
+        **bars([bar.label for bar in shown], values.tolist(), BLUE),
+        "error_x": error_bars(values, low, high, GREY),
         "hovertemplate": f"%{{y}}: {what} %{{x:+.4f}}<extra></extra>",
     }
     cells = [[r.name, f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in found.rows]
@@ -156,7 +137,7 @@ def importance_figure(found: Importance) -> Figure:
         layout={"xaxis": axis(f"increase of {what}"), "yaxis": names_axis()},
         caption="How much worse choices are predicted when a column is shuffled. Lines: 95 % intervals.",
         numbers=[["shuffled", f"increase of {what}", "spread", "95 % interval"], *cells],
-        height=120 + 24 * len(rows),
+        height=120 + 24 * len(shown),
     )
 
 
@@ -218,6 +199,19 @@ def bars(names: Sequence[str], values: Sequence[float], colour: Any) -> dict[str
         "x": list(values),
         "marker": {"color": colour},
         "showlegend": False,
+    }
+
+
+def error_bars(values: Any, low: Any, high: Any, colour: str) -> dict[str, Any]:
+    """Intervals around values, from low to high."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": np.maximum(high - values, 0).tolist(),
+        "arrayminus": np.maximum(values - low, 0).tolist(),
+        "color": colour,
+        "thickness": 1.2,
+        "width": 3,
     }
 
 
