@@ -18,11 +18,11 @@ from pcmcnet import PCMCNet
 
 SETS, BATCH, EPOCHS = 27_160, 1_024, 4
 PARTS = {
-    "last hidden layer and output, forward": r"^_finish_product|^finish$",
-    "its gradient by the first layer": r"^_unfinish_product|^unfinish$",
-    "its gradients by weights": r"^_weighted_products",
-    "gather: that by the first, summed": r"^(gather|add_parts)$",
-    "spread: the first from its halves": r"^(spread|clear)$",
+    "last hidden layer and output, forward": r"^_last_layer_forward|^last_hidden$",
+    "its gradient by the first layer": r"^_last_layer_input_gradient|^last_hidden_backward$",
+    "its gradients by weights": r"^_last_layer_weight_sums",
+    "that by the first, summed over pairs": r"^(first_hidden_backward|sum_row_parts)$",
+    "the first from its two halves": r"^(first_hidden|zero_after_last_pair)$",
     "elimination": r"^_(solve|pull_back)",
 }
 OTHERS = "first layer, optimiser and others"

@@ -32,6 +32,6 @@ def test_what_does_not_compile_is_told() -> None:
 
     p, stream = torch.rand(8, device="cuda"), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with pytest.raises(CompilationError):  # a block is a power of 2
-        compile_together(lambda: launch(triton_logs._take_logs, (1,), p, p > 0, p, 8, C=12), stream)
+        compile_together(lambda: launch(triton_logs._log_forward, (1,), p, p > 0, p, 8, C=12), stream)
     with torch.cuda.stream(stream):
         assert not noting()

@@ -15,7 +15,7 @@ import torch
 from pcmcnet import MNL, ChoiceData, PCMCNet
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.layers.stationary.elimination_for_export import exported_law
+from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
 
 ROOT = Path(__file__).parents[3]
 ROLES: dict[str, Any] = {
@@ -232,7 +232,7 @@ def test_the_law_in_plain_operators_keeps_the_relative_accuracy_of_small_probabi
     rates = torch.exp(12 * torch.randn(6, 7, 7, generator=gen, dtype=torch.float64))
     mask = torch.arange(7) < torch.tensor([[7], [1], [2], [5], [7], [6]])
     torch.testing.assert_close(
-        exported_law(rates, mask), stationary_distribution(rates, mask), rtol=1e-12, atol=0, check_stride=False
+        exported_distribution(rates, mask), stationary_distribution(rates, mask), rtol=1e-12, atol=0, check_stride=False
     )
 
 

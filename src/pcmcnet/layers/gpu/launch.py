@@ -67,6 +67,12 @@ def first_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
+@cache
+def processors(device: torch.device) -> int:
+    """Return how many blocks that fill a multiprocessor run at once."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
 def compile_together(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
     """Compile all kernels that some work launches on a stream. It is done without them: its results are of no use."""
     if not hasattr(triton, "AsyncCompileMode"):

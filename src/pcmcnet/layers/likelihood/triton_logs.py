@@ -30,14 +30,14 @@ def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
 
 def compile_one() -> None:
     """Compile a small kernel, and load it."""
-    _ = _take_logs.warmup(torch.float32, torch.bool, torch.float32, 1, C=BLOCK, grid=(1,)).run
+    _ = _log_forward.warmup(torch.float32, torch.bool, torch.float32, 1, C=BLOCK, grid=(1,)).run
 
 
 class _LogProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, p: Tensor, mask: Tensor) -> Tensor:
         given, out = p.detach().contiguous(), p.new_empty(p.shape)
-        launch(_take_logs, (triton.cdiv(p.numel(), BLOCK),), given, mask.contiguous(), out, p.numel(), C=BLOCK)
+        launch(_log_forward, (triton.cdiv(p.numel(), BLOCK),), given, mask.contiguous(), out, p.numel(), C=BLOCK)
         ctx.save_for_backward(p, mask)
         return out
 
@@ -48,12 +48,12 @@ class _LogProbabilities(torch.autograd.Function):
             return pull_back(partial(plain_log_probabilities, mask=mask), [p], gradient)[0], None
         p, mask = p.contiguous(), mask.contiguous()
         out = torch.empty_like(p)
-        launch(_untake_logs, (triton.cdiv(p.numel(), BLOCK),), p, mask, gradient.contiguous(), out, p.numel(), C=BLOCK)
+        launch(_log_backward, (triton.cdiv(p.numel(), BLOCK),), p, mask, gradient.contiguous(), out, p.numel(), C=BLOCK)
         return out, None
 
 
 @triton.jit(do_not_specialize=["count"])
-def _take_logs(p, mask, out, count, C: tl.constexpr):
+def _log_forward(p, mask, out, count, C: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
     x = tl.load(p + at, mask=at < count, other=0.0)
     possible = (tl.load(mask + at, mask=at < count, other=0) != 0) & (x != 0)
@@ -61,7 +61,7 @@ def _take_logs(p, mask, out, count, C: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["count"])
-def _untake_logs(p, mask, gradient, out, count, C: tl.constexpr):
+def _log_backward(p, mask, gradient, out, count, C: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
     x, g = tl.load(p + at, mask=at < count, other=0.0), tl.load(gradient + at, mask=at < count, other=0.0)
     possible = (tl.load(mask + at, mask=at < count, other=0) != 0) & (x != 0)

@@ -53,9 +53,9 @@ def pair_scores(
     any, see :func:`has_pair_kernels`.
     """
     if kernels:
-        from pcmcnet.layers.pairwise.triton.scores import fused_scores
+        from pcmcnet.layers.pairwise.triton.scores import scores_of_halves
 
-        return fused_scores(leave, enter, layers, options, mask)
+        return scores_of_halves(leave, enter, layers, options, mask)
     if _takes_plain_formula(leave, enter, layers, options):
         return plain_scores(leave, enter, layers, options)
     return chunked_scores(leave, enter, layers, options, mask)
@@ -70,7 +70,7 @@ def _takes_plain_formula(leave: Tensor, enter: Tensor, layers: Sequence[Layer], 
     return numbers <= options.plain_up_to or is_transformed(leave, enter, *chain.from_iterable(layers))
 
 
-def scores_from_inputs(
+def scores_of_inputs(
     individual: Tensor,
     alternatives: Tensor,
     first: tuple[Tensor, Tensor, Tensor, Tensor],
@@ -80,15 +80,15 @@ def scores_from_inputs(
 ) -> Tensor:
     """Score pairs by kernels that take in the first layer, too: its three weights and its bias."""
     from pcmcnet.layers.pairwise.triton.first_layer import FirstLayer
-    from pcmcnet.layers.pairwise.triton.scores import network_scores
+    from pcmcnet.layers.pairwise.triton.scores import scores_of_inputs
 
-    return network_scores(FirstLayer(individual, alternatives, *first), layers, options, mask)
+    return scores_of_inputs(FirstLayer(individual, alternatives, *first), layers, options, mask)
 
 
 def hopper_kernels(device: torch.device, weight: Tensor, activation: str) -> ModuleType | None:
     """Return the kernels for the last hidden layer on a Hopper GPU, where they run and take the layer."""
     hopper = _hopper_kernels(device)
-    return hopper if hopper is not None and hopper.takes(weight, activation) else None
+    return hopper if hopper is not None and hopper.fits(weight, activation) else None
 
 
 @cache

@@ -20,7 +20,7 @@ from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.layers.activations import ACTIVATIONS, Activation
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.pair_mask import real_pairs
-from pcmcnet.layers.pairwise.dispatch import has_pair_kernels, pair_scores, rates_of_scores, scores_from_inputs
+from pcmcnet.layers.pairwise.dispatch import has_pair_kernels, pair_scores, rates_of_scores, scores_of_inputs
 from pcmcnet.layers.pairwise.options import PairOptions
 from pcmcnet.layers.pairwise.precision import Precision, compute_dtype
 from pcmcnet.layers.pairwise.rates import RateForm, require_rate
@@ -122,7 +122,7 @@ class PairwiseRates(nn.Module):
             who, known = (self.leave, individual[:, :0]) if self.who is None else (self.who, individual)
             weights = (who.weight[:, : known.shape[1]], self.leave.weight, self.enter.weight, self.enter.bias)
             options = self._options(alternatives)
-            return scores_from_inputs(known, alternatives, weights, self._later_layers(), options, mask)
+            return scores_of_inputs(known, alternatives, weights, self._later_layers(), options, mask)
         return self.scores_of_halves(*self.halves(individual, alternatives), mask)
 
     def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch._higher_order_ops import scan
 from pcmcnet.layers.pair_mask import real_pairs
 
 
-def exported_law(rates: Tensor, mask: Tensor) -> Tensor:
+def exported_distribution(rates: Tensor, mask: Tensor) -> Tensor:
     """Solve chains of positive rates; a set of padding alone gets zeros."""
     q = torch.where(real_pairs(mask), rates, 0).double()
     state = torch.arange(mask.shape[1], device=mask.device)

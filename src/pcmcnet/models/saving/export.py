@@ -32,7 +32,7 @@ from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds.category import UNSEEN
 from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers.stationary.elimination_for_export import exported_law
+from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
 from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import json_bytes, write_bytes
@@ -69,7 +69,7 @@ class ExportedNetwork(nn.Module):
             chosen=mask.new_zeros(B, dtype=torch.int64),
             weight=mask.new_ones(B, dtype=torch.float32),
         )
-        return exported_law(self.network.chain(batch), mask)
+        return exported_distribution(self.network.chain(batch), mask)
 
 
 def export_network(network: PCMCNetwork, encoder: Encoder, path: str | Path) -> Path:

@@ -22,7 +22,7 @@ def test_values_and_gradients_are_those_of_the_formula(
     sets: int, places: int, width: int, known: int, units: int
 ) -> None:
     from pcmcnet.layers.pairwise.triton.first_layer import FirstLayer
-    from pcmcnet.layers.pairwise.triton.scores import network_scores
+    from pcmcnet.layers.pairwise.triton.scores import scores_of_inputs
 
     torch.manual_seed(0)
     first = FirstLayer(
@@ -44,7 +44,7 @@ def test_values_and_gradients_are_those_of_the_formula(
         given = [t for t in first if t.numel()]
         return [scores.detach(), *torch.autograd.grad((scores * by).sum(), [*given, *layers.parameters()])]
 
-    found = all_of(network_scores(first, flat, PairOptions(activation="leaky_relu", dtype=torch.bfloat16), mask))
+    found = all_of(scores_of_inputs(first, flat, PairOptions(activation="leaky_relu", dtype=torch.bfloat16), mask))
     leave = first.alternatives @ first.leave.T + (first.individual @ first.who.T).unsqueeze(1)
     enter = first.alternatives @ first.enter.T + first.bias
     plain = plain_scores(leave, enter, flat, PairOptions(activation="leaky_relu"))

@@ -20,14 +20,14 @@ Fused = Callable[..., Tensor]
 @pytest.fixture
 def fused() -> Fused:
     """The fused scores of layers, with options by name."""
-    from pcmcnet.layers.pairwise.triton.scores import fused_scores
+    from pcmcnet.layers.pairwise.triton.scores import scores_of_halves
 
     def scores(
         leave: Tensor, enter: Tensor, layers: nn.ModuleList, mask: Tensor | None = None, **options: Any
     ) -> Tensor:
         given: dict[str, Any] = {"activation": "leaky_relu", "dropout": 0.0, "dtype": torch.float32}
         flat = [(layer.weight, layer.bias) for layer in layers]
-        return fused_scores(leave, enter, flat, PairOptions(**{**given, **options}), mask)
+        return scores_of_halves(leave, enter, flat, PairOptions(**{**given, **options}), mask)
 
     return scores
 

@@ -8,10 +8,10 @@ So nothing but the slopes is kept of x, and no pass over pairs and units stands 
 there are two groups of four warps: while one works on its numbers, the other keeps the matrix units busy.
 """
 
-from pcmcnet.layers.pairwise.hopper.forward import finish_product
-from pcmcnet.layers.pairwise.hopper.input_gradient import unfinish_product
-from pcmcnet.layers.pairwise.hopper.matrix_product import parts
-from pcmcnet.layers.pairwise.hopper.tiles import takes
-from pcmcnet.layers.pairwise.hopper.weight_gradient import weighted_products
+from pcmcnet.layers.pairwise.hopper.forward import last_layer_forward
+from pcmcnet.layers.pairwise.hopper.input_gradient import last_layer_input_gradient
+from pcmcnet.layers.pairwise.hopper.matrix_product import unit_tiles
+from pcmcnet.layers.pairwise.hopper.tiles import fits
+from pcmcnet.layers.pairwise.hopper.weight_gradient import last_layer_weight_sums
 
-__all__ = ["finish_product", "parts", "takes", "unfinish_product", "weighted_products"]
+__all__ = ["fits", "last_layer_forward", "last_layer_input_gradient", "last_layer_weight_sums", "unit_tiles"]

@@ -23,7 +23,7 @@ from pcmcnet.layers.pairwise.hopper.tiles import CHUNK, LAUNCH, ROWS, SLOPES, UN
 from pcmcnet.layers.pairwise.triton.activation_dropout import drop_units, numbers_of_units, pair_numbers
 
 
-def finish_product(
+def last_layer_forward(
     h: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -44,7 +44,7 @@ def finish_product(
     seeds, layer, limit = dropout
     slopes = h.new_empty(len(h) if keep else 0, len(weight))
     launch(
-        _finish_product,
+        _last_layer_forward,
         (programs(weight, h.device, spare),),
         tiles(h, ROWS.value, CHUNK.value),
         tiles(weight, UNITS.value, CHUNK.value),
@@ -69,7 +69,7 @@ def finish_product(
 
 
 @gluon.jit(do_not_specialize=["layer", "room", "limit"])
-def _finish_product(
+def _last_layer_forward(
     h,
     weight,
     slopes,
@@ -97,8 +97,8 @@ def _finish_product(
     across = H // UNITS
     gl.warp_specialize(
         [
-            (_finish_tiles, (0, shared, slopes, layer_of, bounds, across, SLOPE, KEEP, DROP, CHUNKS)),
-            (_finish_tiles, (1, shared, slopes, layer_of, bounds, across, SLOPE, KEEP, DROP, CHUNKS)),
+            (_forward_tiles, (0, shared, slopes, layer_of, bounds, across, SLOPE, KEEP, DROP, CHUNKS)),
+            (_forward_tiles, (1, shared, slopes, layer_of, bounds, across, SLOPE, KEEP, DROP, CHUNKS)),
             (bring_tiles, (h, weight, shared, bounds, across, CHUNKS)),
         ],
         [4, 1],
@@ -107,7 +107,7 @@ def _finish_product(
 
 
 @gluon.jit
-def _finish_tiles(
+def _forward_tiles(
     group: gl.constexpr,
     shared,
     slopes,

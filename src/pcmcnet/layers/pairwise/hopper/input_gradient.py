@@ -24,7 +24,7 @@ from pcmcnet.layers.pairwise.hopper.tiles import CHUNK, LAUNCH, ROWS, UNITS, til
 from pcmcnet.layers.pairwise.triton.activation_dropout import drop_units, numbers_of_units, pair_numbers
 
 
-def unfinish_product(
+def last_layer_input_gradient(
     slopes: Tensor, weight: Tensor, gradient: Tensor, *, bounds: Tensor, dropout: tuple[Tensor, int, int]
 ) -> Tensor:
     """Return slopes (room, H) times weight (D, H)^T, each row times its gradient (room,); anything after the last pair.
@@ -34,7 +34,7 @@ def unfinish_product(
     seeds, layer, limit = dropout
     out = torch.empty(len(slopes), len(weight), dtype=slopes.dtype, device=slopes.device)
     launch(
-        _unfinish_product,
+        _last_layer_input_gradient,
         (programs(weight, slopes.device),),
         tiles(slopes, ROWS.value, CHUNK.value),
         tiles(weight, UNITS.value, CHUNK.value),
@@ -54,7 +54,7 @@ def unfinish_product(
 
 
 @gluon.jit(do_not_specialize=["layer", "limit"])
-def _unfinish_product(
+def _last_layer_input_gradient(
     slopes, weight, out, gradient, numbers, bounds, seeds, layer, D, limit, DROP: gl.constexpr, CHUNKS: gl.constexpr
 ):
     shared = shared_memory(slopes, weight, out, True, CHUNKS)
@@ -62,8 +62,8 @@ def _unfinish_product(
     across = D // UNITS
     gl.warp_specialize(
         [
-            (_unfinish_tiles, (0, shared, out, given, bounds, across, DROP, CHUNKS)),
-            (_unfinish_tiles, (1, shared, out, given, bounds, across, DROP, CHUNKS)),
+            (_input_gradient_tiles, (0, shared, out, given, bounds, across, DROP, CHUNKS)),
+            (_input_gradient_tiles, (1, shared, out, given, bounds, across, DROP, CHUNKS)),
             (bring_tiles, (slopes, weight, shared, bounds, across, CHUNKS)),
         ],
         [4, 1],
@@ -72,7 +72,9 @@ def _unfinish_product(
 
 
 @gluon.jit
-def _unfinish_tiles(group: gl.constexpr, shared, out, given, bounds, across, DROP: gl.constexpr, CHUNKS: gl.constexpr):
+def _input_gradient_tiles(
+    group: gl.constexpr, shared, out, given, bounds, across, DROP: gl.constexpr, CHUNKS: gl.constexpr
+):
     gradient, numbers, seed, limit = given
     begin, end, step, part = share(bounds, across)
     pair0 = gl.load(bounds)

@@ -22,20 +22,20 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from pcmcnet.layers import settings
+from pcmcnet.layers.gpu.launch import processors
 from pcmcnet.layers.pairwise.hopper.tiles import CHUNK, ROWS, UNITS
-from pcmcnet.layers.pairwise.triton.activation_dropout import processors
 
 STAGES = gl.constexpr(settings.HOPPER_CHUNKS_AHEAD)  # chunks that are copied ahead
 
 
-def parts(weight: Tensor) -> int:
+def unit_tiles(weight: Tensor) -> int:
     """Return how many tiles stand side by side across the units of a layer."""
     return len(weight) // int(UNITS.value)
 
 
 def programs(weight: Tensor, device: torch.device, spare: int = 0) -> int:
     """Return how many programs to launch: equally many for every part of the units."""
-    across = parts(weight)
+    across = unit_tiles(weight)
     return across * max((processors(device) - spare) // across, 1)
 
 

@@ -20,7 +20,7 @@ LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most of the regi
 SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0
 
 
-def takes(weight: Tensor, activation: str) -> bool:
+def fits(weight: Tensor, activation: str) -> bool:
     """Tell whether a layer is of a kind and size for these kernels."""
     whole = all(width % UNITS.value == 0 and width <= settings.HOPPER_WIDEST_LAYER for width in weight.shape)
     return activation in SLOPES and weight.dtype == torch.bfloat16 and whole

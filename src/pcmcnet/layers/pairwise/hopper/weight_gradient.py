@@ -11,12 +11,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
-from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.launch import launch, processors
 from pcmcnet.layers.pairwise.hopper.tiles import CHUNK, LAUNCH, ROWS, tiles
-from pcmcnet.layers.pairwise.triton.activation_dropout import processors
 
 
-def weighted_products(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
+def last_layer_weight_sums(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
     """Return G (H, D) and s (H,): sums over pairs of slopes times h, and of slopes, weighted by the gradient.
 
     A chunk of pairs is read whole: where there are fewer, h and the gradient are to be 0. The latter is as long as
@@ -29,7 +28,7 @@ def weighted_products(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tenso
     products = torch.empty(parts, width, h.shape[1], device=h.device)
     sums = torch.empty(parts, width, device=h.device)
     launch(
-        _weighted_products,
+        _last_layer_weight_sums,
         (count * parts,),
         tiles(slopes, CHUNK.value, ROWS.value),
         tiles(h, CHUNK.value, across),
@@ -49,7 +48,7 @@ def weighted_products(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tenso
 
 
 @gluon.jit(do_not_specialize=["room", "parts"])
-def _weighted_products(
+def _last_layer_weight_sums(
     slopes, h, gradient, out, sums, bounds, room, parts, H, D, N: gl.constexpr, STAGES: gl.constexpr
 ):
     """Each program has a tile (2 ROWS, N) of the result, and a part of the pairs."""

@@ -71,7 +71,7 @@ def drop_units(h, a, b, c, limit):
 
 
 @triton.jit
-def act(z, ACT: tl.constexpr):
+def activate(z, ACT: tl.constexpr):
     """Activate, in the type of z where that is exact enough."""
     if ACT == "relu":
         h = tl.maximum(z, 0.0)
@@ -89,7 +89,7 @@ def act(z, ACT: tl.constexpr):
 
 
 @triton.jit
-def slope(z, by, ACT: tl.constexpr):
+def activation_backward(z, by, ACT: tl.constexpr):
     """Multiply by the derivative of the activation at z, in float32."""
     if ACT == "relu":
         d = tl.where(z > 0, by, 0.0)
@@ -114,9 +114,3 @@ def numbers_of_units(width: int, device: torch.device) -> Tensor:
     """Return c_u of all units, for kernels that would find them again for every tile."""
     numbers = scramble.fn(np.arange(width, dtype=np.uint32) + np.uint32(UNIT.value))
     return torch.from_numpy(numbers.view(np.int32)).to(device)
-
-
-@cache
-def processors(device: torch.device) -> int:
-    """Return how many blocks that fill a multiprocessor run at once."""
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -1,8 +1,8 @@
 """Hidden layers backward, one pass over a tensor of (pairs, H) each; names and numbers as in ``forward``.
 
-unfinish  dz = df w drop' act'(z + bias)           and what w and the bias get, in parts by program
-unbend    dh <- dh drop' act'(z + bias)            and what the bias gets, in parts by program
-gather    sums over j and over i of dh drop' act'  (pairs, H) -> two thin matrices
+last_hidden_backward    dz = df w drop' act'(z + bias)           and what w and the bias get, in parts by program
+later_hidden_backward   dh <- dh drop' act'(z + bias)            and what the bias gets, in parts by program
+first_hidden_backward   sums over j and over i of dh drop' act'  (pairs, H) -> two thin matrices
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -12,12 +12,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pcmcnet.layers.pairwise.triton.activation_dropout import act, drop, slope
+from pcmcnet.layers.pairwise.triton.activation_dropout import activate, activation_backward, drop
 from pcmcnet.layers.pairwise.triton.pair_layout import pairs_of, set_of
 
 
 @triton.jit(do_not_specialize=["room", "layer", "limit"])
-def unfinish(
+def last_hidden_backward(
     z,
     bias,
     w,
@@ -48,8 +48,8 @@ def unfinish(
         f = tl.load(df + r, mask=r < room, other=0.0)[:, None] + tl.zeros((R, C), tl.float32)
         if DROP:
             f = drop(f, tl.load(seeds + layer), pair0 + r, u, limit)
-        sum_w += f * act(x, ACT)
-        d = slope(x, f * v, ACT)
+        sum_w += f * activate(x, ACT)
+        d = activation_backward(x, f * v, ACT)
         sum_b += d
         tl.store(dz + at, d.to(dz.dtype.element_ty), mask=here)
     to = tl.program_id(0) * H + u
@@ -58,7 +58,7 @@ def unfinish(
 
 
 @triton.jit(do_not_specialize=["room", "layer", "limit"])
-def unbend(
+def later_hidden_backward(
     z,
     bias,
     dh,
@@ -83,7 +83,7 @@ def unbend(
         here = (u < H)[None, :] & (r < room)[:, None]
         at = r[:, None] * H + u[None, :]
         d = tl.load(dh + at, mask=here, other=0.0).to(tl.float32)
-        d = slope(tl.load(z + at, mask=here, other=0.0).to(tl.float32) + c, d, ACT)
+        d = activation_backward(tl.load(z + at, mask=here, other=0.0).to(tl.float32) + c, d, ACT)
         if DROP:
             d = drop(d, tl.load(seeds + layer), pair0 + r, u, limit)
         d = tl.where((r < pairs)[:, None], d, 0.0)  # what comes after the last pair may be anything
@@ -93,7 +93,7 @@ def unbend(
 
 
 @triton.jit(do_not_specialize=["J", "set0", "row0", "rows", "limit"])
-def gather(
+def first_hidden_backward(
     sizes,
     starts,
     J,
@@ -141,7 +141,7 @@ def gather(
         at, here = pairs_of(n, i, j, SKIP)
         z = tl.load(left + i * E, mask=units, other=0.0).to(tl.float32)[None, :] + c
         d = tl.load(dh + at.to(tl.int64)[:, None] * H, mask=here[:, None] & units[None, :], other=0.0).to(tl.float32)
-        d = slope(z, d, ACT)
+        d = activation_backward(z, d, ACT)
         if DROP:
             d = drop(d, seed, pair0 + at, u, limit)
         total += d
@@ -153,8 +153,8 @@ def gather(
 
 
 @triton.jit(do_not_specialize=["J", "row0", "rows"])
-def add_parts(sizes, J, parts, out, row0, rows, H, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    """Add up what ``gather`` left for the rows, (blocks, rows, H) -> (rows, H): 0 where an alternative is not real."""
+def sum_row_parts(sizes, J, parts, out, row0, rows, H, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    """Add up what ``first_hidden_backward`` left for the rows, (blocks, rows, H) -> (rows, H): 0 at padding."""
     r, u = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
     row = row0 + r.to(tl.int64)
     b = row // J

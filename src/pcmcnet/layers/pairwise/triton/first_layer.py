@@ -64,7 +64,7 @@ def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
     return both[..., :units], both[..., units:]
 
 
-def first_gradients(
+def first_layer_gradients(
     given: FirstLayer, inputs: Tensor, d_leave: Tensor, d_enter: Tensor, *, of_inputs: tuple[bool, bool]
 ) -> tuple[Tensor | None, ...]:
     """Turn gradients by both halves, in bfloat16, into those by everything in ``given``."""

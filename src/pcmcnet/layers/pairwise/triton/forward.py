@@ -1,8 +1,8 @@
 """Hidden layers forward, one pass over a tensor of (pairs, H) each.
 
-    spread    h = drop(act(left_bi + right_bj))        two thin matrices -> (pairs, H)
-    bend      h = drop(act(z + bias))                  a hidden layer between two products
-    finish    f = w . drop(act(z + bias))              the last hidden layer and the output: one number per pair
+    first_hidden   h = drop(act(left_bi + right_bj))    two thin matrices -> (pairs, H)
+    later_hidden   h = drop(act(z + bias))              a hidden layer between two products
+    last_hidden    f = w . drop(act(z + bias))          the last hidden layer and the output: one number per pair
 
 Pairs and the rows they come from are numbered as in ``layout``. A chunk has ``rows`` of these from ``row0`` on, the
 first of them in the set ``set0``, and the pairs within ``bounds``.
@@ -15,12 +15,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from pcmcnet.layers.pairwise.triton.activation_dropout import act, drop
+from pcmcnet.layers.pairwise.triton.activation_dropout import activate, drop
 from pcmcnet.layers.pairwise.triton.pair_layout import pairs_of, set_of
 
 
 @triton.jit(do_not_specialize=["J", "set0", "row0", "rows", "limit"])
-def spread(
+def first_hidden(
     sizes,
     starts,
     J,
@@ -59,7 +59,7 @@ def spread(
     begin, end = tl.maximum(row0 - row, 0).to(tl.int32), tl.minimum(row0 + rows - row, n).to(tl.int32)
     end = tl.where(tl.program_id(1) * TJ < n, end, begin)
     for i in tl.range(begin, end, num_stages=3):
-        h = act(tl.load(left + i * E, mask=units, other=0.0).to(tl.float32)[None, :] + c, ACT)
+        h = activate(tl.load(left + i * E, mask=units, other=0.0).to(tl.float32)[None, :] + c, ACT)
         at, here = pairs_of(n, i, j, SKIP)
         if DROP:
             h = drop(h, seed, pair0 + at, u, limit)
@@ -67,8 +67,8 @@ def spread(
 
 
 @triton.jit
-def _bent(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT: tl.constexpr, DROP: tl.constexpr):
-    h = act(
+def _activated(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT: tl.constexpr, DROP: tl.constexpr):
+    h = activate(
         tl.load(z + at, mask=here, other=0.0).to(tl.float32) + tl.load(bias + u, mask=u < H, other=0.0)[None, :], ACT
     )
     if DROP:
@@ -77,7 +77,7 @@ def _bent(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT: tl.const
 
 
 @triton.jit(do_not_specialize=["room", "layer", "limit"])
-def bend(
+def later_hidden(
     z,
     bias,
     out,
@@ -96,13 +96,13 @@ def bend(
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
     at = r[:, None] * H + u[None, :]
-    h = _bent(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT, DROP)
+    h = _activated(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT, DROP)
     h = tl.where((r < tl.load(bounds + 1) - tl.load(bounds))[:, None], h, 0.0)
     tl.store(out + at, h.to(out.dtype.element_ty), mask=here)
 
 
 @triton.jit(do_not_specialize=["room", "layer", "limit"])
-def finish(
+def last_hidden(
     z,
     bias,
     w,
@@ -122,6 +122,6 @@ def finish(
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
     at = r[:, None] * H + u[None, :]
-    h = _bent(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT, DROP)
+    h = _activated(z, bias, seeds, layer, bounds, r, u, at, here, H, limit, ACT, DROP)
     score, pair0 = tl.sum(h * tl.load(w + u, mask=u < H, other=0.0)[None, :], 1), tl.load(bounds)
     tl.store(out + pair0 + r, score, mask=r < tl.load(bounds + 1) - pair0)

@@ -18,12 +18,11 @@ import triton
 from torch import Tensor
 
 from pcmcnet.layers import settings
-from pcmcnet.layers.gpu.launch import first_stream, launch, noting
+from pcmcnet.layers.gpu.launch import first_stream, launch, noting, processors
 from pcmcnet.layers.pairwise.dispatch import hopper_kernels
 from pcmcnet.layers.pairwise.options import PairOptions
 from pcmcnet.layers.pairwise.triton import backward, forward
 from pcmcnet.layers.pairwise.triton import pair_layout as layout
-from pcmcnet.layers.pairwise.triton.activation_dropout import processors
 from pcmcnet.layers.pairwise.triton.pair_layout import Chunk, Layout
 
 
@@ -90,16 +89,17 @@ class Network:
         chunks, parts = list(self.chunks(None if whole else larger)), self.parts_of_scores()
         kept: list[Tensor] = []
         if whole:
-            state = self.forward(chunks[0], self.spread(chunks[0], clear=True), parts)
+            state = self.forward(chunks[0], self.first_hidden(chunks[0], clear=True), parts)
             kept = [*state.inputs, *state.results]
         elif len(chunks) > 1 and self.hopper is not None:
             self.score_in_turns(chunks, parts)
         else:
             for chunk in chunks:
-                self.forward(chunk, self.spread(chunk), parts, keep=False)
+                self.forward(chunk, self.first_hidden(chunk), parts, keep=False)
         scores = self.leave.new_empty(self.sets, self.places, self.places, dtype=torch.float32)
         everything = Chunk(range(self.sets * self.places), chunks[0].bounds, parts.shape[1])
-        self.over_sets(layout.place, everything, parts, self.shift, scores, room=parts.shape[1], PARTS=len(parts))
+        given = (parts, self.shift, scores)
+        self.over_sets(layout.scores_to_grid, everything, *given, room=everything.room, PARTS=len(parts))
         return scores, kept
 
     def score_in_turns(self, chunks: Sequence[Chunk], parts: Tensor) -> None:
@@ -117,7 +117,7 @@ class Network:
                     here.wait_event(done)
                 if k > 0:
                     torch.cuda._sleep(settings.GPU_PAUSE_CYCLES)  # type: ignore[no-untyped-call]
-                h = self.spread(chunk, room)
+                h = self.first_hidden(chunk, room)
                 built.record(here)
                 first.wait_event(built)
                 with torch.cuda.stream(first):
@@ -142,7 +142,7 @@ class Network:
             if unused is None:
                 state = State(kept[:count], kept[count:])
             else:
-                state = self.forward(chunk, self.spread(chunk, clear=True), unused)
+                state = self.forward(chunk, self.first_hidden(chunk, clear=True), unused)
             self.backward(chunk, state, gradient, sums)
         for weight in layers[:-1:2]:
             weight.mul_(self.scale)
@@ -156,49 +156,49 @@ class Network:
         for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
             z = torch.mm(h, weight.t())
             h = torch.empty_like(z)
-            self.over_pairs(forward.bend, z, bias, h, like=z, layer=k, chunk=chunk, size=4096, num_warps=4)
+            self.over_pairs(forward.later_hidden, z, bias, h, like=z, layer=k, chunk=chunk, size=4096, num_warps=4)
             inputs.append(h)
             results.append(z)
-        results.append(self.finish(h, chunk, parts, keep=keep, spare=spare))
+        results.append(self.last_hidden(h, chunk, parts, keep=keep, spare=spare))
         return State(inputs, results)
 
     def room(self, chunk: Chunk) -> Tensor:
         """Room for the first hidden layer of some rows."""
         return self.leave.new_empty(chunk.room, self.width, dtype=self.options.dtype)
 
-    def spread(self, chunk: Chunk, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
+    def first_hidden(self, chunk: Chunk, room: Tensor | None = None, *, clear: bool = False) -> Tensor:
         """Build the first hidden layer of some rows; ``clear`` what sums over pairs read after the last of them."""
         h = self.room(chunk) if room is None else room[: chunk.room]
         block, entered = min(triton.next_power_of_2(self.width), 256), 8
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
-        shape = {"C": block, "TJ": entered, "num_warps": 4}
+        shape = {**self.kind, "C": block, "TJ": entered, "num_warps": 4}
         given = (self.leave, self.enter, h, self.seeds)
-        launch(forward.spread, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **self.kind, **shape)
+        launch(forward.first_hidden, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **shape)
         if clear:
             read = settings.GPU_PAIRS_READ_AT_A_TIME
             rows = read if self.hopper is not None and len(self.hidden) == 1 else chunk.room
             blocks = (triton.cdiv(rows, read), grid[0])
-            launch(layout.clear, blocks, h, chunk.bounds, chunk.room, self.width, R=read, C=block)
+            launch(layout.zero_after_last_pair, blocks, h, chunk.bounds, chunk.room, self.width, R=read, C=block)
         return h
 
     def parts_of_scores(self) -> Tensor:
         """Room for what each part of the units gives to the scores of all pairs."""
-        count = 1 if self.hopper is None else self.hopper.parts(self.hidden[-1][0])
+        count = 1 if self.hopper is None else self.hopper.unit_tiles(self.hidden[-1][0])
         pairs = self.sets * self.places * self.layout.row
         return self.leave.new_empty(count, max(pairs, 1), dtype=torch.float32)
 
-    def finish(self, h: Tensor, chunk: Chunk, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
+    def last_hidden(self, h: Tensor, chunk: Chunk, parts: Tensor, *, keep: bool, spare: int) -> Tensor:
         """Fill in parts of the scores; returns the result of the last product, or its slopes."""
         weight, bias = self.hidden[-1]
         last = len(self.hidden)
         if self.hopper is None:
             z = torch.mm(h, weight.t())
             each: dict[str, Any] = {"layer": last, "chunk": chunk, "size": 4096, "num_warps": 4}
-            self.over_pairs(forward.finish, z, bias, self.weight, parts, like=z, **each)
+            self.over_pairs(forward.last_hidden, z, bias, self.weight, parts, like=z, **each)
             return z
         how = {"activation": self.options.activation, "dropout": (self.seeds, last, self.limit)}
         given = (h, weight, bias, self.weight, parts)
-        slopes: Tensor = self.hopper.finish_product(*given, bounds=chunk.bounds, keep=keep, spare=spare, **how)
+        slopes: Tensor = self.hopper.last_layer_forward(*given, bounds=chunk.bounds, keep=keep, spare=spare, **how)
         return slopes
 
     # -- backward -----------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Network:
         """Add up what some rows contribute to the gradients."""
         read = settings.GPU_PAIRS_READ_AT_A_TIME
         df = gradient.new_zeros(triton.cdiv(chunk.room, read) * read)
-        self.over_sets(layout.pick, chunk, gradient, df)
+        self.over_sets(layout.pairs_from_grid, chunk, gradient, df)
         sums.layers[-1].add_(df.sum())
         each: dict[str, Any] = {"chunk": chunk, "size": 512, "num_warps": 2}
         if self.hopper is not None:
@@ -216,16 +216,16 @@ class Network:
             z, last = state.results[-1], len(self.hidden)
             d, d_weight, d_bias = torch.empty_like(z), self.parts(z), self.parts(z)
             given = (z, self.hidden[-1][1], self.weight, df, d, d_weight, d_bias)
-            self.over_pairs(backward.unfinish, *given, like=z, layer=last, programs=len(d_bias), **each)
+            self.over_pairs(backward.last_hidden_backward, *given, like=z, layer=last, programs=len(d_bias), **each)
             sums.layers[-2].add_(d_weight.sum(0))
             d = self.backward_through(last, d, d_bias, state, sums)
         for k in range(len(self.hidden) - 1, 0, -1):
             z = state.results[k - 1]
             d_bias = self.parts(d)
             bent = (z, self.hidden[k - 1][1], d, d_bias)
-            self.over_pairs(backward.unbend, *bent, like=z, layer=k, programs=len(d_bias), **each)
+            self.over_pairs(backward.later_hidden_backward, *bent, like=z, layer=k, programs=len(d_bias), **each)
             d = self.backward_through(k, d, d_bias, state, sums)
-        self.gather(chunk, d, sums)
+        self.first_hidden_backward(chunk, d, sums)
 
     def backward_through(self, k: int, d: Tensor, d_bias: Tensor, state: State, sums: Gradients) -> Tensor:
         """Take a gradient by the result of a product to one by its input."""
@@ -238,28 +238,27 @@ class Network:
         assert self.hopper is not None
         weight, bias = self.hidden[-1]
         slopes, h = state.results[-1], state.inputs[-1]
-        products, side = self.hopper.weighted_products(slopes, h, df, chunk.bounds)
+        products, side = self.hopper.last_layer_weight_sums(slopes, h, df, chunk.bounds)
         sums.layers[-4].addcmul_(products, self.weight[:, None])
         sums.layers[-3].addcmul_(side, self.weight)
         sums.layers[-2].add_((products * weight).sum(1) + bias * side)
         back = (weight * self.weight[:, None]).t().to(weight.dtype, memory_format=torch.contiguous_format)
         dropout = (self.seeds, len(self.hidden) - 1, self.limit)
-        d: Tensor = self.hopper.unfinish_product(slopes, back, df, bounds=chunk.bounds, dropout=dropout)
+        d: Tensor = self.hopper.last_layer_input_gradient(slopes, back, df, bounds=chunk.bounds, dropout=dropout)
         return d
 
-    def gather(self, chunk: Chunk, d: Tensor, sums: Gradients) -> None:
+    def first_hidden_backward(self, chunk: Chunk, d: Tensor, sums: Gradients) -> None:
         """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
         block, entered = min(triton.next_power_of_2(self.width), 128), 8
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
         parts = d.new_empty(grid[1], len(chunk.rows), self.width)
         given = (self.leave, self.enter, d, parts, sums.enter, self.seeds)
         dropped = self.hopper is not None and len(self.hidden) == 1  # in the product before
-        kind = {**self.kind, "DROP": self.kind["DROP"] and not dropped}
-        shape = {"C": block, "TJ": entered, "num_warps": 1}
-        launch(backward.gather, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **kind, **shape)
+        shape = {**self.kind, "DROP": self.kind["DROP"] and not dropped, "C": block, "TJ": entered, "num_warps": 1}
+        launch(backward.first_hidden_backward, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **shape)
         width, rows = min(triton.next_power_of_2(self.width), 512), len(chunk.rows)
         launch(
-            backward.add_parts,
+            backward.sum_row_parts,
             (triton.cdiv(rows, 4), triton.cdiv(self.width, width)),
             self.layout.sizes,
             self.places,

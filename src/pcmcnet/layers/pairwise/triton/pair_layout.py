@@ -136,7 +136,7 @@ def pairs_of(n, i, j, SKIP: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["J", "set0", "row0", "rows", "room"])
-def place(
+def scores_to_grid(
     sizes,
     starts,
     J,
@@ -168,7 +168,7 @@ def place(
 
 
 @triton.jit(do_not_specialize=["J", "set0", "row0", "rows"])
-def pick(
+def pairs_from_grid(
     sizes,
     starts,
     J,
@@ -193,7 +193,7 @@ def pick(
 
 
 @triton.jit(do_not_specialize=["room", "H"])
-def clear(h, bounds, room, H, R: tl.constexpr, C: tl.constexpr):
+def zero_after_last_pair(h, bounds, room, H, R: tl.constexpr, C: tl.constexpr):
     """Set rows (room, H) after the last pair to 0, as many as there are programs for."""
     r = tl.load(bounds + 1) - tl.load(bounds) + tl.program_id(0) * R + tl.arange(0, R)
     u = tl.program_id(1) * C + tl.arange(0, C)

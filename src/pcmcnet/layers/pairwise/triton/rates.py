@@ -35,7 +35,7 @@ class _Rates(torch.autograd.Function):
         sets, n, _ = scores.shape
         given, out, top = scores.detach().contiguous(), scores.new_empty(scores.shape), scores.new_empty(sets)
         options = (n, epsilon, math.log(epsilon) if epsilon else -math.inf, floor)
-        launch(_fill_rates, (sets,), given, mask.contiguous(), out, top, *options, RATE=rate, C=BLOCK)
+        launch(_rates_forward, (sets,), given, mask.contiguous(), out, top, *options, RATE=rate, C=BLOCK)
         ctx.save_for_backward(scores, mask, top)
         ctx.rate, ctx.epsilon = rate, epsilon
         return out
@@ -50,12 +50,12 @@ class _Rates(torch.autograd.Function):
         sets, n, _ = scores.shape
         out = torch.empty_like(scores)
         grid = (sets, triton.cdiv(n * n, BLOCK))
-        launch(_unfill_rates, grid, scores, top, gradient.contiguous(), out, n, RATE=ctx.rate, C=BLOCK)
+        launch(_rates_backward, grid, scores, top, gradient.contiguous(), out, n, RATE=ctx.rate, C=BLOCK)
         return out, None, None, None, None
 
 
 @triton.jit(do_not_specialize=["n", "epsilon", "log_epsilon", "floor"])
-def _fill_rates(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, C: tl.constexpr):
+def _rates_forward(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, C: tl.constexpr):
     """Go twice through the matrix of a set: for its largest entry, and to divide by it."""
     b, c = tl.program_id(0).to(tl.int64), tl.arange(0, C)
     scores += b * n * n
@@ -90,7 +90,7 @@ def _fill_rates(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl
 
 
 @triton.jit(do_not_specialize=["n"])
-def _unfill_rates(scores, top, gradient, out, n, RATE: tl.constexpr, C: tl.constexpr):
+def _rates_backward(scores, top, gradient, out, n, RATE: tl.constexpr, C: tl.constexpr):
     b, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * C + tl.arange(0, C)
     here, at = at < n * n, b * n * n + at
     s, largest = tl.load(scores + at, mask=here, other=0.0), tl.load(top + b)

@@ -19,14 +19,14 @@ from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers import settings
 from pcmcnet.layers.generators import generator_on
 from pcmcnet.layers.pairwise.options import Layer, PairOptions
-from pcmcnet.layers.pairwise.triton.first_layer import FirstLayer, first_gradients, halves, packed_inputs
+from pcmcnet.layers.pairwise.triton.first_layer import FirstLayer, first_layer_gradients, halves, packed_inputs
 from pcmcnet.layers.pairwise.triton.network import Network
 from pcmcnet.layers.pairwise.triton.pair_layout import Layout
 
 HALVES = 2  # tensors: leave and enter
 
 
-def fused_scores(
+def scores_of_halves(
     leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
     """Score ordered pairs of each set by hidden layers after the first, at least one, and the output layer.
@@ -35,18 +35,18 @@ def fused_scores(
     """
     if len(leave) > settings.GPU_SETS_AT_A_TIME:
         parts = zip(_split(leave), _split(enter), _split(mask), strict=False)
-        return torch.cat([fused_scores(a, b, layers, options, real) for a, b, real in parts])
+        return torch.cat([scores_of_halves(a, b, layers, options, real) for a, b, real in parts])
     return _scores((leave, enter), layers, options, Layout.of(mask, leave))
 
 
-def network_scores(
+def scores_of_inputs(
     first: FirstLayer, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
 ) -> Tensor:
     """Do the same from the first layer on, whose product is in bfloat16, too."""
     if len(first.alternatives) > settings.GPU_SETS_AT_A_TIME:
         parts = zip(_split(first.individual), _split(first.alternatives), _split(mask), strict=False)
         given = ((FirstLayer(who, what, *first[2:]), real) for who, what, real in parts)
-        return torch.cat([network_scores(layer, layers, options, real) for layer, real in given])
+        return torch.cat([scores_of_inputs(layer, layers, options, real) for layer, real in given])
     return _scores(first, layers, options, Layout.of(mask, first.alternatives))
 
 
@@ -100,5 +100,7 @@ class _Scores(torch.autograd.Function):
             return None, None, None, None, sums.leave, sums.enter, *sums.layers
         sums = ctx.network.all_gradients(kept, gradient, torch.bfloat16)
         wanted = (ctx.needs_input_grad[4], ctx.needs_input_grad[5])
-        of_first = first_gradients(FirstLayer(*saved[:first]), packed[0], sums.leave, sums.enter, of_inputs=wanted)
+        of_first = first_layer_gradients(
+            FirstLayer(*saved[:first]), packed[0], sums.leave, sums.enter, of_inputs=wanted
+        )
         return None, None, None, None, *of_first, *sums.layers
