@@ -18,7 +18,7 @@ from pcmcnet.models import PCMC, BradleyTerry
 from pcmcnet.models.interface.options import make_config, parse_option
 from pcmcnet.models.items.pcmc import PCMCConfig
 
-FOLDER = Path(__file__).parents[3] / "shared" / "data"
+FOLDER = Path(__file__).parents[4] / "shared" / "data"
 ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "chosen", "alternative": "item", "weight": "weight"}
 
 
