@@ -23,6 +23,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import DatasetError
+
 log = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -31,6 +34,7 @@ _BLOCK = re.compile(
     rf"^```(?P<language>python|bash)\n(?P<code>.*?)^```$(?:\n\n{TITLE}(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
 _SET_UP = re.compile(r"(make|git|pip|python|python3) ")  # how a reader gets the project, not an example
+_TABLE = re.compile(r'packaged\.(?:load|long_form)\("([\w-]+)"\)|pcmcnet datasets ([\w-]+) -o')
 _NUMBER = re.compile(r"[-+−]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 # What the console script does, so that this also runs where the package is not installed.
 _PCMCNET = f'pcmcnet() {{ "{sys.executable}" -c "from pcmcnet.cli import main; main()" "$@"; }}'
@@ -67,6 +71,22 @@ def run(page: Path) -> Iterator[tuple[Block, str]]:
         with contextlib.redirect_stdout(printed):
             exec(compile("\n" * block.line + block.code, str(page), "exec"), names)
         yield block, printed.getvalue()
+
+
+def outdated(page: Path) -> list[str]:
+    """Run a page in the working folder; say where what it prints differs from what it shows."""
+    shown = [(block, printed) for block, printed in run(page) if block.output is not None]
+    return [f"{page.name}, line {b.line}: {d}" for b, printed in shown for d in differences(b.output or "", printed)]
+
+
+def missing_table(page: Path) -> str | None:
+    """Return how to install a packaged table that a page reads, if it is not there."""
+    for names in _TABLE.findall(page.read_text("utf-8")):
+        try:
+            packaged.path("".join(names))
+        except DatasetError as error:
+            return str(error)
+    return None
 
 
 def run_shell(code: str) -> str:
