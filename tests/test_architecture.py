@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from pcmcnet.data.kinds import KINDS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "pcmcnet"
 STAGES = [
@@ -174,3 +176,43 @@ def test_import_loads_no_extra() -> None:
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == []
+
+
+def kind_switches(source: str) -> list[int]:
+    """Return the lines that compare a kind of column with the name of one, or hold a table by such names."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Compare(left=asked, comparators=named) if "kind" in ast.unparse(asked):
+                least = 1
+            case ast.Match(subject=asked, cases=named) if "kind" in ast.unparse(asked):
+                least = 1
+            case ast.Dict(keys=named):
+                least = 2
+            case _:
+                continue
+        words = {part.value for one in named if one for part in ast.walk(one) if isinstance(part, ast.Constant)}
+        if len(words & KINDS.keys()) >= least:
+            found.append(node.lineno)
+    return found
+
+
+def test_nobody_but_the_kinds_asks_for_a_kind_of_column_by_its_name() -> None:
+    """A new kind is one file: what differs between kinds is asked of the registry."""
+    files = [file for file in sorted(PACKAGE.rglob("*.py")) if file.parent != PACKAGE / "data" / "kinds"]
+    found = [f"{file}:{line}" for file in files for line in kind_switches(file.read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "column.kind == 'image'",
+        "kind in ('datetime', 'id')",
+        "match kind:\n    case 'text':\n        pass",
+        "{'vector': read_vectors, 'multi': read_lists}",
+    ],
+)
+def test_a_switch_on_kinds_is_noticed(source: str) -> None:
+    assert kind_switches(source) == [1]
+    assert kind_switches("{'id': 1, 'first': 2}, column == 'id', kind == 'number'") == []

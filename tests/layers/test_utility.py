@@ -15,7 +15,6 @@ from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.category import CategoryCode
 from pcmcnet.data.kinds.kind import VectorWorth
-from pcmcnet.data.kinds.multi import BagWorth
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.data.kinds.text import BUCKETS, WordsWorth, bucket
 from pcmcnet.layers import stationary_distribution
@@ -90,35 +89,6 @@ def test_the_representation_counts_by_its_worth_and_by_the_individuals_taste() -
     who, what = torch.tensor([[1.0, -1.0]]), torch.tensor([[[1.0, 1.0], [0.0, 3.0]]])
     assert utility.weights(who).tolist() == [[4.0, -2.0]]
     assert utility(batch, who, what).tolist() == [[2.0, -6.0]]
-
-
-def test_a_list_is_worth_the_sum_of_its_parts() -> None:
-    """Parts 1, 2, 3 are worth 10, 20, 30; 0 is none, and stays so, since it gets no gradient."""
-    worth = BagWorth(3)
-    with torch.no_grad():
-        worth.parts[1:, 0] = torch.tensor([10.0, 20.0, 30.0])
-    assert worth(torch.tensor([[1, 3], [2, 2], [1, 0], [0, 0]])).tolist() == [40.0, 40.0, 10.0, 0.0]
-    worth(torch.tensor([[1, 0]])).sum().backward()
-    assert worth.parts.grad is not None
-    assert worth.parts.grad.flatten().tolist() == [0.0, 1.0, 0.0, 0.0]
-
-
-def test_a_text_is_worth_its_words_their_ends_and_its_numbers() -> None:
-    """Hashes 1, 2 and 3 are worth 1, 10 and 100, a unit of value 0.5."""
-    worth = WordsWorth()
-    assert len(worth.parts) == BUCKETS + 1
-    with torch.no_grad():
-        worth.parts[1:4, 0] = torch.tensor([1.0, 10.0, 100.0])
-        worth.value.fill_(0.5)
-    texts = torch.tensor([[[1.0, 2.0, 3.0, 0.0], [1.0, 1.0, 2.0, 4.0]], [[0.0] * 4, [3.0, 0.0, 0.0, -2.0]]])
-    assert worth(texts).tolist() == [111 + 12 + 2.0, 100 - 1.0]
-
-
-def test_a_vector_is_worth_its_coordinates() -> None:
-    worth = VectorWorth(2)
-    with torch.no_grad():
-        worth.slopes.copy_(torch.tensor([2.0, -1.0]))
-    assert worth(torch.tensor([[1.0, 1.0], [0.0, 3.0]])).tolist() == [1.0, -3.0]
 
 
 CONTENTS: dict[str, Any] = {

@@ -12,7 +12,6 @@ from choice_tables import objects, picture
 from pcmcnet.data.batches import Coded, Distinct
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.data.kinds.image import Picture
 from pcmcnet.data.kinds.multi import Bag
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout
@@ -56,11 +55,6 @@ def test_pictures_come_as_numbers_from_0_to_1() -> None:
     _, values = prepared("image")
     assert values.dtype == torch.float32
     torch.testing.assert_close(values.amax((1, 2, 3)), torch.tensor([1, 50, 100, 255]) / 255)
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 64, 64), (1, 1, 1), (3, 64, 5)])
-def test_pictures_of_any_size_have_vectors_of_one_width(shape: tuple[int, int, int]) -> None:
-    assert Picture(shape)(torch.rand(2, *shape)).shape == (2, 8)
 
 
 def test_the_dropout_of_a_kind_draws_as_that_of_a_network() -> None:
@@ -117,14 +111,6 @@ def test_asking_for_the_width_leaves_a_module_as_it_is() -> None:
     assert width_of(module, code) == 4
     assert module.training
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_a_bag_is_the_sum_of_its_words_and_none_is_0() -> None:
-    bag = Bag(4)
-    weights = bag.embedding.weight
-    found = bag(torch.tensor([[1, 3, 3], [0, 0, 0]]))
-    torch.testing.assert_close(found[0], weights[1] + 2 * weights[3])
-    assert found[1].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(("size", "width"), [(3, 3), (64, 64), (384, 64)])
