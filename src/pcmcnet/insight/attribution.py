@@ -23,13 +23,13 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
 from pcmcnet.insight.questions import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
-from pcmcnet.reports.tables import markdown_table, text_table
+from pcmcnet.reports.tables import PrintsAsTable
 
 LEAST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
+class Attribution(PrintsAsTable):
     """What R rivals do to one alternative, the strongest push beyond a logit's first. Prints as a table."""
 
     choice_set: Any  # its id
@@ -57,13 +57,6 @@ class Attribution:
         plain = {"choice_set": self.choice_set, "alternative": self.alternative, "p": self.p}
         arrays = ("places", "rival_p", "without", "push", "beyond", "change", "change_beyond")
         return {**plain, "rivals": list(self.rivals), **{name: getattr(self, name).tolist() for name in arrays}}
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return markdown_table(self._cells())
-
-    def __str__(self) -> str:
-        return text_table(self._cells())
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.alternative}: {self.p:.4f}", "p of rival", "p without it", "push", "beyond a logit's"]

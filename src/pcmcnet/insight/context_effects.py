@@ -29,7 +29,7 @@ from pcmcnet.insight.context_search import Case, Search, search
 from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
 from pcmcnet.insight.questions import ask, name_of, place_of, require_place, set_of
 from pcmcnet.insight.removals import share
-from pcmcnet.reports.tables import markdown_table, text_table
+from pcmcnet.reports.tables import PrintsAsTable
 
 __all__ = [
     "Case",
@@ -71,7 +71,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(PrintsAsTable):
     """Effects in the order in which their thirds were given. Prints as a table."""
 
     model: str
@@ -87,13 +87,6 @@ class Effects:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
         return {"model": self.model, "effects": [effect.to_dict() for effect in self.effects]}
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return markdown_table(self._cells())
-
-    def __str__(self) -> str:
-        return text_table(self._cells())
 
     def _cells(self) -> list[list[str]]:
         heads = ["kind", "a", "b", "c", "share of a without c", "with c", "effect", "expected"]

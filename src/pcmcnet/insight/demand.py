@@ -24,13 +24,13 @@ from pcmcnet.insight.questions import members
 from pcmcnet.insight.segments import numeric_values, set_segments
 from pcmcnet.insight.slopes import chunks
 from pcmcnet.insight.what_if import compose, with_values
-from pcmcnet.reports.tables import markdown_table, text_table
+from pcmcnet.reports.tables import PrintsAsTable
 
 FACTORS = tuple(np.linspace(0.5, 1.5, 11).round(2).tolist())
 
 
 @dataclass(frozen=True, eq=False)
-class DemandCurve:
+class DemandCurve(PrintsAsTable):
     """Shares of G segments at K points. Prints as a table."""
 
     column: str
@@ -48,13 +48,6 @@ class DemandCurve:
         plain = {name: getattr(self, name) for name in ("column", "changed", "of", "scaled")}
         arrays = {name: getattr(self, name).tolist() for name in ("points", "shares", "now", "weights")}
         return {**plain, "segments": list(self.segments), **arrays}
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return markdown_table(self._cells())
-
-    def __str__(self) -> str:
-        return text_table(self._cells())
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.column} {'times' if self.scaled else 'at'}", *self.segments]

@@ -31,7 +31,7 @@ from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_d
 from pcmcnet.insight.segments import numeric_values, segments
 from pcmcnet.insight.slopes import Method, slopes
 from pcmcnet.models.interface.responses import cross_means, other_means, own_responses, weighted_mean_by
-from pcmcnet.reports.tables import markdown_table, text_table
+from pcmcnet.reports.tables import PrintsAsTable
 
 Kind = Literal["elasticity", "semi", "marginal"]
 
@@ -48,7 +48,7 @@ class ElasticityRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ElasticityTable:
+class ElasticityTable(PrintsAsTable):
     """Average responses by segment of the alternative whose value changes. Prints as a table."""
 
     column: str
@@ -65,13 +65,6 @@ class ElasticityTable:
         """Return plain values that survive JSON."""
         return {"column": self.column, "kind": self.kind, "rows": [asdict(row) for row in self.rows]}
 
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return markdown_table(self._cells())
-
-    def __str__(self) -> str:
-        return text_table(self._cells())
-
     def _cells(self) -> list[list[str]]:
         cross = any(row.other is not None for row in self.rows)
         heads = [f"{self.kind}, {self.column}", "alternatives", "share", "own", *(["other"] if cross else [])]
@@ -84,7 +77,7 @@ class ElasticityTable:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossTable:
+class CrossTable(PrintsAsTable):
     """Average responses of the alternatives of one group when those of another change. Prints as a table."""
 
     column: str
@@ -105,13 +98,6 @@ class CrossTable:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
         return {"column": self.column, "kind": self.kind, "names": list(self.names), "values": self.values.tolist()}
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return markdown_table(self._cells())
-
-    def __str__(self) -> str:
-        return text_table(self._cells())
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.kind} of, when {self.column} of", *self.names]

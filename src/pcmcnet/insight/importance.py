@@ -32,7 +32,7 @@ from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.bootstrap import interval
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
-from pcmcnet.reports.tables import markdown_table, text_table
+from pcmcnet.reports.tables import PrintsAsTable
 
 Scheme = Literal["within", "sets", "rows"]
 Loss = Literal["auto", "nll", "misses"]
@@ -51,7 +51,7 @@ class ImportanceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Importance:
+class Importance(PrintsAsTable):
     """Columns, the most important first. Prints as a table."""
 
     model: str
@@ -71,13 +71,6 @@ class Importance:
         """Return plain values that survive JSON."""
         facts = {name: getattr(self, name) for name in ("model", "loss", "scheme", "base", "repeats")}
         return {**facts, "rows": [{**asdict(row), "columns": list(row.columns)} for row in self.rows]}
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return markdown_table(self._cells())
-
-    def __str__(self) -> str:
-        return text_table(self._cells())
 
     def _cells(self) -> list[list[str]]:
         heads = ["shuffled", f"increase of {'NLL' if self.loss == 'nll' else 'misses'}", "spread", "95 % interval"]

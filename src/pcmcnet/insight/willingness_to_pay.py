@@ -26,7 +26,7 @@ from pcmcnet.evaluation.predictions import Predictor, predicted_log_p, require_d
 from pcmcnet.insight.segments import segments, weighted_quantiles
 from pcmcnet.insight.slopes import Method, slopes
 from pcmcnet.models.interface.responses import own_responses
-from pcmcnet.reports.tables import markdown_table, text_table
+from pcmcnet.reports.tables import PrintsAsTable
 
 _FLAT = 1e-9  # of the largest: a price that changes the probability less has no ratio that means anything
 
@@ -44,7 +44,7 @@ class WorthRow:
 
 
 @dataclass(frozen=True, eq=False)
-class WillingnessToPay:
+class WillingnessToPay(PrintsAsTable):
     """Ratios of all alternatives, and their distribution by segment. Prints as a table."""
 
     column: str
@@ -56,13 +56,6 @@ class WillingnessToPay:
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain values that survive JSON."""
         return {"column": self.column, "price": self.price, "rows": [asdict(row) for row in self.rows]}
-
-    def to_markdown(self) -> str:
-        """Return the table in Markdown."""
-        return markdown_table(self._cells())
-
-    def __str__(self) -> str:
-        return text_table(self._cells())
 
     def _cells(self) -> list[list[str]]:
         heads = [f"{self.column} in {self.price}", "quartile", "median", "quartile", "price attracts", "left out"]

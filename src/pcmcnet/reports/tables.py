@@ -53,6 +53,22 @@ def text_table(cells: Cells) -> str:
     return "\n".join(lines)
 
 
+class PrintsAsTable:
+    """A result that is one table, in plain letters and in Markdown; a subclass gives its cells."""
+
+    __slots__ = ()
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown."""
+        return markdown_table(self._cells())
+
+    def __str__(self) -> str:
+        return text_table(self._cells())
+
+    def _cells(self) -> Cells:
+        raise NotImplementedError
+
+
 def escaped(text: str) -> str:
     """Keep a cell of a Markdown table in its cell, what is no markup from being taken for it, and all of it visible."""
     plain = visible(" ".join(text.split()))
