@@ -216,3 +216,12 @@ def test_nobody_but_the_kinds_asks_for_a_kind_of_column_by_its_name() -> None:
 def test_a_switch_on_kinds_is_noticed(source: str) -> None:
     assert kind_switches(source) == [1]
     assert kind_switches("{'id': 1, 'first': 2}, column == 'id', kind == 'number'") == []
+
+
+def test_the_table_where_is_what_names_files_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.split("## Where is what")[1].split("\n\n")[1]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    assert len(rows) >= 40
+    assert len({what for what, _ in rows}) == len(rows)
+    assert [file for _, file in rows if not (PACKAGE / file.strip("`")).is_file()] == []
