@@ -45,7 +45,7 @@ def main() -> None:
     found = Result(
         title=table1.TITLE,
         command=shlex.join(["python", *sys.argv]),
-        sections=(table1.section(rows, test), Section(title="PCMC-Net 3x16", pictures=pictures)),
+        sections=(table1.section(rows, test), Section(title="PCMC-Net 3x16", blocks=pictures)),
         values=table1.values(rows, test.floor()),
         facts=facts(**{"training sets": source(None, train, 0)}, seed=0, seconds=time.perf_counter() - began),
     )
@@ -61,7 +61,7 @@ def draw(folder: Path, model: ChoiceModel) -> tuple[Picture, Picture]:
     draw_learning_curve(learning_curve(model.history), folder / "learning.png")
     model.save(folder / "model")
     shown = {"preference.png": "Preference of a over b as c moves", "learning.png": "Learning curve"}
-    first, second = (Picture(file=name, caption=caption) for name, caption in shown.items())
+    first, second = (Picture(file=folder / name, caption=caption) for name, caption in shown.items())
     return first, second
 
 
