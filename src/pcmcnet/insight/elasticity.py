@@ -8,9 +8,10 @@ Within a set, for the value x_j of one column and every alternative i,
 
 Over sets they are averaged by sample enumeration, an alternative counting as much as it is chosen:
 
-    aggregate own elasticity = sum_S w_S p_i E_ii / sum_S w_S p_i
+    aggregate elasticity = sum_S w_S p_i E_ij / sum_S w_S p_i
 
-with the weights w of the sets; marginal effects are averaged with w alone. A column of the individual moves all
+with the weights w of the sets, over all sets that offer i; where j is not on offer E_ij is 0. So it is the elasticity
+of the predicted share of i. Marginal effects are averaged with w alone. A column of the individual moves all
 alternatives of a set together, so it has one response per alternative, and these sum to 0 when weighted by p.
 """
 
@@ -20,7 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_word
@@ -44,7 +45,7 @@ class ElasticityRow:
     alternatives: int
     share: float  # of the choices, as predicted
     own: float  # response of the alternative whose value changes
-    other: float | None  # that of its rivals; None for a column of the individual
+    other: float | None  # that of its rivals in the same sets; None for a column of the individual
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,6 @@ class Responses:
     p: Floats  # (N,) probabilities
     values: Floats  # (sum n^2,) over the ordered pairs (i, j) of each set, or (N,) for a column of the individual
     individual: bool  # whether the column is one of the individual
-    known: NDArray[np.bool_]  # (N,) whether the alternative, or its individual, has a value to change
 
     @property
     def own(self) -> Floats:
@@ -161,10 +161,10 @@ class Responses:
                 f"over a set is 0. Average by segments of alternatives: {remedy}."
             )
         codes, G = groups.codes, len(groups.names)
-        own = weighted_mean_by(self.own, self._mass * self.known, codes, G)
+        own = weighted_mean_by(self.own, self._mass, codes, G)
         other: list[Any] = [None] * G
         if not self.individual:
-            other = other_means(self.values, self._mass, self.data.offsets, codes, G, self.known).tolist()
+            other = other_means(self.values, self._mass, self.data.offsets, codes, G).tolist()
         weights = spread(self.data.weights, self.data.offsets)
         share = np.bincount(groups.codes, weights * self.p, len(groups.names)) / self.data.weights.sum()
         count = np.bincount(groups.codes, minlength=len(groups.names))
@@ -174,8 +174,8 @@ class Responses:
     def between(self, by: str | ArrayLike | None = None) -> CrossTable:
         """Average over sets, for groups of alternatives against each other: by label if no column is named.
 
-        Where several alternatives of a set are in one group, their values change together. A set counts where both
-        groups are present.
+        Where several alternatives of a set are in one group, their values change together. Every set that offers the
+        one that responds counts: these are the responses of predicted shares.
         """
         if self.individual:
             raise InputError(f"{self.column!r} belongs to the individual, not to an alternative: use table.")
@@ -183,7 +183,7 @@ class Responses:
             raise InputError("alternatives have no labels: name a feature that groups them, between(by=...).")
         groups = segments(self.data, self.data.schema.alternative if by is None else by)
         G, offsets = len(groups.names), self.data.offsets
-        means = cross_means(self.values, self._mass, offsets, groups.codes, G, self.known)
+        means = cross_means(self.values, self._mass, offsets, groups.codes, G)
         return CrossTable(self.column, self.kind, groups.names, means)
 
     def __str__(self) -> str:
@@ -257,6 +257,5 @@ def elasticity(
         )
     slope, p = slopes(model, data, column, method=method, step=step), np.exp(predicted_log_p(model, data))
     i, j = (np.arange(len(p)), data.set_of_alternative) if individual else ordered_pairs(data.offsets)
-    known = ~np.isnan(spread(x, data.offsets) if individual else x)
     scale = {"elasticity": np.nan_to_num(x)[j], "semi": 1.0, "marginal": p[i]}[kind]
-    return Responses(column, kind, data, p, slope * scale, individual, known)
+    return Responses(column, kind, data, p, slope * scale, individual)

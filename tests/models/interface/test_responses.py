@@ -9,7 +9,6 @@ OFFSETS = np.array([0, 2, 3])
 VALUES = np.array([-1.0, 2.0, 3.0, -4.0, -5.0])  # (0, 0), (0, 1), (1, 0), (1, 1), (2, 2)
 MASS = np.array([1.0, 3.0, 2.0])
 CODES = np.array([0, 1, 0])
-EVERYONE = np.ones(3, np.bool_)
 
 
 def test_averages_count_weights() -> None:
@@ -22,19 +21,17 @@ def test_own_responses_are_the_diagonals() -> None:
     assert own_responses(VALUES, OFFSETS).tolist() == [-1.0, -4.0, -5.0]
 
 
-def test_rivals_count_by_their_mass_and_only_where_a_value_can_change() -> None:
+def test_rivals_count_by_their_mass() -> None:
     """The value of 0 changes: r_10 = 3; that of 1: r_01 = 2. In one group: (3 * 3 + 1 * 2) / (3 + 1)."""
-    assert other_means(VALUES, MASS, OFFSETS, CODES, 2, EVERYONE).tolist() == [3.0, 2.0]
-    assert other_means(VALUES, MASS, OFFSETS, np.zeros(3, int), 1, EVERYONE).tolist() == [11 / 4]
-    known = np.array([False, True, True])
-    assert other_means(VALUES, MASS, OFFSETS, np.zeros(3, int), 1, known).tolist() == [2.0]
+    assert other_means(VALUES, MASS, OFFSETS, CODES, 2).tolist() == [3.0, 2.0]
+    assert other_means(VALUES, MASS, OFFSETS, np.zeros(3, int), 1).tolist() == [11 / 4]
 
 
-def test_groups_are_averaged_over_the_sets_that_have_both() -> None:
-    """Group 0 to itself: (1 * -1 + 2 * -5) / 3; to group 1, which the second set has not: 2."""
-    expected = [[-11 / 3, 2.0], [3.0, -4.0]]
-    np.testing.assert_allclose(cross_means(VALUES, MASS, OFFSETS, CODES, 2, EVERYONE), expected, rtol=1e-15)
-    assert cross_means(VALUES, MASS, OFFSETS, np.array([0, 0, 1]), 2, EVERYONE)[0, 1] == 0  # they never meet
+def test_groups_are_averaged_over_all_sets_that_offer_the_one_that_responds() -> None:
+    """Group 0 to itself: (1 * -1 + 2 * -5) / 3; to group 1, which the second set has not: 1 * 2 / (1 + 2)."""
+    expected = [[-11 / 3, 2 / 3], [3.0, -4.0]]
+    np.testing.assert_allclose(cross_means(VALUES, MASS, OFFSETS, CODES, 2), expected, rtol=1e-15)
+    assert cross_means(VALUES, MASS, OFFSETS, np.array([0, 0, 1]), 2)[0, 1] == 0  # they never meet
 
 
 def test_a_step_is_relative_to_the_value_or_to_the_mean_size() -> None:

@@ -1,11 +1,15 @@
 """Responses of choice probabilities to the values of one column, and their averages over choice sets.
 
 Within a set, r_ij is the response of alternative i to the value of alternative j: an elasticity, or another derivative.
-Over sets responses are averaged by sample enumeration, each alternative counting with its mass m_i, such as w_S p_i:
+Over sets responses are averaged by sample enumeration, each alternative counting with its mass m_i, such as w_S p_i, in
+every set that offers it. Where the alternative that changes is not on offer, or has no value, nothing responds: r = 0.
 
-    own     sum m_i r_ii / sum m_i                                    by group of i
-    other   sum m_i r_ij / sum m_i,  i != j                           by group of j, whose value changes
-    cross   sum m_i r_ij / sum m_i of the sets that have both groups  by the groups of i and of j
+    own     sum m_i r_ii / sum m_i                          by group of i
+    cross   sum m_i r_ij / sum m_i                          by the groups of i and of j, whose values change together
+    other   sum m_i r_ij / sum m_i over pairs with i != j   by group of j: of its rivals, in the sets that offer it
+
+With m = w p and labels as groups, cross is what finite differences of the predicted shares give, d log share_i / d log
+x_j, and own is its diagonal.
 
 Responses lie over the ordered pairs (i, j) of each set, as ``ragged.ordered_pairs`` lists them: (sum n^2,).
 """
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.ragged import ordered_pairs
 
 
@@ -25,21 +29,17 @@ def own_responses(values: Floats, offsets: Ints) -> Floats:  # (sum n^2,) -> (N,
     return own
 
 
-def other_means(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int, known: Bools) -> Floats:
-    """Average the responses of the rivals by group of the alternative whose value changes, where it has one: (G,)."""
+def other_means(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G,)
+    """Average the responses of the rivals by group of the alternative whose value changes."""
     i, j = ordered_pairs(offsets)
-    return weighted_mean_by(values, np.where((i != j) & known[j], mass[i], 0.0), codes[j], groups)
+    return weighted_mean_by(values, np.where(i != j, mass[i], 0.0), codes[j], groups)
 
 
-def cross_means(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int, known: Bools) -> Floats:
-    """Average by group of the alternative that responds and of those that change, which do so together: (G, G)."""
+def cross_means(values: Floats, mass: Floats, offsets: Ints, codes: Ints, groups: int) -> Floats:  # -> (G, G)
+    """Average by group of the alternative that responds and of those that change, which do so together."""
     i, j = ordered_pairs(offsets)
-    S, G = len(offsets) - 1, groups
-    total = np.bincount(codes[i] * G + codes[j], mass[i] * values, G * G).reshape(G, G)
-    cells = np.repeat(np.arange(S), np.diff(offsets)) * G + codes
-    of = np.bincount(cells, mass, S * G).reshape(S, G)
-    when = np.bincount(cells, known, S * G).reshape(S, G) > 0
-    weight = of.T @ when
+    total = np.bincount(codes[i] * groups + codes[j], mass[i] * values, groups**2).reshape(groups, groups)
+    weight = np.bincount(codes, mass, groups)[:, None]
     means: Floats = total / np.where(weight > 0, weight, 1.0)
     return means
 

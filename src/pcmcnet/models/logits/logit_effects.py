@@ -90,15 +90,15 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
     design, offsets = model.design_.matrix(data), data.offsets
     moves = list(_moves(model.design_, data, column))
     at = np.nan_to_num(_exact(data, column))[ordered_pairs(offsets)[1]]  # x_j of each pair
-    labels, codes, everyone = _labels(data), _codes(data), np.ones(len(data.rows), np.bool_)
+    labels, codes = _labels(data), _codes(data)
 
     def means(b: Floats) -> Floats:
         p = np.exp(log_softmax_by_set(design @ b, offsets))
         values, mass = _slopes_at(b, p, moves, len(at)) * at, p * spread(data.weights, offsets)
         if labels:
-            return cross_means(values, mass, offsets, codes, len(labels), everyone).T.ravel()
+            return cross_means(values, mass, offsets, codes, len(labels)).T.ravel()
         own = weighted_mean_by(own_responses(values, offsets), mass, codes, 1)
-        return np.concatenate([own, other_means(values, mass, offsets, codes, 1, everyone)])
+        return np.concatenate([own, other_means(values, mass, offsets, codes, 1)])
 
     names = [(of, when) for when in labels for of in labels] or [("own", "own"), ("other", "own")]
     found, error = model.estimates_.delta(means, errors)
