@@ -27,7 +27,7 @@ def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
 
 def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments = dict.fromkeys(["schema", "chosen", "alternative", "individual", "features", "categorical"])
-    arguments |= dict.fromkeys(["available", "weight", "person", "conflict", "missing", "kinds"])
+    arguments |= dict.fromkeys(["available", "weight", "person", "keep", "conflict", "missing", "kinds"])
     with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN"):
         of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
     found = of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
@@ -41,6 +41,10 @@ def test_kinds_are_pairs_separated_by_commas() -> None:
     for odd in ("v", "v=", "=vector"):
         with pytest.raises(SchemaError, match="--kinds: expected column=kind separated by commas, got"):
             read_schema(None, choice_set="trip", features="v", kinds=odd)
+
+
+def test_columns_to_keep_are_a_list_that_groups_can_be_made_of() -> None:
+    assert read_schema(None, choice_set="trip", keep="town, season").keep == ("town", "season")
 
 
 def test_columns_for_grouping_are_kept_once() -> None:

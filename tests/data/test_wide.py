@@ -153,7 +153,8 @@ def test_declared_categories_in_a_csv_keep_their_zeros(tmp_path: Path) -> None:
         ({"alternatives": "car"}, "alternatives must be a list of distinct labels or a mapping from labels, got 'car'"),
         ({"alternatives": []}, "alternatives must be a list of distinct labels"),
         ({"alternatives": ["car", "car"]}, "alternatives must be a list of distinct labels"),
-        ({"alternatives": [1, 2]}, "alternatives must be a list of distinct labels"),
+        ({"alternatives": [1, "1"]}, "alternatives must be a list of distinct labels"),
+        ({"alternatives": [True, False]}, "alternatives must be a list of distinct labels"),
         ({"alternatives": None}, "alternatives must be a list of distinct labels"),
         ({"alternatives": {"car": 1, "bus": 1}}, "alternatives: expected a value of its own for each label, got"),
         ({"alternatives": {"car": 1, "bus": None}}, "alternatives: expected a value of its own for each label, got"),
@@ -314,3 +315,17 @@ def test_pictures_are_found_from_the_folder_of_a_wide_file(tmp_path: Path) -> No
         kinds={"photo": "image"},
     )
     assert data.features["photo"].plain()[1] == (tmp_path / "a.png").read_bytes()
+
+
+def test_whole_numbers_are_labels_as_they_are_written() -> None:
+    """A survey's codes 1 and 2 need no mapping; templates and mappings of columns take them, too."""
+    table = {"choice": [2, 1], "t1": [10, 12], "t2": [20, 9]}
+    by_template = ChoiceData.from_wide(table, chosen="choice", alternatives=[1, 2], features={"t": "t{alternative}"})
+    places = {"t": {1: "t1", 2: "t2"}}
+    by_mapping = ChoiceData.from_wide(table, chosen="choice", alternatives={1: 1, 2: 2}, features=places)
+    for data in (by_template, by_mapping):
+        assert data.labels is not None
+        assert data.labels.plain().tolist() == ["1", "2", "1", "2"]
+        assert data.chosen is not None
+        assert data.chosen.tolist() == [1, 0]
+        assert data.features["t"].values.tolist() == [10, 20, 12, 9]

@@ -208,7 +208,7 @@ def test_the_dict_survives_json(data: ChoiceData) -> None:
 
 
 def test_an_impossible_choice_is_infinite_counted_and_still_json(data: ChoiceData) -> None:
-    report = evaluate(Says([1, 0, 0.5, 0.25, 0.25]), data, truth=[0.5, 0.5, 0.25, 0.5, 0.25])
+    report = evaluate(Says([1, 0, 0.5, 0.25, 0.25]), data, top=(1,), truth=[0.5, 0.5, 0.25, 0.5, 0.25])
     assert (report.nll, report.kl, report.n_impossible) == (np.inf, np.inf, 1)
     assert report.intervals["nll"] == pytest.approx((2 * LOG2, np.inf), rel=1e-14)
     found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
@@ -217,6 +217,21 @@ def test_an_impossible_choice_is_infinite_counted_and_still_json(data: ChoiceDat
     lines = str(report).splitlines()
     assert lines[2].split() == ["NLL", "inf", "1.3863", "to", "inf", "0.8959"]
     assert lines[-1] == "1 of the choices got probability 0."
+
+
+def test_an_accuracy_that_every_model_has_is_left_out_with_the_reason(data: ChoiceData) -> None:
+    """Sets of 2 and 3 alternatives: within the first 3 lies every choice, within the first 2 not every one."""
+    report = evaluate(Says(P), data, top=(1, 2, 3, 5), resamples=0)
+    assert [line.split()[:2] for line in str(report).splitlines()[2:6]] == [
+        ["NLL", "1.3863"],
+        ["TOP", "1"],
+        ["TOP", "2"],
+        ["BRIER", "1.0000"],
+    ]
+    reasons = [f"TOP {n} is left out: no choice set has more than {n} alternatives." for n in (3, 5)]
+    assert str(report).splitlines()[6:] == reasons
+    assert all(reason in report.to_markdown() for reason in reasons)
+    assert report.top[5] == 1.0  # the value itself is there
 
 
 def test_one_set_has_values_but_no_known_interval(data: ChoiceData) -> None:

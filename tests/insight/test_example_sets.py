@@ -65,6 +65,11 @@ def test_where_choices_are_unknown_the_set_nearest_to_evens_is_shown(make_driven
     assert found["uncertain"].attribution is not None
 
 
+def test_no_set_is_called_large_where_all_have_as_many_alternatives(driven: ChoiceData) -> None:
+    alike = driven.subset(driven.sizes == 3)
+    assert list(by_kind(MNL().fit(driven), alike)) == ["typical", "surprising"]
+
+
 def test_a_ranking_has_examples_without_attribution(driven: ChoiceData) -> None:
     found = by_kind(RankBy(column="price").fit(driven), driven)
     surprising = found["surprising"]

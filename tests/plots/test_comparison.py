@@ -75,9 +75,12 @@ def test_the_numbers_of_a_real_comparison_are_those_of_its_table() -> None:
     table = mlba.simulate(40, seed=0)
     data = ChoiceData.from_long(table, choice_set="choice_set", chosen="chosen", features=["attr1", "attr2"])
     nets = {f"net {k}": PCMCNet(hidden=(4,), epochs=k) for k in (1, 2)}
-    found = compare(nets, data, folds=2, progress=False)
+    found = compare(nets, data, folds=2, top=(1, 2, 5), progress=False)
     frame = found.to_arrow().to_pydict()
-    for panel, name in zip(comparison_chart(found).panels, ("nll", "top_1", "top_5"), strict=True):
+    assert set(frame["top_5"]) == {1.0}  # sets have three alternatives: every model has it, and it is not drawn
+    assert found.notes == ["TOP 5 is left out: no choice set has more than 5 alternatives."]
+    assert found.cells()[0][:4] == ["model", "NLL", "TOP 1", "TOP 2"]
+    for panel, name in zip(comparison_chart(found).panels, ("nll", "top_1", "top_2"), strict=True):
         assert [dot.value for dot in panel.dots] == frame[name]
         assert [dot.low for dot in panel.dots] == frame[f"{name}_low"]
         assert [dot.high for dot in panel.dots] == frame[f"{name}_high"]

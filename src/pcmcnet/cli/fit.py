@@ -29,6 +29,7 @@ def fit(
     categorical: roles.Categorical = None,
     available: roles.Available = None,
     weight: roles.Weight = None,
+    keep: roles.Keep = None,
     conflict: roles.Conflict = None,
     missing: roles.Missing = None,
     kinds: roles.Kinds = None,

@@ -35,6 +35,10 @@ Features = Annotated[
 Categorical = Annotated[
     str | None, typer.Option(help="Which of those are categorical; by type if not given.", rich_help_panel=_PANEL)
 ]
+Keep = Annotated[
+    str | None,
+    typer.Option(help="Columns carried along for grouping, not shown to the model.", rich_help_panel=_PANEL),
+]
 Available = Annotated[str | None, typer.Option(help="Column 0/1: rows with 0 are left out.", rich_help_panel=_PANEL)]
 Weight = Annotated[str | None, typer.Option(help="Column with the weight of the set.", rich_help_panel=_PANEL)]
 Conflict = Annotated[
@@ -63,7 +67,7 @@ Memory = Annotated[
     typer.Option(help=f"What choice sets may take in memory; {MEMORY} if not given.", rich_help_panel=_LARGE),
 ]
 
-_LISTS = ("individual", "features", "categorical")
+_LISTS = ("individual", "features", "categorical", "keep")
 _SINGLE = ("choice_set", "chosen", "alternative", "available", "weight", "person")
 _ROLES = (*_SINGLE, *_LISTS, "conflict", "missing", "kinds")
 

@@ -28,6 +28,7 @@ def tune(
     categorical: roles.Categorical = None,
     available: roles.Available = None,
     weight: roles.Weight = None,
+    keep: roles.Keep = None,
     conflict: roles.Conflict = None,
     missing: roles.Missing = None,
     kinds: roles.Kinds = None,

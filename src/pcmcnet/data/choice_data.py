@@ -149,10 +149,10 @@ class ChoiceData:
         table: Any,
         *,
         chosen: str | None,
-        alternatives: Sequence[str] | Mapping[str, Any],
-        features: Mapping[str, str | Mapping[str, str | float]],
+        alternatives: Sequence[str | int] | Mapping[Any, Any],
+        features: Mapping[str, str | Mapping[Any, str | float]],
         individual: Sequence[str] = (),
-        available: str | Mapping[str, str | float] | None = None,
+        available: str | Mapping[Any, str | float] | None = None,
         weight: str | None = None,
         choice_set: str | None = None,
         categorical: Sequence[str] | None = None,
@@ -170,7 +170,8 @@ class ChoiceData:
         chosen
             Column that says which alternative was chosen; None when that is to be predicted.
         alternatives
-            The labels; or a mapping from each label to the value that stands for it in ``chosen``.
+            The labels, such as ``["car", "bus"]`` or ``[1, 2]``, as ``chosen`` has them; or a mapping from each label
+            to the value that stands for it in ``chosen``.
         features
             For each feature, where its values are: a template such as ``"{alternative}_TT"``, or a mapping
             from each label to a column name or to a number that holds for every row.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from pcmcnet.data.schema import Missing, Schema
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import SchemaError
 
-Place = str | Mapping[str, str | float]  # a template with {alternative}, or label -> column or constant
+Label = str | int
+Place = str | Mapping[Any, str | float]  # a template with {alternative}, or label -> column or constant
 _OWN = ("choice_set", "chosen", "alternative", "available")  # columns of the long form
 
 
@@ -23,7 +24,7 @@ def to_long(
     table: Any,
     *,
     chosen: str | None,
-    alternatives: Sequence[str] | Mapping[str, Any],
+    alternatives: Sequence[Label] | Mapping[Any, Any],
     features: Mapping[str, Place],
     individual: Sequence[str] = (),
     available: Place | None = None,
@@ -76,14 +77,21 @@ def to_long(
     return pa.table(columns), schema
 
 
-def _codes(alternatives: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """Label -> its value in the chosen column."""
-    labels = [] if isinstance(alternatives, str) or not hasattr(alternatives, "__iter__") else list(alternatives)
+def _codes(alternatives: Sequence[Label] | Mapping[Any, Any]) -> dict[str, Any]:
+    """Label -> its value in the chosen column; a whole number is a label as it is written."""
+    given = [] if isinstance(alternatives, str) or not hasattr(alternatives, "__iter__") else list(alternatives)
+    labels = [_label(label) for label in given]
     if not labels or not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
         raise SchemaError(
             f"alternatives must be a list of distinct labels or a mapping from labels, got {alternatives!r}."
         )
-    return dict(alternatives) if isinstance(alternatives, Mapping) else {label: label for label in labels}
+    codes = alternatives.values() if isinstance(alternatives, Mapping) else given
+    return dict(zip(labels, codes, strict=True))
+
+
+def _label(label: Any) -> Any:
+    """Take whole numbers, such as the codes of a survey, for names."""
+    return str(label) if isinstance(label, Integral) and not isinstance(label, bool) else label
 
 
 def _places(
@@ -108,6 +116,7 @@ def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | fl
         return [place.replace("{alternative}", label) for label in codes]
     if not isinstance(place, Mapping):
         raise SchemaError(f"feature {name!r}: expected a template or a mapping from labels, got {place!r}.")
+    place = {_label(label): where for label, where in place.items()}
     absent = [label for label in codes if label not in place]
     if absent:
         raise SchemaError(

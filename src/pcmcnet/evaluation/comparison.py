@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.errors import InputError, visible
-from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite
+from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite, same_for_all, telling
 from pcmcnet.models.interface.choice_model import Gives
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
@@ -154,8 +154,13 @@ class Comparison:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The metrics of the table, in their order."""
+        """The metrics that were measured, in their order."""
         return ("nll", *(f"top_{n}" for n in self.top))
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Those of them that can tell models apart: the columns of the table, and what is drawn."""
+        return tuple(telling(self.columns, self.uniform))
 
     @property
     def how(self) -> str:
@@ -179,6 +184,7 @@ class Comparison:
         notes = [FOOTNOTE] if any(row.gives == "scores" for row in there) else []
         if any(row.gives == "ranking" for row in there):
             notes.append("A ranking gives no probabilities, and so has no NLL.")
+        notes += same_for_all(self.top, self.uniform)
         notes += [
             f"{row.label}: {row.n_impossible:,} of the choices got probability 0." for row in there if row.n_impossible
         ]
@@ -236,14 +242,14 @@ class Comparison:
 
     def cells(self) -> list[list[str]]:
         """The table as text: a row of heads, then one row per model; that of a failed model is shorter."""
-        heads = [name.upper().replace("_", " ") for name in self.columns]
+        heads = [name.upper().replace("_", " ") for name in self.shown]
         table = [["model", *heads, "fit s", "parameters", "NLL - best", "p"]]
         for row in self.rows:
             if row.error is not None:
                 table.append([row.label, f"failed: {row.error}"])
                 continue
             mark = MARK if row.gives == "scores" else ""
-            values = [_spanned(row, name, mark if name == "nll" else "") for name in self.columns]
+            values = [_spanned(row, name, mark if name == "nll" else "") for name in self.shown]
             cost = [f"{row.fit_seconds or 0:.1f}", f"{row.parameters or 0:,}"]
             gap = "best" if row.label == self.best else _spanned(row, DIFFERENCE, mark)
             table.append([row.label, *values, *cost, gap, "-" if row.p_value is None else f"{row.p_value:.3f}"])

@@ -9,7 +9,7 @@ marked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -24,11 +24,12 @@ from pcmcnet.evaluation.bootstrap import by_group, interval
 from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import Gives
-from pcmcnet.reports.tables import markdown_table, text_table
+from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
 Ties = Literal["expected", "random"]
 
 LEVEL = 0.95
+_ROUNDING = 1e-9  # of a weighted mean of ones
 MARK = "*"
 FOOTNOTE = f"{MARK} scores normalised within each set, not probabilities"
 
@@ -80,6 +81,11 @@ class Report:
         known = {"kl": self.kl} if self.kl is not None or "kl" in self.uniform else {}
         return {"nll": self.nll, **tops, "brier": self.brier, **known}
 
+    @property
+    def shown_top(self) -> list[int]:
+        """The n for which the accuracy within the first n is shown: not those of which every model has 1."""
+        return [n for n in self.top if telling([f"top_{n}"], self.uniform)]
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON.
 
@@ -100,23 +106,23 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return the report as a Markdown table."""
-        table = markdown_table(self._cells())
-        return f"{table}\n\n\\{FOOTNOTE}" if self.gives == "scores" else table
+        notes = [escaped(note) for note in self._notes()]
+        return "\n\n".join([markdown_table(self._cells()), *notes])
 
     def __str__(self) -> str:
         noun = "choice set" if self.n_sets == 1 else "choice sets"
-        lines = [f"{self.n_sets:,} {noun}", text_table(self._cells())]
-        if self.n_impossible:
-            lines.append(f"{self.n_impossible:,} of the choices got probability 0.")
-        if self.gives == "scores":
-            lines.append(FOOTNOTE)
-        return "\n".join(lines)
+        zeros = [f"{self.n_impossible:,} of the choices got probability 0."] if self.n_impossible else []
+        return "\n".join([f"{self.n_sets:,} {noun}", text_table(self._cells()), *zeros, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        return [*same_for_all(self.top, self.uniform), *([FOOTNOTE] if self.gives == "scores" else [])]
 
     def _cells(self) -> list[list[str]]:
         """The table as text: a row of heads, then one row per metric."""
         head = ["metric", "value", *([f"{self.level:.0%} interval"] if self.intervals else []), "uniform"]
         rows = [head]
-        for name, value in self.values.items():
+        for name in telling(self.values, self.uniform):
+            value = self.values[name]
             mark = MARK if self.gives == "scores" and not name.startswith("top_") else ""
             row = [name.upper().replace("_", " "), "-" if value is None else _number(value, name) + mark]
             if self.intervals:
@@ -245,6 +251,21 @@ def check_options(top: Any, resamples: int, seed: int, ties: str = "expected") -
 
 def _whole(value: Any, least: int) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
+
+
+def telling(names: Iterable[str], uniform: Mapping[str, float]) -> list[str]:
+    """Return the metrics that can tell models apart.
+
+    Where no choice set has more than n alternatives, every model has the choice among its first n. So has the uniform
+    one, whose accuracy is 1 there and nowhere else.
+    """
+    return [name for name in names if not (name.startswith("top_") and uniform.get(name, 0.0) > 1 - _ROUNDING)]
+
+
+def same_for_all(top: Iterable[int], uniform: Mapping[str, float]) -> list[str]:
+    """Say which accuracies a table leaves out, and why."""
+    certain = [n for n in top if not telling([f"top_{n}"], uniform)]
+    return [f"TOP {n} is left out: no choice set has more than {n} alternatives." for n in certain]
 
 
 def finite(value: float | None) -> float | None:

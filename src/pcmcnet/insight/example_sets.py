@@ -1,9 +1,9 @@
-"""Three choice sets to look at: a typical one, a surprising one and a large one, with all that a model says of them.
+"""Choice sets to look at: a typical one, a surprising one and a large one, with all that a model says of them.
 
     typical     the choice is about as probable as in the median set, and the set not larger than most
     surprising  the choice is the least probable of all, by its -log p; for a ranking, the one furthest down
     uncertain   where choices are unknown: the set nearest to evens, entropy / log n being the largest
-    large       the set with the most alternatives
+    large       the set with the most alternatives, where sets differ in that
 
 Sets of one alternative and of weight 0 are no examples. No set is shown twice.
 """
@@ -94,7 +94,9 @@ def _picked(model: ChoiceModel, data: ChoiceData) -> dict[Kind, int]:
     else:
         surprise = metrics.nll(log_p, data.offsets, data.chosen)
     usual = np.where(data.sizes <= np.median(data.sizes), np.abs(surprise - np.median(surprise)), np.inf)
-    wanted: dict[Kind, Floats] = {"typical": -usual, second: surprise, "large": data.sizes.astype(np.float64)}
+    wanted: dict[Kind, Floats] = {"typical": -usual, second: surprise}
+    if data.sizes.min() < data.sizes.max():
+        wanted["large"] = data.sizes.astype(np.float64)
     found: dict[Kind, int] = {}
     for kind, score in wanted.items():
         free = np.array([k for k in range(len(data)) if k not in found.values()], np.int64)

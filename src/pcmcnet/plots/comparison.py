@@ -68,7 +68,7 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
     return ComparisonChart(
         labels=labels,
         best=labels.index(comparison.best) if comparison.best is not None else None,
-        panels=tuple(_panel(rows, name, comparison.uniform[name]) for name in comparison.columns),
+        panels=tuple(_panel(rows, name, comparison.uniform[name]) for name in comparison.shown),
         left_out=tuple(left_out),
     )
 

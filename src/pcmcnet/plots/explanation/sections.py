@@ -87,8 +87,8 @@ def _fit_tiles(fit: FitQuality) -> list[tuple[str, str, str]]:
     found = []
     if report.nll is not None:
         found.append((f"NLL{where}", number(report.nll), f"uniform: {report.uniform['nll']:.4f}"))
-    uniform = {n: report.uniform[f"top_{n}"] for n in report.top}
-    return found + [(f"top {n}{where}", f"{v:.1%}", f"uniform: {uniform[n]:.1%}") for n, v in report.top.items()]
+    uniform = {n: report.uniform[f"top_{n}"] for n in report.shown_top}
+    return found + [(f"top {n}{where}", f"{report.top[n]:.1%}", f"uniform: {u:.1%}") for n, u in uniform.items()]
 
 
 def _seen_words(fit: FitQuality) -> Block:
@@ -193,14 +193,15 @@ def fit_section(part: FitQuality) -> Section:
     """The model beside baselines, and what is what."""
     report = part.report
     own = f"this model, {_MEASURED[part.seen] if part.in_sample else 'as it is'}"
-    heads = ["", "NLL", *(f"TOP {n}" for n in report.top), "measured"]
-    rows = [[own, *_values(report.nll, report.top, report.intervals, report.gives), _measured(part)]]
+    heads = ["", "NLL", *(f"TOP {n}" for n in report.shown_top), "measured"]
+    shown = {n: report.top[n] for n in report.shown_top}
+    rows = [[own, *_values(report.nll, shown, report.intervals, report.gives), _measured(part)]]
     compared = part.baselines
     for row in compared.rows if compared is not None else ():
         if row.error is not None:
             rows.append([row.label, f"failed: {row.error}"])
             continue
-        top = {n: row.values[f"top_{n}"] for n in report.top}
+        top = {n: row.values[f"top_{n}"] for n in report.shown_top}
         values = _values(row.values.get("nll"), top, row.intervals, row.gives)
         rows.append([row.label, *values, f"out of sample, {FOLDS} folds"])
     blocks: list[Block] = [_seen_words(part), Table(cells=[heads, *rows], strong=frozenset({0}))]
