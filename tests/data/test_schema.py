@@ -54,6 +54,25 @@ def test_a_schema_is_read_from_toml(tmp_path: Path) -> None:
     assert Schema.from_toml(file) == expected
 
 
+def test_columns_have_names_and_units_that_change_no_role(tmp_path: Path) -> None:
+    file = tmp_path / "schema.toml"
+    file.write_text(
+        'choice_set = "id"\nchosen = "y"\nfeatures = ["x.1", "z"]\n[columns."x.1"]\nname = "Price"\nunit = "EUR"\n'
+        '[columns.y]\nname = "Booked"\n',
+        "utf-8",
+    )
+    schema, plain = Schema.from_toml(file), Schema(choice_set="id", chosen="y", features=["x.1", "z"])
+    assert (schema.names.label("x.1"), schema.names.label("z"), schema.names["y"]) == ("Price (EUR)", "z", "Booked")
+    assert schema == plain
+    assert "columns" not in plain.to_dict()
+    assert schema.to_dict()["columns"] == {"x.1": {"name": "Price", "unit": "EUR"}, "y": {"name": "Booked"}}
+    again = tmp_path / "again.toml"
+    again.write_text(schema.to_toml(), "utf-8")
+    for read in (Schema.from_toml(again), Schema.from_dict(schema.to_dict())):
+        assert read.named == schema.named
+    assert set(schema.for_prediction().named) == {"x.1"}
+
+
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     names = draw(st.lists(st.text(), min_size=10, max_size=10, unique=True))

@@ -88,6 +88,7 @@ class ChoiceData:
         conflict: Conflict = "error",
         missing: Missing = "error",
         kinds: Mapping[str, str] | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> ChoiceData:
         """Read a long table: one row per alternative, rows in any order.
 
@@ -100,6 +101,9 @@ class ChoiceData:
             The roles of the columns: see :class:`Schema`.
         available, weight, person, keep, conflict, missing, kinds
             Likewise.
+        columns
+            What people call columns in reports and on the served page, and their units, as in
+            ``{"price": {"name": "Price", "unit": "EUR"}}``.
 
         Returns
         -------
@@ -135,6 +139,7 @@ class ChoiceData:
             conflict=conflict,
             missing=missing,
             kinds=kinds or {},
+            named=columns or {},
         )
         return cls.from_schema(table, schema)
 
@@ -160,6 +165,7 @@ class ChoiceData:
         keep: Sequence[str] = (),
         missing: Missing = "error",
         kinds: Mapping[str, str] | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> ChoiceData:
         """Read a wide table: one row per choice, one group of columns per alternative.
 
@@ -177,7 +183,7 @@ class ChoiceData:
             from each label to a column name or to a number that holds for every row.
         available
             Likewise for the 0/1 availability of each alternative.
-        individual, weight, choice_set, categorical, person, keep, missing, kinds
+        individual, weight, choice_set, categorical, person, keep, missing, kinds, columns
             As for :meth:`from_long`; without ``choice_set`` every row is its own set.
 
         Returns
@@ -210,6 +216,7 @@ class ChoiceData:
             keep=keep,
             missing=missing,
             kinds=kinds or {},
+            columns=columns,
         )
         return cls(**long.read(table_, schema, folder=folder_of(table)))
 

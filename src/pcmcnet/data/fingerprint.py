@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def fingerprint(data: ChoiceData) -> str:
-    """Return a SHA-256 of schema, sizes, choices, weights, features, labels, individual columns and persons."""
-    digest = hashlib.sha256(repr(sorted(data.schema.to_dict().items())).encode())
+    """Return a SHA-256 of roles, sizes, choices, weights, features, labels, individual columns and persons."""
+    digest = hashlib.sha256(repr(sorted(data.schema.unnamed.to_dict().items())).encode())
     arrays = {"offsets": data.offsets, "chosen": data.chosen, "weights": data.weights}
     columns: dict[str, Column] = {f"features/{name}": column for name, column in data.features.items()}
     columns |= {f"individual/{name}": column for name, column in data.individual.items()}

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from pcmcnet.data.column_names import ColumnName, ColumnNames, column_names
 from pcmcnet.data.columns import CURVES, Curve
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError, did_you_mean
@@ -23,7 +24,7 @@ Missing = Literal["error", "indicator"]
 
 _SINGLE = ("choice_set", "chosen", "alternative", "available", "weight", "person")
 _LISTS = ("individual", "features", "categorical", "keep")
-_LATER = ("person", "kinds")  # not written where empty, so that what was saved before they came compares as equal
+_LATER = ("person", "kinds", "columns")  # not written where empty: what was saved before they came compares as equal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +62,9 @@ class Schema:
         Which of ``individual`` and ``features`` are neither numbers nor categories, with the kind of each: "vector",
         "datetime", "multi", "text", "image" or "id". Also which numbers networks see by a curve: "piecewise" or
         "spline"; to other models they are numbers like any others.
+    named
+        What people call columns, with their units: ``{"price": {"name": "Price", "unit": "EUR"}}``. In files, and in
+        ``ChoiceData.from_long``, it is called ``columns``. It changes no model and no comparison of schemas.
     """
 
     choice_set: str
@@ -76,6 +80,7 @@ class Schema:
     conflict: Conflict = "error"
     missing: Missing = "error"
     kinds: Mapping[str, str] = field(default_factory=dict, hash=False)
+    named: Mapping[str, ColumnName] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         for name in _LISTS:
@@ -88,6 +93,7 @@ class Schema:
         _require_word("missing", self.missing, get_args(Missing))
         object.__setattr__(self, "kinds", _kinds(self.kinds))
         self._require_apart()
+        object.__setattr__(self, "named", column_names(self.named, self.columns))
 
     def _require_apart(self) -> None:
         """Refuse a column with two roles that contradict or leak into each other."""
@@ -134,6 +140,16 @@ class Schema:
         return tuple(dict.fromkeys([*names, *self.individual, *self.features, *self.keep]))
 
     @property
+    def names(self) -> ColumnNames:
+        """What people call the columns."""
+        return ColumnNames(self.named)
+
+    @property
+    def unnamed(self) -> Schema:
+        """The roles alone, which say what a table is: words for columns change none."""
+        return replace(self, named={})
+
+    @property
     def kept(self) -> tuple[str, ...]:
         """Columns of the set that are carried along and not shown to models: ``keep``, then ``person``, each once."""
         return self.keep if self.person is None else tuple(dict.fromkeys([*self.keep, self.person]))
@@ -176,31 +192,36 @@ class Schema:
 
     def for_prediction(self) -> Schema:
         """Return the roles that a prediction needs: no choices, weights, persons or kept columns."""
-        return replace(self, chosen=None, weight=None, person=None, keep=())
+        gone = {self.chosen, self.weight, *self.kept} - {*self.individual, *self.features, self.alternative}
+        named = {name: words for name, words in self.named.items() if name not in gone}
+        return replace(self, chosen=None, weight=None, person=None, keep=(), named=named)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and strings, for JSON; without kinds or person where there are none to tell."""
-        entries = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        """Return plain lists and strings, for JSON; without kinds, person or names where there are none to tell."""
+        entries: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        words = entries.pop("named")
+        entries["columns"] = {k: {entry: text for entry, text in v.items() if text} for k, v in words.items()}
         return {k: v for k, v in entries.items() if k not in _LATER or v not in (None, {})}
 
     @classmethod
     def from_dict(cls, entries: dict[str, Any]) -> Schema:
         """Build from plain values; an unknown key is refused."""
-        known = [f.name for f in fields(cls)]
+        known = ["columns" if f.name == "named" else f.name for f in fields(cls)]
         for key in entries:
             if key not in known:
                 raise SchemaError(f"unknown schema entry {key!r}." + did_you_mean(key, known))
         if "choice_set" not in entries:
             raise SchemaError("the schema names no choice_set: say which column holds the ids of the choice sets.")
-        return cls(**entries)
+        return cls(**{"named" if key == "columns" else key: value for key, value in entries.items()})
 
     def to_toml(self) -> str:
         """Return the text of a TOML file that :meth:`from_toml` reads back."""
         entries = {k: v for k, v in self.to_dict().items() if v is not None}
-        kinds = entries.pop("kinds", {})
-        lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}\n" for k, v in entries.items()]
-        lines += ["\n[kinds]\n"] if kinds else []
-        lines += [f"{json.dumps(k, ensure_ascii=False)} = {json.dumps(v)}\n" for k, v in kinds.items()]
+        tables = {"kinds": entries.pop("kinds", {})}
+        tables |= {f"columns.{_toml(k)}": v for k, v in entries.pop("columns", {}).items()}
+        lines = [f"{k} = {_toml(v)}\n" for k, v in entries.items()]
+        for head, table in tables.items():
+            lines += [f"\n[{head}]\n", *(f"{_toml(k)} = {_toml(v)}\n" for k, v in table.items())] if table else []
         return "".join(lines).replace("\x7f", "\\u007f")  # the one character that JSON leaves bare and TOML refuses
 
     @classmethod
@@ -215,6 +236,11 @@ class Schema:
         except RecursionError:
             raise SchemaError(f"schema file {path} is nested too deeply: expected names and lists of names.") from None
         return cls.from_dict(entries)
+
+
+def _toml(value: Any) -> str:
+    """Write a text or a list of texts as TOML, whose strings are those of JSON."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _names(value: Any, *, role: str) -> tuple[str, ...] | None:

@@ -35,6 +35,7 @@ def to_long(
     keep: Sequence[str] = (),
     missing: Missing = "error",
     kinds: Mapping[str, str] | None = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> tuple[pa.Table, Schema]:
     """Interleave the groups of columns: row r * K + k of the result is alternative k of row r."""
     schema = Schema(
@@ -46,6 +47,7 @@ def to_long(
         keep=keep,  # type: ignore[arg-type]
         missing=missing,
         kinds=kinds or {},
+        named=columns or {},
     )
     carried = [*schema.individual, *schema.kept, *([] if weight is None else [weight])]
     taken = [name for name in _OWN if name in carried or name in schema.features]
@@ -66,15 +68,15 @@ def to_long(
     arrow = _read(table, schema, carried, {**places, **{k: [c] for k, c in own.items() if c is not None}}, names)
     repeated = np.repeat(np.arange(arrow.num_rows), len(codes))
     labels = np.tile(np.arange(len(codes), dtype=np.int32), arrow.num_rows)
-    columns: dict[str, Any] = {
+    long: dict[str, Any] = {
         "choice_set": repeated if choice_set is None else arrow[choice_set].take(repeated),
         "alternative": pa.DictionaryArray.from_arrays(labels, pa.array(list(codes), pa.string())),
         **{name: arrow[name].take(repeated) for name in carried},
         **{name: _interleave(arrow, row, name=name) for name, row in places.items()},
     }
     if chosen is not None:
-        columns["chosen"] = _flags(arrow[chosen], codes, name=chosen)
-    return pa.table(columns), schema
+        long["chosen"] = _flags(arrow[chosen], codes, name=chosen)
+    return pa.table(long), schema
 
 
 def _codes(alternatives: Sequence[Label] | Mapping[Any, Any]) -> dict[str, Any]:
