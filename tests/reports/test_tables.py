@@ -25,3 +25,9 @@ def test_what_a_terminal_would_obey_is_written_out_and_columns_stay_aligned() ->
     cells = [["a\x1b[2J", "b"], ["c", "1"]]
     assert text_table(cells) == "a\\x1b[2J  b\nc         1"
     assert markdown_table(cells).splitlines()[0] == "| a\\\\x1b[2J | b |"
+
+
+def test_rules_are_drawn_below_the_heads_and_above_the_rows_asked_for() -> None:
+    cells = [["a", "b"], ["x", "10"], ["y", "2"]]
+    assert text_table(cells, {1}).splitlines() == ["a   b", "-----", "x  10", "-----", "y   2"]
+    assert text_table(cells, ()).splitlines() == ["a   b", "-----", "x  10", "y   2"]

@@ -38,6 +38,11 @@ def to_html(title: str, sections: Sequence[Section]) -> str:
     return _templates().get_template("report.html.jinja").render(title=title, sections=sections, library=library)
 
 
+def to_fragment(title: str, blocks: Sequence[Block]) -> str:
+    """Return blocks without figures as a part of a page, such as a notebook's, whose colours and letters it takes."""
+    return _templates().get_template("fragment.html.jinja").render(title=title, blocks=blocks)
+
+
 def write_html(text: str, path: str | os.PathLike[str]) -> Path:
     """Write a page, whole or not at all; refuses a name that does not end in .html."""
     target = Path(path)

@@ -78,12 +78,13 @@ class Tiles:
 class Table:
     """Rows of text, the heads first; behind a line to click where ``folded`` gives its words.
 
-    ``strong`` numbers the rows after the heads, from 0, that stand out. A row shorter than the heads, such as that of a
-    failure, ends in a cell that takes the rest of the line.
+    ``strong`` numbers the rows after the heads, from 0, that stand out, and ``rules`` those with a line above. A row
+    shorter than the heads, such as that of a failure, ends in a cell that takes the rest of the line.
     """
 
     cells: Cells
     strong: frozenset[int] = frozenset()
+    rules: frozenset[int] = frozenset()
     folded: str | None = None
     kind: ClassVar[str] = "table"
 

@@ -7,7 +7,7 @@ A row shorter than the heads, such as that of a failure, ends in a cell that tak
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pcmcnet.errors import visible
@@ -31,8 +31,11 @@ def markdown_table(cells: Cells) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in table)
 
 
-def text_table(cells: Cells) -> str:
+def text_table(cells: Cells, rules: Collection[int] | None = None) -> str:
     """Return a table in plain letters, its columns aligned; what a terminal would obey is written out.
+
+    With ``rules``, a line is drawn below the heads and above the rows of these numbers, the first after the heads being
+    0.
 
     Examples
     --------
@@ -50,6 +53,10 @@ def text_table(cells: Cells) -> str:
         line = [first.ljust(widths[0])]
         line += map(str.rjust, rest, widths[1:]) if len(rest) == len(widths) - 1 else rest
         lines.append("  ".join(line).rstrip())
+    if rules is not None:
+        rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+        for place in sorted({0, *rules}, reverse=True):
+            lines.insert(place + 1, rule)
     return "\n".join(lines)
 
 
