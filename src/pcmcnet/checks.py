@@ -35,7 +35,8 @@ def require_number(
         bounds = [f"{'above' if open_low else 'of at least'} {low:g}"] if low > -math.inf else []
         if high < math.inf:
             bounds.append(f"{'below' if open_high else 'at most'} {f'{int(high):,}' if whole else f'{high:g}'}")
-        raise ConfigError(f"{name} must be {noun} {' and '.join(bounds)}, got {value!r}.")
+        limits = f" {' and '.join(bounds)}" if bounds else ""
+        raise ConfigError(f"{name} must be {noun}{limits}, got {value!r}.")
 
 
 def require_word(name: str, value: object, words: tuple[str, ...]) -> None:

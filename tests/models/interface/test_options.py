@@ -1,5 +1,6 @@
 import inspect
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import pytest
@@ -17,6 +18,8 @@ class Options:
     refit: bool = False
     kind: Literal["one", "two"] = "one"
     decay: float | Literal["auto"] = "auto"
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[float | None, float | None]] | None = None
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,15 @@ class Options:
         ("refit=1", ("refit", True)),
         ("kind=two", ("kind", "two")),
         ("kind=a=b", ("kind", "a=b")),
+        ("fixed=price:-1, time:0,", ("fixed", {"price": -1.0, "time": 0.0})),
+        ("fixed=class 1: price:2", ("fixed", {"class 1: price": 2.0})),
+        ("fixed=f(x, 3, 6)[3 to 6]:1e-3,x:y:4", ("fixed", {"f(x, 3, 6)[3 to 6]": 0.001, "x:y": 4.0})),
+        ("fixed=", ("fixed", {})),
+        (
+            "bounds=price:..0,time:-5..5,x:.5..",
+            ("bounds", {"price": (None, 0.0), "time": (-5.0, 5.0), "x": (0.5, None)}),
+        ),
+        ("bounds=none", ("bounds", None)),
     ],
 )
 def test_a_word_is_read_by_the_type_of_its_option(word: str, expected: tuple[str, Any]) -> None:
@@ -50,11 +62,15 @@ def test_a_word_is_read_by_the_type_of_its_option(word: str, expected: tuple[str
     [
         ("lr", "expected name=value, got 'lr'."),
         ("hiden=3", "unknown option 'hiden'. Did you mean 'hidden'?"),
-        ("zzz=3", "unknown option 'zzz'. Known: decay, epochs, hidden, kind, lr, refit."),
+        ("zzz=3", "unknown option 'zzz'. Known: bounds, decay, epochs, fixed, hidden, kind, lr, refit."),
         ("hidden=a,b", "option hidden: cannot read 'a,b' as numbers such as 64,64."),
         ("lr=fast", "option lr: cannot read 'fast' as a number."),
         ("epochs=1.5", "option epochs: cannot read '1.5' as a whole number."),
         ("decay=0.5.1", "option decay: cannot read '0.5.1' as a number or a word."),
+        ("fixed=price", "option fixed: cannot read 'price' as pairs such as name:value,name:value."),
+        ("fixed=a:1,b", "option fixed: cannot read 'a:1,b' as pairs such as name:value,name:value."),
+        ("fixed=a:x", "option fixed: cannot read 'a:x' as pairs such as name:value,name:value."),
+        ("bounds=a:1", "option bounds: cannot read 'a:1' as pairs such as name:low..high,name:low..high or none."),
         ("refit=yes", "option refit: cannot read 'yes' as true or false."),
     ],
 )
@@ -71,7 +87,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
 
 
 def test_option_names_are_the_fields_in_their_order() -> None:
-    assert option_names(Options) == ["hidden", "lr", "epochs", "refit", "kind", "decay"]
+    assert option_names(Options) == ["hidden", "lr", "epochs", "refit", "kind", "decay", "fixed", "bounds"]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -58,7 +58,8 @@ def model(data: ChoiceData) -> MNL:
 
 
 def test_options_survive_json() -> None:
-    config = LogitConfig(formula="log(cost) | 0", reference="car", errors="robust", cluster="ID")
+    control: dict[str, Any] = {"fixed": {"cost": -1}, "bounds": {"time": (None, 0)}, "start": {"time": -0.1}}
+    config = LogitConfig(formula="log(cost) | 0", reference="car", errors="robust", cluster="ID", **control)
     assert LogitConfig(**json.loads(json.dumps(asdict(config)))) == config
 
 
@@ -79,6 +80,7 @@ def test_options_are_read_from_words() -> None:
         ({"errors": "robus"}, "unknown errors 'robus'"),
         ({"min_chosen": -1}, "min_chosen"),
         ({"max_iter": 0}, "max_iter"),
+        ({"bounds": {"x": (None, 0)}, "start": {"x": 1}}, r"start\['x'\] = 1 is outside its bounds, -inf to 0"),
     ],
 )
 def test_options_are_checked_before_any_data_is_seen(options: dict[str, Any], problem: str) -> None:
@@ -125,6 +127,27 @@ def test_estimates_come_back_with_their_errors(model: MNL, data: ChoiceData, tmp
         assert str(back.summary(kind)) == str(model.summary(kind))
     assert back.willingness_to_pay("minutes/60", "price") == model.willingness_to_pay("minutes/60", "price")
     assert str(back.elasticities(data, "price")) == str(model.elasticities(data, "price"))
+
+
+def test_fixed_and_bounded_coefficients_come_back_and_old_files_have_none(data: ChoiceData, tmp_path: Path) -> None:
+    model = MNL(formula="price + minutes/60", fixed={"minutes/60": 0.0}, bounds={"price": (0, None)}).fit(data)
+    back = load(model.save(tmp_path / "model"))
+    assert isinstance(back, MNL)
+    assert (back.estimates_.fixed, back.estimates_.at_bound) == (("minutes/60",), ("price",))
+    assert str(back.summary()) == str(model.summary())
+    files = model._files()
+    entries = json.loads(files["estimates.json"])
+    del entries["fixed"], entries["at_bound"]
+    files["estimates.json"] = json.dumps(entries).encode()
+    assert (read_estimates(files).fixed, read_estimates(files).at_bound) == ((), ())
+
+
+def test_a_model_that_takes_no_fixed_coefficients_says_so(data: ChoiceData) -> None:
+    class Plain(MNL):
+        control = False
+
+    with pytest.raises(ConfigError, match="Plain does not take fixed=, which mnl does"):
+        Plain(fixed={"price": 0.0}).fit(data)
 
 
 @pytest.mark.parametrize("file", ["design.json", "estimates.json", "estimates.safetensors"])

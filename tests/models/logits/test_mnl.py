@@ -74,6 +74,40 @@ def test_the_reference_changes_constants_and_nothing_else() -> None:
     assert one.summary().facts["reference"] == "A"
 
 
+def test_fixed_and_bounded_coefficients_against_a_grid() -> None:
+    """With y fixed and x kept from its maximum, the likelihood on a grid of x is largest at the bound."""
+    data = read(simulated(300, {"x": 1.0, "y": -0.5}), "x", "y")
+    free = MNL(start={"x": 2.0}).fit(data)
+    assert free.coefficients == pytest.approx(MNL().fit(data).coefficients, rel=1e-9)
+    model = MNL(fixed={"y": -1.0}, bounds={"x": (0.2, 0.8)}).fit(data)
+    grid = [MNL(fixed={"x": x, "y": -1.0}).fit(data).estimates_.log_likelihood for x in np.linspace(0.2, 0.8, 7)]
+    assert model.coefficients == {"x": 0.8, "y": -1.0}
+    assert model.estimates_.log_likelihood == pytest.approx(max(grid), rel=1e-12)
+    assert grid == sorted(grid)
+    assert (model.num_parameters, model.estimates_.fixed, model.estimates_.at_bound) == (1, ("y",), ("x",))
+    assert [row[2] for row in model.summary().rows] == ["at its bound", "fixed"]
+    y = simulated(300, {"x": 1.0, "y": -0.5}).drop_columns(["y"])
+    idle = MNL(bounds={"x": (None, 3.0)}).fit(read(y, "x"))  # a bound that does not bind makes no difference
+    assert idle.estimates_.at_bound == ()
+    assert idle.standard_errors() == pytest.approx(MNL().fit(read(y, "x")).standard_errors(), rel=1e-9)
+
+
+def test_a_column_that_has_no_coefficient_of_its_own_may_be_fixed() -> None:
+    table = simulated(100, {"x": 1.0})
+    data = read(table.append_column("twice", pa.array(2 * table["x"].to_numpy())), "x", "twice")
+    with pytest.raises(InputError, match="singular design"):
+        MNL().fit(data)
+    alone = MNL(formula="x").fit(data).coefficients["x"]
+    assert MNL(fixed={"twice": 0.1}).fit(data).coefficients["x"] == pytest.approx(alone - 0.2, rel=1e-9)
+
+
+def test_a_coefficient_without_finite_estimate_is_told_beside_bounds() -> None:
+    table = simulated(200, {"x": 1.0})
+    table = table.append_column("sure", pa.array(table["took"].to_numpy() * 1.0))
+    model = MNL(bounds={"x": (-1.0, 1.0)}).fit(read(table, "x", "sure"))
+    assert "sure" in model.estimates_.unbounded
+
+
 def test_a_weight_of_two_is_the_set_twice() -> None:
     table = simulated(80, {"x": 1.0, "y": -0.5})
     w = np.random.default_rng(1).integers(1, 3, 80)[table["trip"].to_numpy()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import UnionType
@@ -11,6 +12,7 @@ import numpy as np
 
 from pcmcnet.errors import ConfigError, did_you_mean
 
+_PAIR = re.compile(r"[ ,]*(.+?):([^:,]*)(?:,|$)")
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 C = TypeVar("C")
@@ -78,18 +80,39 @@ def _parse_one(text: str, kind: Any) -> Any:
         return _FLAGS[text.lower()]
     if kind in (int, float):
         return kind(text)
+    if _is_range(kind):
+        return _parse_range(text)
     if get_origin(kind) is tuple:  # tuple[int, ...]
         return tuple(_parse_one(part.strip(), get_args(kind)[0]) for part in text.split(",") if part.strip())
     if get_origin(kind) is Mapping:  # Mapping[str, int]
-        return dict(_parse_pair(part, *get_args(kind)) for part in text.split(",") if part.strip())
+        key, value = get_args(kind)
+        return {_parse_one(a.strip(), key): _parse_one(b.strip(), value) for a, b in _pairs(text)}
     return text
 
 
-def _parse_pair(text: str, key: Any, value: Any) -> tuple[Any, Any]:
-    left, colon, right = text.rpartition(":")
-    if not colon:
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Part name:value,name:value; a name may hold commas and colons, a value neither."""
+    pairs, at = [], 0
+    while text[at:].strip(" ,"):
+        match = _PAIR.match(text, at)
+        if match is None:
+            raise ValueError(text)
+        pairs.append((match[1], match[2]))
+        at = match.end()
+    return pairs
+
+
+def _is_range(kind: Any) -> bool:
+    """Tell whether a kind is a pair of bounds, each a number or None."""
+    return get_origin(kind) is tuple and get_args(kind) == (float | None, float | None)
+
+
+def _parse_range(text: str) -> tuple[float | None, float | None]:
+    """Read low..high, of which either may be missing."""
+    low, dots, high = (part.strip() for part in text.partition(".."))
+    if not dots:
         raise ValueError(text)
-    return _parse_one(left.strip(), key), _parse_one(right.strip(), value)
+    return float(low) if low else None, float(high) if high else None
 
 
 def _describe(kind: Any) -> str:
@@ -99,6 +122,7 @@ def _describe(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return "numbers such as 64,64" if get_args(kind)[0] is int else "words such as one,two"
     if get_origin(kind) is Mapping:
-        return "pairs such as name:value,name:value"
+        value = "low..high" if _is_range(get_args(kind)[1]) else "value"
+        return f"pairs such as name:{value},name:{value}"
     names = {bool: "true or false", int: "a whole number", float: "a number", type(None): "none"}
     return names.get(kind, "a word")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -19,8 +19,9 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.logits.design import Design, parse_formula
-from pcmcnet.models.logits.estimation import Errors, Estimates, Ratio
+from pcmcnet.models.logits.estimation import Errors, Estimates, LogitSets, Ratio
 from pcmcnet.models.logits.estimation.identification import listed
+from pcmcnet.models.logits.estimation.parameters import Bounds, Parameters, checked_control
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
@@ -45,6 +46,12 @@ class LogitConfig:
         Column, individual or kept, whose groups have dependent choices, such as the respondent.
     max_iter
         Steps of the maximisation, at most.
+    fixed
+        Values of coefficients that are not estimated, by their names in the summary: {"price": -1.0}.
+    bounds
+        The least and the largest value that coefficients may have, None for no bound: {"price": (None, 0)}.
+    start
+        Values of coefficients to begin the maximisation with; others begin at 0.
     """
 
     formula: str = "."
@@ -53,12 +60,18 @@ class LogitConfig:
     errors: Errors = "classical"
     cluster: str | None = None
     max_iter: int = 200
+    fixed: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, Bounds] | None = field(default_factory=dict)
+    start: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         parse_formula(self.formula)
         require_number("min_chosen", self.min_chosen, whole=True, low=0)
         require_number("max_iter", self.max_iter, whole=True, low=1)
         require_word("errors", self.errors, get_args(Errors))
+        control = checked_control(self.fixed, self.bounds, self.start)
+        for name, value in zip(("fixed", "bounds", "start"), control, strict=True):
+            object.__setattr__(self, name, value)
         for name in ("reference", "cluster"):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str)):
@@ -71,6 +84,7 @@ class LogitModel(ChoiceModel):
     """A model with a design, coefficients and their errors."""
 
     config: LogitConfig
+    control = False  # whether parameters can be fixed, bounded and started
     design_: Design
     estimates_: Estimates
 
@@ -84,7 +98,7 @@ class LogitModel(ChoiceModel):
     def num_parameters(self) -> int:
         """Number of estimated parameters."""
         _ = self.schema
-        return len(self.estimates_.values)
+        return self.estimates_.n_parameters
 
     def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
         """Return the standard errors by name; of the kind in the options, if none is named."""
@@ -118,6 +132,9 @@ class LogitModel(ChoiceModel):
 
     def _prepare(self, train: ChoiceData) -> tuple[ChoiceData, Ints, Ints | None]:
         """Take the sets that count, with their choices and, perhaps, clusters."""
+        for name in ("fixed", "bounds", "start"):
+            if getattr(self.config, name) and not self.control:
+                raise ConfigError(f"{type(self).__name__} does not take {name}=, which mnl does.")
         sets = train if (train.weights > 0).all() else train.subset(train.weights > 0)
         if (sets.sizes < 2).all():
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
@@ -130,6 +147,24 @@ class LogitModel(ChoiceModel):
         return Design.learn(
             config.formula, sets, reference=config.reference, least=config.min_chosen, leave_out=leave_out
         )
+
+    def _parameters(self, names: Sequence[str], begin: Floats | None = None) -> Parameters:
+        """Return the parameters of these names, free, fixed or bounded as the options say."""
+        config = self.config
+        return Parameters.of(names, fixed=config.fixed, bounds=config.bounds or {}, start=config.start, begin=begin)
+
+    def _constants_alone(self, problem: LogitSets, weights: Floats) -> float | None:
+        """Return the log-likelihood of a multinomial logit with the constants alone; None if there are none.
+
+        ``problem`` has the columns of the design, ``weights`` those of its sets.
+        """
+        names, labels = self.design_.names, self.design_.labels
+        if labels is None or not self.design_.terms.constants:
+            return None
+        columns = [names.index(f"constant[{level}]") for level in labels.levels]
+        alone = replace(problem, z=problem.z[:, columns])
+        b, _, _ = alone.maximise(weights, max_iter=self.config.max_iter)
+        return float(weights @ alone.log_likelihoods(b))
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -189,7 +224,7 @@ def read_estimates(files: Mapping[str, bytes]) -> Estimates:
     shapes = {"values": (size,), "null": (size,), **{f"covariance/{kind}": (size, size) for kind in covariances}}
     if not all(arrays[k].shape == shape and np.isfinite(arrays[k]).all() for k, shape in shapes.items()):
         raise ArtifactError("the saved estimates are not all finite numbers of one size: fit the model again.")
-    entries |= {key: tuple(entries[key]) for key in ("names", "unbounded")}
+    entries |= {key: tuple(entries.get(key, ())) for key in ("names", "unbounded", "fixed", "at_bound")}
     return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances)
 
 
@@ -204,4 +239,6 @@ def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
         "clusters": estimates.clusters,
         "constants_log_likelihood": estimates.constants_log_likelihood,
         "unbounded": list(estimates.unbounded),
+        "fixed": list(estimates.fixed),
+        "at_bound": list(estimates.at_bound),
     }

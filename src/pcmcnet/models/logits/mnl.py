@@ -7,7 +7,6 @@ log-likelihood is concave; Newton's method in float64 on ragged rows finds its m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +39,7 @@ class MNL(LogitModel):
 
     name = "mnl"
     config_class = LogitConfig
+    control = True
 
     @takes(LogitConfig)
     def __init__(self, **options: Any) -> None:
@@ -50,8 +50,9 @@ class MNL(LogitModel):
         sets, chosen, clusters = self._prepare(train)
         self.design_ = self._learn_design(sets)
         problem = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
-        require_identified(problem.z, self.design_.names)
-        b, hessian, steps = problem.maximise(sets.weights, max_iter=self.config.max_iter)
+        within = self._parameters(self.design_.names)
+        require_identified(problem.z, self.design_.names, within)
+        b, hessian, steps = problem.maximise(sets.weights, within=within, max_iter=self.config.max_iter)
         self.estimates_ = infer(
             self.design_.names,
             b,
@@ -64,18 +65,9 @@ class MNL(LogitModel):
             clusters=clusters,
             spread=problem.spread,
             constants_log_likelihood=self._constants_alone(problem, sets.weights),
+            within=within,
         )
         self._note()
-
-    def _constants_alone(self, problem: LogitSets, weights: Floats) -> float | None:
-        """Return the log-likelihood that the constants reach without the other columns."""
-        names, labels = self.design_.names, self.design_.labels
-        if labels is None or not self.design_.terms.constants:
-            return None
-        columns = [names.index(f"constant[{level}]") for level in labels.levels]
-        alone = replace(problem, z=problem.z[:, columns])
-        b, _, _ = alone.maximise(weights, max_iter=self.config.max_iter)
-        return float(weights @ alone.log_likelihoods(b))
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logits.estimation import LogitSets
 from pcmcnet.models.logits.estimation.logit_likelihood import _solve
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 
 def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[LogitSets, Any, Any]:
@@ -119,10 +120,29 @@ def test_the_gradient_vanishes_at_the_maximum(seed: int, columns: int) -> None:
     assert (np.linalg.eigvalsh(hessian) < 0).all()
 
 
+@given(seed=st.integers(0, 2**16), columns=st.integers(2, 5))
+def test_between_bounds_the_gradient_points_outwards_or_vanishes(seed: int, columns: int) -> None:
+    """In a concave problem these conditions (Karush, Kuhn and Tucker) hold at the maximum and nowhere else."""
+    logit, weights, _ = problem(seed, 200, columns)
+    rng = np.random.default_rng(seed)
+    low = logit.maximise(weights)[0] + rng.normal(size=columns) / 2
+    high = low + rng.exponential(size=columns)
+    low[rng.random(columns) < 0.3] = -np.inf
+    high[0] = low[0] = 0.3  # fixed
+    start = np.clip(np.zeros(columns), low, high)
+    b, _, _ = logit.maximise(weights, within=Parameters(("",) * columns, start, low, high))
+    assert b[0] == 0.3
+    assert ((low <= b) & (b <= high)).all()
+    gradient = weights @ logit.scores(b)
+    np.testing.assert_allclose(gradient[1:][(b > low)[1:] & (b < high)[1:]], 0, atol=1e-7)
+    assert (gradient[1:][(b == low)[1:]] <= 0).all()
+    assert (gradient[1:][(b == high)[1:]] >= 0).all()
+
+
 def test_the_maximum_does_not_depend_on_where_it_was_sought_nor_on_scales() -> None:
     logit, weights, far = problem(1, 200, 3)
     b, _, _ = logit.maximise(weights)
-    np.testing.assert_allclose(logit.maximise(weights, start=10 * far)[0], b, rtol=1e-9)
+    np.testing.assert_allclose(logit.maximise(weights, within=Parameters.free(10 * far))[0], b, rtol=1e-9)
     units = np.array([1e-6, 1.0, 1e6])
     scaled = LogitSets(logit.z * units, logit.offsets, logit.sets, logit.n_sets)
     np.testing.assert_allclose(scaled.maximise(weights)[0] * units, b, rtol=1e-9)

@@ -6,6 +6,7 @@ import pytest
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logits.estimation import LogitSets, hessian, maximise
 from pcmcnet.models.logits.estimation.maximum_likelihood import eigh
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 
 def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitSets, Any, Any]:
@@ -47,6 +48,38 @@ def test_scales_make_no_difference_once_they_are_told() -> None:
     b, _, _ = sets.maximise(weights)
     found, _ = maximise(in_units, np.zeros(3), weights, scale=1 / units)
     np.testing.assert_allclose(found * units, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_bounds_and_fixed_parameters_lead_to_the_maximum_of_newtons_method_between_them(exact: bool) -> None:
+    sets, objective, weights = logit()
+    free, _, _ = sets.maximise(weights)
+    high = np.array([free[0] - 0.1, np.inf, 0.4])
+    within = Parameters(("a", "b", "c"), np.array([-1.0, 0.0, 0.4]), np.array([-2.0, free[1] + 0.1, 0.4]), high)
+    expected, _, _ = sets.maximise(weights, within=within)
+    curvature = (lambda b: sets.hessian(*sets.evaluate(b)[1:], weights[sets.sets])) if exact else None
+    found, _ = maximise(
+        objective, np.array([[5.0, -5.0, 5.0], [0.0, 0.0, 0.0]]), weights, curvature=curvature, within=within
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(within.at_bound(found), [True, True, False])
+    assert found[2] == 0.4
+    everything = Parameters(("a", "b", "c"), free, free, free)
+    np.testing.assert_array_equal(maximise(objective, np.zeros(3), weights, within=everything)[0], free)
+
+
+def test_a_saddle_is_left_within_the_bounds() -> None:
+    """-(x^2 - 1)^2 - y^2 has a saddle at 0 and maxima at x = -1 and 1; only the bound at 0.5 can be reached."""
+
+    def objective(b: Any) -> Any:
+        x, y = b
+        return np.array([-((x**2 - 1) ** 2) - y**2]), np.array([[-4 * x * (x**2 - 1), -2 * y]])
+
+    within = Parameters(("x", "y"), np.zeros(2), np.array([-0.25, -1.0]), np.array([0.5, 1.0]))
+    curvature = lambda b: np.diag([4 - 12 * b[0] ** 2, -2.0])  # noqa: E731
+    found, _ = maximise(objective, np.array([0.0, 0.5]), np.ones(1), curvature=curvature, within=within)
+    assert found[0] in (-0.25, 0.5)
+    assert found[1] == pytest.approx(0, abs=1e-6)
 
 
 def test_parameters_out_of_bounds_are_left_again() -> None:

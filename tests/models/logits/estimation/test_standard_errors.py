@@ -6,6 +6,7 @@ from scipy.stats import norm
 
 from pcmcnet.errors import InputError
 from pcmcnet.models.logits.estimation import Estimates, LogitSets, infer
+from pcmcnet.models.logits.estimation.parameters import Parameters
 from pcmcnet.models.logits.estimation.standard_errors import z_test
 
 
@@ -93,6 +94,33 @@ def test_covariances_are_asked_for_by_name() -> None:
         found.covariance("robus")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="clustered errors need the clusters: fit with cluster=<column>"):
         found.covariance("clustered")
+
+
+def test_parameters_that_are_given_leave_the_information_of_the_others() -> None:
+    """With b fixed and c at its bound, the variance of a is 1 / 4, whatever they have in common."""
+    information = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 1.0], [2.0, 1.0, 5.0]])
+    low, high = np.array([-np.inf, 2.0, -1.0]), np.array([np.inf, 2.0, 0.0])
+    found = infer(
+        ("a", "b", "c"),
+        np.array([0.5, 2.0, 0.0]),
+        log_likelihood=-50.0,
+        hessian=-information,
+        scores=np.ones((100, 3)),
+        weights=np.ones(100),
+        sizes=np.full(100, 3),
+        steps=1,
+        within=Parameters(("a", "b", "c"), np.zeros(3), low, high),
+    )
+    assert (found.fixed, found.at_bound, found.n_parameters) == (("b",), ("c",), 2)
+    np.testing.assert_allclose(found.covariance(), np.diag([0.25, 0, 0]), rtol=1e-12)
+    np.testing.assert_allclose(found.covariance("robust"), np.diag([100 / 16, 0, 0]), rtol=1e-12)
+    assert found.aic == pytest.approx(2 * 2 + 100)
+    assert found.bic == pytest.approx(2 * np.log(100) + 100)
+    np.testing.assert_allclose(list(found.standard_errors().values()), [0.5, np.nan, np.nan])
+    assert [row[1:] for row in found.rows("classical")[1:]] == [("2", "fixed", "", ""), ("0", "at its bound", "", "")]
+    assert found.facts()["parameters"] == "2, and 1 fixed"
+    ratio, error = found.delta(lambda b: b[0] / b[1])
+    assert (float(ratio), float(error)) == pytest.approx((0.25, 0.25))
 
 
 def test_a_direction_without_curvature_is_left_out_and_its_coefficients_named() -> None:

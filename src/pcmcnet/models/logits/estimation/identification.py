@@ -12,20 +12,26 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 # Squared sine of the angle between a column and the span of the others. Columns come from float32 numbers, whose
 # rounding leaves exact combinations at 1e-14, or at more where numbers are large beside their differences.
 _ALIKE = 1e-8
 
 
-def require_identified(z: Floats, names: Sequence[str]) -> None:  # (M, K) differences within sets
-    """Refuse a design with columns that have no coefficient of their own.
+def require_identified(
+    z: Floats, names: Sequence[str], within: Parameters | None = None
+) -> None:  # (M, K) differences within sets
+    """Refuse a design with columns that have no coefficient of their own; those that ``within`` fixes need none.
 
     Raises
     ------
     InputError
         Naming a column and those it depends on, with the number of such columns.
     """
+    if within is not None and within.fixed.any():
+        free = np.flatnonzero(~within.fixed).tolist()
+        z, names = z[:, free], [names[k] for k in free]
     lost = dependent_columns(z)
     still = [names[k] for k, others in lost if not others]
     if still:

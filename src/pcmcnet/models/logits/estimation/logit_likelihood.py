@@ -6,7 +6,8 @@ With z_j = x_j - x_chosen for the alternatives not chosen, the choice has log-pr
 
 score -zbar and Hessian -(sum_j p_j z_j z_j' - zbar zbar'), where zbar = sum_j p_j z_j (McFadden, 1974). It is concave
 in b, so Newton's steps, halved where they overshoot, find the maximum if there is one. Sets of one alternative have
-log-probability 0 whatever b is, and are left out. Shapes: z (M, K), one row per alternative not chosen.
+log-probability 0 whatever b is, and are left out. Coefficients may be fixed or bounded: see ``parameters.py``.
+Shapes: z (M, K), one row per alternative not chosen.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logits.estimation.maximum_likelihood import NO_CURVATURE, require_finite_curvature
+from pcmcnet.models.logits.estimation.maximum_likelihood import NO_CURVATURE, require_finite_curvature, uphill
 from pcmcnet.models.logits.estimation.parallel import by_part, products_in_one_thread
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 # What a further step could gain, relative to the log-likelihood, for a step to be taken; relative to a single set's, as
 # long as the step would move some utility: a coefficient without finite estimate goes on until its curvature tells it
@@ -126,7 +128,7 @@ class LogitSets:
 
     @products_in_one_thread()
     def maximise(
-        self, weights: Floats, *, start: Floats | None = None, max_iter: int = 100, settle: bool = True
+        self, weights: Floats, *, within: Parameters | None = None, max_iter: int = 100, settle: bool = True
     ) -> tuple[Floats, Floats, int]:
         """Find the coefficients with the largest weighted log-likelihood, by Newton's method.
 
@@ -134,8 +136,8 @@ class LogitSets:
         ----------
         weights
             (S,) of the sets.
-        start
-            Where to begin; 0 if not given.
+        within
+            Where to begin, and which coefficients are fixed or bounded; all are free and begin at 0 if not given.
         max_iter, settle
             Steps, at most, and whether the maximum must be reached within them.
 
@@ -146,17 +148,19 @@ class LogitSets:
         """
         w = weights[self.sets]
         unit, scale = float(w.sum()) / max(len(w), 1), 1 / self.spread
-        b = np.zeros(self.n_columns) if start is None else start.copy()
+        within = Parameters.free(np.zeros(self.n_columns)) if within is None else within
+        b = within.start.copy()
         ll, p, mean = self.evaluate(b)
         value = w @ ll
         for step in range(1, max_iter + 1):
             gradient = -(w @ mean) * scale
             curvature = -self.hessian(p, mean, w) * np.outer(scale, scale)
-            direction = _solve(curvature, gradient)
+            room = within.room(b, scale)
+            direction = _solve(curvature, gradient) if within.anywhere else uphill(curvature, gradient, *room)
             gain = float(gradient @ direction) / 2
             direction = direction * scale
             if gain <= _DECREMENT * (unit + abs(value)) and (gain <= _DECREMENT * unit or self._arrived(direction)):
-                b = b + direction  # the last step, which squares the error that is left
+                b = within.inside(b + direction)  # the last step, which squares the error that is left
                 return b, self.hessian(*self.evaluate(b)[1:], w), step
             for _ in range(_HALVINGS):
                 ll, p, mean = self.evaluate(b + direction)
@@ -165,7 +169,7 @@ class LogitSets:
                 direction = direction / 2
             else:  # rounding is all that is left
                 return b, self.hessian(*self.evaluate(b)[1:], w), step
-            b, value = b + direction, w @ ll
+            b, value = within.inside(b + direction), w @ ll
         if not settle:
             return b, self.hessian(p, mean, w), max_iter
         raise TrainingError(

@@ -2,7 +2,7 @@
 
 An objective takes parameters (P,) to the log-probabilities of the choices (S,) and their gradients (S, P). Newton's
 steps find the maximum where the Hessian is known. Where it is not, a quasi-Newton method (BFGS) comes near first, and
-the Hessian is the central difference of the exact gradient.
+the Hessian is the central difference of the exact gradient. Parameters may be fixed or bounded: see ``parameters.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import TrainingError
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 Objective = Callable[[Floats], tuple[Floats, Floats]]
 Hessian = Callable[[Floats], Floats]
@@ -34,6 +35,7 @@ def maximise(
     *,
     curvature: Hessian | None = None,
     scale: Floats | None = None,
+    within: Parameters | None = None,
     max_iter: int = 200,
 ) -> tuple[Floats, int]:
     """Return the parameters (P,) with the largest weighted log-likelihood near a start, and the number of steps.
@@ -50,16 +52,20 @@ def maximise(
         The Hessian of the weighted log-likelihood, if known: Newton's steps then go all the way.
     scale
         (P,) size that a change of each parameter should have to matter.
+    within
+        Parameters that are fixed or bounded, if any; starts are moved there.
     max_iter
         Steps of either method, at most.
     """
     starts = np.atleast_2d(starts)
     size = np.ones(starts.shape[1]) if scale is None else scale
-    near = [(x, 0) if curvature else _quasi_newton(objective, x, weights, size, max_iter) for x in starts]
+    within = Parameters.free(starts[0]) if within is None else within
+    starts = within.inside(starts)
+    near = [(x, 0) if curvature else _quasi_newton(objective, x, weights, size, within, max_iter) for x in starts]
     x, steps = max(near, key=lambda found: float(weights @ objective(found[0])[0])) if len(near) > 1 else near[0]
     for _ in range(max_iter):
         bend = curvature(x) if curvature else hessian(objective, x, weights, scale=size)
-        moved = _newton_step(objective, x, weights, bend * np.outer(size, size), size)
+        moved = _newton_step(objective, x, weights, bend * np.outer(size, size), size, within)
         if moved is None:
             return x, steps
         x, steps = moved, steps + 1
@@ -69,47 +75,71 @@ def maximise(
 
 
 def _quasi_newton(
-    objective: Objective, start: Floats, weights: Floats, size: Floats, max_iter: int
+    objective: Objective, start: Floats, weights: Floats, size: Floats, within: Parameters, max_iter: int
 ) -> tuple[Floats, int]:
-    """Come near a maximum."""
-    from scipy.optimize import minimize
+    """Come near a maximum, by those parameters that are not fixed."""
+    from scipy.optimize import Bounds, minimize
 
-    total = max(float(weights.sum()), 1e-300)
+    total, free = max(float(weights.sum()), 1e-300), ~within.fixed
+    if not free.any():
+        return start, 0
+
+    def at(u: Floats) -> Floats:
+        x = start.copy()
+        x[free] = u * size[free]
+        return x
 
     def mean_loss(u: Floats) -> tuple[float, Floats]:
-        ll, scores = objective(u * size)
+        ll, scores = objective(at(u))
         value = -(weights @ ll) / total
         if not np.isfinite(value):
             return 1e300, np.zeros_like(u)  # too far: the line search comes back
-        return float(value), -(weights @ scores) * size / total
+        return float(value), -(weights @ scores)[free] * size[free] / total
 
     options = {"maxiter": max_iter, "gtol": 1e-5}  # Newton's steps do the rest
-    found = minimize(mean_loss, start / size, jac=True, method="BFGS", options=options)
-    return np.asarray(found.x * size), int(found.nit)
+    limits = None if within.anywhere else Bounds(*(bound[free] / size[free] for bound in (within.low, within.high)))
+    method = "BFGS" if limits is None else "L-BFGS-B"
+    found = minimize(mean_loss, (start / size)[free], jac=True, method=method, bounds=limits, options=options)
+    return within.inside(at(np.asarray(found.x))), int(found.nit)
 
 
-def _newton_step(objective: Objective, x: Floats, weights: Floats, bend: Floats, scale: Floats) -> Floats | None:
+def _newton_step(
+    objective: Objective, x: Floats, weights: Floats, bend: Floats, scale: Floats, within: Parameters
+) -> Floats | None:
     """Take a step uphill; None where there is nothing to gain, or no step gains anything."""
     ll, scores = objective(x)
     value, gradient = weights @ ll, (weights @ scores) * scale
-    step, least = uphill(-bend, gradient), _DECREMENT * (1 + abs(value))
+    low, high = within.room(x, scale)
+    step, least = uphill(-bend, gradient, low, high), _DECREMENT * (1 + abs(value))
     if gradient @ step / 2 <= least:
-        values, vectors = eigh(bend)
-        if values[-1] / 2 <= max(least, _SADDLE * float(np.abs(values).max())):
+        free = np.flatnonzero((low < 0) & (high > 0))
+        values, vectors = eigh(bend[np.ix_(free, free)])
+        if not len(free) or values[-1] / 2 <= max(least, _SADDLE * float(np.abs(values).max())):
             return None
-        step = vectors[:, -1] * (1 if gradient @ vectors[:, -1] >= 0 else -1)  # a saddle: off it, where it bends up
+        step = np.zeros_like(x)
+        step[free] = vectors[:, -1] * (1 if gradient[free] @ vectors[:, -1] >= 0 else -1)  # off a saddle, upwards
     for _ in range(_HALVINGS):
-        there = x + step * scale
+        there = within.inside(x + step * scale)
         if weights @ objective(there)[0] > value:
-            return np.asarray(there)
+            return there
         step = step / 2
     return None
 
 
-def uphill(information: Floats, gradient: Floats) -> Floats:  # (P, P), (P,) -> (P,)
-    """Return Newton's step; where the likelihood is flat or bends upwards, as if it bent downwards."""
-    values, vectors = eigh(information)
-    step: Floats = vectors @ ((vectors.T @ gradient) / sizes(values))
+def uphill(information: Floats, gradient: Floats, low: Floats, high: Floats) -> Floats:  # (P, P), 3 x (P,) -> (P,)
+    """Return Newton's step between bounds; where the likelihood is flat or bends upwards, as if it bent downwards."""
+    free = np.flatnonzero(low < high)
+    values, vectors = eigh(information[np.ix_(free, free)])
+    bend, slope = sizes(values), vectors.T @ gradient[free]
+    step = np.zeros_like(gradient)
+    step[free] = vectors @ (slope / bend)
+    if ((step < low) | (step > high)).any():
+        from scipy.optimize import lsq_linear
+
+        root, limits = np.sqrt(bend), (low[free], high[free])
+        step[free] = lsq_linear(
+            root[:, None] * vectors.T, slope / root, limits, method="bvls", tol=1e-14, max_iter=10 * len(free)
+        ).x
     return step
 
 

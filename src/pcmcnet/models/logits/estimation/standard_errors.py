@@ -6,6 +6,8 @@ With H the Hessian of the log-likelihood at the estimate and g_s the score of se
     robust      (-H)^-1 [sum_s g_s g_s'] (-H)^-1                 if it is not (Huber, 1967; White, 1982)
     clustered   the same with the scores of a cluster summed,    if the sets of a cluster go together
                 times G / (G - 1) for G clusters
+
+Parameters that are fixed, or have come to a bound, are taken as given: H and g_s have no rows for them.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models.logits.estimation.identification import listed
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 Errors = Literal["classical", "robust", "clustered"]
 
@@ -49,16 +52,23 @@ class Estimates:
     clusters: int | None = None
     constants_log_likelihood: float | None = None  # the likelihood that constants alone reach, where there are some
     unbounded: tuple[str, ...] = ()  # coefficients that the data push to infinity
+    fixed: tuple[str, ...] = ()  # coefficients that were given, not estimated
+    at_bound: tuple[str, ...] = ()  # coefficients that came to one of their bounds
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters that were estimated: all that were not fixed."""
+        return len(self.values) - len(self.fixed)
 
     @property
     def aic(self) -> float:
         """Akaike's criterion: smaller is better."""
-        return 2 * len(self.values) - 2 * self.log_likelihood
+        return 2 * self.n_parameters - 2 * self.log_likelihood
 
     @property
     def bic(self) -> float:
         """Schwarz's criterion: smaller is better."""
-        return float(np.log(self.n_sets)) * len(self.values) - 2 * self.log_likelihood
+        return float(np.log(self.n_sets)) * self.n_parameters - 2 * self.log_likelihood
 
     @property
     def rho_squared(self) -> float:
@@ -69,10 +79,10 @@ class Estimates:
     def adjusted_rho_squared(self) -> float:
         """The same, less the number of parameters."""
         null = self.null_log_likelihood
-        return 1 - (self.log_likelihood - len(self.values)) / null if null else 0.0
+        return 1 - (self.log_likelihood - self.n_parameters) / null if null else 0.0
 
     def covariance(self, errors: Errors = "classical") -> Floats:
-        """Return the covariance (K, K) of the estimates."""
+        """Return the covariance (K, K) of the estimates; 0 where they are fixed or at a bound, as given numbers are."""
         if errors not in get_args(Errors):
             raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {errors!r}.")
         if errors not in self.covariances:
@@ -80,10 +90,15 @@ class Estimates:
         return self.covariances[errors]
 
     def standard_errors(self, errors: Errors = "classical") -> dict[str, float]:
-        """Return the standard error of each coefficient; inf where the data push it to infinity."""
+        """Return the standard error of each coefficient.
+
+        It is inf where the data push a coefficient to infinity, and nan where there is none: for a coefficient that
+        is fixed, or has come to a bound.
+        """
         spread = np.sqrt(np.maximum(np.diag(self.covariance(errors)), 0.0))
         found = dict(zip(self.names, spread.tolist(), strict=True))
-        return found | dict.fromkeys(self.unbounded, float("inf"))
+        found |= dict.fromkeys(self.unbounded, float("inf"))
+        return found | dict.fromkeys((*self.fixed, *self.at_bound), float("nan"))
 
     def position(self, name: str) -> int:
         """Return where a coefficient stands."""
@@ -94,7 +109,8 @@ class Estimates:
     def delta(self, function: Callable[[Floats], Any], errors: Errors = "classical") -> tuple[Floats, Floats]:
         """Return f(estimates) and its standard errors by the delta method; f may return many values.
 
-        Errors are inf for values that depend on a coefficient without finite estimate.
+        Errors are inf for values that depend on a coefficient without finite estimate. Coefficients that are fixed or
+        at a bound count as known numbers.
         """
         at = np.asarray(function(self.values), np.float64)
         covariance = self.covariance(errors)
@@ -112,10 +128,14 @@ class Estimates:
         return at, np.sqrt(np.maximum(variance, 0.0)).reshape(at.shape)
 
     def rows(self, errors: Errors) -> tuple[tuple[str, ...], ...]:
-        """Return name, estimate, standard error, z and p of each coefficient as text."""
+        """Return name, estimate, standard error, z and p of each coefficient as text; or why it has no error."""
         spread = self.standard_errors(errors)
+        given = dict.fromkeys(self.fixed, "fixed") | dict.fromkeys(self.at_bound, "at its bound")
         lines = []
         for name, value, null in zip(self.names, self.values, self.null, strict=True):
+            if name in given:
+                lines.append((name, f"{value:.4g}", given[name], "", ""))
+                continue
             z, p = z_test(value - null, spread[name])
             lines.append((name, f"{value:.4g}", f"{spread[name]:.3g}", f"{z:.2f}", f"{p:.3f}"))
         return tuple(lines)
@@ -125,7 +145,7 @@ class Estimates:
         constants = self.constants_log_likelihood
         facts = {
             "choice sets": f"{self.n_sets:,}",
-            "parameters": f"{len(self.values):,}",
+            "parameters": f"{self.n_parameters:,}" + (f", and {len(self.fixed):,} fixed" if self.fixed else ""),
             "log-likelihood": f"{self.log_likelihood:.3f}",
             "null log-likelihood": f"{self.null_log_likelihood:.3f}",
             "constants-only log-likelihood": "" if constants is None else f"{constants:.3f}",
@@ -163,6 +183,7 @@ def infer(
     null: Floats | None = None,
     spread: Floats | None = None,
     constants_log_likelihood: float | None = None,
+    within: Parameters | None = None,
 ) -> Estimates:
     """Turn the maximum into estimates with their errors.
 
@@ -182,8 +203,12 @@ def infer(
         (K,) size of what each coefficient multiplies, where coefficients may have no finite estimate.
     constants_log_likelihood
         What constants alone reach, to be shown beside.
+    within
+        Parameters that were fixed or bounded, if any.
     """
-    inverse, flat = _inverse(-hessian, spread, float(weights.sum()))
+    within = Parameters.free(values) if within is None else within
+    ended = within.at_bound(values)
+    inverse, flat = _inverse(-hessian, spread, float(weights.sum()), ~(within.fixed | ended))
     each = scores * weights[:, None]
     covariances = {"classical": inverse, "robust": inverse @ (each.T @ each) @ inverse}
     n_clusters = None
@@ -206,19 +231,25 @@ def infer(
         clusters=n_clusters,
         constants_log_likelihood=constants_log_likelihood,
         unbounded=tuple(names[k] for k in flat),
+        fixed=tuple(names[k] for k in np.flatnonzero(within.fixed)),
+        at_bound=tuple(names[k] for k in np.flatnonzero(ended)),
     )
 
 
-def _inverse(information: Floats, spread: Floats | None, weight: float) -> tuple[Floats, list[int]]:
+def _inverse(information: Floats, spread: Floats | None, weight: float, free: Bools) -> tuple[Floats, list[int]]:
     """Invert, leaving out the directions in which the likelihood is flat; say which coefficients those move.
 
-    By the size of what it multiplies, a coefficient has about as much information as there are sets, by weight.
+    Coefficients that are not free are taken as given: they have rows and columns of 0. By the size of what it
+    multiplies, a coefficient has about as much information as there are sets, by weight.
     """
-    scale = 1 / np.sqrt(np.maximum(np.diag(information), 1e-300)) if spread is None else 1 / spread
+    place = np.flatnonzero(free)
+    information = information[np.ix_(place, place)]
+    scale = 1 / (np.sqrt(np.maximum(np.diag(information), 1e-300)) if spread is None else spread[place])
     values, vectors = np.linalg.eigh(information * np.outer(scale, scale))
     usual = max(float(values.max(initial=0.0)), 0.0 if spread is None else weight, 1e-300)
     solid = values > _FLAT * usual
-    inverse = (vectors[:, solid] / values[solid]) @ vectors[:, solid].T
+    inverse = np.zeros((len(free), len(free)))
+    inverse[np.ix_(place, place)] = (vectors[:, solid] / values[solid]) @ vectors[:, solid].T * np.outer(scale, scale)
     flat = np.abs(vectors[:, ~solid])
     moved = (flat > 0.1 * flat.max(axis=0, initial=0.0)).any(axis=1)
-    return inverse * np.outer(scale, scale), np.flatnonzero(moved).tolist()
+    return inverse, place[moved].tolist()
