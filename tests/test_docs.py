@@ -117,12 +117,6 @@ def test_every_option_of_a_model_is_described(name: str) -> None:
     assert site_reference.options(name)  # which refuses an option without a description
 
 
-def test_an_option_without_a_description_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_reference, "meanings_of", lambda config: {})
-    with pytest.raises(LookupError, match="smoothing"):
-        site_reference.options("PCMC")
-
-
 def test_files_of_the_repository_become_pages_with_links_that_hold() -> None:
     page = site_reference.on_page_markdown("<!-- file: CONTRIBUTING.md -->\n")
     assert page.startswith("# Contributing")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
 from enum import EnumMeta
 from pathlib import Path
 from typing import Any, get_args
@@ -21,10 +20,10 @@ from typer.main import get_command
 
 import pcmcnet as pn
 from pcmcnet.cli.app import app
+from pcmcnet.models.interface.option_docs import REQUIRED, OptionDoc, option_docs
 
 ROOT = Path(__file__).parents[1]
 _MARK = re.compile(r"^<!-- (commands|options|file)(?:: ([\w.]+))? -->$", re.MULTILINE)
-_NUMPY_ENTRY = re.compile(r"^([\w, ]+)\n((?:    .+\n?)+)", re.MULTILINE)  # "name, other\n    what it means"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -102,39 +101,17 @@ def _cell(text: Any) -> str:
 
 def options(name: str) -> str:
     """Return the options of a model as a table: name, default, meaning."""
-    config = getattr(pn, name).config_class
-    meanings = meanings_of(config)
-    missing = [field.name for field in fields(config) if field.name not in meanings]
-    if missing:
-        raise LookupError(f"pcmcnet.{name}: the options {', '.join(missing)} have no description in their docstrings.")
-    lines = [f"| `{f.name}` | {_field_default(f)} | {_cell(meanings[f.name])} |" for f in fields(config)]
+    lines = [
+        f"| `{o.name}` | {_option_default(o)} | {_cell(o.meaning)} |"
+        for o in option_docs(getattr(pn, name).config_class)
+    ]
     if not lines:
         return "No options."
     return "\n".join(["| option | default | what |", "|---|---|---|", *lines])
 
 
-def meanings_of(config: type) -> dict[str, str]:
-    """Return what the docstrings of a class of options, and of those it extends, say of each option."""
-    found: dict[str, str] = {}
-    for owner in reversed(config.__mro__):
-        text = inspect.cleandoc(owner.__doc__ or "")
-        for section in re.findall(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", text, re.M | re.S):
-            for names, meaning in _NUMPY_ENTRY.findall(section):
-                found |= {name.strip(): plain_roles(meaning) for name in names.split(",")}
-    return found
-
-
-def plain_roles(text: str) -> str:
-    """Write references of Sphinx as code: ":meth:`~a.b`" becomes "`a.b`", and double backticks become single."""
-    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text).replace("``", "`")
-
-
-def _field_default(field: Field[Any]) -> str:
-    if field.default is not MISSING:
-        return f"`{_cell(repr(field.default))}`" if field.default != "" else "`''`"
-    if field.default_factory is not MISSING:
-        return f"`{_cell(repr(field.default_factory()))}`"
-    return "required"
+def _option_default(option: OptionDoc) -> str:
+    return "required" if option.default is REQUIRED else f"`{_cell(repr(option.default))}`"
 
 
 # -- files of the repository --------------------------------------------------------------------------------------

@@ -1,67 +1,29 @@
-"""Feature-based pairwise choice Markov chains: fit a table, ask for probabilities."""
+"""Feature-based pairwise choice Markov chains: fit a table, ask for probabilities.
 
-from pcmcnet.data import ChoiceData, ScannedData, Schema
-from pcmcnet.data.contents import Frozen
-from pcmcnet.errors import PcmcNetError, StopFit
-from pcmcnet.evaluation import Comparison, Leaderboard, Report, compare, evaluate, leaderboard
-from pcmcnet.insight.explanation import Explanation, explain
-from pcmcnet.layers import stationary_distribution
-from pcmcnet.models import (
-    MNL,
-    MODELS,
-    PCMC,
-    BradleyTerry,
-    Calibrated,
-    Ensemble,
-    LatentClassMNL,
-    LinearPCMC,
-    NestedMNL,
-    PCMCNet,
-    PointerNetwork,
-    RandomForest,
-    RankBy,
-    Thurstone,
-    Uniform,
-    load,
-)
-from pcmcnet.models.saving.artifact import package_version
-from pcmcnet.plots.leaderboard import plot_leaderboard  # noqa: F401 - gives Leaderboard its method plot
-from pcmcnet.tuning import Tuning, tune
+The public names are listed in ``pcmcnet.api``, which is loaded, PyTorch and all, when one of them is first asked for:
+the command line answers ``--help`` without it.
+"""
 
-__version__ = package_version("pcmcnet")
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "MNL",
-    "MODELS",
-    "PCMC",
-    "BradleyTerry",
-    "Calibrated",
-    "ChoiceData",
-    "Comparison",
-    "Ensemble",
-    "Explanation",
-    "Frozen",
-    "LatentClassMNL",
-    "Leaderboard",
-    "LinearPCMC",
-    "NestedMNL",
-    "PCMCNet",
-    "PcmcNetError",
-    "PointerNetwork",
-    "RandomForest",
-    "RankBy",
-    "Report",
-    "ScannedData",
-    "Schema",
-    "StopFit",
-    "Thurstone",
-    "Tuning",
-    "Uniform",
-    "compare",
-    "evaluate",
-    "explain",
-    "leaderboard",
-    "load",
-    "stationary_distribution",
-    "tune",
-]
+from pcmcnet.reports import drawing
+
+drawing.load = lambda: import_module("pcmcnet.plots")
+
+if TYPE_CHECKING:
+    from pcmcnet.api import *  # noqa: F403 - the list itself
+
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> Any:
+        if not name.startswith("__") or name in ("__all__", "__version__"):  # tools ask any module for other ones
+            for names in (vars(import_module("pcmcnet.api")), globals()):  # the latter: plots, for example
+                if name in names:
+                    return names[name]
+        raise AttributeError(f"module 'pcmcnet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module("pcmcnet.api").__all__, "__version__"})

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
+
+from pcmcnet_command import stop
 
 _heard = False
 
@@ -11,6 +15,19 @@ _heard = False
 def listen() -> None:
     """Remember Ctrl-C from now on, beside raising its exception; for the command line, which ends after it."""
     signal.signal(signal.SIGINT, _interrupt)
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the program on the spot where it is listened for: nothing is under way but imports."""
+    listening = signal.getsignal(signal.SIGINT) is _interrupt
+    if listening:
+        signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        if listening:
+            listen()
 
 
 def heard() -> bool:

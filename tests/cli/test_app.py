@@ -21,7 +21,7 @@ from pcmcnet.cli import main
 from pcmcnet.cli.app import app
 from pcmcnet.cli.output import Visible, say, show
 from pcmcnet.data import table_files
-from pcmcnet.models.saving import artifact
+from pcmcnet.storage import versions
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -66,9 +66,9 @@ def test_the_version_is_told_also_for_a_source_tree_that_is_not_installed(
     def missing(name: str) -> NoReturn:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(artifact, "version", lambda name: "1.2.3")
+    monkeypatch.setattr(versions, "version", lambda name: "1.2.3")
     assert cli("--version") == (0, "pcmcnet 1.2.3\n", "")
-    monkeypatch.setattr(artifact, "version", missing)
+    monkeypatch.setattr(versions, "version", missing)
     assert cli("--version") == (0, "pcmcnet not installed as a package\n", "")
 
 
@@ -283,7 +283,7 @@ def test_ctrl_c_within_a_command_ends_in_one_line(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pcmcnet.models.saving.artifact.package_version", interrupted)
+    monkeypatch.setattr("pcmcnet.cli.app.package_version", interrupted)
     monkeypatch.setattr(sys, "argv", ["pcmcnet", "--version"])
     with pytest.raises(SystemExit) as stop:
         pcmcnet_command.main()

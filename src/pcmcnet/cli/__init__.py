@@ -77,6 +77,7 @@ def _run() -> None:
 
 def _fail(message: str, status: int) -> NoReturn:
     """End with one line, whatever a library or a person put into its message."""
+    from pcmcnet.cli.output import in_colour
     from pcmcnet.errors import visible
 
     line = visible(" ".join(message.splitlines()))
@@ -84,5 +85,6 @@ def _fail(message: str, status: int) -> NoReturn:
         line = f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
     if sys.stderr is not None:
         with suppress(OSError):  # nowhere to say it: the status does
-            print(f"error: {line}", file=sys.stderr)  # noqa: T201
+            word = "\x1b[1;31merror:\x1b[0m" if in_colour(sys.stderr) else "error:"
+            print(f"{word} {line}", file=sys.stderr)  # noqa: T201
     sys.exit(status)

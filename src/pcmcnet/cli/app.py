@@ -1,8 +1,15 @@
-"""The program and its commands, one module each."""
+"""The program and its commands, one module each.
+
+The modules load nothing but the frame of their command, so that help and completion answer at once. What the commands
+work with, PyTorch above all, is loaded when one of them is run, after its words were read.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+from typer.core import TyperCommand
 
 from pcmcnet.cli.compare import compare
 from pcmcnet.cli.datasets import datasets
@@ -11,11 +18,25 @@ from pcmcnet.cli.explain import explain
 from pcmcnet.cli.export import export
 from pcmcnet.cli.fit import fit
 from pcmcnet.cli.leaderboard import leaderboard
+from pcmcnet.cli.models import models
 from pcmcnet.cli.predict import predict
 from pcmcnet.cli.reproduce import reproduce
 from pcmcnet.cli.serve import serve
 from pcmcnet.cli.simulate import simulate
 from pcmcnet.cli.tune import tune
+from pcmcnet.interrupts import ending_at_once
+from pcmcnet.storage.versions import package_version
+
+
+class Command(TyperCommand):
+    """A command that loads the libraries before it runs, and ends at once where Ctrl-C comes meanwhile."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with ending_at_once():
+            import pcmcnet.plots  # noqa: F401 - and with it all stages to its left
+        return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="pcmcnet",
@@ -24,11 +45,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, predict, evaluate, compare, leaderboard, tune, explain, simulate, datasets):
-    app.command()(command)
+for command in (fit, predict, evaluate, compare, leaderboard, tune, explain, simulate, datasets, models):
+    app.command(cls=Command)(command)
+for experiment in reproduce.registered_commands:
+    experiment.cls = Command
 app.add_typer(reproduce)
-app.command()(serve)
-app.command()(export)
+app.command(cls=Command)(serve)
+app.command(cls=Command)(export)
 
 
 @app.callback(invoke_without_command=True)
@@ -37,7 +60,5 @@ def options(
 ) -> None:
     """Context-aware discrete choice: fit a table of choice sets, predict, evaluate, compare."""
     if version:
-        from pcmcnet.models.saving.artifact import package_version
-
         typer.echo(f"pcmcnet {package_version('pcmcnet')}")
         raise typer.Exit

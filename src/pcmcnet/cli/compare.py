@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import roles
+from pcmcnet.cli import names, roles
 from pcmcnet.cli.output import Json, say, show, whole_numbers
 
 
@@ -16,7 +16,13 @@ def compare(
     table: Annotated[
         Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
     ],
-    models: Annotated[str, typer.Option(help="Models, separated by commas: name, name:value, or Label=name[:value].")],
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Models, separated by commas: name, name:value, or Label=name[:value].",
+            autocompletion=names.model_lists,
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
     schema: roles.SchemaFile = None,
     choice_set: roles.ChoiceSet = None,

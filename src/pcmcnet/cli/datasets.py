@@ -8,11 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from pcmcnet.cli import names
 from pcmcnet.cli.output import Json, show
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="A table; none lists them all.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A table; none lists them all.", autocompletion=names.table_names)
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the table here, in long form.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Write the roles of its columns here, as TOML.")] = None,
     json_: Json = False,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import pyarrow as pa
 import typer
-from numpy.typing import NDArray
 
 from pcmcnet.cli import roles
 from pcmcnet.cli.output import Json, show, whole_numbers
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
 
 def evaluate(
@@ -62,6 +64,9 @@ def evaluate(
 
 def _numbers(rows: pa.Table, column: str) -> NDArray[np.float64]:
     """Read a column of numbers, one per row."""
+    import numpy as np
+    import pyarrow as pa
+
     from pcmcnet.data.table import read_table
     from pcmcnet.errors import SchemaError
 

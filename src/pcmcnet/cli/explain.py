@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pcmcnet.cli import names
 from pcmcnet.cli.output import Json, show
 
 
@@ -21,7 +22,11 @@ def explain(
         list[str] | None, typer.Option(help="Leave out a part, such as elasticities; repeatable.", show_default=False)
     ] = None,
     baseline: Annotated[
-        str, typer.Option(help="Models to cross-validate on TABLE beside, separated by commas; none for no others.")
+        str,
+        typer.Option(
+            help="Models to cross-validate on TABLE beside, separated by commas; none for no others.",
+            autocompletion=names.model_lists,
+        ),
     ] = "uniform,mnl",
     json_: Json = False,
 ) -> None:

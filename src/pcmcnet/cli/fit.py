@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import roles
+from pcmcnet.cli import names, roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, say, show
 
@@ -33,9 +33,14 @@ def fit(
     conflict: roles.Conflict = None,
     missing: roles.Missing = None,
     kinds: roles.Kinds = None,
-    model: Annotated[str, typer.Option(help="Kind of model.")] = "pcmcnet",
+    model: Annotated[
+        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=names.model_names)
+    ] = "pcmcnet",
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Option of the model, as name=value; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Option of the model, as name=value; repeatable. `pcmcnet models MODEL` lists them."
+        ),
     ] = None,
     members: Annotated[
         int, typer.Option(min=1, help="Fit that many models from different seeds, and save them as one ensemble.")

@@ -7,13 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
+from pcmcnet.cli import names
 from pcmcnet.cli.output import Json, say, show
 
 
 def leaderboard(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
-    tables: Annotated[str | None, typer.Option(help="Tables, separated by commas.  [default: all]")] = None,
-    models: Annotated[str | None, typer.Option(help="Models, separated by commas.  [default: all]")] = None,
+    tables: Annotated[
+        str | None,
+        typer.Option(help="Tables, separated by commas.  [default: all]", autocompletion=names.table_lists),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(help="Models, separated by commas.  [default: all]", autocompletion=names.contestant_lists),
+    ] = None,
     use: Annotated[str | None, typer.Option(help="Keep tables of this use: development, judged, simulated.")] = None,
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation of each table.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of folds, fits and resamples.")] = 0,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -16,9 +19,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
 
 
-def show(text: str, result: dict[str, Any], *, as_json: bool) -> None:
-    """Print one of the two forms of a result to standard output."""
-    typer.echo(json.dumps(result, indent=1) if as_json else visible(text))
+def show(text: str, result: dict[str, Any], *, as_json: bool, strong: Collection[str] = ()) -> None:
+    """Print one of the two forms of a result to standard output; lines in ``strong`` stand out on a terminal."""
+    if as_json:
+        typer.echo(json.dumps(result, indent=1))
+        return
+    marked = {visible(line) for line in strong} if in_colour(sys.stdout) else set()
+    lines = [typer.style(line, bold=True) if line in marked else line for line in visible(text).split("\n")]
+    typer.echo("\n".join(lines))
+
+
+def in_colour(stream: Any) -> bool:
+    """Tell whether a stream goes to a terminal that shows colours, and NO_COLOR does not ask for none."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def columns() -> int:
+    """Return how many letters a line may have: those of the terminal; of what goes elsewhere, those of a page."""
+    return get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
 
 
 def say(message: str) -> None:

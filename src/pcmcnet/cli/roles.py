@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.data import Schema
-from pcmcnet.data.columns import CURVES
-from pcmcnet.data.kinds import KINDS
+from pcmcnet.cli.names import KINDS
 from pcmcnet.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pcmcnet.data import Schema
 
 _PANEL = "Columns"
 
@@ -49,7 +50,7 @@ Missing = Annotated[str | None, typer.Option(help="error, or indicator: missing 
 Kinds = Annotated[
     str | None,
     typer.Option(
-        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join((*KINDS, *CURVES))}.",
+        help=f"Kinds of other columns, as column=kind separated by commas: {', '.join(KINDS)}.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -74,6 +75,8 @@ _ROLES = (*_SINGLE, *_LISTS, "conflict", "missing", "kinds")
 
 def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
     """Take the roles from a TOML file, if there is one, and from the options, which prevail; kinds column by column."""
+    from pcmcnet.data import Schema
+
     entries: dict[str, Any] = {} if file is None else Schema.from_toml(file).to_dict()
     given = {role: _read(role, text) for role, text in roles.items() if text is not None}
     if "kinds" in given:

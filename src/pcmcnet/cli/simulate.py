@@ -7,11 +7,17 @@ from typing import Annotated
 
 import typer
 
+from pcmcnet.cli import names
 from pcmcnet.cli.output import Json, show
 
 
 def simulate(
-    process: Annotated[str, typer.Argument(help="What to simulate: mlba, airline or rock-paper-scissors.")],
+    process: Annotated[
+        str,
+        typer.Argument(
+            help="What to simulate: mlba, airline or rock-paper-scissors.", autocompletion=names.simulator_names
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .parquet, .csv or .arrow.")],
     sets: Annotated[int, typer.Option(help="Number of choice sets.")] = 20_000,
     seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,

@@ -31,10 +31,10 @@ from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.store import CellStore
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.progress import log, show_steps
 from pcmcnet.storage.files import as_path
 from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage.versions import package_version
 
 
 def compare(

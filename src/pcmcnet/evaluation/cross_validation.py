@@ -23,7 +23,7 @@ from pcmcnet.data.splits import fold_parts, generator, split_parts
 from pcmcnet.errors import ConfigError, PcmcNetError
 from pcmcnet.evaluation.per_set import model_metrics
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.saving.artifact import package_version
+from pcmcnet.storage.versions import package_version
 
 
 class Parts(NamedTuple):

@@ -9,11 +9,11 @@ as much as being the worst on it (``ranks.py``).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
 from pcmcnet.evaluation.ranks import LEVEL, critical_distance, ranks
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, finite
+from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.lock import sole_writer
@@ -143,8 +144,6 @@ class Leaderboard:
     tables: tuple[TableResult, ...]
     skipped: Mapping[str, str]
     design: Mapping[str, Any]
-
-    draw: ClassVar[Callable[..., Any]]  # given by pcmcnet.plots.leaderboard, which is to the right of this stage
 
     def __getitem__(self, name: str) -> TableResult:
         """Return the result of a table."""
@@ -297,7 +296,7 @@ class Leaderboard:
         InputError
             When there are fewer than two models, or no table.
         """
-        return type(self).draw(self, use, path)
+        return draw("leaderboard", self, use, path)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write leaderboard.json, leaderboard.md and, where there are ranks to compare, leaderboard.png."""

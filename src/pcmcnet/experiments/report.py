@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.evaluation.compare import surroundings
-from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.reports.html import to_html
 from pcmcnet.reports.markdown import to_markdown
 from pcmcnet.reports.sections import Code, Facts, Picture, Section
 from pcmcnet.reports.text import to_text
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.to_json import to_json
+from pcmcnet.storage.versions import package_version
 
 
 @dataclass(frozen=True, kw_only=True)

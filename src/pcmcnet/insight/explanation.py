@@ -41,9 +41,9 @@ from pcmcnet.insight.table_summary import TableSummary, summarise
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.summary import Summary
-from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.progress import said_once, show_steps
 from pcmcnet.storage.to_json import to_json
+from pcmcnet.storage.versions import package_version
 
 PARTS = ("table", "model", "fit", "calibration", "importance", "elasticities", "context", "axioms", "examples")
 NEED_CHOICES = ("fit", "calibration", "importance")

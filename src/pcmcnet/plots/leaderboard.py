@@ -15,6 +15,7 @@ from pcmcnet.evaluation.ranks import alike
 from pcmcnet.evaluation.standings import Leaderboard
 from pcmcnet.plots.files import picture_path, save_picture
 from pcmcnet.plots.style import BLUE, ORANGE, plain
+from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,6 +123,7 @@ def _draw_line(axes: Axes, k: int, distance: float) -> None:
     axes.text(1, -1.55, f"critical distance {distance:.2f}", ha="left", va="bottom", fontsize=9, color="0.35")
 
 
+@draws("leaderboard")
 def plot_leaderboard(board: Leaderboard, use: Use | None = None, path: str | Path | None = None) -> Figure:
     """Draw a leaderboard and, where a path is given, write the picture there; see :meth:`Leaderboard.plot`."""
     target = None if path is None else picture_path(path)
@@ -129,6 +131,3 @@ def plot_leaderboard(board: Leaderboard, use: Use | None = None, path: str | Pat
     if target is not None:
         save_picture(figure, target)
     return figure
-
-
-Leaderboard.draw = staticmethod(plot_leaderboard)

@@ -9,11 +9,11 @@ from typing import Any
 
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.serving.columns import Input, inputs_of
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import HasRates
 from pcmcnet.storage.files import json_bytes
+from pcmcnet.storage.versions import package_version
 
 _FACTS = ("min", "max", "quartiles", "categories", "distinct", "size")
 

@@ -17,7 +17,6 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.serving import openapi
 from pcmcnet.serving.deadline import while_wanted
 from pcmcnet.serving.metrics import CONTENT_TYPE
@@ -27,6 +26,7 @@ from pcmcnet.serving.refusal import RefusalError
 from pcmcnet.serving.service import Service
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Admission
+from pcmcnet.storage.versions import package_version
 
 Answer = Callable[[Any, Admission], Awaitable[dict[str, Any]]]
 _REFUSALS: dict[int | str, dict[str, Any]] = {

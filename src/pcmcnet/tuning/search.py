@@ -28,11 +28,11 @@ from pcmcnet.errors import ConfigError, InputError, TrainingError
 from pcmcnet.evaluation.cross_validation import fresh, model_identity
 from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.saving.artifact import package_version
 from pcmcnet.progress import log, show_steps
 from pcmcnet.runtime.device import resolve_device
 from pcmcnet.storage.files import as_path, json_bytes, write_bytes
 from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage.versions import package_version
 from pcmcnet.tuning.decision import decide
 from pcmcnet.tuning.held_out import HeldOut
 from pcmcnet.tuning.objective import Objective

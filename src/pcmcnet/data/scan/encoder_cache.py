@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan.scanned import ScannedData
 from pcmcnet.errors import ArtifactError
 from pcmcnet.storage.files import parse_json, write_bytes
+from pcmcnet.storage.versions import package_version
 
 
 def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
@@ -32,11 +32,9 @@ def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> En
 
 
 def _place(data: ScannedData, *, bend: bool, labels: bool) -> Path:
-    try:
-        ours = version("pcmcnet")
-    except PackageNotFoundError:
-        ours = "of a source tree"
-    way = json.dumps([ours, data.manifest.fingerprint, [repr(part) for part in data.filters], bend, labels])
+    way = json.dumps(
+        [package_version("pcmcnet"), data.manifest.fingerprint, [repr(part) for part in data.filters], bend, labels]
+    )
     return data.folder / f"encoder-{_digest(way)[:16]}.json"
 
 

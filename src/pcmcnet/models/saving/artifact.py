@@ -24,7 +24,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from pcmcnet.models.interface.own_encoders import own_encoders
 from pcmcnet.storage.files import as_path, json_bytes, to_disk, write_bytes, writing
 from pcmcnet.storage.folder_files import LARGEST, read_file, require_sizes
 from pcmcnet.storage.lock import sole_writer
+from pcmcnet.storage.versions import package_version
 from pcmcnet.training.checkpoint import RUN_FILES, checkpoints, member_folders
 
 FORMAT = 1
@@ -292,14 +292,6 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 def _versions() -> dict[str, str]:
     names = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
     return {"python": platform.python_version()} | {name: package_version(name) for name in names}
-
-
-def package_version(name: str) -> str:
-    """Return the version of an installed distribution; a source tree on the path is none."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed as a package"
 
 
 def _card(model: ChoiceModel, name: str) -> str:

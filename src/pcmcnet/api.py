@@ -1,0 +1,66 @@
+"""The public names of pcmcnet, under which ``import pcmcnet`` gives them: the one module that takes from anywhere."""
+
+from pcmcnet.data import ChoiceData, ScannedData, Schema
+from pcmcnet.data.contents import Frozen
+from pcmcnet.errors import PcmcNetError, StopFit
+from pcmcnet.evaluation import Comparison, Leaderboard, Report, compare, evaluate, leaderboard
+from pcmcnet.insight.explanation import Explanation, explain
+from pcmcnet.layers import stationary_distribution
+from pcmcnet.models import (
+    MNL,
+    MODELS,
+    PCMC,
+    BradleyTerry,
+    Calibrated,
+    Ensemble,
+    LatentClassMNL,
+    LinearPCMC,
+    NestedMNL,
+    PCMCNet,
+    PointerNetwork,
+    RandomForest,
+    RankBy,
+    Thurstone,
+    Uniform,
+    load,
+)
+from pcmcnet.storage.versions import package_version
+from pcmcnet.tuning import Tuning, tune
+
+__version__ = package_version("pcmcnet")
+
+__all__ = [
+    "MNL",
+    "MODELS",
+    "PCMC",
+    "BradleyTerry",
+    "Calibrated",
+    "ChoiceData",
+    "Comparison",
+    "Ensemble",
+    "Explanation",
+    "Frozen",
+    "LatentClassMNL",
+    "Leaderboard",
+    "LinearPCMC",
+    "NestedMNL",
+    "PCMCNet",
+    "PcmcNetError",
+    "PointerNetwork",
+    "RandomForest",
+    "RankBy",
+    "Report",
+    "ScannedData",
+    "Schema",
+    "StopFit",
+    "Thurstone",
+    "Tuning",
+    "Uniform",
+    "compare",
+    "evaluate",
+    "explain",
+    "leaderboard",
+    "load",
+    "stationary_distribution",
+    "tune",
+]

@@ -1,0 +1,87 @@
+"""``pcmcnet models``: the models that there are, and the options of each."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pcmcnet.cli import names
+from pcmcnet.cli.output import Json, columns, show
+
+if TYPE_CHECKING:
+    from pcmcnet.models import ChoiceModel
+
+
+def models(
+    name: Annotated[
+        str | None, typer.Argument(help="A model; none lists them all.", autocompletion=names.model_names)
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """List the models, or the options of one of them with their defaults.
+
+    Example: `pcmcnet models pcmcnet`, then `pcmcnet fit trips.csv --schema roles.toml --set hidden=128,128 -o model`
+    """
+    from pcmcnet.models import MODELS, model_class
+
+    if name is not None:
+        kind = model_class(name)
+        _show_options(kind, as_json=json_)
+        return
+    width, gives = max(map(len, MODELS)) + 2, 15
+    head = f"{'name':<{width}}{'gives':<{gives}}what it is"
+    lines = [
+        fill(
+            f"{key:<{width}}{kind.gives:<{gives}}{_first_line(kind)}",
+            columns(),
+            subsequent_indent=" " * (width + gives),
+        )
+        for key, kind in MODELS.items()
+    ]
+    text = "\n".join([head, *lines, "", "The options of a model: pcmcnet models NAME"])
+    show(text, {key: _about(kind) for key, kind in MODELS.items()}, as_json=json_, strong=[head])
+
+
+def _first_line(kind: type[ChoiceModel]) -> str:
+    return (kind.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
+
+
+def _about(kind: type[ChoiceModel]) -> dict[str, Any]:
+    facts = ("gives", "stops_early", "streams", "reads_contents")
+    return {"name": kind.name, "class": kind.__name__, "what": _first_line(kind)} | {
+        fact: getattr(kind, fact) for fact in facts
+    }
+
+
+def _options(kind: type[ChoiceModel]) -> list[dict[str, Any]]:
+    from pcmcnet.models.interface.option_docs import REQUIRED, option_docs
+
+    found = option_docs(kind.config_class)
+    return [
+        {
+            "name": option.name,
+            "required": option.default is REQUIRED,
+            "default": None if option.default is REQUIRED else option.default,
+            "meaning": option.meaning,
+        }
+        for option in found
+    ]
+
+
+def _show_options(kind: type[ChoiceModel], *, as_json: bool) -> None:
+    from pcmcnet.tuning.space import in_words
+
+    uses = ["gives a ranking" if kind.gives == "ranking" else f"gives {kind.gives}"]
+    uses += ["trains in epochs (--valid, --resume)"] if kind.stops_early else []
+    uses += ["reads tables larger than memory (--stream)"] if kind.streams else []
+    uses += ["reads texts, images and the like (--kinds)"] if kind.reads_contents else []
+    lines, strong, options = [fill(f"It {'; '.join(uses)}.", columns()), ""], [], _options(kind)
+    for option in options:
+        strong.append(
+            f"{option['name']} (required)" if option["required"] else f"{option['name']}={in_words(option['default'])}"
+        )
+        lines += [strong[-1], fill(option["meaning"], columns(), initial_indent="    ", subsequent_indent="    ")]
+    text = "\n".join([f"{kind.name}: {_first_line(kind)}", *lines, *([] if options else ["No options."])])
+    show(text, {**_about(kind), "options": options}, as_json=as_json, strong=strong)

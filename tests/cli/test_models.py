@@ -1,0 +1,47 @@
+"""The models and their options, as the command line lists them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from pcmcnet.models import MODELS
+
+Run = Callable[..., Any]
+
+
+def test_the_list_has_every_model_and_fits_a_page(cli: Run) -> None:
+    status, out, err = cli("models")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    for name, kind in MODELS.items():
+        (line,) = [line for line in lines if line.split()[:1] == [name]]
+        assert line.split()[1] == kind.gives
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_lists_its_options_with_defaults_and_meaning(cli: Run, name: str) -> None:
+    told = json.loads(cli("models", name, "--json").out)
+    text = cli("models", name).out
+    assert [option["name"] for option in told["options"]] == [f.name for f in fields(MODELS[name].config_class)]
+    assert all(option["meaning"] for option in told["options"])
+    for option in told["options"]:
+        assert f"\n{option['name']}{' (required)' if option['required'] else '='}" in text
+
+
+def test_the_whole_list_as_json(cli: Run) -> None:
+    told = json.loads(cli("models", "--json").out)
+    assert list(told) == list(MODELS)
+    assert told["rank-by"]["gives"] == "ranking"
+    assert cli("models", "uniform").out.endswith("No options.\n")
+
+
+def test_an_unknown_model_is_refused(cli: Run) -> None:
+    assert cli("models", "pcmcnett").message == "unknown model 'pcmcnett'. Did you mean 'pcmcnet'?"
+
+
+def test_help_on_fitting_points_here(cli: Run) -> None:
+    assert "pcmcnet models" in " ".join(cli("fit", "--help").out.split())
