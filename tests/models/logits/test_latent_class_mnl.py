@@ -138,11 +138,13 @@ def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: Laten
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(mixture.all_weights @ mixture.objective(x)[1], 0, atol=1e-3)
     near = hessian(mixture.objective, x, mixture.all_weights)
-    np.testing.assert_allclose(model.covariance(), np.linalg.inv(-near), rtol=1e-4, atol=1e-8)  # central differences
+    np.testing.assert_allclose(
+        model.covariance("classical"), np.linalg.inv(-near), rtol=1e-4, atol=1e-8
+    )  # central differences
     scores = mixture.objective(x)[1][:-1]
     outer = np.sqrt(np.diag(np.linalg.inv(scores.T @ scores)))
     # Equal in expectation, for the right model; 600 sets leave some tens of per cent.
-    np.testing.assert_allclose(outer, list(model.standard_errors().values()), rtol=0.4)
+    np.testing.assert_allclose(outer, list(model.standard_errors("classical").values()), rtol=0.4)
 
 
 def test_classes_come_by_their_shares_the_largest_first() -> None:

@@ -76,7 +76,6 @@ def test_options_are_read_from_words() -> None:
         ({"formula": 3}, "formula must be text"),
         ({"reference": 3}, "reference must be a name, got 3"),
         ({"cluster": ["ID"]}, "cluster must be a name"),
-        ({"errors": "clustered"}, "errors='clustered' needs the clusters: cluster=<column>"),
         ({"errors": "robus"}, "unknown errors 'robus'"),
         ({"min_chosen": -1}, "min_chosen"),
         ({"max_iter": 0}, "max_iter"),
@@ -100,6 +99,45 @@ def test_sets_of_one_alternative_alone_teach_nothing(table: pa.Table, roles: dic
 def test_a_cluster_that_is_no_column_is_named(data: ChoiceData) -> None:
     with pytest.raises(SchemaError, match="column 'blok' is neither an individual nor a kept one"):
         MNL(formula="price", cluster="blok").fit(data)
+
+
+@pytest.fixture(scope="module")
+def persons(table: pa.Table, roles: dict[str, Any]) -> ChoiceData:
+    """The same trips, those of a block made by one person."""
+    return ChoiceData.from_long(table, **{**roles, "keep": [], "person": "block"})
+
+
+def test_errors_are_clustered_by_person_where_persons_are_declared(persons: ChoiceData, model: MNL) -> None:
+    found = MNL(formula="price + minutes/60").fit(persons)
+    assert found.summary().facts["standard errors"] == "clustered, 20 clusters by block"
+    assert found.standard_errors() == model.standard_errors("clustered")
+    assert str(found.willingness_to_pay("minutes/60", "price")) == str(
+        model.willingness_to_pay("minutes/60", "price", "clustered")
+    )
+    assert (
+        MNL(formula="price + minutes/60", errors="clustered").fit(persons).standard_errors() == found.standard_errors()
+    )
+
+
+def test_other_errors_and_other_clusters_can_be_asked_for(persons: ChoiceData, data: ChoiceData) -> None:
+    plain = MNL(formula="price", errors="classical").fit(persons)
+    assert plain.summary().facts["standard errors"] == "classical"
+    assert plain.standard_errors() == MNL(formula="price").fit(data).standard_errors()
+    other = MNL(formula="price", cluster="purpose").fit(persons)
+    assert other.summary().facts["standard errors"] == "clustered, 2 clusters by purpose"
+
+
+def test_one_person_alone_is_no_cluster(persons: ChoiceData) -> None:
+    one = persons.subset(persons.groups() == 0)
+    found = MNL(formula="price | 0").fit(one)
+    assert found.summary().facts["standard errors"] == "classical"
+    with pytest.raises(InputError, match="clustered errors need at least 2 clusters, found 1"):
+        MNL(formula="price | 0", errors="clustered").fit(one)
+
+
+def test_clustered_errors_need_clusters(data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match="errors='clustered' needs the clusters: cluster=<column>, or a table with"):
+        MNL(formula="price", errors="clustered").fit(data)
 
 
 def test_the_summary_shows_the_errors_asked_for(model: MNL) -> None:

@@ -142,7 +142,9 @@ def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: Neste
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(ones @ sets.evaluate(values)[1], 0, atol=1e-3)
     covariance = np.linalg.inv(-hessian(sets.evaluate, values, ones))
-    np.testing.assert_allclose(model.covariance(), covariance, rtol=1e-5, atol=1e-8)  # two numerical Hessians
+    np.testing.assert_allclose(
+        model.covariance("classical"), covariance, rtol=1e-5, atol=1e-8
+    )  # two numerical Hessians
     assert model.score(data) * len(data) == pytest.approx(model.estimates_.log_likelihood, rel=1e-12)
 
 

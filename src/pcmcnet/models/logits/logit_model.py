@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from safetensors.numpy import load as load_arrays
@@ -41,9 +41,10 @@ class LogitConfig:
     min_chosen
         Levels of categorical features chosen fewer times than this are pooled in one.
     errors
-        Standard errors that the summary shows: classical, robust or clustered.
+        Standard errors that the summary shows: classical, robust or clustered; "auto" for clustered ones where a
+        cluster is named or the table declares persons, and classical ones elsewhere.
     cluster
-        Column, individual or kept, whose groups have dependent choices, such as the respondent.
+        Column, individual or kept, whose groups have dependent choices; the persons of the table if not given.
     max_iter
         Steps of the maximisation, at most.
     fixed
@@ -57,7 +58,7 @@ class LogitConfig:
     formula: str = "."
     reference: str | None = None
     min_chosen: int = 10
-    errors: Errors = "classical"
+    errors: Errors | Literal["auto"] = "auto"
     cluster: str | None = None
     max_iter: int = 200
     fixed: Mapping[str, float] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class LogitConfig:
         parse_formula(self.formula)
         require_number("min_chosen", self.min_chosen, whole=True, low=0)
         require_number("max_iter", self.max_iter, whole=True, low=1)
-        require_word("errors", self.errors, get_args(Errors))
+        require_word("errors", self.errors, ("auto", *get_args(Errors)))
         control = checked_control(self.fixed, self.bounds, self.start)
         for name, value in zip(("fixed", "bounds", "start"), control, strict=True):
             object.__setattr__(self, name, value)
@@ -76,8 +77,6 @@ class LogitConfig:
             value = getattr(self, name)
             if not (value is None or isinstance(value, str)):
                 raise ConfigError(f"{name} must be a name, got {value!r}.")
-        if self.errors == "clustered" and self.cluster is None:
-            raise ConfigError("errors='clustered' needs the clusters: cluster=<column>.")
 
 
 class LogitModel(ChoiceModel):
@@ -100,24 +99,33 @@ class LogitModel(ChoiceModel):
         _ = self.schema
         return self.estimates_.n_parameters
 
+    @property
+    def _errors(self) -> Errors:
+        """The kind of standard errors that is meant where none is named."""
+        if self.config.errors != "auto":
+            return self.config.errors
+        return "classical" if self.estimates_.clusters is None else "clustered"
+
     def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
         """Return the standard errors by name; of the kind in the options, if none is named."""
         _ = self.schema
-        return self.estimates_.standard_errors(errors or self.config.errors)
+        return self.estimates_.standard_errors(errors or self._errors)
 
     def covariance(self, errors: Errors | None = None) -> Floats:
         """Return the covariance of the estimates, in their order."""
         _ = self.schema
-        return self.estimates_.covariance(errors or self.config.errors)
+        return self.estimates_.covariance(errors or self._errors)
 
     def summary(self, errors: Errors | None = None) -> Summary:
         """Print as econometricians know it: fit, then estimate, standard error, z and p of each coefficient."""
         _ = self.schema
-        kind = errors or self.config.errors
+        kind = errors or self._errors
         facts = self._facts()
         facts["standard errors"] = kind
         if kind == "clustered":
-            facts["standard errors"] += f", {self.estimates_.clusters:,} clusters by {self.config.cluster}"
+            facts["standard errors"] += (
+                f", {self.estimates_.clusters:,} clusters by {self.config.cluster or self.schema.person}"
+            )
         if self.schema.weight is not None:
             facts["weights"] = self.schema.weight
         header = ("coefficient", "estimate", "std err", "z", "p")
@@ -138,8 +146,17 @@ class LogitModel(ChoiceModel):
         sets = train if (train.weights > 0).all() else train.subset(train.weights > 0)
         if (sets.sizes < 2).all():
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
-        clusters = None if self.config.cluster is None else sets.groups(self.config.cluster)
-        return sets, sets.require_chosen("fitting"), clusters
+        return sets, sets.require_chosen("fitting"), self._clusters(sets)
+
+    def _clusters(self, sets: ChoiceData) -> Ints | None:
+        """Number the cluster of each set, where there are some: those asked for, or the persons if there are two."""
+        if self.config.cluster is not None:
+            return sets.groups(self.config.cluster)
+        persons = None if sets.schema.person is None else sets.groups()
+        if self.config.errors == "clustered" and persons is None:
+            raise ConfigError("errors='clustered' needs the clusters: cluster=<column>, or a table with persons.")
+        alone = persons is not None and persons.max(initial=0) == 0 and self.config.errors != "clustered"
+        return None if alone else persons
 
     def _learn_design(self, sets: ChoiceData, leave_out: frozenset[str] = frozenset()) -> Design:
         """Learn the columns of the utility."""
@@ -197,7 +214,7 @@ class LogitModel(ChoiceModel):
         top, bottom = self.estimates_.position(name), self.estimates_.position(cost)
         if self.estimates_.values[bottom] == 0:
             raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
-        value, error = self.estimates_.delta(lambda b: b[top] / b[bottom], errors or self.config.errors)
+        value, error = self.estimates_.delta(lambda b: b[top] / b[bottom], errors or self._errors)
         return Ratio(f"{name} / {cost}", float(value), float(error))
 
     def _files(self) -> dict[str, bytes]:

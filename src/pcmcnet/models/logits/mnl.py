@@ -92,4 +92,4 @@ class MNL(LogitModel):
         See :func:`pcmcnet.models.logits.logit_effects.elasticities`.
         """
         _ = self.schema
-        return elasticities(self, data, column, errors or self.config.errors)
+        return elasticities(self, data, column, errors or self._errors)

@@ -86,7 +86,7 @@ class Estimates:
         if errors not in get_args(Errors):
             raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {errors!r}.")
         if errors not in self.covariances:
-            raise InputError("clustered errors need the clusters: fit with cluster=<column>.")
+            raise InputError("clustered errors need the clusters: fit with cluster=<column>, or a table with persons.")
         return self.covariances[errors]
 
     def standard_errors(self, errors: Errors = "classical") -> dict[str, float]:
