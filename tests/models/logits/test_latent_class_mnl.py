@@ -17,7 +17,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError, SchemaError, TrainingError
 from pcmcnet.models import MNL, LatentClassMNL, load
 from pcmcnet.models.logits import latent_class_mnl
-from pcmcnet.models.logits.estimation import LogitSets, hessian
+from pcmcnet.models.logits.estimation import LogitSets, class_search, hessian
+from pcmcnet.models.logits.estimation.class_search import ClassSearch
+from pcmcnet.models.logits.estimation.em import divide
 from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture
 
 # Two kinds of people: one minds the cost and hardly the time, the other the time. Income draws to the second.
@@ -63,7 +65,8 @@ def model(data: ChoiceData) -> LatentClassMNL:
 def mixture_of(model: LatentClassMNL, data: ChoiceData) -> Mixture:
     """Return what the model maximised."""
     sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
-    return Mixture(sets, model.who_.matrix(data), data.weights, model.n_classes_, float(model.config.prior))
+    persons = np.arange(len(data))
+    return Mixture(sets, persons, model.who_.matrix(data), data.weights, model.n_classes_, model.config.precision)
 
 
 # -- known answers -------------------------------------------------------------------------------------------------
@@ -137,10 +140,9 @@ def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: Laten
     mixture, x = mixture_of(model, data), model.estimates_.values
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(mixture.all_weights @ mixture.objective(x)[1], 0, atol=1e-3)
-    near = hessian(mixture.objective, x, mixture.all_weights)
-    np.testing.assert_allclose(
-        model.covariance("classical"), np.linalg.inv(-near), rtol=1e-4, atol=1e-8
-    )  # central differences
+    near = hessian(mixture.objective, x, np.append(mixture.weights, 0.0))  # without the prior
+    found = model.covariance("classical")
+    np.testing.assert_allclose(found, np.linalg.inv(-near), rtol=1e-4, atol=1e-8)  # central differences
     scores = mixture.objective(x)[1][:-1]
     outer = np.sqrt(np.diag(np.linalg.inv(scores.T @ scores)))
     # Equal in expectation, for the right model; 600 sets leave some tens of per cent.
@@ -216,13 +218,13 @@ def test_the_run_kept_is_the_best_of_those_followed(
 ) -> None:
     """Two on the whole of a large table; all of a small one, with the one that divides a class of fewer."""
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
-    begun, begin = [], LatentClassMNL._begin
+    begun, begin = [], ClassSearch._begin
 
-    def note(self: LatentClassMNL, mixture: Mixture, starts: Any) -> Any:
+    def note(self: ClassSearch, mixture: Mixture, starts: Any) -> Any:
         begun.append((mixture, begin(self, mixture, starts)))
         return list(begun[-1][1])
 
-    monkeypatch.setattr(LatentClassMNL, "_begin", note)
+    monkeypatch.setattr(ClassSearch, "_begin", note)
     model = LatentClassMNL(classes=classes, max_classes=3, membership="income").fit(data)
     whole = (len(data), model.n_classes_)
     followed = [run for mixture, runs in begun if (mixture.sets.n_sets, mixture.classes) == whole for run in runs]
@@ -234,11 +236,11 @@ def test_the_run_kept_is_the_best_of_those_followed(
 def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: ChoiceData) -> None:
     """At a maximum the others have no gradient."""
     two, (b, g) = mixture_of(model, data), model._split()
-    three = Mixture(two.sets, two.who, two.weights, 3, two.strength)
-    after, _ = three.split(latent_class_mnl.divide(three, b, g, np.random.default_rng(0)).x)
+    three = Mixture(two.sets, two.persons, two.who, two.weights, 3, two.strength)
+    after, _ = three.split(divide(three, b, g, np.random.default_rng(0)).x)
     np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have settled to 1e-12 of the log-likelihood
     assert (np.abs(after[0] - after[1]) > 0.01).all()
-    same = latent_class_mnl.divide(two, b, g, np.random.default_rng(0))
+    same = divide(two, b, g, np.random.default_rng(0))
     np.testing.assert_allclose(same.x, model.estimates_.values, rtol=1e-12)
 
 
@@ -247,7 +249,7 @@ def test_the_number_of_threads_makes_no_difference(
     data: ChoiceData, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr("pcmcnet.models.logits.estimation.logit_likelihood._PART", 256)
-    monkeypatch.setattr("pcmcnet.models.logits.estimation.mixture_likelihood._SETS", 64)
+    monkeypatch.setattr("pcmcnet.models.logits.estimation.mixture_likelihood._PERSONS", 64)
     monkeypatch.setattr("torch.get_num_threads", lambda: threads)
     with threadpool_limits(threads):
         found = LatentClassMNL(classes=3).fit(data)
@@ -259,6 +261,28 @@ def test_the_prior_pulls_coefficients_to_0(data: ChoiceData) -> None:
     free, pulled = (LatentClassMNL(classes=2, membership="1", prior=prior).fit(data) for prior in (0, 100))
     assert np.abs(pulled.estimates_.values[:4]).max() < np.abs(free.estimates_.values[:4]).max()
     assert pulled.estimates_.log_likelihood < free.estimates_.log_likelihood
+
+
+def test_errors_are_those_of_the_likelihood_whatever_the_prior() -> None:
+    """One class, whose information is that of the multinomial logit at the same coefficients."""
+    data = read(trips(300))
+    model = LatentClassMNL(classes=1, prior=50).fit(data)
+    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
+    _, p, mean = sets.evaluate(model.estimates_.values)
+    np.testing.assert_allclose(model.covariance(), np.linalg.inv(-sets.hessian(p, mean, np.ones(300))), rtol=1e-9)
+    assert model.summary().facts["prior"] == "normal, precision 50 by standardised column; not in the errors"
+    assert "prior" not in LatentClassMNL(classes=1, prior=0).fit(data).summary().facts
+
+
+@pytest.mark.parametrize(("options", "precision"), [({}, 0.1), ({"classes": 2}, 1e-3), ({"prior": 3}, 3.0)])
+def test_the_prior_is_weak_where_the_number_of_classes_is_given(options: dict[str, Any], precision: float) -> None:
+    assert LatentClassMNL(**options).config.precision == precision
+
+
+def test_the_default_prior_hardly_moves_estimates(data: ChoiceData) -> None:
+    weak, none = (LatentClassMNL(classes=2, membership="income", prior=p).fit(data) for p in ("auto", 0))
+    moved = np.abs(weak.estimates_.values - none.estimates_.values) / list(none.standard_errors().values())
+    assert 0 < moved.max() < 0.05
 
 
 # -- who is in which class -----------------------------------------------------------------------------------------
@@ -356,6 +380,153 @@ def test_entries_that_do_not_fit_are_refused(change: dict[str, Any], model: Late
         LatentClassMNL()._restore(files)
 
 
+# -- persons with several choice sets ------------------------------------------------------------------------------
+
+
+def panel(persons: int, seed: int = 0, *, income: float = 0.0, sets: int = 6) -> dict[str, Any]:
+    """Persons of one of the two kinds, each with several sets; the trip's length varies within a person."""
+    rng = np.random.default_rng(seed)
+    x, who = rng.normal(size=(persons, sets, 4, 2)), rng.normal(size=persons)
+    second = rng.random(persons) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * who)))
+    b = np.where(second[:, None], [[-0.3, -2.5]], [[-2.0, -0.5]])
+    took = ((x * b[:, None, None]).sum(3) + rng.gumbel(size=(persons, sets, 4))).argmax(2)
+    n = persons * sets
+    return {
+        "trip": np.repeat(np.arange(n), 4),
+        "took": (took[..., None] == np.arange(4)).ravel(),
+        "cost": x[..., 0].ravel(),
+        "time": x[..., 1].ravel(),
+        "person": np.repeat(np.arange(persons), 4 * sets),
+        "income": np.repeat(who, 4 * sets),
+        "km": np.repeat(rng.normal(size=n), 4),
+        "second": np.repeat(second, 4 * sets),
+    }
+
+
+def read_panel(table: dict[str, Any], **roles: Any) -> ChoiceData:
+    return read(table, ("income", "km"), **{"keep": [], "person": "person", **roles})
+
+
+@pytest.fixture(scope="module")
+def panel_model() -> tuple[LatentClassMNL, ChoiceData]:
+    data = read_panel(panel(400, income=1.5))
+    return LatentClassMNL(classes=2, prior=0).fit(data), data
+
+
+def test_two_classes_of_a_simulated_panel_are_recovered(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
+    """2,400 choices of 400 persons; coefficients are sharper than those of sets that stand for themselves."""
+    model, data = panel_model
+    truth = TRUTH | {"membership 2: constant": np.log(SHARES[1] / SHARES[0])}
+    errors = model.standard_errors()
+    for name, value in truth.items():
+        assert abs(model.coefficients[name] - value) < 3 * errors[name]
+    alone = LatentClassMNL(classes=2, by="set", prior=0).fit(data)
+    for name in TRUTH:
+        assert errors[name] < alone.standard_errors()[name]
+    assert model.estimates_.log_likelihood > alone.estimates_.log_likelihood + 100
+    assert model.summary().facts["persons"] == "400, each of one class in all choice sets"
+    assert "persons" not in alone.summary().facts
+
+
+def test_the_likelihood_of_a_panel_is_a_product_over_persons(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
+    """Worked out set by set: log sum_c pi_c prod_t P_c(chosen), summed over persons."""
+    model, data = panel_model
+    b, g = model._split()
+    x = np.column_stack([data.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 6, 4, 2)
+    v = np.exp(x @ b.T)  # (persons, sets, alternatives, classes)
+    p = np.take_along_axis(v / v.sum(2, keepdims=True), data.require_chosen("test").reshape(400, 6, 1, 1), 2)[:, :, 0]
+    odds = np.exp(model.who_.matrix(data)[::6] @ g.T)
+    joint = odds / odds.sum(1, keepdims=True) * p.prod(1)
+    assert model.estimates_.log_likelihood == pytest.approx(np.log(joint.sum(1)).sum(), rel=1e-10)
+    np.testing.assert_allclose(model.posterior(data), np.repeat(joint / joint.sum(1, keepdims=True), 6, axis=0))
+
+
+def test_errors_of_a_panel_are_over_persons(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
+    model, data = panel_model
+    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
+    number = np.arange(2400) // 6
+    mixture = Mixture(sets, number, model.who_.matrix(data)[::6], np.ones(400), 2, 0.0)
+    x = model.estimates_.values
+    bend, scores = hessian(mixture.objective, x, mixture.all_weights), mixture.objective(x)[1][:-1]
+    np.testing.assert_allclose(model.covariance("classical"), np.linalg.inv(-bend), rtol=1e-4, atol=1e-8)
+    robust = np.linalg.inv(bend) @ (scores.T @ scores) @ np.linalg.inv(bend)
+    np.testing.assert_allclose(model.covariance("robust"), robust, rtol=1e-3, atol=1e-8)  # central differences
+    clustered = LatentClassMNL(classes=2, prior=0, cluster="person").fit(data)
+    np.testing.assert_allclose(clustered.covariance("clustered"), robust * 400 / 399, rtol=1e-3, atol=1e-8)
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**16), prior=st.sampled_from([0.0, 0.1]), classes=st.integers(2, 3))
+def test_em_never_loses_on_a_panel(seed: int, prior: float, classes: int) -> None:
+    data = read_panel(panel(25, seed, sets=3))
+    try:
+        model = LatentClassMNL(classes=classes, starts=2, prior=prior).fit(data, seed=seed)
+    except TrainingError:  # without a prior there may be no maximum
+        assert prior == 0
+        return
+    assert (np.diff(model.training_["em"]) >= 0).all()
+
+
+def test_a_column_that_varies_within_a_person_is_left_out_or_refused(
+    panel_model: tuple[LatentClassMNL, ChoiceData],
+) -> None:
+    model, data = panel_model
+    assert model.who_.names == ("constant", "standardise(income)")
+    assert model.summary().facts["left out of it"] == "km: varies within a person"
+    with pytest.raises(InputError, match="membership: column 'km' varies within a person, first in choice set 1,"):
+        LatentClassMNL(membership="income + km").fit(data)
+    alone = LatentClassMNL(classes=2, membership="income + km", by="set").fit(data)
+    assert "membership 2: km" in alone.coefficients
+
+
+def test_earlier_choices_tell_of_later_ones(panel_model: tuple[LatentClassMNL, ChoiceData], tmp_path: Path) -> None:
+    model, data = panel_model
+    later = np.arange(2400) % 6 == 5
+    history, future = data.subset(~later), data.subset(later)
+    given, plain = model.predict_proba_given(future, history), model.predict_proba(future)
+    picked = future.offsets[:-1] + future.require_chosen("test")
+    assert np.log(given[picked]).mean() > np.log(plain[picked]).mean() + 0.05
+    b, shares = model._split()[0], model.posterior(history)[::5]
+    x = np.column_stack([future.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 4, 2)
+    v = np.exp(x @ b.T)
+    np.testing.assert_allclose(given.reshape(400, 4), ((v / v.sum(1, keepdims=True)) * shares[:, None]).sum(2))
+    unknown = model.predict_proba_given(future, history.subset(np.arange(5)))  # the first person's
+    np.testing.assert_allclose(unknown[:4], given[:4], rtol=1e-12)
+    np.testing.assert_allclose(unknown[4:], plain[4:], rtol=1e-12)
+    table = {k: v for k, v in panel(400, income=1.5).items() if k != "took"}
+    back = load(model.save(tmp_path / "model"))
+    assert isinstance(back, LatentClassMNL)
+    again = back.predict_proba_given(table, history).reshape(2400, 4)[later]
+    np.testing.assert_allclose(again, given.reshape(400, 4), rtol=1e-12)
+    assert str(back.summary()) == str(model.summary())
+
+
+def test_earlier_choices_need_persons(panel_model: tuple[LatentClassMNL, ChoiceData], model: LatentClassMNL) -> None:
+    fitted, data = panel_model
+    nobody = read_panel(panel(400, income=1.5), person=None)
+    with pytest.raises(InputError, match="the table says nothing of persons: read it with person='person'"):
+        fitted.predict_proba_given(nobody, data)
+    with pytest.raises(InputError, match="only where classes are by person"):
+        model.predict_proba_given(data, data)
+
+
+def test_persons_stay_whole_in_the_sample_that_starts_begin_with(
+    panel_model: tuple[LatentClassMNL, ChoiceData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, data = panel_model
+    seen, search = [], latent_class_mnl.ClassSearch
+
+    def note(**parts: Any) -> Any:
+        seen.append(np.bincount(parts["few"].persons))
+        return search(**parts)
+
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", 600)
+    monkeypatch.setattr(latent_class_mnl, "ClassSearch", note)
+    found = LatentClassMNL(classes=2, prior=1e-6).fit(data)
+    assert seen[0].tolist() == [6] * 100
+    assert found.estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, abs=1e-3)
+
+
 # -- hard data, and refusals ---------------------------------------------------------------------------------------
 
 
@@ -377,14 +548,14 @@ def test_a_start_that_fails_is_passed_over_while_others_do_not(
     data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, step: str, sample: int
 ) -> None:
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
-    take, calls, failing = getattr(latent_class_mnl, step), itertools.count(), {0, 2}
+    take, calls, failing = getattr(class_search, step), itertools.count(), {0, 2}
 
     def fail_at_times(*arguments: Any) -> Any:
         if next(calls) in failing:
             raise TrainingError("it is not finite.")
         return take(*arguments)
 
-    monkeypatch.setattr(latent_class_mnl, step, fail_at_times)
+    monkeypatch.setattr(class_search, step, fail_at_times)
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
         model = LatentClassMNL(classes=2, starts=4).fit(data)
     assert caplog.text.count("2 classes: a start is passed over: it is not finite.") == 2
@@ -397,14 +568,14 @@ def test_a_start_that_fails_is_passed_over_while_others_do_not(
 def test_a_number_of_classes_that_does_not_settle_is_passed_over(
     data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    climb = LatentClassMNL._climb
+    climb = ClassSearch.of
 
-    def fail_for_two(self: LatentClassMNL, problem: Any, few: Any, classes: int, *more: Any) -> Any:
+    def fail_for_two(self: ClassSearch, classes: int, *more: Any) -> Any:
         if classes == 2:
             raise TrainingError("it has not settled.")
-        return climb(self, problem, few, classes, *more)
+        return climb(self, classes, *more)
 
-    monkeypatch.setattr(LatentClassMNL, "_climb", fail_for_two)
+    monkeypatch.setattr(ClassSearch, "of", fail_for_two)
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         model = LatentClassMNL(max_classes=2).fit(data)
     assert model.n_classes_ == 1
@@ -422,6 +593,8 @@ def test_a_number_of_classes_that_does_not_settle_is_passed_over(
         ({"starts": 0}, "starts"),
         ({"em_steps": 1.5}, "em_steps"),
         ({"prior": -1}, "prior"),
+        ({"prior": "none"}, "prior"),
+        ({"by": "household"}, "by"),
         ({"membership": ""}, "membership must be a formula"),
         ({"membership": "income | 1"}, "membership must be a formula"),
     ],

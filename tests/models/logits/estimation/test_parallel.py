@@ -107,12 +107,14 @@ def test_the_number_of_threads_makes_no_difference(
     threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logit, "_PART", 64)
-    monkeypatch.setattr(mixture, "_SETS", 16)
+    monkeypatch.setattr(mixture, "_PERSONS", 16)
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 9, 200)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     sets = LogitSets.from_matrix(rng.normal(size=(offsets[-1], 5)), offsets, rng.integers(0, sizes))
-    both = Mixture(sets, np.column_stack([np.ones(200), rng.normal(size=200)]), rng.uniform(0.5, 2, 200), 3, 0.1)
+    both = Mixture(
+        sets, np.arange(200), np.column_stack([np.ones(200), rng.normal(size=200)]), rng.uniform(0.5, 2, 200), 3, 0.1
+    )
     x = rng.normal(size=both.n_parameters)
     found = []
     for number in (1, 2):

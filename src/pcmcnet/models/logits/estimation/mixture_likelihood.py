@@ -1,8 +1,9 @@
 """A mixture of conditional logits: log-likelihood, scores, Hessian, and steps between EM's and Newton's.
 
 Class c has coefficients b_c and, for an individual with numbers h (the first of them 1), the prior share
-pi_c = exp(g_c . h) / sum_d exp(g_d . h), with g_1 = 0. The choice has probability sum_c pi_c P_c. With r_c the share
-of class c given the choice, and s_c the score of log(pi_c P_c) in all parameters,
+pi_c = exp(g_c . h) / sum_d exp(g_d . h), with g_1 = 0. A person is of one class in all choice sets, so the choices of
+a person have probability sum_c pi_c P_c, where P_c is the product of their probabilities in class c. With r_c the share
+of class c given these choices, and s_c the score of log(pi_c P_c) in all parameters,
 
     score    s = sum_c r_c s_c
     Hessian  sum_c r_c (H_c + s_c s_c') - s s'                        (Louis, 1982)
@@ -18,28 +19,28 @@ information; the better such steps do, the smaller it becomes.
 A weak normal prior keeps the coefficients finite: in a mixture some class can nearly always be made to choose with
 certainty. Each coefficient of a column of spread 1 has mean 0 and the precision ``strength``; so has the difference
 between two classes in a coefficient of their shares, so that it does not matter which class is the first. With the
-precision A (P, P) the prior enters as one more set, of weight 1 and log-probability -x' A x / 2.
+precision A (P, P) the prior enters as one more person, of weight 1 and log-probability -x' A x / 2.
 
-Shapes: S sets, R of them with a choice to make, C classes, K coefficients of a class, G of its share; parameters (P,)
-are the b_c, then the g_c of all classes but the first.
+Shapes: S sets, R of them with a choice to make, N persons, C classes, K coefficients of a class, G of its share;
+parameters (P,) are the b_c, then the g_c of all classes but the first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
 from pcmcnet.models.logits.estimation.maximum_likelihood import FLAT, eigh, sizes
 from pcmcnet.models.logits.estimation.parallel import by_part
 
 _TRIES = 30
 _PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others
-_SETS = 2**11  # that a thread takes at a time
+_PERSONS = 2**11  # that a thread takes at a time
 
 
 class Point(NamedTuple):
@@ -47,9 +48,9 @@ class Point(NamedTuple):
 
     x: Floats  # (P,)
     b: Floats  # (C, K)
-    log_pi: Floats  # (S, C)
-    log_p: Floats  # (S,) of the choices
-    r: Floats  # (S, C) shares of the classes given the choices
+    log_pi: Floats  # (N, C)
+    log_p: Floats  # (N,) of the choices
+    r: Floats  # (N, C) shares of the classes given the choices
     inside: list[tuple[Floats, Floats]]  # of each class: probabilities of the rows, zbar (R, K)
     value: float  # what is to be maximised: the weighted log-likelihood and the log of the prior
 
@@ -59,8 +60,9 @@ class Mixture:
     """The choice sets, who chooses, and the number of classes."""
 
     sets: LogitSets
-    who: Floats  # (S, G), the first column 1
-    weights: Floats  # (S,)
+    persons: Ints  # (S,) number of the person who chooses, from 0
+    who: Floats  # (N, G), the first column 1
+    weights: Floats  # (N,)
     classes: int
     strength: float  # precision of the prior on coefficients of columns of spread 1
     of: Mixture | None = None  # the whole, for a sample of it: columns that do not vary in a sample have its spread
@@ -92,13 +94,30 @@ class Mixture:
 
     @property
     def all_weights(self) -> Floats:
-        """(S + 1,) weights of the sets and of the prior."""
+        """(N + 1,) weights of the persons and of the prior."""
         return np.append(self.weights, 1.0)
 
     @property
     def n_parameters(self) -> int:
         """Number of parameters."""
         return len(self.spread)
+
+    @cached_property
+    def _of_persons(self) -> Any:
+        """(N, R) sparse: 1 where a set with a choice to make is a person's."""
+        from scipy.sparse import csr_array
+
+        chooser = self.persons[self.sets.sets]
+        return csr_array((np.ones(len(chooser)), (chooser, np.arange(len(chooser)))), (len(self.who), len(chooser)))
+
+    def _by_person(self, values: Floats) -> Floats:  # (R, A) -> (N, A)
+        """Sum over each person's sets."""
+        sums: Floats = self._of_persons @ values
+        return sums
+
+    def _of_sets(self, r: Floats) -> Floats:  # (N, C) -> (R, C)
+        """Return the weight that each set has in each class."""
+        return (self.weights[:, None] * r)[self.persons[self.sets.sets]]
 
     def split(self, x: Floats) -> tuple[Floats, Floats]:
         """(P,) -> coefficients (C, K) and shares (C, G), the first of which is 0."""
@@ -114,23 +133,23 @@ class Mixture:
         b, g = self.split(x)
         log_pi = log_shares(self.who, g)
         found = [self.sets.evaluate(row) for row in b]
-        joint = log_pi + self.sets.over_all_sets(np.column_stack([ll for ll, _, _ in found]))
+        joint = log_pi + self._by_person(np.column_stack([ll for ll, _, _ in found]))
         log_p, r = posterior(joint)
         value = float(self.weights @ log_p - x @ self.prior @ x / 2)
         return Point(x, b, log_pi, log_p, r, [(p, mean) for _, p, mean in found], value)
 
     def objective(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return the log-probabilities of the choices and of the prior (S + 1,), and their gradients (S + 1, P)."""
+        """Return the log-probabilities of the choices and of the prior (N + 1,), and their gradients (N + 1, P)."""
         at, pull = self.at(x), -(self.prior @ x)
         return np.append(at.log_p, pull @ x / 2), np.vstack([self._scores(at), pull])
 
     def _scores(self, at: Point) -> Floats:
-        """Return the gradients of the log-probabilities of the choices (S, P)."""
-        each = [at.r[:, c : c + 1] * self.sets.over_all_sets(-mean) for c, (_, mean) in enumerate(at.inside)]
+        """Return the gradients of the log-probabilities of the choices (N, P)."""
+        each = [at.r[:, c : c + 1] * self._by_person(-mean) for c, (_, mean) in enumerate(at.inside)]
         return np.concatenate([*each, _outer((at.r - np.exp(at.log_pi))[:, 1:], self.who)], axis=1)
 
     def hessian(self, x: Floats) -> Floats:
-        """Return the Hessian (P, P) of what is to be maximised."""
+        """Return the Hessian (P, P) of what is to be maximised; add ``prior`` for that of the log-likelihood alone."""
         at = self.at(x)
         out = self._missing(at)
         for place, bend in zip(*self._bends(at, at.r), strict=True):
@@ -140,7 +159,7 @@ class Mixture:
     def _missing(self, at: Point) -> Floats:
         """Return the information (P, P) that is lost as classes are unknown."""
         K, G, C = self.sets.n_columns, self.who.shape[1], self.classes
-        slopes = [np.hstack([self.sets.over_all_sets(-mean), self.who]) for _, mean in at.inside]
+        slopes = [np.hstack([self._by_person(-mean), self.who]) for _, mean in at.inside]
         order = np.arange(C * (K + G)).reshape(C, K + G)
         order = np.concatenate([order[:, :K].ravel(), order[1:, K:].ravel()])
         out: Floats = covariance(slopes, at.r, self.weights)[np.ix_(order, order)]
@@ -150,15 +169,15 @@ class Mixture:
         """Return where each class's and the shares' parameters stand, and their information with r held fixed."""
         K, C = self.sets.n_columns, self.classes
         places = [slice(c * K, (c + 1) * K) for c in range(C)] + [slice(C * K, None)]
-        weights = (self.weights[:, None] * r)[self.sets.sets]
+        weights = self._of_sets(r)
         blocks = [-self.sets.hessian(*at.inside[c], weights[:, c]) for c in range(C)]
         blocks.append(covariance([self.who] * (C - 1), np.exp(at.log_pi[:, 1:]), self.weights))
         return places, [block + self.prior[place, place] for place, block in zip(places, blocks, strict=True)]
 
     def _gradient(self, at: Point, r: Floats) -> Floats:
         """Return the gradient (P,) of what the M-step maximises; of the value itself, where r is that of the point."""
-        weights = self.weights[:, None] * r
-        slopes = [-(weights[self.sets.sets, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
+        weights = self._of_sets(r)
+        slopes = [-(weights[:, c] @ mean) for c, (_, mean) in enumerate(at.inside)]
         slopes.append((self.weights[:, None] * (r - np.exp(at.log_pi))[:, 1:]).T @ self.who)
         gradient: Floats = np.concatenate([np.ravel(slope) for slope in slopes]) - self.prior @ at.x
         return gradient
@@ -200,23 +219,23 @@ class Mixture:
         return at, damping
 
 
-def log_shares(who: Floats, g: Floats) -> Floats:  # (S, G), (C, G) -> (S, C)
+def log_shares(who: Floats, g: Floats) -> Floats:  # (N, G), (C, G) -> (N, C)
     """Return log pi."""
     v = who @ g.T
     out: Floats = v - np.logaddexp.reduce(v, axis=1, keepdims=True)
     return out
 
 
-def posterior(joint: Floats) -> tuple[Floats, Floats]:  # (S, C) -> (S,), (S, C)
+def posterior(joint: Floats) -> tuple[Floats, Floats]:  # (N, C) -> (N,), (N, C)
     """Return log sum_c exp(joint) and the share that each class has in the sum."""
     total = np.logaddexp.reduce(joint, axis=1)
     return total, np.exp(joint - total[:, None])
 
 
-def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:  # C x (S, A), (S, C), (S,)
-    """Return sum_s w_s sum_cd p_c (1[c = d] - p_d) u_c u_d', the block (c, d) of (C A, C A); p may sum to less than 1.
+def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:  # C x (N, A), (N, C), (N,)
+    """Return sum_n w_n sum_cd p_c (1[c = d] - p_d) u_c u_d', the block (c, d) of (C A, C A); p may sum to less than 1.
 
-    It is the Hessian of sum_s w_s log sum_c exp(u_c . x_c), p the shares in the sum.
+    It is the Hessian of sum_n w_n log sum_c exp(u_c . x_c), p the shares in the sum.
     """
     C, A = len(slopes), slopes[0].shape[1] if slopes else 0
 
@@ -229,9 +248,9 @@ def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:
                 out[d, :, c, :] = out[c, :, d, :].T
         return out.reshape(C * A, C * A)
 
-    parts = [slice(at, at + _SETS) for at in range(0, len(weights), _SETS)]
+    parts = [slice(at, at + _PERSONS) for at in range(0, len(weights), _PERSONS)]
     return sum(by_part(add_up, parts), np.zeros((C * A, C * A)))
 
 
-def _outer(a: Floats, b: Floats) -> Floats:  # (S, A), (S, B) -> (S, A B)
+def _outer(a: Floats, b: Floats) -> Floats:  # (N, A), (N, B) -> (N, A B)
     return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
