@@ -477,11 +477,11 @@ def test_the_electricity_panel() -> None:
     alone = LatentClassMNL(classes=2, by="set", prior=0).fit(data)
     assert alone.estimates_.log_likelihood == pytest.approx(-4940.90, abs=0.01)
     assert alone.coefficients["class 2: loc"] == pytest.approx(5.43, abs=0.01)
-    assert alone.standard_errors()["class 2: loc"] == pytest.approx(8.43, abs=0.01)
+    assert alone.standard_errors("classical")["class 2: loc"] == pytest.approx(8.43, abs=0.01)
     weak = LatentClassMNL(classes=2, by="set").fit(data)
     moved = abs(weak.coefficients["class 2: loc"] - alone.coefficients["class 2: loc"])
-    assert moved < 0.05 * alone.standard_errors()["class 2: loc"]
-    assert weak.standard_errors()["class 2: loc"] > 5  # with the prior counted as information, it was 1.26
+    assert moved < 0.05 * alone.standard_errors("classical")["class 2: loc"]
+    assert weak.standard_errors("classical")["class 2: loc"] > 5  # with the prior counted as information, it was 1.26
 
 
 @settings(max_examples=8)
