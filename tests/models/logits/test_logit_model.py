@@ -74,7 +74,13 @@ def test_options_are_read_from_words() -> None:
     [
         ({"formula": "log(cost"}, r"expected '\)'"),
         ({"formula": 3}, "formula must be text"),
-        ({"reference": 3}, "reference must be a name, got 3"),
+        ({"reference": 3.5}, "reference must be a name, got 3.5"),
+        ({"offset": 3}, "offset must be a name, got 3"),
+        ({"base": "low"}, "base must map columns to levels, got 'low'"),
+        (
+            {"offset": "x", "fixed": {"x": 2}},
+            "the offset 'x' has a coefficient of 1: leave it out of the other options",
+        ),
         ({"cluster": ["ID"]}, "cluster must be a name"),
         ({"errors": "robus"}, "unknown errors 'robus'"),
         ({"min_chosen": -1}, "min_chosen"),
@@ -217,6 +223,69 @@ def test_estimates_that_are_none_are_refused(spoil: Callable[[Any, Any], Any], m
     files["estimates.json"] = json.dumps(entries).encode()
     with pytest.raises(ArtifactError, match="the saved estimates are not all finite numbers of one size"):
         read_estimates(files)
+
+
+# -- levels, offsets, weights ----------------------------------------------------------------------------------------
+
+
+def test_pooled_levels_are_said_and_the_base_level_can_be_chosen(table: pa.Table, roles: dict[str, Any]) -> None:
+    comfort = np.array(["low", "middle", "high"])[np.arange(len(table)) % 3]
+    comfort[[0, 40]] = "royal"
+    data = ChoiceData.from_long(
+        table.set_column(table.column_names.index("comfort"), "comfort", pa.array(comfort)), **roles
+    )
+    model = MNL(formula="comfort | 0").fit(data)
+    base = model.design_.codes["comfort"].reference  # type: ignore[union-attr]
+    assert model.summary().facts["pooled levels"] == f"comfort: royal with {base} (chosen fewer than 10 times)"
+    assert "pooled levels" not in MNL(formula="comfort | 0", min_chosen=0).fit(data).summary().facts
+    other = MNL(formula="comfort | 0", base={"comfort": "low"}, min_chosen=0).fit(data)
+    assert [*other.coefficients] == ["comfort[high]", "comfort[middle]", "comfort[royal]"]
+    same = MNL(formula="comfort | 0", min_chosen=0).fit(data)
+    np.testing.assert_allclose(other.predict_proba(data), same.predict_proba(data), atol=1e-6)
+    with pytest.raises(ConfigError, match=r"base names 'comfrt', no categorical column here. Did you mean 'comfort'\?"):
+        MNL(base={"comfrt": "low"}).fit(data)
+    with pytest.raises(ConfigError, match=r"base level 'lo' of 'comfort' is not in the table. Did you mean 'low'\?"):
+        MNL(base={"comfort": "lo"}).fit(data)
+
+
+def test_labels_that_are_numbers_can_be_the_reference() -> None:
+    table = {"trip": [0, 0, 1, 1, 2, 2], "took": [1, 0, 0, 1, 1, 0], "mode": [1, 2] * 3, "x": [3, 1, 2, 5, 1, 2]}
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["x"])
+    assert [*MNL(formula="|", reference=2).fit(data).coefficients] == ["constant[1]"]  # type: ignore[arg-type]
+
+
+def test_an_offset_has_a_coefficient_of_1_and_is_no_parameter(data: ChoiceData) -> None:
+    free = MNL(formula="price + minutes | 0").fit(data)
+    model = MNL(formula="price | 0", offset="minutes").fit(data)
+    assert model.coefficients["minutes"] == 1.0
+    assert (model.num_parameters, model.estimates_.fixed) == (1, ("minutes",))
+    again = MNL(formula="price + minutes | 0", fixed={"minutes": 1.0}).fit(data)
+    assert model.coefficients == again.coefficients
+    assert MNL(formula=". | 0", offset="minutes").fit(data).coefficients["minutes"] == 1.0
+    assert free.coefficients["minutes"] != 1.0
+
+
+@pytest.mark.parametrize(
+    ("offset", "problem"),
+    [
+        ("minuts", r"offset 'minuts' is no feature of the table. Did you mean 'minutes'\?"),
+        ("income", "offset 'income' is no feature of the table"),
+        ("comfort", "offset: expected numbers, but column 'comfort' is categorical"),
+    ],
+)
+def test_an_offset_that_is_none_is_refused(offset: str, problem: str, data: ChoiceData) -> None:
+    with pytest.raises(SchemaError, match=problem):
+        MNL(formula="price", offset=offset).fit(data)
+
+
+def test_an_offset_with_gaps_is_refused(table: pa.Table, roles: dict[str, Any]) -> None:
+    minutes = table["minutes"].to_pylist()
+    minutes[7] = None
+    gaps = table.set_column(table.column_names.index("minutes"), "minutes", pa.array(minutes))
+    data = ChoiceData.from_long(gaps, **roles, missing="indicator")
+    if 7 in data.rows:
+        with pytest.raises(SchemaError, match="column 'minutes' has 1 missing values, the first in table row 7"):
+            MNL(formula="price", offset="minutes").fit(data)
 
 
 # -- separation ----------------------------------------------------------------------------------------------------

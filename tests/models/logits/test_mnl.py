@@ -92,6 +92,25 @@ def test_fixed_and_bounded_coefficients_against_a_grid() -> None:
     assert idle.standard_errors() == pytest.approx(MNL().fit(read(y, "x")).standard_errors(), rel=1e-9)
 
 
+def test_an_offset_corrects_for_the_sampling_of_alternatives() -> None:
+    """Of 30 alternatives the chosen one is kept, others with a probability q that rises with x.
+
+    Then P(sample | i) is proportional to 1 / q_i, and -log q belongs to the utility (McFadden, 1978).
+    """
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2000, 30))
+    took = np.zeros(x.shape, bool)
+    took[np.arange(2000), (x + rng.gumbel(size=x.shape)).argmax(1)] = True
+    q = 0.05 + 0.5 / (1 + np.exp(-2 * x))
+    kept = took | (rng.random(x.shape) < q)
+    trip = np.repeat(np.arange(2000), 30).reshape(x.shape)
+    table = {"trip": trip[kept], "took": took[kept], "x": x[kept], "correction": -np.log(q)[kept]}
+    data = read(table, "x", "correction")
+    right, wrong = MNL(formula="x", offset="correction").fit(data), MNL(formula="x").fit(data)
+    assert abs(right.coefficients["x"] - 1) < 3 * right.standard_errors()["x"]
+    assert abs(wrong.coefficients["x"] - 1) > 10 * wrong.standard_errors()["x"]
+
+
 def test_a_column_that_has_no_coefficient_of_its_own_may_be_fixed() -> None:
     table = simulated(100, {"x": 1.0})
     data = read(table.append_column("twice", pa.array(2 * table["x"].to_numpy())), "x", "twice")

@@ -19,6 +19,8 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.logits.design import Design, parse_formula
+from pcmcnet.models.logits.design.factor_coding import LevelCode
+from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.estimation import Errors, Estimates, LogitSets, Ratio
 from pcmcnet.models.logits.estimation.identification import listed
 from pcmcnet.models.logits.estimation.parameters import Bounds, Parameters, checked_control
@@ -40,6 +42,11 @@ class LogitConfig:
         Label of the alternative whose constant is 0; the one chosen most often if not given.
     min_chosen
         Levels of categorical features chosen fewer times than this are pooled in one.
+    base
+        Levels of categorical columns without a coefficient, {"comfort": "low"}; those chosen most often if not given.
+    offset
+        Feature that is part of the utility as it is, with a coefficient of 1, such as a correction for the sampling of
+        alternatives.
     errors
         Standard errors that the summary shows: classical, robust or clustered; "auto" for clustered ones where a
         cluster is named or the table declares persons, and classical ones elsewhere.
@@ -58,6 +65,8 @@ class LogitConfig:
     formula: str = "."
     reference: str | None = None
     min_chosen: int = 10
+    base: Mapping[str, str] = field(default_factory=dict)
+    offset: str | None = None
     errors: Errors | Literal["auto"] = "auto"
     cluster: str | None = None
     max_iter: int = 200
@@ -73,10 +82,17 @@ class LogitConfig:
         control = checked_control(self.fixed, self.bounds, self.start)
         for name, value in zip(("fixed", "bounds", "start"), control, strict=True):
             object.__setattr__(self, name, value)
-        for name in ("reference", "cluster"):
+        if isinstance(self.reference, int) and not isinstance(self.reference, bool):
+            object.__setattr__(self, "reference", str(self.reference))  # labels that are numbers have these names
+        for name in ("reference", "cluster", "offset"):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str)):
                 raise ConfigError(f"{name} must be a name, got {value!r}.")
+        if not isinstance(self.base, Mapping):
+            raise ConfigError(f"base must map columns to levels, got {self.base!r}.")
+        object.__setattr__(self, "base", {str(column): str(level) for column, level in self.base.items()})
+        if self.offset is not None and {*self.fixed, *(self.bounds or {}), *self.start} & {quoted(self.offset)}:
+            raise ConfigError(f"the offset {self.offset!r} has a coefficient of 1: leave it out of the other options.")
 
 
 class LogitModel(ChoiceModel):
@@ -136,11 +152,15 @@ class LogitModel(ChoiceModel):
         facts = {"formula": self.config.formula, **self.estimates_.facts()}
         if self.design_.labels is not None:
             facts["reference"] = self.design_.labels.reference
+        pooled = {name: code.pooling for name, code in self.design_.codes.items() if isinstance(code, LevelCode)}
+        if any(pooled.values()):
+            least = f" (chosen fewer than {self.config.min_chosen} times)"
+            facts["pooled levels"] = "; ".join(f"{name}: {text}" for name, text in pooled.items() if text) + least
         return facts
 
     def _prepare(self, train: ChoiceData) -> tuple[ChoiceData, Ints, Ints | None]:
         """Take the sets that count, with their choices and, perhaps, clusters."""
-        for name in ("fixed", "bounds", "start"):
+        for name in ("fixed", "bounds", "start", "offset"):
             if getattr(self.config, name) and not self.control:
                 raise ConfigError(f"{type(self).__name__} does not take {name}=, which mnl does.")
         sets = train if (train.weights > 0).all() else train.subset(train.weights > 0)
@@ -162,13 +182,22 @@ class LogitModel(ChoiceModel):
         """Learn the columns of the utility."""
         config = self.config
         return Design.learn(
-            config.formula, sets, reference=config.reference, least=config.min_chosen, leave_out=leave_out
+            config.formula,
+            sets,
+            reference=config.reference,
+            least=config.min_chosen,
+            base=config.base,
+            offset=config.offset,
+            leave_out=leave_out,
         )
 
     def _parameters(self, names: Sequence[str], begin: Floats | None = None) -> Parameters:
-        """Return the parameters of these names, free, fixed or bounded as the options say."""
-        config = self.config
-        return Parameters.of(names, fixed=config.fixed, bounds=config.bounds or {}, start=config.start, begin=begin)
+        """Return the parameters of these names, free, fixed or bounded as the options say; an offset is fixed at 1."""
+        config, fixed = self.config, dict(self.config.fixed)
+        if config.offset is not None:
+            own = quoted(config.offset)
+            fixed |= {name: 1.0 for name in names if name == own or name.endswith(f": {own}")}  # that of a class
+        return Parameters.of(names, fixed=fixed, bounds=config.bounds or {}, start=config.start, begin=begin)
 
     def _constants_alone(self, problem: LogitSets, weights: Floats) -> float | None:
         """Return the log-likelihood of a multinomial logit with the constants alone; None if there are none.
@@ -258,4 +287,5 @@ def estimates_to_dict(estimates: Estimates) -> dict[str, Any]:
         "unbounded": list(estimates.unbounded),
         "fixed": list(estimates.fixed),
         "at_bound": list(estimates.at_bound),
+        "weight": estimates.weight,
     }

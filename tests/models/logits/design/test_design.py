@@ -149,6 +149,56 @@ def test_rare_levels_are_pooled(data: ChoiceData) -> None:
     assert names("comfort + cost | 0", data, least=3) == ["cost"]
 
 
+# -- coefficients that a group of alternatives shares --------------------------------------------------------------
+
+
+def test_a_group_of_alternatives_shares_a_coefficient(data: ChoiceData) -> None:
+    formula = "cost/2[car,bus] + cost[bike] + income[car,bike] | 0"
+    assert names(formula, data) == ["cost/2[car,bus]", "cost[bike]", "income[car,bike]"]
+    assert column(formula, "cost/2[car,bus]", data) == [2, 1, 0, 3, 1.5, 2.5]
+    assert column(formula, "cost[bike]", data) == [0, 0, 1, 0, 0, 0]
+    assert column(formula, "income[car,bike]", data) == [10, 0, 10, 20, 0, 30]
+    other = read({"mode": ["car", "bus", "rocket", "car", "bus", "car"]})  # which is in no group
+    assert Design.learn(formula, data).matrix(other)[2].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        ("colour[car,bus] | 0", ["colour[red][car,bus]", "colour[blue][car,bus]"]),
+        ("colour[car,bus]", ["colour[blue][car,bus]", "constant[bike]", "constant[bus]"]),
+        ("cost[car] + cost:colour[car] | 0", ["cost[car]", "cost:colour[blue][car]"]),
+        ("cost + cost:colour[car] | 0", ["cost", "cost:colour[red][car]", "cost:colour[blue][car]"]),
+        ("comfort:colour[car] + cost | 0", 3 * 2 + 1),
+        ("comfort:colour[car] + cost", 3 * 2 - 1 + 1 + 2),
+    ],
+)
+def test_levels_of_a_group_lose_their_reference_where_constants_stand_for_it(
+    formula: str, expected: Any, data: ChoiceData
+) -> None:
+    found = names(formula, data)
+    assert found == expected if isinstance(expected, list) else len(found) == expected
+
+
+def test_one_group_of_all_alternatives_is_the_generic_coefficient(data: ChoiceData) -> None:
+    group, generic = (Design.learn(f, data).matrix(data) for f in ("cost[car,bus,bike] | 0", "cost | 0"))
+    np.testing.assert_array_equal(group, generic)
+
+
+def test_a_group_names_alternatives_of_the_table(data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=r"the term cost\[car,buss\] names 'buss', no alternative here. Did you mean"):
+        Design.learn("cost[car, buss]", data)
+    with pytest.raises(InputError, match="coefficients per alternative need labels"):
+        Design.learn("cost[car] | 0", read(alternative=None))
+
+
+def test_a_group_comes_back_from_json(data: ChoiceData) -> None:
+    odd = read({"mode": ["big car", "1", "bike", "big car", "1", "big car"]})
+    design = Design.learn("cost[`big car`, 1] + log(cost)[bike] | 0", odd)
+    assert design.names == ("cost[big car,1]", "log(cost)[bike]")
+    assert Design.from_dict(json.loads(json.dumps(design.to_dict()))) == design
+
+
 # -- interactions with categories ----------------------------------------------------------------------------------
 
 

@@ -1,3 +1,6 @@
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,7 +8,14 @@ from hypothesis import strategies as st
 
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import SchemaError
-from pcmcnet.models.logits.design.factor_coding import LevelCode, NumberCode, block, learn_levels, learn_number
+from pcmcnet.models.logits.design.factor_coding import (
+    LevelCode,
+    NumberCode,
+    block,
+    learn_levels,
+    learn_number,
+    read_code,
+)
 from pcmcnet.models.logits.design.formula import Factor, parse_formula
 
 TWO_SETS = np.array([0, 2, 4])
@@ -123,13 +133,34 @@ def test_the_reference_is_the_level_chosen_most_often_the_first_by_name_of_equal
 
 def test_levels_chosen_too_seldom_are_pooled() -> None:
     code = learnt({"a": 9, "b": 5, "c": 4, "d": 1}, least=5)
-    assert code == LevelCode("a", ("b",), True)
+    assert code == LevelCode("a", ("b",), True, ("c", "d"), 2)
+    assert code.pooling == "c, d with (other)"
     assert code.names == ("a", "b", "(other)")
 
 
 def test_levels_that_are_too_seldom_even_together_join_the_reference() -> None:
-    assert learnt({"a": 9, "b": 5, "c": 3, "d": 1}, least=5) == LevelCode("a", ("b",), False)
-    assert learnt({"a": 9}, never=("b",), least=1) == LevelCode("a", (), False)
+    assert learnt({"a": 9, "b": 5, "c": 3, "d": 1}, least=5) == LevelCode("a", ("b",), False, ("c", "d"), 2)
+    alone = learnt({"a": 9}, never=("b",), least=1)
+    assert alone == LevelCode("a", (), False, ("b",), 1)
+    assert alone.pooling == "b with a"
+
+
+def test_many_pooled_levels_are_counted() -> None:
+    code = learnt({"a": 99, **dict.fromkeys("bcdefghijk", 1)}, least=50)
+    assert code.pooling == "b, c, d, e, f, g, h, i and 2 more with a"
+    assert learnt({"a": 99, "b": 99}, least=50).pooling == ""
+
+
+def test_the_base_level_can_be_chosen_even_a_rare_one() -> None:
+    column = levels("a", "a", "b", "c")
+    assert learn_levels(column, np.arange(4), least=0, base="c") == LevelCode("c", ("a", "b"), False)
+    assert learn_levels(column, np.arange(4), least=2, base="c") == LevelCode("c", ("a",), False, ("b",), 1)
+
+
+def test_what_is_pooled_survives_json_and_old_codes_do_not_say() -> None:
+    code = LevelCode("a", ("b",), True, ("c", "d"), 2)
+    assert read_code(json.loads(json.dumps(asdict(code)))) == code
+    assert read_code({"reference": "a", "levels": ["b"], "pooled": True}) == LevelCode("a", ("b",), True)
 
 
 def test_with_0_a_level_never_chosen_has_a_coefficient() -> None:

@@ -81,15 +81,29 @@ factors = st.one_of(
 )
 
 
-@given(st.lists(factors, min_size=1, max_size=3, unique=True))
-def test_terms_with_any_names_and_numbers_are_written_as_they_are_read(found: list[Factor]) -> None:
-    term = Term(tuple(found))
+@given(st.lists(factors, min_size=1, max_size=3, unique=True), st.lists(names, max_size=3, unique=True))
+def test_terms_with_any_names_and_numbers_are_written_as_they_are_read(found: list[Factor], labels: list[str]) -> None:
+    term = Term(tuple(found), tuple(labels))
     assert parse_formula(f"{term} | 1").generic == (term,)
 
 
 def test_terms_are_equal_whatever_the_order_of_their_factors() -> None:
     one, other = parse_formula("a:b + c:d").generic[0], parse_formula("b:a").generic[0]
     assert one.key == other.key
+
+
+def test_labels_in_brackets_make_another_term() -> None:
+    plain, one, other, same = parse_formula("x + x[car, 1] + x[`1`] | 0 | x").terms
+    assert (one.labels, other.labels) == (("car", "1"), ("1",))
+    assert len({plain.key, one.key, other.key}) == 3
+    assert plain == same
+    assert str(one) == "x[car,`1`]"
+    assert parse_formula("x[`1`, car]").generic[0].key == one.key
+
+
+def test_a_formula_is_written_as_it_is_read() -> None:
+    for text in ("cost + log(time):income[car,bus] | income + 1 | wait", " | 0 | ", "cost | 1 | "):
+        assert str(parse_formula(text)) == text
 
 
 def test_numbers_are_written_in_full() -> None:
@@ -123,6 +137,15 @@ def test_numbers_are_written_in_full() -> None:
         ("cost/time", "expected a number, found 'time'"),
         ("lgo(cost)", r"unknown transformation 'lgo'. Did you mean 'log'\?"),
         ("exp(cost)", "unknown transformation 'exp'. Known: log, piecewise, relative, sqrt, square, standardise"),
+        ("x[car", r"expected '\]', but it ends there"),
+        ("x[]", r"expected the label of an alternative, found '\]'"),
+        ("x[a, a]", r"a label is there twice in \[a,a\]"),
+        ("x[a] + x[a]", r"the term x\[a\] is there twice"),
+        (
+            "x | y[a]",
+            "after '|' every alternative has a coefficient of its own; labels in brackets belong to the first",
+        ),
+        ("x | 1 | y[a]", "labels in brackets belong to the first part"),
         ("log()", r"expected a column in log\(...\), found '\)'"),
         ("log(cost", r"expected '\)', but it ends there"),
         ("log(cost time)", r"expected '\)', found 'time'"),

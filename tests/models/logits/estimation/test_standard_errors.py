@@ -96,6 +96,13 @@ def test_covariances_are_asked_for_by_name() -> None:
         found.covariance("clustered")
 
 
+def test_a_set_of_weight_2_counts_as_two_in_bic() -> None:
+    doubled = estimated(weights=np.full(300, 2.0))
+    assert (doubled.n_sets, doubled.weight) == (300, 600.0)
+    assert doubled.bic == pytest.approx(2 * np.log(600) - 2 * doubled.log_likelihood)
+    assert known([1.0], [[1.0]]).bic == pytest.approx(np.log(50) + 160)  # saved before weights were
+
+
 def test_parameters_that_are_given_leave_the_information_of_the_others() -> None:
     """With b fixed and c at its bound, the variance of a is 1 / 4, whatever they have in common."""
     information = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 1.0], [2.0, 1.0, 5.0]])

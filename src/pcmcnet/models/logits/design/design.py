@@ -5,8 +5,6 @@ What is learnt (levels, references, means) comes from the training part alone an
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
@@ -16,13 +14,18 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import Categorical, Column, Columns, Numeric
+from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.logits.design.empty_table import empty_sets, require_names
-from pcmcnet.models.logits.design.factor_coding import Code, LevelCode, NumberCode, block, learn_levels, learn_number
+from pcmcnet.models.logits.design.factor_coding import Code, LevelCode, block, learn_levels, learn_number, read_code
 from pcmcnet.models.logits.design.formula import Factor, Formula, Term, parse_formula
-
-log = logging.getLogger("pcmcnet")
+from pcmcnet.models.logits.design.resolution import (
+    find_column,
+    require_labels,
+    require_levels,
+    resolve,
+    with_offset,
+)
 
 MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients
 
@@ -53,6 +56,8 @@ class Design:
         *,
         reference: str | None = None,
         least: int = 0,
+        base: Mapping[str, str] | None = None,
+        offset: str | None = None,
         leave_out: frozenset[str] = frozenset(),
     ) -> Design:
         """Learn a design from the training part.
@@ -67,20 +72,25 @@ class Design:
             Label of the alternative whose constant is 0; the one chosen most often if not given.
         least
             Levels of categorical features chosen fewer times are pooled.
+        base
+            Levels without a coefficient, by column; elsewhere those chosen most often.
+        offset
+            Feature that has a term of its own, whose coefficient is not to be estimated.
         leave_out
             Features that ``.`` does not stand for.
         """
-        terms = _resolve(parse_formula(formula), data, leave_out)
+        terms, base = resolve(parse_formula(formula), data, leave_out), require_levels(base or {}, data)
+        terms = terms if offset is None else with_offset(terms, offset, data)
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
         codes: dict[str, Code] = {}
-        for name in dict.fromkeys(f.column for t in _all_terms(terms) for f in t.factors):
-            column = _find(name, data)
+        for name in dict.fromkeys(f.column for t in terms.terms for f in t.factors):
+            column = find_column(name, data)
             if isinstance(column, Numeric):
                 codes[name] = learn_number(column.values)
             else:
                 assert isinstance(column, Categorical)  # contents are left out
                 picked = chosen if name in data.features else np.arange(len(data))
-                codes[name] = learn_levels(column, picked, least=least)
+                codes[name] = learn_levels(column, picked, least=least, base=base.get(name))
         design = cls(formula, terms, codes, _learn_labels(terms, data, chosen, reference), ())
         names = design._build(data.subset([]))[1]
         if not names:
@@ -111,13 +121,22 @@ class Design:
 
     def _blocks(self, data: ChoiceData) -> Iterator[tuple[Floats, list[str]]]:
         """Yield numbers and names: of each generic term, of the constants, of each term of the other parts."""
-        yield from (self._term(term, data) for term in self.terms.generic)
+        yield from (self._generic(term, data) for term in self.terms.generic)
         if self.labels is not None:
             dummies, levels = self._label_dummies(data, self.labels)
             if self.terms.constants:
                 yield dummies[:, 1:], [f"constant[{level}]" for level in levels[1:]]
             yield from (_by_label(self._term(t, data), dummies[:, 1:], levels[1:]) for t in self.terms.individual)
             yield from (_by_label(self._term(t, data), dummies, levels) for t in self.terms.specific)
+
+    def _generic(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
+        """Return the numbers of a term; 0 for alternatives that it does not name, where it names some."""
+        numbers, names = self._term(term, data)
+        if not term.labels:
+            return numbers, names
+        labels = require_labels(data)
+        counts = np.isin(labels.categories, term.labels)[labels.codes]
+        return numbers * counts[:, None], [f"{name}[{','.join(term.labels)}]" for name in names]
 
     def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
         parts, cells = [], len(term.factors) > 1  # whether it is a cell of a table of levels that each column marks
@@ -128,7 +147,7 @@ class Design:
             parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
             cells = cells and full and isinstance(code, LevelCode)
         numbers, names = reduce(product, parts)
-        if cells and (self.terms.constants or term.key not in self._individual):
+        if cells and (self.terms.constants or not (term.labels or term.key in self._individual)):
             return numbers[:, 1:], names[1:]  # the cells sum to a constant, which is there or has no effect
         return numbers, names
 
@@ -137,21 +156,23 @@ class Design:
         rest = term.key - {factor}
         if term.key in self._individual:
             return rest not in self._individual if rest else not self.terms.constants
-        varies = any(f.column in data.features for f in rest)
-        return varies and rest not in self._others
+        if term.labels and len(term.factors) == 1:  # the levels sum to 1 for these alternatives
+            return not self.terms.constants
+        varies = term.labels or any(f.column in data.features for f in term.factors if f != factor)
+        return bool(varies) and rest not in self._others
 
     @cached_property
-    def _individual(self) -> frozenset[frozenset[Factor]]:
+    def _individual(self) -> frozenset[Any]:
         """Terms of individuals by their keys."""
         return frozenset(term.key for term in self.terms.individual)
 
     @cached_property
-    def _others(self) -> frozenset[frozenset[Factor]]:
+    def _others(self) -> frozenset[Any]:
         """All other terms by their keys."""
         return frozenset(term.key for term in (*self.terms.generic, *self.terms.specific))
 
     def _label_dummies(self, data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, ...]]:
-        labels = _require_labels(data)
+        labels = require_labels(data)
         place = {level: k for k, level in enumerate(code.names)}
         table = np.array([place.get(c, -1) for c in labels.categories], np.int64)
         at = table[labels.codes]
@@ -175,7 +196,7 @@ class Design:
         """Return plain values, for JSON."""
         return {
             "formula": self.formula,
-            "resolved": _text(self.terms),
+            "resolved": str(self.terms),
             "codes": {name: asdict(code) for name, code in self.codes.items()},
             "labels": None if self.labels is None else asdict(self.labels),
             "names": list(self.names),
@@ -189,7 +210,7 @@ class Design:
             labels = None if entries["labels"] is None else read_code(entries["labels"])
             assert labels is None or isinstance(labels, LevelCode)
             terms = parse_formula(entries["resolved"])
-            _ = [codes[factor.column] for term in _all_terms(terms) for factor in term.factors]
+            _ = [codes[factor.column] for term in terms.terms for factor in term.factors]
             if len(entries["names"]) > MOST_COLUMNS:
                 raise ValueError(f"{len(entries['names']):,} columns")
             return cls(entries["formula"], terms, codes, labels, tuple(map(str, entries["names"])))
@@ -199,71 +220,10 @@ class Design:
             ) from error
 
 
-def _resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Formula:
-    """Put columns in the place of every '.', and check that each term stands in a part it can stand in."""
-    generic, individual = list(formula.generic), list(formula.individual)
-    constants = data.labels is not None if formula.constants is None else formula.constants
-    if formula.generic_dot:
-        asked = _unnamed(data.features, (*generic, *formula.specific), leave_out)
-        generic += _without_labels(asked, data) if constants else asked
-    if formula.individual_dot:
-        individual += _unnamed(data.individual, tuple(individual), frozenset())
-    resolved = replace(
-        formula,
-        generic=tuple(generic),
-        generic_dot=False,
-        individual=tuple(individual),
-        individual_dot=False,
-        constants=constants,
-    )
-    for term in _all_terms(resolved):
-        for factor in term.factors:
-            column, changed = _find(factor.column, data), factor.function is not None or factor.divisor != 1
-            if changed and not isinstance(column, Numeric):
-                raise SchemaError(f"{factor}: expected numbers, but column {factor.column!r} is categorical.")
-    for term in (*resolved.generic, *resolved.specific):
-        if not any(f.column in data.features for f in term.factors):
-            raise SchemaError(
-                f"the term {term} is the same for all alternatives of a set, so it has no effect by itself: interact "
-                f"it with a feature ({term}:FEATURE), or put it after '|' for a coefficient per alternative."
-            )
-    for term in resolved.individual:
-        for factor in term.factors:
-            if factor.column in data.features:
-                raise SchemaError(f"the term {term} after the first '|' holds a feature: put it after a second '|'.")
-    return resolved
-
-
-def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str]) -> list[Term]:
-    """Return a term for each column that no term names by itself."""
-    used = {t.factors[0].column for t in named if len(t.factors) == 1} | leave_out
-    return [Term((Factor(name),)) for name in columns if name not in used]
-
-
-def _without_labels(terms: list[Term], data: ChoiceData) -> list[Term]:
-    """Leave out the features that only repeat the label: constants say the same, and both make a singular design."""
-    kept = []
-    for term in terms:
-        name = term.factors[0].column
-        if data.labels is not None and _same_partition(data.features[name], data.labels):
-            log.info("formula: '.' leaves out %r, which equals the label: the constants stand for it", name)
-        else:
-            kept.append(term)
-    return kept
-
-
-def _same_partition(column: Column, labels: Categorical) -> bool:
-    """Tell whether each category goes with one label and each label with one category."""
-    if not isinstance(column, Categorical):
-        return False
-    pairs = len(np.unique(column.codes.astype(np.int64) * len(labels.categories) + labels.codes))
-    return pairs == len(np.unique(column.codes)) == len(np.unique(labels.codes))
-
-
 def _learn_labels(terms: Formula, data: ChoiceData, chosen: Any, reference: str | None) -> LevelCode | None:
     if not (terms.constants or terms.individual or terms.specific):
         return None
-    labels = _require_labels(data)
+    labels = require_labels(data)
     present = [labels.categories[k] for k in np.unique(labels.codes)]
     if reference is None:
         reference = learn_levels(labels, chosen, least=0).reference
@@ -272,32 +232,9 @@ def _learn_labels(terms: Formula, data: ChoiceData, chosen: Any, reference: str 
     return LevelCode(reference, tuple(sorted(set(present) - {reference})), False)
 
 
-def _require_labels(data: ChoiceData) -> Categorical:
-    if data.labels is None:
-        raise InputError(
-            "coefficients per alternative need labels: read the table with alternative=<column>, or use a formula "
-            "without '|'."
-        )
-    return data.labels
-
-
-def _all_terms(formula: Formula) -> tuple[Term, ...]:
-    return (*formula.generic, *formula.individual, *formula.specific)
-
-
-def _find(name: str, data: ChoiceData) -> Column:
-    """Return a column as it is: over alternatives, or over sets."""
-    columns = {**data.features, **data.individual}
-    if name not in columns:
-        raise SchemaError(
-            f"the utility needs column {name!r}, which the table does not have." + did_you_mean(name, columns)
-        )
-    return columns[name]
-
-
 def _column(factor: Factor, data: ChoiceData) -> Column:
     """Return a column over alternatives."""
-    column = _find(factor.column, data)
+    column = find_column(factor.column, data)
     return column if factor.column in data.features else column.take(data.set_of_alternative)
 
 
@@ -317,21 +254,3 @@ def _by_label(a: tuple[Floats, list[str]], dummies: Floats, levels: tuple[str, .
 
 def _columnwise(a: Floats, b: Floats) -> Floats:  # (N, p), (N, q) -> (N, p q)
     return (a[:, :, None] * b[:, None, :]).reshape(len(a), a.shape[1] * b.shape[1])
-
-
-def _text(formula: Formula) -> str:
-    """Write resolved terms as a formula."""
-    parts = [" + ".join(map(str, terms)) for terms in (formula.generic, formula.individual, formula.specific)]
-    parts[1] = " + ".join([*([parts[1]] if parts[1] else []), "1" if formula.constants else "0"])
-    return " | ".join(parts)
-
-
-def read_code(entries: Mapping[str, Any]) -> Code:
-    """Build a code from its plain values."""
-    if "reference" in entries:
-        levels = tuple(map(str, entries["levels"]))
-        return LevelCode(str(entries["reference"]), levels, bool(entries["pooled"]))
-    mean, scale = float(entries["mean"]), float(entries["scale"])
-    if not (math.isfinite(mean) and 0 < scale < math.inf):
-        raise TypeError(f"mean {mean}, scale {scale}")
-    return NumberCode(mean, scale, bool(entries["gaps"]))

@@ -8,9 +8,11 @@ categories never seen belong as well. Where the training part has gaps in a nume
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ from pcmcnet.errors import SchemaError
 from pcmcnet.models.logits.design.formula import Factor, plain_number
 
 OTHER = "(other)"
+_NAMED = 8  # of the levels that are pooled
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +38,27 @@ class NumberCode:
 
 @dataclass(frozen=True, slots=True)
 class LevelCode:
-    """Levels of a categorical column with a coefficient of their own, the reference, and whether others are pooled."""
+    """Levels of a categorical column with a coefficient of their own, the reference, and whether others are pooled.
+
+    ``rare`` are the first of the ``n_rare`` levels that are too seldom chosen for a coefficient of their own.
+    """
 
     reference: str
     levels: tuple[str, ...]
     pooled: bool
+    rare: tuple[str, ...] = ()
+    n_rare: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
         """All levels, the reference first."""
         return (self.reference, *self.levels, *([OTHER] if self.pooled else []))
+
+    @property
+    def pooling(self) -> str:
+        """Say which levels went where; nothing, if none did."""
+        more = f" and {self.n_rare - len(self.rare)} more" if self.n_rare > len(self.rare) else ""
+        return f"{', '.join(self.rare)}{more} with {OTHER if self.pooled else self.reference}" if self.n_rare else ""
 
 
 Code = NumberCode | LevelCode
@@ -58,20 +72,36 @@ def learn_number(values: NDArray[np.float32]) -> NumberCode:
     return NumberCode(float(known.mean()), float(known.std()) or 1.0, known.size < values.size)
 
 
-def learn_levels(column: Categorical, chosen: Ints, *, least: int) -> LevelCode:
+def learn_levels(column: Categorical, chosen: Ints, *, least: int, base: str | None = None) -> LevelCode:
     """Learn the levels from the codes of all rows and of the chosen ones.
 
-    The reference is the level chosen most often. Levels chosen fewer than ``least`` times are pooled, with one that
-    has the name of the pool; where even all of them together are, they join the reference.
+    The reference is ``base``, or the level chosen most often. Levels chosen fewer than ``least`` times are pooled, with
+    one that has the name of the pool; where even all of them together are, they join the reference.
     """
     present = np.unique(column.codes)
     counts = np.bincount(column.codes[chosen], minlength=len(column.categories))
     names = column.categories
-    order = sorted(present.tolist(), key=lambda k: (names[k] == OTHER, -counts[k], names[k]))
+    order = sorted(present.tolist(), key=lambda k: (names[k] != base, names[k] == OTHER, -counts[k], names[k]))
     reference, rest = order[0], order[1:]
     rare = [k for k in rest if counts[k] < least or names[k] == OTHER]
     kept = tuple(sorted(names[k] for k in rest if k not in rare))
-    return LevelCode(names[reference], kept, bool(rare) and int(counts[rare].sum()) >= max(least, 1))
+    pooled = bool(rare) and int(counts[rare].sum()) >= max(least, 1)
+    seldom = sorted(names[k] for k in rare if names[k] != OTHER)
+    return LevelCode(names[reference], kept, pooled, tuple(seldom[:_NAMED]), len(seldom))
+
+
+def read_code(entries: Mapping[str, Any]) -> Code:
+    """Build a code from its plain values."""
+    if "reference" in entries:
+        levels = tuple(map(str, entries["levels"]))
+        rare = tuple(map(str, entries.get("rare", ())))
+        return LevelCode(
+            str(entries["reference"]), levels, bool(entries["pooled"]), rare, int(entries.get("n_rare", 0))
+        )
+    mean, scale = float(entries["mean"]), float(entries["scale"])
+    if not (math.isfinite(mean) and 0 < scale < math.inf):
+        raise TypeError(f"mean {mean}, scale {scale}")
+    return NumberCode(mean, scale, bool(entries["gaps"]))
 
 
 def block(

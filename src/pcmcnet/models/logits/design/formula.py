@@ -12,7 +12,8 @@ Up to three parts, parted by ``|``, as econometricians know them:
 ``.`` stands for all features in the first part and all individual columns in the second, but for those with a term
 of their own. A term is a product of factors joined by ``:``. A factor is a column, or a named transformation of one,
 over a number if a scale is wanted: ``cost/100``. Names that are no plain words go into backticks: `total price`; a
-backtick inside is doubled.
+backtick inside is doubled. A generic term with labels in brackets, ``cost[car, taxi]``, counts for these alternatives
+alone, which share its coefficient.
 """
 
 from __future__ import annotations
@@ -35,13 +36,18 @@ FUNCTIONS = {
 }
 _NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _TOKEN = re.compile(
-    rf"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<number>{_NUMBER})|(?P<name>[^\W\d]\w*)|(?P<mark>[+:|/(),.]))"
+    rf"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<number>{_NUMBER})|(?P<name>[^\W\d]\w*)|(?P<mark>[+:|/(),.\[\]]))"
 )
 
 
 def plain_number(x: float) -> str:
     """Write a number in full, whole ones without a point."""
     return repr(x).removesuffix(".0")
+
+
+def quoted(name: str) -> str:
+    """Write a name as a formula takes it: in backticks where it is no plain word."""
+    return name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name.replace('`', '``')}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +60,7 @@ class Factor:
     divisor: float = 1.0
 
     def __str__(self) -> str:
-        plain = re.fullmatch(r"[^\W\d]\w*", self.column)
-        name = self.column if plain else f"`{self.column.replace('`', '``')}`"
+        name = quoted(self.column)
         inside = ", ".join([name, *map(plain_number, self.numbers)])
         text = name if self.function is None else f"{self.function}({inside})"
         return text if self.divisor == 1 else f"{text}/{plain_number(self.divisor)}"
@@ -63,16 +68,18 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A product of factors; equal whatever their order."""
+    """A product of factors, for alternatives of some labels alone if any are named; equal whatever their order."""
 
     factors: tuple[Factor, ...]
-    key: frozenset[Factor] = field(init=False, repr=False)
+    labels: tuple[str, ...] = ()
+    key: frozenset[Factor | frozenset[str]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", frozenset(self.factors))
+        object.__setattr__(self, "key", frozenset([*self.factors, *([frozenset(self.labels)] if self.labels else [])]))
 
     def __str__(self) -> str:
-        return ":".join(map(str, self.factors))
+        group = f"[{','.join(map(quoted, self.labels))}]" if self.labels else ""
+        return ":".join(map(str, self.factors)) + group
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,17 @@ class Formula:
     individual_dot: bool = False
     constants: bool | None = None  # None: where alternatives have labels
     specific: tuple[Term, ...] = ()
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of all parts."""
+        return (*self.generic, *self.individual, *self.specific)
+
+    def __str__(self) -> str:
+        """Write the terms as a formula; no part may have a dot left."""
+        parts = [" + ".join(map(str, terms)) for terms in (self.generic, self.individual, self.specific)]
+        parts[1] = " + ".join([*([parts[1]] if parts[1] else []), "1" if self.constants else "0"])
+        return " | ".join(parts)
 
 
 def parse_formula(text: str) -> Formula:
@@ -107,6 +125,11 @@ def parse_formula(text: str) -> Formula:
     for number, part in enumerate(parts):
         if part.constants is not None and number != 1:
             raise ConfigError(f"formula {text!r}: 0 and 1 belong to the second part, as in 'cost | 0'.")
+        if number and any(term.labels for term in part.terms):
+            raise ConfigError(
+                f"formula {text!r}: after '|' every alternative has a coefficient of its own; labels in brackets "
+                f"belong to the first part."
+            )
         if part.dot and number == 2:
             raise ConfigError(f"formula {text!r}: the third part names its columns one by one, not by '.'.")
     generic, individual, specific = (*parts, *[_Part()] * (3 - len(parts)))
@@ -165,7 +188,7 @@ class _Parser:
         return parts
 
     def _part(self) -> _Part:
-        part, seen = _Part(), set[frozenset[Factor]]()
+        part, seen = _Part(), set[frozenset[Factor | frozenset[str]]]()
         if self._peek()[1] in ("", "|"):
             return part
         while True:
@@ -188,12 +211,26 @@ class _Parser:
         factors = [self._factor()]
         while self._take(":"):
             factors.append(self._factor())
-        term = Term(tuple(factors))
-        if len(term.key) < len(factors):
+        term = Term(tuple(factors), self._labels() if self._take("[") else ())
+        if len(set(factors)) < len(factors):
             raise ConfigError(
                 f"formula {self.text!r}: {term} holds a factor twice: square(COLUMN) is the square of a number."
             )
         return term
+
+    def _labels(self) -> tuple[str, ...]:
+        """Read labels up to the closing bracket."""
+        labels: list[str] = []
+        while not labels or self._take(","):
+            kind, word = self._next()
+            if kind not in ("name", "quoted", "number"):
+                raise self._wrong("the label of an alternative", found=word)
+            labels.append(_unquoted(word))
+        if not self._take("]"):
+            raise self._wrong("']'")
+        if len(set(labels)) < len(labels):
+            raise ConfigError(f"formula {self.text!r}: a label is there twice in [{','.join(labels)}].")
+        return tuple(labels)
 
     def _factor(self) -> Factor:
         kind, word = self._next()

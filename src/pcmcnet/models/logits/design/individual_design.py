@@ -19,10 +19,11 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
-from pcmcnet.models.logits.design.design import MOST_COLUMNS, product, read_code
+from pcmcnet.models.logits.design.design import MOST_COLUMNS, product
 from pcmcnet.models.logits.design.empty_table import empty_sets
-from pcmcnet.models.logits.design.factor_coding import Code, LevelCode, block, learn_levels, learn_number
+from pcmcnet.models.logits.design.factor_coding import Code, LevelCode, block, learn_levels, learn_number, read_code
 from pcmcnet.models.logits.design.formula import Factor, Term, parse_formula
+from pcmcnet.models.logits.design.resolution import require_levels
 from pcmcnet.models.logits.estimation.identification import dependent_columns, listed
 
 log = logging.getLogger("pcmcnet")
@@ -40,9 +41,12 @@ class IndividualDesign:
     left_out: tuple[str, ...] = ()  # columns that add nothing to the others
 
     @classmethod
-    def learn(cls, formula: str, data: ChoiceData, *, least: int) -> IndividualDesign:
-        """Learn from the training part; levels that fewer than ``least`` sets have are pooled."""
+    def learn(
+        cls, formula: str, data: ChoiceData, *, least: int, base: Mapping[str, str] | None = None
+    ) -> IndividualDesign:
+        """Learn from the training part; levels that fewer than ``least`` sets have are pooled, ``base`` has none."""
         named, dot = parse_membership(formula)
+        base = require_levels(base or {}, data)
         for factor in (f for term in named for f in term.factors):
             _check(factor, data)
         used = {t.factors[0].column for t in named if len(t.factors) == 1}
@@ -50,7 +54,9 @@ class IndividualDesign:
         for name, column in data.individual.items():
             if dot and name not in used:
                 terms.append(Term((Factor(name, "standardise" if isinstance(column, Numeric) else None),)))
-        design = cls(tuple(terms), {f.column: _learn(f.column, data, least) for t in terms for f in t.factors}, ())
+        design = cls(
+            tuple(terms), {f.column: _learn(f.column, data, least, base) for t in terms for f in t.factors}, ()
+        )
         return design._without_dependent(data, len(named))
 
     def _without_dependent(self, data: ChoiceData, named: int) -> IndividualDesign:
@@ -103,7 +109,7 @@ class IndividualDesign:
         return (numbers[:, 1:], names[1:]) if cells else (numbers, names)  # the cells of a table sum to the constant
 
     @cached_property
-    def _keys(self) -> frozenset[frozenset[Factor]]:
+    def _keys(self) -> frozenset[Any]:
         return frozenset(term.key for term in self.terms)
 
     def require_fit(self, schema: Schema) -> None:
@@ -170,9 +176,9 @@ def _check(factor: Factor, data: ChoiceData) -> None:
         raise SchemaError(f"{factor}: expected numbers, but column {factor.column!r} is categorical.")
 
 
-def _learn(name: str, data: ChoiceData, least: int) -> Code:
+def _learn(name: str, data: ChoiceData, least: int, base: Mapping[str, str]) -> Code:
     column = data.individual[name]
     if isinstance(column, Numeric):
         return learn_number(column.values)
     assert isinstance(column, Categorical)  # contents are left out
-    return learn_levels(column, np.arange(len(data)), least=least)
+    return learn_levels(column, np.arange(len(data)), least=least, base=base.get(name))

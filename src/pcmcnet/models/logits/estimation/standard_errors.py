@@ -54,6 +54,7 @@ class Estimates:
     unbounded: tuple[str, ...] = ()  # coefficients that the data push to infinity
     fixed: tuple[str, ...] = ()  # coefficients that were given, not estimated
     at_bound: tuple[str, ...] = ()  # coefficients that came to one of their bounds
+    weight: float | None = None  # of all sets; their number if not given
 
     @property
     def n_parameters(self) -> int:
@@ -67,8 +68,11 @@ class Estimates:
 
     @property
     def bic(self) -> float:
-        """Schwarz's criterion: smaller is better."""
-        return float(np.log(self.n_sets)) * self.n_parameters - 2 * self.log_likelihood
+        """Schwarz's criterion, smaller is better; a set of weight 2 counts as two sets, as in the likelihood."""
+        return (
+            float(np.log(self.n_sets if self.weight is None else self.weight)) * self.n_parameters
+            - 2 * self.log_likelihood
+        )
 
     @property
     def rho_squared(self) -> float:
@@ -233,6 +237,7 @@ def infer(
         unbounded=tuple(names[k] for k in flat),
         fixed=tuple(names[k] for k in np.flatnonzero(within.fixed)),
         at_bound=tuple(names[k] for k in np.flatnonzero(ended)),
+        weight=float(weights.sum()),
     )
 
 
