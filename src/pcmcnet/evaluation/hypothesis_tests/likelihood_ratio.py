@@ -1,0 +1,190 @@
+"""The likelihood-ratio test of a restricted model against a larger one that contains it (Wilks, 1938).
+
+With L the maxima of the two log-likelihoods on the same choice sets and k the numbers of free parameters,
+
+    2 (L_large - L_small)  ~  chi-squared with k_large - k_small degrees of freedom
+
+if the restrictions hold and lie inside the space of the parameters. A restriction at its boundary, such as a variance
+of 0 or a log-sum of 1 where larger ones are excluded, makes the p-value too large (Self & Liang, 1987). One class less
+leaves parameters of the other without meaning, and the statistic has no known distribution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
+from pcmcnet.models import LatentClassMNL
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.logits.estimation.identification import listed
+from pcmcnet.models.logits.logit_model import LogitModel
+
+_ROUNDING = 1e-6  # by which maxima of equal height may differ
+_FREE = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")  # may differ when nested
+_AT_BOUNDARY = ("logsum", "sd[")  # beginnings of parameters whose restriction lies at the edge of what they may be
+
+
+def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
+    """Test the restrictions that make a smaller logit of a larger one.
+
+    Parameters
+    ----------
+    small, large
+        Logits fitted to the same choice sets. Every coefficient of ``small`` is to be one of ``large``, which estimates
+        more of them; a coefficient that ``small`` has fixed, or lacks, is what is tested. Where names cannot decide
+        whether one contains the other, that is assumed, and the outcome says so.
+    significance
+        Probability of rejecting restrictions that hold.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    InputError
+        When the models were fitted to different tables, are not nested, or have as many parameters.
+
+    Examples
+    --------
+    >>> from pcmcnet import MNL, ChoiceData
+    >>> table = {"trip": [1, 1, 2, 2, 3, 3, 4, 4], "took": [1, 0, 0, 1, 1, 0, 0, 1], "cost": [2, 4, 5, 3, 4, 3, 5, 2]}
+    >>> data = ChoiceData.from_long(
+    ...     {**table, "time": [5, 1, 3, 4, 2, 2, 6, 5]}, choice_set="trip", chosen="took", features=["cost", "time"]
+    ... )
+    >>> test = likelihood_ratio(MNL(formula="cost").fit(data), MNL(formula="cost + time").fit(data))
+    >>> test.degrees_of_freedom, test.rejected
+    (1, False)
+    """
+    require_significance(significance)
+    for model in (small, large):
+        _require_maximum(model)
+    assert isinstance(small, LogitModel)
+    assert isinstance(large, LogitModel)
+    _require_same_sets(small, large)
+    degrees = large.num_parameters - small.num_parameters
+    if degrees < 1:
+        order = "give the one with fewer first" if degrees else "there is no restriction to test"
+        raise InputError(
+            f"expected a second model with more parameters than the first, got {large.num_parameters} and "
+            f"{small.num_parameters}: {order}."
+        )
+    notes = [*_nesting(small, large), *_regularity(small, large)]
+    low, high = small.estimates_.log_likelihood, large.estimates_.log_likelihood
+    if high < low - _ROUNDING * abs(low):
+        raise InputError(
+            f"the larger model has the smaller log-likelihood, {high:.3f} against {low:.3f}: it does not contain the "
+            f"other, or its search has ended at a lower maximum. Fit it again with another seed or start."
+        )
+    statistic = max(2 * (high - low), 0.0)
+    p = chi_squared_p(statistic, degrees)
+    less, more = map(_named, (small, large))
+    return Outcome(
+        test="Likelihood-ratio test",
+        statistic=statistic,
+        degrees_of_freedom=degrees,
+        p_value=p,
+        hypothesis="the restrictions of the smaller model hold",
+        significance=significance,
+        decision=f"the {more} fits better than the {less}"
+        if p < significance
+        else f"nothing speaks against the {less}, compared with the {more}",
+        details={
+            "log_likelihood_small": low,
+            "log_likelihood_large": high,
+            "restricted": list(restricted(small, large)),
+        },
+        notes=tuple(notes),
+    )
+
+
+def restricted(small: LogitModel, large: LogitModel) -> tuple[str, ...]:
+    """Return the coefficients that the larger model estimates and the smaller one does not, by their names."""
+    return tuple(name for name in _free(large) if name not in _free(small))
+
+
+def _named(model: LogitModel) -> str:
+    k = model.num_parameters
+    return f"{type(model).__name__} with {k} parameter{'s' * (k != 1)}"
+
+
+def _require_maximum(model: Any) -> None:
+    if not isinstance(model, LogitModel):
+        raise InputError(
+            f"{type(model).__name__} is not estimated by maximum likelihood alone: a likelihood-ratio test takes "
+            f"logits. See pcmcnet.vuong, which compares any two models."
+        )
+    _ = model.schema
+
+
+def _require_same_sets(small: LogitModel, large: LogitModel) -> None:
+    if small.training_["fingerprint"] != large.training_["fingerprint"]:
+        sizes = " and ".join(f"{model.training_['choice_sets']:,}" for model in (small, large))
+        raise InputError(
+            f"the two models were fitted to different tables, of {sizes} choice sets: fit both to the same data, and "
+            f"choose the columns by the formula."
+        )
+
+
+def _free(model: LogitModel) -> list[str]:
+    return [name for name in model.estimates_.names if name not in model.estimates_.fixed]
+
+
+def _nesting(small: LogitModel, large: LogitModel) -> list[str]:
+    """Refuse models that are not nested; say where that is assumed."""
+    held = {name: large.coefficients[name] for name in large.estimates_.fixed}
+    for name, value in held.items():
+        if name in _free(small):
+            raise InputError(
+                f"the larger model has {name!r} fixed and the smaller one estimates it: they are not nested."
+            )
+        if small.coefficients.get(name, 0.0) != value:
+            raise InputError(
+                f"{name!r} is {value:g} in the larger model and {small.coefficients.get(name, 0.0):g} in the smaller "
+                f"one: they are not nested."
+            )
+    strange = [name for name in _free(small) if name not in large.estimates_.names]
+    others = _other_options(small) != _other_options(large)
+    if strange and not _classes_differ(small, large):
+        return [f"that the larger model contains the smaller one is assumed: it has no coefficient {listed(strange)}"]
+    if type(small) is type(large) and others and not _classes_differ(small, large):
+        return ["that the larger model contains the smaller one is assumed: they differ in more than coefficients"]
+    return []
+
+
+def _other_options(model: LogitModel) -> dict[str, Any]:
+    return {name: value for name, value in model.identity["options"].items() if name not in _FREE}
+
+
+def _classes_differ(small: LogitModel, large: LogitModel) -> bool:
+    classes = [model.n_classes_ if isinstance(model, LatentClassMNL) else 1 for model in (small, large)]
+    return classes[0] != classes[1]
+
+
+def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
+    """Say where the statistic is not chi-squared."""
+    notes = []
+    if _classes_differ(small, large):
+        notes.append(
+            "with fewer classes, parameters of the others mean nothing, and the statistic is not chi-squared: take "
+            "this p-value for a rough guide, and compare AIC and BIC"
+        )
+    edge = [name for name in restricted(small, large) if name.startswith(_AT_BOUNDARY)]
+    if edge:
+        notes.append(
+            f"the restriction of {listed(edge)} lies at the edge of what it may be: the p-value is an upper bound"
+            + (
+                ", and half of it is exact"
+                if len(edge) == 1 and large.num_parameters - small.num_parameters == 1
+                else ""
+            )
+        )
+    bound = [name for name in large.estimates_.at_bound if name not in edge]
+    if bound:
+        notes.append(f"{listed(bound)} of the larger model came to a bound, so that the p-value is approximate")
+    if small.schema.person is not None and type(large).__name__ in ("MNL", "NestedMNL"):
+        notes.append(
+            "the likelihoods take the choices of a person for independent; where they are not, the p-value is too small"
+        )
+    return notes

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from choice_tables import logit_choices, read
+from pcmcnet import MNL, ChoiceData, NestedMNL
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.hypothesis_tests import hausman_mcfadden
+from pcmcnet.models.logits.estimation import Errors
+
+
+@pytest.fixture(scope="module")
+def travel() -> ChoiceData:
+    """Greene's 210 travellers between Sydney and Melbourne, with the income of those who may fly."""
+    rows = packaged.load("modechoice")
+    table = {name: rows[name].to_numpy() for name in rows.column_names}
+    table["mode"] = np.array(["", "air", "train", "bus", "car"])[table["mode"].astype(int)]
+    table["flyer"] = np.where(table["mode"] == "air", table["hinc"], 0)
+    return ChoiceData.from_long(
+        table, choice_set="individual", chosen="choice", alternative="mode", features=["gc", "ttme", "flyer"]
+    )
+
+
+@pytest.fixture(scope="module")
+def iia() -> ChoiceData:
+    table = logit_choices(800, {"x": 1.0, "y": -0.5}, 3, sizes=(3, 4), constants=[0.0, 0.5, -0.5, 0.2])
+    return read(table, alternative="mode", features=["x", "y"], person="person")
+
+
+def test_the_statistic_is_that_of_two_fits_by_statsmodels(travel: ChoiceData) -> None:
+    """ConditionalLogit of statsmodels 0.15.0, on all modes and on those on the ground, with d' (V_r - V_f)^-1 d."""
+    test = hausman_mcfadden(MNL(formula="gc + ttme + flyer", reference="car").fit(travel), travel, "air")
+    assert test.statistic == pytest.approx(33.3366817790075, rel=1e-6)  # ends of two searches
+    assert test.degrees_of_freedom == 4
+    assert test.details["coefficients"] == ["gc", "ttme", "constant[bus]", "constant[train]"]
+    assert test.details["choice_sets"] == 152
+    assert test.details["restricted"] == pytest.approx([-0.063682, -0.069878, 3.104744, 4.463668], abs=1e-6)
+    assert test.rejected
+    assert "without 'air': chi-squared = 33.337 with 4 degrees of freedom, p < 0.001" in str(test)
+
+
+@pytest.mark.parametrize("errors", ["classical", "robust"])
+def test_the_reference_may_be_left_out(iia: ChoiceData, errors: Errors) -> None:
+    """Which alternative has the constant 0 changes nothing: those that are left are measured against another."""
+    models = [MNL(reference=reference).fit(iia) for reference in ("A", "B", "D")]
+    found = [hausman_mcfadden(model, iia, "B", errors=errors) for model in models]
+    assert [test.statistic for test in found] == pytest.approx([found[0].statistic] * 3, rel=1e-6)  # of three fits
+    assert {test.degrees_of_freedom for test in found} == {4}
+
+
+def test_where_it_holds_it_is_not_rejected_whatever_the_errors(iia: ChoiceData) -> None:
+    model = MNL(errors="clustered", cluster="person").fit(iia)
+    for without in ("A", ["A", "B"]):
+        assert not hausman_mcfadden(model, iia, without, significance=0.01).rejected
+    classical = hausman_mcfadden(model, iia, "A", errors="classical")
+    assert "classical errors take the choices of a person for independent" in classical.notes[-1]
+
+
+def test_a_difference_that_is_not_positive_definite_is_said(travel: ChoiceData) -> None:
+    test = hausman_mcfadden(MNL(formula="gc + ttme + flyer", reference="car").fit(travel), travel, "bus")
+    assert test.degrees_of_freedom == 2
+    assert test.notes[0].endswith("3 of 5 directions are left out of its generalised inverse")
+    assert test.statistic >= 0
+    whole = hausman_mcfadden(MNL(formula="gc + ttme + flyer").fit(travel), travel, "bus", errors="robust")
+    assert whole.degrees_of_freedom == 5
+
+
+def test_what_cannot_be_tested_is_refused(iia: ChoiceData) -> None:
+    model = MNL().fit(iia)
+    with pytest.raises(InputError, match=r"no alternative is called 'E'. Known: A, B, C, D"):
+        hausman_mcfadden(model, iia, "E")
+    with pytest.raises(InputError, match="without 'A', 'B', 'C', no choice set with a choice among two alternatives"):
+        hausman_mcfadden(model, iia, ["A", "B", "C"])
+    with pytest.raises(InputError, match="expected the choice sets that the model was fitted to"):
+        hausman_mcfadden(model, iia.subset(np.arange(400)), "A")
+    with pytest.raises(InputError, match="'x' is fixed or at a bound"):
+        hausman_mcfadden(MNL(fixed={"x": 1.0}).fit(iia), iia, "A")
+    nests = {"A": "one", "B": "one", "C": "two", "D": "two"}
+    with pytest.raises(InputError, match="the test is one of the multinomial logit, MNL; got NestedMNL"):
+        hausman_mcfadden(NestedMNL(nests=nests).fit(iia), iia, "A")
+    plain = read(logit_choices(50, {"x": 1.0}), features=["x"])
+    with pytest.raises(InputError, match="leaving alternatives out needs labels"):
+        hausman_mcfadden(MNL().fit(plain), plain, "A")
+    alone = read(logit_choices(50, {"x": 1.0}, sizes=(3, 3)), alternative="mode", features=["x"])
+    with pytest.raises(InputError, match="clustered errors need the clusters"):
+        hausman_mcfadden(MNL().fit(alone), alone, "A", errors="clustered")

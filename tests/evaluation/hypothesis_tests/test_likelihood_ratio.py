@@ -1,0 +1,110 @@
+import math
+
+import numpy as np
+import pytest
+
+from choice_tables import logit_choices, read
+from pcmcnet import MNL, ChoiceData, LatentClassMNL, NestedMNL, Uniform
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.hypothesis_tests import likelihood_ratio
+
+
+def two_towns() -> ChoiceData:
+    """In one town 30 of 40 take the car rather than the bus, in the other 10 of 40."""
+    n = 80
+    by_car = np.concatenate([np.arange(40) < 30, np.arange(40) < 10])
+    table = {
+        "trip": np.repeat(np.arange(n), 2),
+        "took": np.column_stack([by_car, ~by_car]).ravel().astype(int),
+        "mode": ["car", "bus"] * n,
+        "town": np.repeat(np.repeat(["A", "B"], 40), 2),
+        "cost": np.random.default_rng(0).normal(size=2 * n),
+    }
+    return read(table, alternative="mode", individual=["town"], features=["cost"])
+
+
+@pytest.fixture(scope="module")
+def modes() -> ChoiceData:
+    table = logit_choices(200, {"x": 1.0, "y": 0.5}, sizes=(3, 4), constants=[0.0, 0.5, -0.5, 0.2])
+    return read(table, alternative="mode", features=["x", "y"], person="person")
+
+
+def test_the_statistic_is_the_one_worked_out_by_hand() -> None:
+    """One share for both towns: 80 log(1/2). One for each: 2 (30 log(3/4) + 10 log(1/4)). One restriction."""
+    data = two_towns()
+    small, large = MNL(formula="| 1").fit(data), MNL(formula="| town").fit(data)
+    low, high = 80 * math.log(0.5), 2 * (30 * math.log(0.75) + 10 * math.log(0.25))
+    test = likelihood_ratio(small, large)
+    assert test.statistic == pytest.approx(2 * (high - low), rel=1e-10)  # 20.9301
+    assert test.degrees_of_freedom == 1
+    assert test.p_value == pytest.approx(math.erfc(math.sqrt(high - low)), rel=1e-8)  # of a squared normal variable
+    assert test.rejected
+    assert test.notes == ()
+    assert len(test.details["restricted"]) == 1
+    assert "the MNL with 2 parameters fits better than the MNL with 1 parameter." in str(test)
+
+
+def test_a_fixed_coefficient_is_a_restriction() -> None:
+    data = two_towns()
+    free = MNL(formula="cost").fit(data)
+    held = MNL(formula="cost", fixed={"cost": 0.3}).fit(data)
+    gap = 2 * (free.estimates_.log_likelihood - held.estimates_.log_likelihood)
+    test = likelihood_ratio(held, free)
+    assert (test.statistic, test.degrees_of_freedom) == (pytest.approx(gap), 1)
+    assert test.details["restricted"] == ["cost"]
+
+
+def test_a_restriction_that_holds_is_rejected_about_as_often_as_the_level_says() -> None:
+    """In 40 tables z has no effect: at a level of 20% some 8 are rejected, 2 to 16 with a probability of 0.998."""
+    rejected = 0
+    for seed in range(40):
+        data = read(logit_choices(60, {"x": 1.0, "z": 0.0}, seed), features=["x", "z"])
+        small, large = MNL(formula="x").fit(data), MNL(formula="x + z").fit(data)
+        rejected += likelihood_ratio(small, large, significance=0.2).rejected
+    assert 2 <= rejected <= 16
+
+
+def test_what_cannot_be_compared_is_refused(modes: ChoiceData) -> None:
+    small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
+    with pytest.raises(InputError, match=r"Uniform is not estimated by maximum likelihood alone.*See pcmcnet.vuong"):
+        likelihood_ratio(Uniform().fit(modes), large)
+    with pytest.raises(InputError, match="got 4 and 5: give the one with fewer first"):
+        likelihood_ratio(large, small)
+    with pytest.raises(InputError, match="got 5 and 5: there is no restriction to test"):
+        likelihood_ratio(large, large)
+    other = MNL(formula="x").fit(modes.subset(np.arange(100)))
+    with pytest.raises(InputError, match="fitted to different tables, of 100 and 200 choice sets: fit both to"):
+        likelihood_ratio(other, large)
+    held = MNL(formula="x + y", fixed={"x": 1.0}).fit(modes)
+    with pytest.raises(InputError, match="the larger model has 'x' fixed and the smaller one estimates it"):
+        likelihood_ratio(MNL(formula="x | 0").fit(modes), held)
+    with pytest.raises(InputError, match="'x' is 1 in the larger model and 0 in the smaller one: they are not"):
+        likelihood_ratio(MNL(formula="y | 0").fit(modes), held)
+
+
+def test_a_larger_model_with_a_lower_likelihood_is_refused(modes: ChoiceData) -> None:
+    small, large = MNL(formula="x | 0").fit(modes), MNL(formula="y").fit(modes)
+    with pytest.raises(InputError, match="the larger model has the smaller log-likelihood"):
+        likelihood_ratio(small, large)
+
+
+def test_nesting_that_names_cannot_decide_is_said_to_be_assumed(modes: ChoiceData) -> None:
+    small, large = MNL(formula="x | 0").fit(modes), MNL(formula="| 1 | x").fit(modes)
+    (first, *_) = likelihood_ratio(small, large).notes
+    assert first == "that the larger model contains the smaller one is assumed: it has no coefficient 'x'"
+
+
+def test_restrictions_at_the_edge_and_dependent_choices_are_noted(modes: ChoiceData) -> None:
+    small = MNL(formula="x + y").fit(modes)
+    nested = NestedMNL(formula="x + y", nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes)
+    notes = " ".join(likelihood_ratio(small, nested).notes)
+    assert "lies at the edge of what it may be: the p-value is an upper bound" in notes
+    assert "take the choices of a person for independent" in notes
+
+
+def test_a_class_more_has_no_chi_squared_law(modes: ChoiceData) -> None:
+    small = MNL(formula="x").fit(modes)
+    large = LatentClassMNL(formula="x", classes=2, starts=2).fit(modes)
+    notes = likelihood_ratio(small, large).notes
+    assert any("the statistic is not chi-squared" in note for note in notes)
+    assert not any("is assumed" in note for note in notes)
