@@ -3,7 +3,22 @@
 from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.contents import Frozen
 from pcmcnet.errors import PcmcNetError, StopFit
-from pcmcnet.evaluation import Comparison, Leaderboard, Report, compare, evaluate, leaderboard
+from pcmcnet.evaluation import (
+    BootstrapErrors,
+    Comparison,
+    Leaderboard,
+    ModelTable,
+    Outcome,
+    Report,
+    bootstrap_errors,
+    compare,
+    evaluate,
+    hausman_mcfadden,
+    leaderboard,
+    likelihood_ratio,
+    table,
+    vuong,
+)
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
@@ -33,6 +48,7 @@ __all__ = [
     "MNL",
     "MODELS",
     "PCMC",
+    "BootstrapErrors",
     "BradleyTerry",
     "Calibrated",
     "ChoiceData",
@@ -43,7 +59,9 @@ __all__ = [
     "LatentClassMNL",
     "Leaderboard",
     "LinearPCMC",
+    "ModelTable",
     "NestedMNL",
+    "Outcome",
     "PCMCNet",
     "PcmcNetError",
     "PointerNetwork",
@@ -56,11 +74,16 @@ __all__ = [
     "Thurstone",
     "Tuning",
     "Uniform",
+    "bootstrap_errors",
     "compare",
     "evaluate",
     "explain",
+    "hausman_mcfadden",
     "leaderboard",
+    "likelihood_ratio",
     "load",
     "stationary_distribution",
+    "table",
     "tune",
+    "vuong",
 ]

@@ -1,9 +1,27 @@
 """Probabilities and choices -> metrics, intervals, reports and comparisons."""
 
+from pcmcnet.evaluation.bootstrap_errors import BootstrapErrors, bootstrap_errors
 from pcmcnet.evaluation.compare import compare
 from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.hypothesis_tests import Outcome, hausman_mcfadden, likelihood_ratio, vuong
 from pcmcnet.evaluation.leaderboard import leaderboard
+from pcmcnet.evaluation.model_table import ModelTable, table
 from pcmcnet.evaluation.report import Report, evaluate
 from pcmcnet.evaluation.standings import Leaderboard
 
-__all__ = ["Comparison", "Leaderboard", "Report", "compare", "evaluate", "leaderboard"]
+__all__ = [
+    "BootstrapErrors",
+    "Comparison",
+    "Leaderboard",
+    "ModelTable",
+    "Outcome",
+    "Report",
+    "bootstrap_errors",
+    "compare",
+    "evaluate",
+    "hausman_mcfadden",
+    "leaderboard",
+    "likelihood_ratio",
+    "table",
+    "vuong",
+]

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.errors import InputError, visible
+from pcmcnet.errors import visible
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite, same_for_all, telling
 from pcmcnet.models.interface.choice_model import Gives
+from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
 DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the names of metrics
@@ -228,9 +228,7 @@ class Comparison:
 
     def to_frame(self) -> Any:
         """Return :meth:`to_arrow` as a pandas data frame, indexed by model."""
-        if find_spec("pandas") is None:
-            raise InputError("to_frame needs pandas, which is not installed: pip install pandas, or use to_arrow().")
-        return self.to_arrow().to_pandas().set_index("model")
+        return data_frame(self.to_arrow(), index="model", instead="to_arrow()")
 
     def to_markdown(self) -> str:
         """Return the comparison as a Markdown table with its notes."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.arrays import Floats
-from pcmcnet.errors import InputError, visible
+from pcmcnet.errors import visible
 from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
 from pcmcnet.evaluation.ranks import LEVEL, critical_distance, ranks
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, finite
+from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
@@ -196,9 +196,7 @@ class Leaderboard:
 
     def to_frame(self) -> Any:
         """Return :meth:`to_rows` as a pandas data frame."""
-        if find_spec("pandas") is None:
-            raise InputError("to_frame needs pandas, which is not installed: pip install pandas, or use to_rows().")
-        return pa.Table.from_pylist(self.to_rows()).to_pandas()
+        return data_frame(pa.Table.from_pylist(self.to_rows()), instead="to_rows()")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON; an infinite number is None."""

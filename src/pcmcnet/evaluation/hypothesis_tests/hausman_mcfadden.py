@@ -79,7 +79,7 @@ def hausman_mcfadden(
     move, kept = _to_the_left(problem)
     names = [model.design_.names[k] for k in kept]
     left = _Fit.maximum(replace(problem, z=problem.z[:, kept]), sets.weights[among], among)
-    kind = errors or model.config.errors
+    kind = errors or model._errors
     d = left.b - move @ full.b
     if kind == "classical":
         covariance = left.inverse - move @ full.inverse @ move.T
@@ -130,7 +130,7 @@ class _Fit:
     def maximum(cls, problem: LogitSets, weights: Floats, sets: Ints) -> _Fit:
         """Estimate the coefficients."""
         b, hessian, _ = problem.maximise(weights)
-        return cls(problem, weights, sets, b, np.linalg.inv(-hessian))
+        return cls(problem, weights, sets, b, np.asarray(np.linalg.inv(-hessian), np.float64))
 
     def influence(self, n_sets: int) -> Floats:
         """(S, K) what each set has added to the estimates, to the first order; 0 for sets left out."""
@@ -165,7 +165,7 @@ def _left(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitSe
             f"without {listed(list(without))}, no choice set with a choice among two alternatives is left."
         )
     rows = ~gone & spread(stays, data.offsets)
-    before = np.cumsum(gone) - gone  # how many rows before each row are left out
+    before: Ints = np.cumsum(gone) - gone  # how many rows before each row are left out
     place = chosen - (before[picked] - before[data.offsets[:-1]])
     offsets = np.concatenate([[0], np.cumsum(sizes[stays])])
     problem = LogitSets.from_matrix(model.design_.matrix(data)[rows], offsets, place[stays])
@@ -213,8 +213,7 @@ def _of_difference(left: _Fit, full: _Fit, move: Floats, clusters: Ints) -> Floa
     sums = np.column_stack([np.bincount(clusters, weights=column) for column in each.T])
     n = len(np.unique(clusters))
     factor = n / (n - 1) if n < n_sets else 1.0
-    covariance: Floats = factor * (sums.T @ sums)
-    return covariance
+    return np.asarray(factor * (sums.T @ sums), np.float64)
 
 
 def _quadratic(d: Floats, covariance: Floats, scale_of: Floats) -> tuple[float, int]:

@@ -99,7 +99,7 @@ def _differences(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData) -> Floats:
                 f"{type(model).__name__} gives probability 0 to {lost} of the choices: it is refuted by them."
             )
         found.append(of_choices)
-    return np.bincount(sets.groups(), weights=sets.weights * (found[0] - found[1]))
+    return np.asarray(np.bincount(sets.groups(), weights=sets.weights * (found[0] - found[1])), np.float64)
 
 
 def _names(a: ChoiceModel, b: ChoiceModel) -> tuple[str, str]:

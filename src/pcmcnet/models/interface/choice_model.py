@@ -227,6 +227,8 @@ class ChoiceModel(Estimator, ABC):
             with nullcontext() if folder is None else sole_writer(folder):
                 self._fit(train, valid, settings)
             common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
+            if isinstance(train, ChoiceData) and train.schema.person is not None:
+                common["persons"] = len(np.unique(train.groups()))
             seen = self.training_.get("fingerprint") or train.fingerprint()
             self.training_ = {"fingerprint": seen, **common, **self.training_}
             if current_group().size == 1:  # of several processes none is asked for its model

@@ -22,6 +22,7 @@ from pcmcnet.models.logits.design import Design, parse_formula
 from pcmcnet.models.logits.design.factor_coding import LevelCode
 from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.estimation import Errors, Estimates, LogitSets, Ratio
+from pcmcnet.models.logits.estimation.estimate_table import estimate_frame, estimate_rows, interval_ends
 from pcmcnet.models.logits.estimation.identification import listed
 from pcmcnet.models.logits.estimation.parameters import Bounds, Parameters, checked_control
 from pcmcnet.storage.files import json_bytes
@@ -100,6 +101,7 @@ class LogitModel(ChoiceModel):
 
     config: LogitConfig
     control = False  # whether parameters can be fixed, bounded and started
+    given_design: Design | None = None  # columns of the utility that are known and not to be learnt
     design_: Design
     estimates_: Estimates
 
@@ -132,8 +134,24 @@ class LogitModel(ChoiceModel):
         _ = self.schema
         return self.estimates_.covariance(errors or self._errors)
 
-    def summary(self, errors: Errors | None = None) -> Summary:
-        """Print as econometricians know it: fit, then estimate, standard error, z and p of each coefficient."""
+    def estimates(self, errors: Errors | None = None, level: float = 0.95) -> Any:
+        """Return a pandas data frame: a row for each coefficient, with error, z, p and the ends of its interval.
+
+        Parameters
+        ----------
+        errors
+            Kind of standard errors; that of the options, if not given.
+        level
+            Of the intervals.
+        """
+        _ = self.schema
+        return estimate_frame(self.estimates_, errors or self._errors, level)
+
+    def summary(self, errors: Errors | None = None, level: float | None = None) -> Summary:
+        """Print as econometricians know it: fit, then estimate, standard error, z and p of each coefficient.
+
+        With a ``level``, such as 0.95, the ends of each coefficient's interval stand beside them.
+        """
         _ = self.schema
         kind = errors or self._errors
         facts = self._facts()
@@ -144,8 +162,13 @@ class LogitModel(ChoiceModel):
             )
         if self.schema.weight is not None:
             facts["weights"] = self.schema.weight
-        header = ("coefficient", "estimate", "std err", "z", "p")
-        return Summary(type(self).__name__, facts, header, self.estimates_.rows(kind))
+        header: tuple[str, ...] = ("coefficient", "estimate", "std err", "z", "p")
+        rows = self.estimates_.rows(kind)
+        if level is not None:
+            ends = [(row.lower, row.upper) for row in estimate_rows(self.estimates_, kind, level)]
+            header = (*header, *(f"{end:.3g}" for end in ((1 - level) / 2, (1 + level) / 2)))
+            rows = tuple((*row, *interval_ends(*end)) for row, end in zip(rows, ends, strict=True))
+        return Summary(type(self).__name__, facts, header, rows)
 
     def _facts(self) -> dict[str, str]:
         """Return what the summary says above its table."""
@@ -179,7 +202,9 @@ class LogitModel(ChoiceModel):
         return None if alone else persons
 
     def _learn_design(self, sets: ChoiceData, leave_out: frozenset[str] = frozenset()) -> Design:
-        """Learn the columns of the utility."""
+        """Learn the columns of the utility, unless they are given."""
+        if self.given_design is not None:
+            return self.given_design
         config = self.config
         return Design.learn(
             config.formula,

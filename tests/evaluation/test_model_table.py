@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+
+from choice_tables import logit_choices, read
+from pcmcnet import MNL, ChoiceData, LatentClassMNL, NestedMNL, Uniform, bootstrap_errors, table
+from pcmcnet.errors import InputError, NotFittedError
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    made = logit_choices(300, {"x": 1.0, "y": 0.5}, sizes=(3, 4), constants=[0.0, 0.5, -0.5, 0.2])
+    return read(made, alternative="mode", features=["x", "y"])
+
+
+def test_coefficients_stand_in_rows_with_errors_below_and_the_fit_after_a_rule(data: ChoiceData) -> None:
+    small, large = MNL(formula="x | 0").fit(data), MNL(formula="x + y | 0", fixed={"y": 0.5}).fit(data)
+    lines = str(table([small, large], names=["one", "two"], errors="robust")).splitlines()
+    b, se = small.coefficients["x"], small.standard_errors("robust")["x"]
+    assert lines[3].split() == ["one", "two"]
+    assert lines[5].split()[:2] == ["x", f"{b:.4g}***"]
+    assert lines[6].split()[0] == f"({se:.3g})"
+    assert lines[7].split() == ["y", "0.5"]
+    assert lines[8].split() == ["(fixed)"]
+    assert set(lines[9]) == {"-"}
+    assert lines[10].split() == ["log-likelihood", *(f"{m.estimates_.log_likelihood:.3f}" for m in (small, large))]
+    assert lines[-2:] == ["* p < 0.1, ** p < 0.05, *** p < 0.01", "Standard errors in parentheses: robust."]
+    assert "constants-only" not in str(table([small]))  # a row that no model has
+
+
+@pytest.mark.parametrize(("p", "mark"), [(0.005, "***"), (0.02, "**"), (0.07, "*"), (0.2, ""), (float("nan"), "")])
+def test_stars_tell_small_p_values(data: ChoiceData, p: float, mark: str) -> None:
+    found = table([MNL(formula="x | 0").fit(data)])
+    row = found.columns[0].rows["x"]._replace(p=p, estimate=1.5)
+    assert found._estimate(row) == f"1.5{mark}"
+    assert table([MNL(formula="x | 0").fit(data)], stars=False)._estimate(row) == "1.5"
+
+
+def test_classes_are_columns_and_log_sums_rows(data: ChoiceData) -> None:
+    nests = {"A": "one", "B": "one", "C": "two", "D": "two"}
+    classes = LatentClassMNL(formula="x | 0", classes=2, membership="1", starts=2).fit(data)
+    found = table({"nested": NestedMNL(formula="x | 0", nests=nests).fit(data), "classes": classes})
+    assert [(column.model, column.part) for column in found.columns] == [
+        ("nested", ""),
+        ("classes", "class 1"),
+        ("classes", "class 2"),
+    ]
+    assert found.names == ["x", "logsum[one]", "logsum[two]", "membership: constant"]
+    assert found.columns[2].rows["x"].estimate == classes.coefficients["class 2: x"]
+    assert found.columns[1].fit["parameters"] == classes.num_parameters
+    assert found.columns[2].fit == {}
+    assert "Log-sums are tested against 1." in found.notes
+    assert r"nested & classes: class 1 & classes: class 2 \\" in found.to_latex()
+
+
+def test_other_models_show_their_fit_alone(data: ChoiceData) -> None:
+    models = [MNL(formula="x | 0").fit(data), Uniform().fit(data)]
+    found = table(models, data=data)
+    assert found.columns[1].rows == {}
+    assert found.columns[1].fit["log-likelihood"] == pytest.approx(-np.log(data.sizes).sum())
+    assert found.notes[-1] == "Log-likelihood of Uniform: on the sets in data."
+    assert table(models).notes[-1] == "Log-likelihood of Uniform: not asked for: give data."
+    assert "p < 0.1" not in str(table(models[1:]))
+
+
+def test_errors_may_differ_and_may_come_from_the_bootstrap(data: ChoiceData) -> None:
+    model = MNL(formula="x | 0").fit(data)
+    boot = bootstrap_errors(model, data, draws=5, progress=False)
+    found = table([model, model], errors=[boot, None])
+    assert found.columns[0].rows["x"].std_error == boot.standard_errors["x"]
+    assert found.columns[0].rows["x"].z == pytest.approx(model.coefficients["x"] / boot.standard_errors["x"])
+    assert found.columns[1].rows["x"].std_error == model.standard_errors()["x"]
+    assert found.notes[0] == (
+        "Standard errors in parentheses: bootstrap by choice sets (MNL (1)), classical (MNL (2))."
+    )
+    with pytest.raises(InputError, match="the bootstrap is of another model"):
+        table([MNL(formula="y | 0").fit(data)], errors=[boot])
+
+
+def test_it_is_written_in_every_format(data: ChoiceData) -> None:
+    pytest.importorskip("pandas")
+    found = table([MNL().fit(data), MNL(formula="y").fit(data.subset(np.arange(200)))])
+    assert found.notes[-1] == "The models were fitted to different tables: their likelihoods do not compare."
+    assert "constant[C]" in found.to_latex()
+    assert r"\midrule" in found.to_latex()
+    assert '<tr class="rule"><th scope="row">log-likelihood</th>' in found.to_html() == found._repr_html_()
+    assert "| log-likelihood |" in found.to_markdown()
+    frame = found.to_frame()
+    assert frame.query("model == 'MNL (1)' and name == 'x'")["estimate"].item() == found.columns[0].rows["x"].estimate
+    assert frame.query("model == 'MNL (2)' and name == 'choice sets'")["estimate"].item() == 200
+
+
+def test_what_is_no_list_of_fitted_models_is_refused(data: ChoiceData) -> None:
+    model = MNL().fit(data)
+    with pytest.raises(InputError, match=r"expected a list of fitted models, got \[\]"):
+        table([])
+    with pytest.raises(InputError, match="names: expected one for each of 1 models, got 2"):
+        table([model], names=["a", "b"])
+    with pytest.raises(InputError, match="errors: expected one for each of 1 models, got 2"):
+        table([model], errors=["robust", "classical"])
+    with pytest.raises(NotFittedError):
+        table([MNL()])
