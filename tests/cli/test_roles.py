@@ -26,12 +26,14 @@ def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
 
 
 def test_a_command_that_needs_the_choices_says_so() -> None:
-    arguments = dict.fromkeys(["schema", "chosen", "alternative", "individual", "features", "categorical"])
+    arguments = dict.fromkeys(["schema", "chosen", "rank", "alternative", "individual", "features", "categorical"])
     arguments |= dict.fromkeys(["available", "weight", "person", "keep", "conflict", "missing", "kinds"])
-    with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN"):
+    with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN, or --rank COLUMN"):
         of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
     found = of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
     assert found == Schema(choice_set="trip", chosen="took")
+    ranked = of_command({**arguments, "choice_set": "trip", "rank": "place"}, "tuning")
+    assert ranked == Schema(choice_set="trip", rank="place")
 
 
 def test_kinds_are_pairs_separated_by_commas() -> None:

@@ -27,6 +27,7 @@ def compare(
     schema: roles.SchemaFile = None,
     choice_set: roles.ChoiceSet = None,
     chosen: roles.Chosen = None,
+    rank: roles.Rank = None,
     alternative: roles.Alternative = None,
     person: roles.Person = None,
     individual: roles.Individual = None,

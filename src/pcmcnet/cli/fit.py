@@ -22,6 +22,7 @@ def fit(
     schema: roles.SchemaFile = None,
     choice_set: roles.ChoiceSet = None,
     chosen: roles.Chosen = None,
+    rank: roles.Rank = None,
     alternative: roles.Alternative = None,
     person: roles.Person = None,
     individual: roles.Individual = None,

@@ -22,6 +22,12 @@ SchemaFile = Annotated[
 ]
 ChoiceSet = Annotated[str | None, typer.Option(help="Column with the id of the choice set.", rich_help_panel=_PANEL)]
 Chosen = Annotated[str | None, typer.Option(help="Column 0/1: which alternative was chosen.", rich_help_panel=_PANEL)]
+Rank = Annotated[
+    str | None,
+    typer.Option(
+        help="In place of --chosen: column with the place in a ranking, 1 for the best.", rich_help_panel=_PANEL
+    ),
+]
 Alternative = Annotated[str | None, typer.Option(help="Column with the alternative's label.", rich_help_panel=_PANEL)]
 Person = Annotated[
     str | None,
@@ -69,7 +75,7 @@ Memory = Annotated[
 ]
 
 _LISTS = ("individual", "features", "categorical", "keep")
-_SINGLE = ("choice_set", "chosen", "alternative", "available", "weight", "person")
+_SINGLE = ("choice_set", "chosen", "rank", "alternative", "available", "weight", "person")
 _ROLES = (*_SINGLE, *_LISTS, "conflict", "missing", "kinds")
 
 
@@ -90,8 +96,8 @@ def read_schema(file: str | Path | None, **roles: str | None) -> Schema:
 def of_command(params: Mapping[str, Any], purpose: str) -> Schema:
     """Take the roles out of the parameters of a command that needs the choices, ``context.params``."""
     found = read_schema(params["schema"], **{role: params[role] for role in _ROLES})
-    if found.chosen is None:
-        raise SchemaError(f"{purpose} needs the choices: --chosen COLUMN.")
+    if found.choices is None:
+        raise SchemaError(f"{purpose} needs the choices: --chosen COLUMN, or --rank COLUMN.")
     return found
 
 

@@ -52,7 +52,7 @@ class ChoiceData:
     features, labels
         Columns of length N; ``labels`` is None where no alternative column was declared.
     individual, keep
-        Columns of length S; ``keep`` has the persons, too, where they are declared.
+        Columns of length S; ``keep`` has the persons, too, where they are declared, and the ids of rankings.
     rows, hidden_rows, hidden_sets
         Table row of each alternative; table rows and sets of the unavailable ones.
     """
@@ -77,6 +77,7 @@ class ChoiceData:
         *,
         choice_set: str,
         chosen: str | None = None,
+        rank: str | None = None,
         alternative: str | None = None,
         individual: Sequence[str] = (),
         features: Sequence[str] = (),
@@ -97,7 +98,7 @@ class ChoiceData:
         table
             A path (.csv, .csv.gz, .parquet, .arrow, a folder of parquet), a mapping of arrays, or any data
             frame that narwhals knows (pandas, polars, pyarrow, ...).
-        choice_set, chosen, alternative, individual, features, categorical
+        choice_set, chosen, rank, alternative, individual, features, categorical
             The roles of the columns: see :class:`Schema`.
         available, weight, person, keep, conflict, missing, kinds
             Likewise.
@@ -128,6 +129,7 @@ class ChoiceData:
         schema = Schema(
             choice_set=choice_set,
             chosen=chosen,
+            rank=rank,
             alternative=alternative,
             individual=individual,  # type: ignore[arg-type]  # any sequence; the schema makes tuples
             features=features,  # type: ignore[arg-type]
@@ -153,7 +155,8 @@ class ChoiceData:
         cls,
         table: Any,
         *,
-        chosen: str | None,
+        chosen: str | None = None,
+        rank: str | Mapping[Any, str | float] | None = None,
         alternatives: Sequence[str | int] | Mapping[Any, Any],
         features: Mapping[str, str | Mapping[Any, str | float]],
         individual: Sequence[str] = (),
@@ -174,7 +177,9 @@ class ChoiceData:
         table
             As for :meth:`from_long`.
         chosen
-            Column that says which alternative was chosen; None when that is to be predicted.
+            Column that says which alternative was chosen; None when that is to be predicted, or ranked.
+        rank
+            Where the rank of each alternative is, 1 for the best and empty for those below: as ``features``.
         alternatives
             The labels, such as ``["car", "bus"]`` or ``[1, 2]``, as ``chosen`` has them; or a mapping from each label
             to the value that stands for it in ``chosen``.
@@ -205,6 +210,7 @@ class ChoiceData:
         table_, schema = wide.to_long(
             table,
             chosen=chosen,
+            rank=rank,
             alternatives=alternatives,
             features=features,
             individual=individual,
@@ -295,7 +301,7 @@ class ChoiceData:
     def require_chosen(self, purpose: str) -> Ints:
         """Return the choices, or say that ``purpose`` needs them."""
         if self.chosen is None:
-            raise InputError(f"{purpose} needs the choices: read the table with chosen=<column>.")
+            raise InputError(f"{purpose} needs the choices: read the table with chosen=<column>, or rank=<column>.")
         return self.chosen
 
     def to_rows(self, values: ArrayLike, fill: float = 0.0) -> NDArray[Any]:
@@ -374,8 +380,8 @@ class ChoiceData:
 
     def groups(self, by: str | ArrayLike | None = None) -> Ints:
         """(S,) a number for each set, equal for sets of one group; see :meth:`split` for what ``by`` may be."""
-        by = self.schema.person if by is None else by
-        if by is None or (isinstance(by, str) and by == self.schema.choice_set):
+        by = self.schema.together if by is None else by
+        if by is None or (isinstance(by, str) and by == self.schema.choice_set and self.schema.rank is None):
             return np.arange(len(self))
         if isinstance(by, str):
             columns = {**self.individual, **self.keep}

@@ -23,8 +23,8 @@ def fingerprint(data: ChoiceData) -> str:
     columns |= {f"individual/{name}": column for name, column in data.individual.items()}
     if data.labels is not None:
         columns["labels"] = data.labels
-    if data.schema.person is not None:
-        columns["person"] = data.keep[data.schema.person]
+    if data.schema.together is not None:
+        columns["person"] = data.keep[data.schema.together]
     for name, array in arrays.items():
         _add(digest, name, array)
     for name, column in columns.items():

@@ -1,7 +1,7 @@
 """Long table + schema -> the parts of a ``ChoiceData``, every check on the way.
 
 The order of checks is the order in which a person would want to hear of trouble: columns, sets,
-availability, choices, labels, weights, persons, individuals, features. A column is freed once it is converted.
+availability, choices or ranks, labels, weights, persons, individuals, features. A column is freed once it is converted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.columns import Categorical, Column
 from pcmcnet.data.contents import read_contents
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
+from pcmcnet.data.explosion import explode, read_ranks
 from pcmcnet.data.reader import Part, Reader, require_exact
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.table import folder_of, read_table
@@ -81,6 +82,7 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         column = f"column {schema.available!r}: no alternative is available"
         raise sets.fail(np.flatnonzero(sizes == 0), column, "Drop these sets or correct the column.")
     chosen = None if schema.chosen is None else _chosen(reader, everything.at(hidden), schema, sets)
+    ranks = None if schema.rank is None else read_ranks(reader, everything.at(hidden), schema.rank, sets)
     labels = None if schema.alternative is None else _labels(reader, schema.alternative, sets)
     weights = _weights(reader, schema, sets)
     if schema.person is not None:
@@ -90,7 +92,7 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     individual = _per_set(reader, schema.individual, resolved, sets)
     reader.keep_only({*schema.kept, *schema.features})
     keep = _per_set(reader, schema.kept, resolved, sets)
-    return {
+    fields = {
         "schema": resolved,
         "offsets": sets.offsets,
         "set_ids": ids,
@@ -104,11 +106,12 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         "hidden_rows": hidden,
         "hidden_sets": set_of_row[hidden].astype(np.int64),
     }
+    return fields if ranks is None else explode(fields, ranks)
 
 
 def require_rows(n: int, schema: Schema) -> None:
     """Refuse a table without rows, unless it is only to be predicted: then there is nothing to predict."""
-    if n == 0 and schema.chosen is not None:
+    if n == 0 and schema.choices is not None:
         raise SchemaError("the table is empty: expected at least one row.")
 
 

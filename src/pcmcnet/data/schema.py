@@ -22,9 +22,14 @@ from pcmcnet.errors import SchemaError, did_you_mean
 Conflict = Literal["error", "first"]
 Missing = Literal["error", "indicator"]
 
-_SINGLE = ("choice_set", "chosen", "alternative", "available", "weight", "person")
+_SINGLE = ("choice_set", "chosen", "rank", "alternative", "available", "weight", "person")
 _LISTS = ("individual", "features", "categorical", "keep")
-_LATER = ("person", "kinds", "columns")  # not written where empty: what was saved before they came compares as equal
+_LATER = (
+    "rank",
+    "person",
+    "kinds",
+    "columns",
+)  # not written where empty: what was saved before they came compares as equal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +42,9 @@ class Schema:
         Column with the id of the choice set.
     chosen
         Column 0/1 or bool, exactly one per set; None for a table that is only to be predicted.
+    rank
+        In place of ``chosen``, column with the place of the alternative in a ranking: 1 for the best, empty for those
+        below all ranked ones. A ranking is read as a sequence of choices, which stay together.
     alternative
         Column with the label of the alternative, unique within a set.
     individual
@@ -69,6 +77,7 @@ class Schema:
 
     choice_set: str
     chosen: str | None = None
+    rank: str | None = None
     alternative: str | None = None
     individual: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
@@ -106,7 +115,9 @@ class Schema:
         for name, times in Counter(inputs).items():
             if times > 1:
                 raise SchemaError(f"column {name!r} is listed twice among individual and features: keep one.")
-        for role in ("chosen", "available", "weight"):
+        if self.chosen is not None and self.rank is not None:
+            raise SchemaError(f"chosen ({self.chosen!r}) and rank ({self.rank!r}) both say what was chosen: keep one.")
+        for role in ("chosen", "rank", "available", "weight"):
             if getattr(self, role) in inputs:
                 raise SchemaError(
                     f"column {getattr(self, role)!r} is declared as {role} and also as a model input: "
@@ -150,9 +161,23 @@ class Schema:
         return replace(self, named={})
 
     @property
+    def choices(self) -> str | None:
+        """Column that tells what was chosen: ``chosen`` or ``rank``."""
+        return self.rank if self.chosen is None else self.chosen
+
+    @property
+    def together(self) -> str | None:
+        """Column whose sets go together: those of a person, or the choices of a ranking."""
+        return self.choice_set if self.person is None and self.rank is not None else self.person
+
+    @property
     def kept(self) -> tuple[str, ...]:
-        """Columns of the set that are carried along and not shown to models: ``keep``, then ``person``, each once."""
-        return self.keep if self.person is None else tuple(dict.fromkeys([*self.keep, self.person]))
+        """Columns of the set that are carried along and not shown to models, each once.
+
+        ``keep``, then ``person``, then the ids of rankings.
+        """
+        ranking = None if self.rank is None else self.choice_set
+        return tuple(dict.fromkeys([*self.keep, *(name for name in (self.person, ranking) if name is not None)]))
 
     @property
     def contents(self) -> dict[str, str]:
@@ -176,7 +201,7 @@ class Schema:
     def number_columns(self) -> frozenset[str]:
         """Columns that are read as numbers, once the kinds of all columns are resolved."""
         names = {*(self.categorical or ()), *self.contents}
-        flags = {self.chosen, self.available, self.weight} - {None}
+        flags = {self.chosen, self.rank, self.available, self.weight} - {None}
         return frozenset({*self.individual, *self.features} - names) | cast(set[str], flags)
 
     @property
@@ -192,9 +217,10 @@ class Schema:
 
     def for_prediction(self) -> Schema:
         """Return the roles that a prediction needs: no choices, weights, persons or kept columns."""
-        gone = {self.chosen, self.weight, *self.kept} - {*self.individual, *self.features, self.alternative}
+        gone = {self.chosen, self.rank, self.weight, *self.kept}
+        gone -= {*self.individual, *self.features, self.alternative, self.choice_set}
         named = {name: words for name, words in self.named.items() if name not in gone}
-        return replace(self, chosen=None, weight=None, person=None, keep=(), named=named)
+        return replace(self, chosen=None, rank=None, weight=None, person=None, keep=(), named=named)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and strings, for JSON; without kinds, person or names where there are none to tell."""

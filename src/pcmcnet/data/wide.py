@@ -17,13 +17,14 @@ from pcmcnet.errors import SchemaError
 
 Label = str | int
 Place = str | Mapping[Any, str | float]  # a template with {alternative}, or label -> column or constant
-_OWN = ("choice_set", "chosen", "alternative", "available")  # columns of the long form
+_OWN = ("choice_set", "chosen", "rank", "alternative", "available")  # columns of the long form
 
 
 def to_long(
     table: Any,
     *,
-    chosen: str | None,
+    chosen: str | None = None,
+    rank: Place | None = None,
     alternatives: Sequence[Label] | Mapping[Any, Any],
     features: Mapping[str, Place],
     individual: Sequence[str] = (),
@@ -56,12 +57,13 @@ def to_long(
     schema = replace(
         schema,
         chosen=None if chosen is None else "chosen",
+        rank=None if rank is None else "rank",
         alternative="alternative",
         available=None if available is None else "available",
         weight=weight,
     )
     codes = _codes(alternatives)
-    places = _places(features, available, codes)
+    places = _places(features, {"available": available, "rank": rank}, codes)
     _require_apart(schema, places, chosen=chosen, choice_set=choice_set)
     own = {"choice_set": choice_set, "chosen": chosen}
     names = {"chosen"} if any(isinstance(code, str) for code in codes.values()) else set()
@@ -97,15 +99,15 @@ def _label(label: Any) -> Any:
 
 
 def _places(
-    features: Mapping[str, Place], available: Place | None, codes: Mapping[str, Any]
+    features: Mapping[str, Place], roles: Mapping[str, Place | None], codes: Mapping[str, Any]
 ) -> dict[str, list[str | float]]:
-    """Feature -> where the values of each alternative are."""
+    """Feature or role -> where the values of each alternative are."""
     if not isinstance(features, Mapping):
         raise SchemaError(
             f"features must be a mapping from names to templates or to columns of each alternative, got {features!r}."
         )
-    places = {name: _resolve(name, place, codes) for name, place in features.items()}
-    return places if available is None else {**places, "available": _resolve("available", available, codes)}
+    declared = {**features, **{role: place for role, place in roles.items() if place is not None}}
+    return {name: _resolve(name, place, codes) for name, place in declared.items()}
 
 
 def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | float]:
@@ -141,7 +143,7 @@ def _require_apart(
     ``individual`` may also be one of ``available``.
     """
     woven = {name: {place for place in row if isinstance(place, str)} for name, row in places.items()}
-    offered = woven.pop("available", set())
+    offered, ranked = woven.pop("available", set()), woven.pop("rank", set())
     features = set().union(*woven.values())
     inputs = features.union(schema.individual)
     if chosen is not None and chosen in inputs:
@@ -162,6 +164,7 @@ def _require_apart(
             raise SchemaError(f"column {name!r} is declared as {twin} and also as {role}: each needs its own.")
     named_twice = {
         "available": offered & features,
+        "rank": ranked & (inputs | offered),
         "weight": inputs & {schema.weight},
         "person": inputs & {schema.person},
     }

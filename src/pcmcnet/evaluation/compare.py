@@ -204,8 +204,9 @@ def _require_models(models: Any) -> dict[str, ChoiceModel]:
 
 def _kept_whole(by: str | ArrayLike | None, schema: Schema) -> str | ArrayLike | None:
     """Return what keeps several sets together; None where each is cut and resampled by itself."""
-    by = schema.person if by is None else by
-    return None if isinstance(by, str) and by == schema.choice_set else by
+    by = schema.together if by is None else by
+    alone = isinstance(by, str) and by == schema.choice_set and schema.rank is None
+    return None if alone else by
 
 
 def _identity(

@@ -221,7 +221,7 @@ def evaluate(
 
 def _persons(data: ChoiceData | ScannedData) -> Ints | None:
     """(S,) the first set of each set's person, which is the same on disk and in memory; None without persons."""
-    if data.schema.person is None:
+    if data.schema.together is None:
         return None
     _, first, number = np.unique(data.groups(), return_index=True, return_inverse=True)
     return np.asarray(first[number])

@@ -262,7 +262,7 @@ def _read(model: Any, data: Any) -> ChoiceData:
     if isinstance(data, ChoiceData):
         return data
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
-    return ChoiceData.from_schema(rows, schema if schema.chosen in rows.column_names else schema.for_prediction())
+    return ChoiceData.from_schema(rows, schema if schema.choices in rows.column_names else schema.for_prediction())
 
 
 def _facts(work: _Work, seconds: float) -> dict[str, Any]:

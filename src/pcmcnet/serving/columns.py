@@ -81,7 +81,7 @@ def _unknown(
     if column is not None:
         place = "the individual" if column.of_individual else "each alternative"
         return unusable(f"{at}: column {shown(name)} is given for {place}: move it there.")
-    unused = {schema.choice_set, schema.chosen, schema.weight, *schema.kept}
+    unused = {schema.choice_set, schema.choices, schema.weight, *schema.kept}
     if name in unused:
         return unusable(f"{at}: column {shown(name)} takes no part in a prediction: leave it out.")
     there = [c.name for c in known.values() if c.of_individual == individual]

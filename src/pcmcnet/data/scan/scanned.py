@@ -92,6 +92,8 @@ class ScannedData:
         for what, path in (("table", table), ("cache", cache)):
             if not isinstance(path, str | os.PathLike) and not (path is None and what == "cache"):
                 raise InputError(f"{what}: expected the path of a file or folder, got {type(path).__name__}.")
+        if schema.rank is not None:
+            raise SchemaError("a scanned table cannot hold rankings: read it whole, with ChoiceData.from_long.")
         allowed = bytes_of(memory)
         place = None if cache is None else Path(cache)
         checked, manifest = cached(Path(table), schema, cache=place, memory=allowed)

@@ -158,7 +158,7 @@ class LogitModel(ChoiceModel):
         facts["standard errors"] = kind
         if kind == "clustered":
             facts["standard errors"] += (
-                f", {self.estimates_.clusters:,} clusters by {self.config.cluster or self.schema.person}"
+                f", {self.estimates_.clusters:,} clusters by {self.config.cluster or self.schema.together}"
             )
         if self.schema.weight is not None:
             facts["weights"] = self.schema.weight
@@ -195,7 +195,7 @@ class LogitModel(ChoiceModel):
         """Number the cluster of each set, where there are some: those asked for, or the persons if there are two."""
         if self.config.cluster is not None:
             return sets.groups(self.config.cluster)
-        persons = None if sets.schema.person is None else sets.groups()
+        persons = None if sets.schema.together is None else sets.groups()
         if self.config.errors == "clustered" and persons is None:
             raise ConfigError("errors='clustered' needs the clusters: cluster=<column>, or a table with persons.")
         alone = persons is not None and persons.max(initial=0) == 0 and self.config.errors != "clustered"

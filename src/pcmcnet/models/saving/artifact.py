@@ -300,6 +300,7 @@ def _card(model: ChoiceModel, name: str) -> str:
     columns = {
         "choice set": schema.choice_set,
         "chosen": schema.chosen,
+        "rank": schema.rank,
         "alternative": schema.alternative,
         "individual": ", ".join(schema.individual) or "none",
         "features": ", ".join(schema.features) or "none",
