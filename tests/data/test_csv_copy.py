@@ -53,3 +53,9 @@ def test_a_line_end_in_the_first_name_of_a_file_with_a_byte_order_mark_ends_no_r
     (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbf"price\n(EUR)",b\n1,2\n')
     append_column(tmp_path / "t.csv", tmp_path / "out.csv", "p", np.array([0.5]))
     assert (tmp_path / "out.csv").read_bytes() == b'\xef\xbb\xbf"price\n(EUR)",b,p\n1,2,0.5\n'
+
+
+def test_the_sign_between_columns_stays(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('a;b\n1;"x;\ny"\n2;"5,5"\n')
+    append_column(tmp_path / "t.csv", tmp_path / "out.csv", "p;q", np.array([0.5, 0.25]))
+    assert (tmp_path / "out.csv").read_text() == 'a;b;"p;q"\n1;"x;\ny";0.5\n2;"5,5";0.25\n'

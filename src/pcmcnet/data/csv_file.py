@@ -3,7 +3,8 @@
 A CSV says nothing of types. They are guessed from its first block and the file is read by them, which holds
 no more than the columns in memory; where a later row disproves the guess, the whole file decides. Columns
 declared as text keep what is written: 007 stays apart from 7. So do ids, which are numbers only where nothing is lost.
-Values in quotes may have line ends within.
+Values in quotes may have line ends within. Columns are separated by the first of comma, semicolon and tab that the
+header has outside quotes; decimal numbers have points.
 """
 
 from __future__ import annotations
@@ -22,40 +23,25 @@ from pcmcnet.data.written import as_ids, as_numbers, forms_for_copy
 from pcmcnet.errors import SchemaError
 
 ENCODED_TEXT = {b"pcmcnet": b"encoded text"}  # marks a table whose dictionaries are text, not declared categories
-PARSING = pyarrow.csv.ParseOptions(newlines_in_values=True)
 BLOCK = 2**22  # bytes that are parsed at once, at most
 TOO_LONG = "straddling"  # by this word Arrow says that a line is longer
 _HEAD = 2**16  # bytes that are looked at before the file is parsed
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # how text of two bytes for each letter may begin
-_OTHERS = {b";": "semicolons", b"\t": "tabs"}  # between the columns, as spreadsheets may write them
+_SIGNS = (b",", b";", b"\t")  # between the columns, as spreadsheets write them
 
 
 class Csv:
-    """Text with commas, zipped or not."""
+    """Text with a sign between the columns, zipped or not."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._require_commas()
+        self.separator = separator_of(path)
+        self.parsing = pyarrow.csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
         try:
             self._look(2**18)
         except pa.ArrowInvalid:  # a line may be longer than that
             self._require_header()
             self._look(BLOCK)
-
-    def _require_commas(self) -> None:
-        """Refuse other text than UTF-8, and other signs between the columns than commas."""
-        with self.stream() as file:
-            head = file.read(_HEAD)
-        if head.startswith(_WIDE) or b"\0" in head[:4]:
-            raise pa.ArrowInvalid("invalid UTF8 data")
-        outside = re.sub(rb'"[^"]*"', b"", head)  # line ends and commas within quotes are of a name
-        header = re.split(rb"[\r\n]", outside, maxsplit=1)[0]
-        found = next((word for sign, word in _OTHERS.items() if sign in header), None)
-        if found is not None and b"," not in header:
-            raise SchemaError(
-                f"{self.path}: the columns seem to be separated by {found}, expected commas. Save it with commas "
-                f"between the columns, and with points in decimal numbers."
-            )
 
     def _require_header(self) -> None:
         """Refuse a first line that is too long; of one of several blocks, Arrow says that the file is empty."""
@@ -67,7 +53,7 @@ class Csv:
     def _look(self, block_size: int) -> None:
         """Read the names of the columns and the first rows."""
         options = pyarrow.csv.ReadOptions(block_size=block_size)
-        with pyarrow.csv.open_csv(self.stream(), read_options=options, parse_options=PARSING) as reader:
+        with pyarrow.csv.open_csv(self.stream(), read_options=options, parse_options=self.parsing) as reader:
             self.schema = reader.schema
             self.first: Any = next(iter(reader), None)
         self.names = list(self.schema.names)
@@ -116,7 +102,9 @@ class Csv:
     ) -> pa.Table:
         options = conversion(columns, types, gaps, auto_dict_encode=compact, auto_dict_max_cardinality=2**31 - 1)
         blocks = pyarrow.csv.ReadOptions(block_size=BLOCK)
-        return pyarrow.csv.read_csv(self.stream(), read_options=blocks, parse_options=PARSING, convert_options=options)
+        return pyarrow.csv.read_csv(
+            self.stream(), read_options=blocks, parse_options=self.parsing, convert_options=options
+        )
 
     def require_closed_quotes(self) -> None:
         """Refuse a file that ends within quotes: all rows from there on would be one value of its last column."""
@@ -125,7 +113,7 @@ class Csv:
             return
         options = {
             "read_options": pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
-            "parse_options": PARSING,
+            "parse_options": self.parsing,
             "convert_options": conversion(self.names[-1:], {self.names[-1]: pa.string()}, []),
         }
         last = ""
@@ -147,8 +135,30 @@ class Csv:
 
     def stream(self) -> Any:
         """Open the file for reading from its beginning."""
-        zipped = self.path.name.lower().endswith(".gz")
-        return pa.input_stream(str(self.path), compression="gzip" if zipped else None)
+        return _stream(self.path)
+
+
+def separator_of(path: Path) -> str:
+    """Return the sign between the columns; refuse other text than UTF-8, and decimal commas beside it."""
+    with _stream(path) as file:
+        head = file.read(_HEAD)
+    if head.startswith(_WIDE) or b"\0" in head[:4]:
+        raise pa.ArrowInvalid("invalid UTF8 data")
+    outside = re.sub(rb'"[^"]*"', b"", head)  # line ends and commas within quotes are of a name
+    header = re.split(rb"[\r\n]", outside, maxsplit=1)[0]
+    sign = next((sign for sign in _SIGNS if sign in header), b",")
+    decimal = None if sign == b"," else re.search(rb"(?<=[;\t\r\n])-?\d+,\d+(?=[;\t\r\n])", outside)
+    if decimal is not None:
+        raise SchemaError(
+            f"{path}: numbers seem to be written with decimal commas, such as {decimal[0].decode()}. Save it with "
+            f"points in decimal numbers."
+        )
+    return sign.decode()
+
+
+def _stream(path: Path) -> Any:
+    zipped = path.name.lower().endswith(".gz")
+    return pa.input_stream(str(path), compression="gzip" if zipped else None)
 
 
 def conversion(columns: list[str], types: dict[str, pa.DataType], gaps: list[str] | None, **options: Any) -> Any:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from pcmcnet.data.csv_file import BLOCK, PARSING, Csv, conversion
+from pcmcnet.data.csv_file import BLOCK, Csv, conversion
 from pcmcnet.data.formats import Arrow, Folder, Parquet, one_sentence, open_source, require_columns
 from pcmcnet.data.views import plain_schema, without_views
 from pcmcnet.data.written import IDS, Form, Writing, forms_for_copy
@@ -236,7 +236,7 @@ class CsvStream(Stream):
     def _parse(self, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         options = {
             "read_options": pyarrow.csv.ReadOptions(block_size=BLOCK, use_threads=False),
-            "parse_options": PARSING,
+            "parse_options": self.source.parsing,
             "convert_options": conversion(self.columns, types, self.gaps),
         }
         with pyarrow.csv.open_csv(self.source.stream(), **options) as reader:
