@@ -19,6 +19,14 @@ def sum_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
     return sums
 
 
+def weighted_sum_by_set(weights: Floats, values: Floats, offsets: Ints) -> Floats:
+    """Sum weighted rows over sets, as the product with a sparse matrix: (N,), (N, K) -> (S, K), and no other (N, K)."""
+    from scipy.sparse import csr_array
+
+    sums: Floats = csr_array((weights, np.arange(len(weights)), offsets), (len(offsets) - 1, len(weights))) @ values
+    return sums
+
+
 def max_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
     """Return the largest value of each set: (N, ...) -> (S, ...)."""
     largest: NDArray[Any] = np.maximum.reduceat(values, offsets[:-1])

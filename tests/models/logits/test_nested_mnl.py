@@ -87,18 +87,46 @@ def swissmetro() -> ChoiceData:
     )
 
 
-def test_swissmetro_has_its_published_estimates() -> None:
-    """Biogeme's first nested logit: log-likelihood -5236.900, mu of the existing modes 2.05 (0.164 robust)."""
+def test_swissmetro_has_the_estimates_of_biogeme() -> None:
+    """Biogeme 3.2.14 run on the same table; its documentation has the log-likelihood -5236.900 and mu of 2.05."""
     model = NestedMNL(nests={"TRAIN": "existing", "CAR": "existing", "SM": "new"}, errors="robust").fit(swissmetro())
-    # Estimates were published to three digits.
-    assert model.estimates_.log_likelihood == pytest.approx(-5236.900, abs=5e-3)
-    expected = {"time": -0.899, "cost": -0.857, "constant[TRAIN]": -0.512, "constant[CAR]": -0.167}
+    # It prints six decimals, and stops its search a little earlier.
+    assert model.estimates_.log_likelihood == pytest.approx(-5236.900014, abs=1e-4)
+    expected = {"time": -0.898664, "cost": -0.856665, "constant[TRAIN]": -0.511948, "constant[CAR]": -0.167156}
+    errors = {"time": 0.107112, "cost": 0.060035, "constant[TRAIN]": 0.079114, "constant[CAR]": 0.054529}
     for name, value in expected.items():
-        assert model.coefficients[name] == pytest.approx(value, abs=6e-4)
-    mu, error = model.estimates_.delta(lambda b: 1 / b[-1], "robust")
-    assert float(mu) == pytest.approx(2.05, abs=6e-3)
-    assert float(error) == pytest.approx(0.164, abs=6e-4)
+        assert model.coefficients[name] == pytest.approx(value, abs=5e-6)
+        assert model.standard_errors()[name] == pytest.approx(errors[name], abs=5e-6)
+    for kind, error in (("classical", 0.117705), ("robust", 0.164204)):
+        mu, spread = model.estimates_.delta(lambda b: 1 / b[-1], kind)  # type: ignore[arg-type]
+        assert float(mu) == pytest.approx(2.054065, abs=5e-6)
+        assert float(spread) == pytest.approx(error, abs=5e-6)
     assert model.logsums == {"existing": model.coefficients["logsum[existing]"], "new": 1.0}
+
+
+def test_a_tree_has_the_estimates_of_biogeme() -> None:
+    """Biogeme 3.2.14 with the formula of three levels written out, by log-sums that are not relative."""
+    try:
+        data = ChoiceData.from_schema(*packaged.long_form("mtc-work"))
+    except DatasetError as error:
+        pytest.skip(str(error))
+    nests = {"car": {"alone": [1], "shared": [2, 3]}, "transit": [4], "slow": [5, 6]}
+    model = NestedMNL(nests=nests, formula="totcost/100 + tottime/10", bounds=None).fit(data)
+    # It prints six decimals; prices of our tables are float32.
+    assert model.estimates_.log_likelihood == pytest.approx(-3607.192442, abs=1e-4)
+    expected = {"totcost/100": -0.557928, "tottime/10": -0.528085, "constant[2]": -3.124714, "constant[6]": -0.747491}
+    errors = {"totcost/100": 0.029508, "tottime/10": 0.032752, "constant[2]": 0.150965, "constant[6]": 0.139750}
+    for name, value in expected.items():
+        assert model.coefficients[name] == pytest.approx(value, abs=5e-6)
+        assert model.standard_errors()[name] == pytest.approx(errors[name], abs=1e-5)
+    logsums = {"car": 1.517696, "shared": 0.691312, "alone": 1.517696, "slow": 1.204674, "transit": 1.0}
+    assert model.logsums == pytest.approx(logsums, abs=5e-6)
+    relative = [model.estimates_.position(f"logsum[{nest}]") for nest in ("car", "shared")]
+    _, error = model.estimates_.delta(lambda b: b[relative[0]] * b[relative[1]])
+    assert float(error) == pytest.approx(0.106059, abs=1e-5)
+    assert model.summary().facts["nests"] == (
+        "car, car > alone (1.518 in all), car > shared (0.6913 in all), slow, transit"
+    )
 
 
 @pytest.mark.parametrize("logsum", [0.3, 0.8])
@@ -136,8 +164,8 @@ def test_a_log_sum_of_1_is_the_multinomial_logit(data: ChoiceData) -> None:
 
 def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: NestedMNL, data: ChoiceData) -> None:
     nest = np.tile([0, 1, 1, 2], len(data))
-    picked = data.offsets[:-1] + data.require_chosen("test")
-    sets = NestedSets(model.design_.matrix(data), Nests.find(nest, data.offsets), picked, np.array([0, 1, 0]) > 0)
+    picked = np.isin(np.arange(data.offsets[-1]), data.offsets[:-1] + data.require_chosen("test"))
+    sets = NestedSets(model.design_.matrix(data), Nests.find(nest, data.offsets), picked, np.array([[0.0], [1], [0]]))
     values, ones = model.estimates_.values, np.ones(len(data))
     # Steps end where another would gain 1e-12 of the log-likelihood.
     np.testing.assert_allclose(ones @ sets.evaluate(values)[1], 0, atol=1e-3)
@@ -181,11 +209,27 @@ def test_nests_of_one_alternative_have_no_parameter(model: NestedMNL) -> None:
 # -- log-sums that are none ----------------------------------------------------------------------------------------
 
 
-def test_a_log_sum_above_1_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_sum_that_would_be_above_1_stays_there_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    data = simulate(2000, logsum=2.0)
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
-        model = NestedMNL(nests=NESTS, formula="x").fit(simulate(2000, logsum=2.0))
-    assert model.logsums["public"] > 1
-    problem = "is above 1: no random utilities lie behind the model; try other nests"
+        model = NestedMNL(nests=NESTS, formula="x").fit(data)
+    assert model.logsums["public"] == 1
+    assert model.estimates_.at_bound == ("logsum[public]",)
+    assert np.isnan(model.standard_errors()["logsum[public]"])
+    problem = "logsum[public]: at the bound of 1, where a nest makes no difference (bounds=None would free it)"
+    assert problem in caplog.text
+    assert problem in str(model.summary())
+    assert ("logsum[public]", "1", "at its bound", "", "") in model.summary().rows
+    plain = MNL(formula="x").fit(data)
+    assert model.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-12)
+    np.testing.assert_allclose(model.covariance()[:-1, :-1], plain.covariance(), rtol=1e-5)  # a numerical Hessian
+
+
+def test_a_free_log_sum_above_1_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="pcmcnet"):
+        model = NestedMNL(nests=NESTS, formula="x", bounds=None).fit(simulate(2000, logsum=2.0))
+    assert abs(model.logsums["public"] - 2) < 3 * model.standard_errors()["logsum[public]"]
+    problem = "logsum[public]: above 1: no random utilities lie behind the model; try other nests"
     assert problem in caplog.text
     assert problem in str(model.summary())
 
@@ -197,7 +241,7 @@ def test_a_good_log_sum_is_not_warned_of(model: NestedMNL, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize(
-    ("chosen", "like"),
+    ("chosen", "like", "follows"),
     [
         # The better of bus and metro, whatever the others: the nest is one alternative.
         (
@@ -205,22 +249,62 @@ def test_a_good_log_sum_is_not_warned_of(model: NestedMNL, caplog: pytest.LogCap
                 rng.random(len(x)) < 0.5, 1 + x[:, 1:3].argmin(1), 3 * rng.integers(2, size=len(x))
             ),
             "were one",
+            False,
         ),
-        # Bus or metro by a coin, and nothing else.
-        (lambda x, rng: rng.integers(1, 3, len(x)), "were all the same"),
+        # Bus or metro by a coin, and nothing else: x counts as little as it may, and grows with the log-sum.
+        (lambda x, rng: rng.integers(1, 3, len(x)), "were all the same", True),
     ],
 )
-def test_a_log_sum_without_limit_is_told(chosen: Any, like: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_sum_without_limit_is_told(
+    chosen: Any, like: str, follows: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     x = simulate(200).features["x"].plain().reshape(-1, 4)
     data = simulate(200, chosen=chosen(x, np.random.default_rng(0)))
-    model = NestedMNL(nests=NESTS, formula="x | 0").fit(data)
+    model = NestedMNL(nests=NESTS, formula="x | 0", bounds=None).fit(data)
     assert model.standard_errors()["logsum[public]"] == np.inf
-    assert np.isfinite(model.standard_errors()["x"])
+    assert np.isinf(model.standard_errors()["x"]) == follows
     assert np.isfinite(model.predict_log_proba(data)).all()
-    problem = f"logsum[public] has no limit: the nest's alternatives are chosen as if they {like}"
+    problem = f"logsum[public]: without limit, as alternatives are chosen as if they {like}"
     assert problem in caplog.text
     assert problem in model.summary().facts["warning"]
     assert "nan" not in str(model.summary())
+
+
+# (table, formula, nests): log-sums ran away, or the search did not settle, before they had bounds.
+HEATING = {"gc": "gas", "gr": "gas", "ec": "electric", "er": "electric", "hp": "electric"}
+FISHING = {"beach": "shore", "pier": "shore", "boat": "boat", "charter": "boat"}
+RUNAWAYS: list[tuple[str, str, Any, float, float]] = [
+    ("heating", "installation_cost + operating_cost", HEATING, -1008.229, -1003.771),
+    ("heating", "installation_cost + operating_cost | income", HEATING, -1005.889, -1001.512),
+    ("heating", "installation_cost + operating_cost | rooms", HEATING, -1007.808, -1003.417),
+    ("fishing", "price + catch_rate", FISHING, -1230.784, -1210.297),
+    ("fishing", "price + catch_rate | income", FISHING, -1215.138, -1192.412),
+    ("car", "price/10 + cost", "fuel", -7253.556, -7178.797),
+]
+
+
+@pytest.mark.parametrize(("name", "formula", "nests", "bounded", "free"), RUNAWAYS)
+def test_textbook_tables_settle(name: str, formula: str, nests: Any, bounded: float, free: float) -> None:
+    """With bounds, and without them, where log-sums and the constants that grow with them have no finite error."""
+    try:
+        data = ChoiceData.from_schema(*packaged.long_form(name))
+    except DatasetError as error:
+        pytest.skip(str(error))
+    model = NestedMNL(nests=nests, formula=formula).fit(data)
+    assert model.estimates_.log_likelihood == pytest.approx(bounded, abs=1e-3)
+    assert all(0 < value <= 1 for value in model.logsums.values())
+    assert model.estimates_.at_bound
+    assert not model.estimates_.unbounded
+    loose = NestedMNL(nests=nests, formula=formula, bounds=None).fit(data)
+    assert loose.estimates_.log_likelihood == pytest.approx(free, abs=1e-3)
+    assert max(loose.logsums.values()) > 1
+    errors = loose.standard_errors()
+    runaway = [f"logsum[{nest}]" for nest, value in loose.logsums.items() if value > 95]
+    for name in runaway:
+        assert errors[name] == np.inf
+    if runaway:
+        assert any(errors[name] == np.inf for name in errors if name.startswith("constant"))
+        assert np.isfinite(errors[loose.design_.names[0]])  # costs and prices are told by the choice of a nest
 
 
 @pytest.mark.parametrize("sets", [3, 8])
@@ -229,7 +313,89 @@ def test_a_handful_of_sets_gives_numbers(sets: int, seed: int) -> None:
     data = simulate(sets, seed=seed)
     model = NestedMNL(nests=NESTS, formula="x").fit(data)
     assert np.isfinite(model.predict_proba(data)).all()
-    assert not np.isnan(list(model.standard_errors().values())).any()
+    unknown = {name for name, error in model.standard_errors().items() if np.isnan(error)}
+    assert unknown == {*model.estimates_.at_bound}
+
+
+# -- trees, a common log-sum, parameters under control ---------------------------------------------------------------
+
+
+TREE = {"road": ["car"], "public": {"street": ["bus", "metro"], "track": ["train"]}}
+
+
+def test_a_tree_with_a_level_too_many_is_the_one_without_it(data: ChoiceData, model: NestedMNL) -> None:
+    deep = NestedMNL(nests={"a": ["car"], "b": {"public": ["bus", "metro"]}, "rail": ["train"]}, formula="x").fit(data)
+    np.testing.assert_allclose(deep.predict_proba(data), model.predict_proba(data), rtol=1e-5)
+    assert deep.logsums["public"] == pytest.approx(model.logsums["public"], rel=1e-5)
+    assert "logsum[b]" not in deep.coefficients  # it never has two children
+
+
+def test_log_sums_of_a_tree_are_relative_to_the_nest_above(tmp_path: Path) -> None:
+    data = simulate(2000, 0.3, seed=2)
+    model = NestedMNL(nests=TREE, formula="x", fixed={"logsum[public]": 0.8}).fit(data)
+    assert model.coefficients["logsum[public]"] == 0.8
+    assert model.logsums["street"] == pytest.approx(0.8 * model.coefficients["logsum[street]"])
+    assert model.logsums["track"] == 0.8
+    free = NestedMNL(nests=TREE, formula="x").fit(data)
+    assert free.logsums["street"] <= free.logsums["public"] <= 1
+    assert free.estimates_.log_likelihood >= model.estimates_.log_likelihood
+    back = load(model.save(tmp_path / "tree"))
+    np.testing.assert_array_equal(back.predict_proba(data), model.predict_proba(data))
+    assert back.summary().facts == model.summary().facts
+
+
+def test_a_common_log_sum(data: ChoiceData, tmp_path: Path) -> None:
+    nests = {"car": "own", "bus": "public", "metro": "public", "train": "own"}
+    apart = NestedMNL(nests=nests, formula="x").fit(data)
+    model = NestedMNL(nests=nests, formula="x", common_logsum=True).fit(data)
+    assert model.logsums == dict.fromkeys(("own", "public"), model.coefficients["logsum"])
+    assert model.num_parameters == apart.num_parameters - 1
+    assert model.estimates_.log_likelihood < apart.estimates_.log_likelihood
+    same = NestedMNL(
+        nests=nests, formula="x", fixed={f"logsum[{m}]": model.coefficients["logsum"] for m in apart.logsums}
+    )
+    assert same.fit(data).estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, rel=1e-9)
+    back = load(model.save(tmp_path / "common"))
+    np.testing.assert_array_equal(back.predict_proba(data), model.predict_proba(data))
+
+
+def test_a_fixed_log_sum_of_1_is_the_multinomial_logit(data: ChoiceData) -> None:
+    plain = MNL(formula="x").fit(data)
+    model = NestedMNL(nests=NESTS, formula="x", fixed={"logsum[public]": 1}).fit(data)
+    assert model.coefficients == pytest.approx(plain.coefficients | {"logsum[public]": 1.0}, rel=1e-6, abs=1e-9)
+    assert model.num_parameters == plain.num_parameters
+    assert "warning" not in model.summary().facts
+    assert model.estimates_.constants_log_likelihood == plain.estimates_.constants_log_likelihood
+
+
+def test_coefficients_are_fixed_and_bounded_by_name(data: ChoiceData, model: NestedMNL) -> None:
+    held = NestedMNL(nests=NESTS, formula="x", fixed={"x": -0.5}).fit(data)
+    assert held.coefficients["x"] == -0.5
+    assert held.estimates_.log_likelihood < model.estimates_.log_likelihood
+    narrow = NestedMNL(nests=NESTS, formula="x", bounds={"logsum[public]": (0.6, 0.7), "x": (-5, 0)}).fit(data)
+    assert narrow.logsums["public"] == 0.6
+    assert narrow.estimates_.at_bound == ("logsum[public]",)
+    again = NestedMNL(nests=NESTS, formula="x", start=model.coefficients).fit(data)
+    assert again.coefficients == pytest.approx(model.coefficients, rel=1e-4)
+    assert again.estimates_.steps < model.estimates_.steps
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fixed": {"logsum[publik]": 1}}, r"fixed names 'logsum\[publik\]', .* Did you mean 'logsum\[public\]'"),
+        ({"fixed": {"logsum[public]": 0}}, r"fixed\['logsum\[public\]'\] = 0 is outside its bounds, 0.001 to inf"),
+        ({"start": {"logsum[public]": 1.5}}, r"start\['logsum\[public\]'\] = 1.5 is outside its bounds, 0.05 to 1"),
+        (
+            {"bounds": {"logsum[public]": (-3, 0)}},
+            r"bounds\['logsum\[public\]'\] leave no value between 0.05 and 0: it must be above 0",
+        ),
+        ({"common_logsum": "yes"}, "common_logsum must be true or false, got 'yes'"),
+    ],
+)
+def test_options_that_contradict_the_model_are_refused(options: Any, problem: str, data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        NestedMNL(nests=NESTS, formula="x", **options).fit(data)
 
 
 # -- weights, clusters, saved form ---------------------------------------------------------------------------------
@@ -298,12 +464,23 @@ def test_what_are_no_nests_is_refused(nests: Any, kind: type[Exception], problem
 def test_nests_are_a_name_or_a_mapping() -> None:
     with pytest.raises(ConfigError, match="nests must be a feature's name, or map labels to nests; got 3"):
         NestedMNL(nests=3)
+    with pytest.raises(ConfigError, match=r"give a file as a path, nests=pathlib.Path\('tree.toml'\)"):
+        NestedMNL(nests="tree.toml")
     assert NestedMNL(nests={1: 2}).config.nests == {"1": "2"}
 
 
 def test_nests_are_read_from_the_command_line() -> None:
     assert parse_option(NestedMNLConfig, "nests=car:road,bus:road") == ("nests", {"car": "road", "bus": "road"})
     assert parse_option(NestedMNLConfig, "nests=group") == ("nests", "group")
+
+
+def test_nests_are_read_from_a_file(tmp_path: Path, data: ChoiceData) -> None:
+    file = tmp_path / "nests.toml"
+    file.write_text('road = ["car"]\n[public]\nstreet = ["bus", "metro"]\ntrack = ["train"]\n')
+    name, nests = parse_option(NestedMNLConfig, f"nests={file}")
+    model = NestedMNL(**{name: nests}, formula="x").fit(data)
+    assert model.config.nests == TREE
+    assert model.coefficients == NestedMNL(nests=TREE, formula="x").fit(data).coefficients
 
 
 def test_labels_are_needed_for_nests_by_label() -> None:
@@ -342,7 +519,7 @@ def test_products_have_one_thread_in_all_of_a_fit(data: ChoiceData, monkeypatch:
         seen.append({library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"})
         return infer(*arguments, **more)
 
-    monkeypatch.setattr("pcmcnet.models.logits.nested_mnl.infer", note)
+    monkeypatch.setattr("pcmcnet.models.logits.nest_model.infer", note)
     with threadpool_limits(2, user_api="blas"):
         NestedMNL(nests=NESTS, formula="x").fit(data)
     assert seen == [{1}]

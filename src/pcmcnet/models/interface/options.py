@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from types import UnionType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -80,6 +81,10 @@ def _parse_one(text: str, kind: Any) -> Any:
         return _FLAGS[text.lower()]
     if kind in (int, float):
         return kind(text)
+    if kind is Path:
+        if not text.endswith(".toml"):
+            raise ValueError(text)
+        return Path(text)
     if _is_range(kind):
         return _parse_range(text)
     if get_origin(kind) is tuple:  # tuple[int, ...]
@@ -124,5 +129,5 @@ def _describe(kind: Any) -> str:
     if get_origin(kind) is Mapping:
         value = "low..high" if _is_range(get_args(kind)[1]) else "value"
         return f"pairs such as name:{value},name:{value}"
-    names = {bool: "true or false", int: "a whole number", float: "a number", type(None): "none"}
+    names = {bool: "true or false", Path: "a TOML file", int: "a whole number", float: "a number", type(None): "none"}
     return names.get(kind, "a word")

@@ -216,13 +216,19 @@ class LogitModel(ChoiceModel):
             leave_out=leave_out,
         )
 
-    def _parameters(self, names: Sequence[str], begin: Floats | None = None) -> Parameters:
-        """Return the parameters of these names, free, fixed or bounded as the options say; an offset is fixed at 1."""
+    def _parameters(
+        self, names: Sequence[str], begin: Floats | None = None, bounds: Mapping[str, Bounds] | None = None
+    ) -> Parameters:
+        """Return the parameters of these names, free, fixed or bounded as the options say; an offset is fixed at 1.
+
+        ``bounds`` go before those of the options.
+        """
         config, fixed = self.config, dict(self.config.fixed)
         if config.offset is not None:
             own = quoted(config.offset)
             fixed |= {name: 1.0 for name in names if name == own or name.endswith(f": {own}")}  # that of a class
-        return Parameters.of(names, fixed=fixed, bounds=config.bounds or {}, start=config.start, begin=begin)
+        limits = {**(config.bounds or {}), **(bounds or {})}
+        return Parameters.of(names, fixed=fixed, bounds=limits, start=config.start, begin=begin)
 
     def _constants_alone(self, problem: LogitSets, weights: Floats) -> float | None:
         """Return the log-likelihood of a multinomial logit with the constants alone; None if there are none.

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
+from pcmcnet.data.ragged import max_by_set, spread, sum_by_set, weighted_sum_by_set
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logits.estimation.maximum_likelihood import NO_CURVATURE, require_finite_curvature, uphill
 from pcmcnet.models.logits.estimation.parallel import by_part, products_in_one_thread
@@ -98,7 +98,7 @@ class LogitSets:
         def fill(part: _Part) -> None:
             z = self.z[part.rows]
             ll[part.sets], p[part.rows] = _probabilities(z @ b, part.offsets)
-            mean[part.sets] = _weighted_sums(p[part.rows], z, part.offsets)
+            mean[part.sets] = weighted_sum_by_set(p[part.rows], z, part.offsets)
 
         by_part(fill, self._parts)
         return ll, p, mean
@@ -206,14 +206,6 @@ def _gram(weights: Floats, values: Floats) -> Floats:  # (M,), (M, K) -> (K, K)
         block = root[rows, None] * values[rows]
         total += block.T @ block
     return total
-
-
-def _weighted_sums(weights: Floats, values: Floats, offsets: Ints) -> Floats:  # (M,), (M, K) -> (R, K)
-    """Sum weighted rows over sets, as the product with a sparse matrix: that makes no array of M x K."""
-    from scipy.sparse import csr_array
-
-    sums: Floats = csr_array((weights, np.arange(len(weights)), offsets), (len(offsets) - 1, len(weights))) @ values
-    return sums
 
 
 def _solve(curvature: Floats, gradient: Floats) -> Floats:

@@ -1,118 +1,227 @@
-"""The nested logit on ragged choice sets: log-probabilities, and scores in coefficients and log-sum parameters.
+"""Logits whose alternatives are the leaves of a tree of nests, on ragged choice sets: log-probabilities and scores.
 
-With utilities v = x . b, nests m and log-sum parameters l_m, for an alternative i of nest m
+A node g of the tree, with children c and log-sum parameter l_g, is worth
 
-    L_m = log sum_{j in m} exp(v_j / l_m)         log P(i) = v_i / l_m - L_m + l_m L_m - log sum_k exp(l_k L_k)
+    I_g = l_g log sum_c exp(I_c / l_g)        log P(c | g) = (I_c - I_g) / l_g,
 
-With xbar_m and vbar_m the means of x and v by P(. | m), and Q_k = P(nest k), its gradient is
+and an alternative its utility; the root has l = 1, and log P(i) is the sum along the path from the root to i. A node
+without available alternatives is left out. With w_c the weight of the chosen path (1 on it, 0 elsewhere), the chain
+rule runs from the root down. With A_g the derivative of log P in I_g by all that is above g, and 0 at the root,
 
-    in b      x_i / l_m + (1 - 1 / l_m) xbar_m - sum_k Q_k xbar_k
-    in l_k    [k = m] ((vbar_m - v_i) / l_m^2 + D_m) - Q_k D_k,       D_k = d(l_k L_k) / d l_k = L_k - vbar_k / l_k
+    B_g = A_g - w_g / l_g                     A_c = w_c / l_g + P(c | g) B_g
+    d log P / d l_g = -sum_c w_c log P(c | g) / l_g + B_g (I_g - sum_c P(c | g) I_c) / l_g
 
-Rows are sorted by set and nest, so that both are stretches of rows. Shapes: N rows, S sets, T (set, nest) pairs,
-M nests, F of them with a log-sum to estimate.
+and the score in the coefficients b of v = x . b is sum_i A_i x_i. Where a choice may have come by several paths, as in
+the cross-nested logit, w holds their probabilities given the choice.
+
+Log-sums are products of the relative ones r along the path: log l = C log r, with C[m, f] how often r_f occurs from the
+root to node m; 0 < r <= 1 keeps each l below that of its parent, as random utilities need.
+
+The search goes by t with r = log(1 + exp t), which is about exp t where r is small and t where it is large: there
+coefficients grow with r, and the way is straight. Rows are sorted by set and path, so that a node is a stretch of its
+children. Shapes: N rows, S sets, M nodes, F relative log-sums, K coefficients, P parameters.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
-from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set, spread, sum_by_set
+from pcmcnet.data.ragged import log_sum_exp_by_set, spread, sum_by_set, weighted_sum_by_set
 
-FURTHEST = 4.0  # of log l from 0: there a nest is one alternative, or its alternatives are chosen blindly
-_AT_BOUND = 0.01  # of log l: nearer to the bound than this, it is the bound that holds an estimate
+_LEAST_SHARE = 1e-10  # of an alternative in a nest: less is no different
+
+
+class _Level(NamedTuple):
+    """The nodes of one depth that sets offer."""
+
+    offsets: Ints  # (T + 1,) where each begins among its children
+    node: Ints  # (T,) which node of the tree; -1 for none, where a path ends above this depth
+    set_of: Ints  # (T,) whose
+
+
+class _Worth(NamedTuple):
+    """A level at some utilities."""
+
+    lam: Floats  # (T,) l
+    value: Floats  # (T,) I
+    inside: Floats  # log P(child | node), by child
+    below: Floats  # I of the children
 
 
 class Nests(NamedTuple):
-    """Where sets and nests lie in rows sorted by set and nest."""
+    """Where sets and nodes lie in rows sorted by set and path."""
 
     order: Ints  # (N,) rows in the new order
-    rows: Ints  # (T + 1,) where each (set, nest) pair begins among the rows
-    pairs: Ints  # (S + 1,) where each set begins among the pairs
-    nest: Ints  # (T,) which nest each pair is of
+    sets: Ints  # (S + 1,) where each set begins among the rows
+    levels: tuple[_Level, ...]  # the deepest first; the last one holds the root of each set
 
     @classmethod
-    def find(cls, nest: Ints, offsets: Ints) -> Nests:
-        """Sort rows by set and nest."""
+    def find(cls, paths: Ints, offsets: Ints) -> Nests:  # (N,) or (N, depth), (S + 1,)
+        """Sort rows by set and path: the nodes from the top down, then -1 where a path is shorter."""
+        paths = paths.reshape(len(paths), -1)
         set_of = spread(np.arange(len(offsets) - 1), offsets)
-        order = np.lexsort((nest, set_of))
-        key = np.column_stack([set_of[order], nest[order]])
-        begins = np.flatnonzero(np.r_[True, (key[1:] != key[:-1]).any(1)])
-        pairs = np.searchsorted(key[begins, 0], np.arange(len(offsets)))
-        return cls(order, np.r_[begins, len(nest)], pairs, key[begins, 1])
+        alone = paths.max(initial=0) + 1 + np.arange(len(paths))  # beneath the end of its path a row is a node itself
+        keys = np.column_stack([set_of, np.where(paths < 0, alone[:, None], paths)])
+        order = np.lexsort(keys.T[::-1])
+        keys, paths = keys[order], paths[order]
+        changes = np.cumsum(keys[1:] != keys[:-1], axis=1) > 0  # some node so far differs from the row above
+        levels, below = [], np.arange(len(keys) + 1)
+        for depth in reversed(range(keys.shape[1])):
+            begins = np.flatnonzero(np.append(True, changes[:, depth]))
+            node = paths[begins, depth - 1] if depth else np.full(len(begins), -1)
+            cuts = np.append(begins, len(keys))
+            levels.append(_Level(np.searchsorted(below, cuts), node, keys[begins, 0]))
+            below = cuts
+        return cls(order, offsets, tuple(levels))
 
-    def with_two(self, n_nests: int) -> Bools:
-        """Tell which nests ever have two alternatives in a set."""
-        found = np.zeros(n_nests, bool)
-        found[self.nest[np.diff(self.rows) > 1]] = True
-        return found
+    def with_two(self, n_nodes: int) -> Bools:
+        """Tell which nodes ever have two children in a set."""
+        found = np.zeros(n_nodes + 1, bool)
+        for offsets, node, _ in self.levels:
+            found[node[np.diff(offsets) > 1]] = True
+        return found[:-1]
 
     def log_probabilities(self, v: Floats, logsums: Floats) -> Floats:  # (N,), (M,) -> (N,)
         """Return the log-probabilities of the rows in their own order, at their utilities."""
-        of_pair = logsums[self.nest]
-        scaled = v[self.order] / spread(of_pair, self.rows)
-        inside = log_softmax_by_set(scaled, self.rows)
-        between = log_softmax_by_set(of_pair * log_sum_exp_by_set(scaled, self.rows), self.pairs)
         out = np.empty_like(v)
-        out[self.order] = inside + spread(between, self.rows)
+        out[self.order] = self.descend(self.climb(v[self.order], logsums))
         return out
+
+    def inclusive_values(self, v: Floats, logsums: Floats) -> Floats:  # (N,), (M,) -> (S,)
+        """Return what each set is worth: I of its root."""
+        return self.climb(v[self.order], logsums)[-1].value
+
+    def climb(self, v: Floats, logsums: Floats) -> list[_Worth]:  # (N,), (M,)
+        """Return what nodes are worth, level by level; utilities in the sorted order."""
+        of_node, value, found = np.append(logsums, 1.0), v, []
+        for offsets, node, _ in self.levels:
+            lam = of_node[node]
+            scaled = value / spread(lam, offsets)
+            total = log_sum_exp_by_set(scaled, offsets)
+            found.append(_Worth(lam, lam * total, scaled - spread(total, offsets), value))
+            value = found[-1].value
+        return found
+
+    def descend(self, worth: list[_Worth]) -> Floats:  # -> (N,)
+        """Sum log-probabilities from the root to the rows, in the sorted order."""
+        log_p = np.zeros(len(worth[-1].value))
+        for (offsets, _, _), at in zip(reversed(self.levels), reversed(worth), strict=True):
+            log_p = spread(log_p, offsets) + at.inside
+        return log_p
+
+    def slopes(self, worth: list[_Worth], w: Floats, n_nodes: int) -> tuple[Floats, Floats]:
+        """(N,) weights of the chosen rows -> (N,), (S, M): derivatives of log P in utilities and log-sums."""
+        weights = [w]
+        for offsets, _, _ in self.levels:
+            weights.append(sum_by_set(weights[-1], offsets))
+        above = np.zeros(len(weights[-1]))
+        by_node = np.zeros((len(above), n_nodes + 1))
+        for level in reversed(range(len(worth))):
+            (offsets, node, set_of), at = self.levels[level], worth[level]
+            share = np.exp(at.inside)
+            above = above - weights[level + 1] / at.lam
+            surprise = -sum_by_set(weights[level] * at.inside, offsets)
+            by_node[set_of, node] = (surprise + above * (at.value - sum_by_set(share * at.below, offsets))) / at.lam
+            above = weights[level] / spread(at.lam, offsets) + share * spread(above, offsets)
+        return above, by_node[:, :-1]
+
+
+class Allocation(NamedTuple):
+    """How alternatives are shared out among nests: log alpha = base + own log s + rest log(1 - s), by pairs of both.
+
+    An alternative in n nests has n - 1 parameters s in [0, 1]: the first nest takes s_1 of it, the second s_2 of what
+    is left, and the last one the rest.
+    """
+
+    pair: Ints  # (N,) which pair of an alternative and a nest each row is
+    base: Floats  # (A,) log alpha of the pairs that are given, 0 for the others
+    own: Floats  # (A, G) 0 or 1
+    rest: Floats  # (A, G) 0 or 1
+
+    def logs(self, shares: Floats) -> Floats:  # (G,) -> (A,)
+        """Return log alpha of each pair."""
+        s = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
+        logs: Floats = self.base + self.own @ np.log(s) + self.rest @ np.log1p(-s)
+        return logs
+
+    def slopes(self, shares: Floats) -> Floats:  # (G,) -> (A, G)
+        """Return the derivatives of log alpha."""
+        s = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
+        return self.own / s - self.rest / (1 - s)
 
 
 class NestedSets:
-    """Choices in nested sets: log-probabilities and scores in the coefficients, then in the free log-sums."""
+    """Choices in nested sets: log-probabilities and scores in coefficients, relative log-sums and shares.
 
-    def __init__(self, x: Floats, nests: Nests, picked: Ints, free: Bools) -> None:
-        self.x, self.nests, self.free = x[nests.order], nests, free
-        back = np.empty(len(x), np.int64)
-        back[nests.order] = np.arange(len(x))
-        self.picked = back[picked]  # (S,) the chosen rows in the new order
-        self.pair = np.searchsorted(nests.rows, self.picked, side="right") - 1  # (S,) the chosen (set, nest) pairs
-        self.set_of_pair = spread(np.arange(len(picked)), nests.pairs)  # (T,)
+    Parameters
+    ----------
+    x
+        (N, K) what the coefficients multiply, by row.
+    nests
+        Where the rows lie.
+    chosen
+        (N,) whether a row is chosen: one of a set, or all those of the chosen alternative where it has several.
+    counts
+        (M, F) how often each relative log-sum occurs from the root to each node.
+    allocation
+        How alternatives with several rows are shared out.
+    """
+
+    def __init__(
+        self, x: Floats, nests: Nests, chosen: Bools, counts: Floats, allocation: Allocation | None = None
+    ) -> None:
+        self.x, self.nests, self.counts, self.allocation = x[nests.order], nests, counts, allocation
+        self.chosen = np.flatnonzero(chosen[nests.order])  # (Q,)
+        self.choices = np.searchsorted(self.chosen, nests.sets)  # (S + 1,)
+        self.set_of = spread(np.arange(len(nests.sets) - 1), nests.sets)  # (N,)
+        self.K, self.F = x.shape[1], counts.shape[1]
 
     def values(self, theta: Floats) -> Floats:
-        """Turn parameters that may be any numbers into coefficients and log-sums: log l = B tanh(theta / B)."""
-        K = self.x.shape[1]
-        return np.concatenate([theta[:K], np.exp(FURTHEST * np.tanh(theta[K:] / FURTHEST))])
+        """Turn parameters of the search into values."""
+        values = theta.copy()
+        values[self.logsums] = np.logaddexp(0.0, theta[self.logsums])
+        return values
+
+    def search(self, values: Floats) -> Floats:  # (..., P) -> (..., P)
+        """Turn values into parameters of the search."""
+        theta = values.copy()
+        theta[..., self.logsums] = np.log(np.expm1(values[..., self.logsums]))
+        return theta
+
+    @property
+    def logsums(self) -> slice:
+        """Where the relative log-sums stand among the values."""
+        return slice(self.K, self.K + self.F)
 
     def objective(self, theta: Floats) -> tuple[Floats, Floats]:
-        """(K + F,) -> (S,), (S, K + F): log-probabilities and scores in those parameters."""
-        K, values = self.x.shape[1], self.values(theta)
+        """(P,) -> (S,), (S, P): log-probabilities and scores in the parameters of the search."""
+        values = self.values(theta)
         ll, scores = self.evaluate(values)
-        scores[:, K:] *= values[K:] * (1 - np.tanh(theta[K:] / FURTHEST) ** 2)
+        scores[:, self.logsums] *= -np.expm1(-values[self.logsums])
         return ll, scores
 
     def evaluate(self, values: Floats) -> tuple[Floats, Floats]:
-        """(K + F,) -> (S,), (S, K + F): log-probabilities and scores in coefficients and log-sums."""
-        K, (_, rows, pairs, nest) = self.x.shape[1], self.nests
-        logsums = np.ones(len(self.free))
-        logsums[self.free] = values[K:]
-        lam = logsums[nest]  # (T,)
-        v = self.x @ values[:K]
-        scaled = v / spread(lam, rows)
-        big = log_sum_exp_by_set(scaled, rows)  # (T,) L
-        inside = np.exp(scaled - spread(big, rows))  # (N,) P(i | m)
-        log_between = log_softmax_by_set(lam * big, pairs)  # (T,) log Q
-        between = np.exp(log_between)
-        mean_x = sum_by_set(inside[:, None] * self.x, rows)  # (T, K)
-        mean_v = sum_by_set(inside * v, rows)  # (T,)
-        slope = big - mean_v / lam  # (T,) D
-
-        picked, pair = self.picked, self.pair
-        own = lam[pair]  # (S,)
-        scores = np.empty((len(picked), len(values)))
-        scores[:, :K] = (self.x[picked] + (own - 1)[:, None] * mean_x[pair]) / own[:, None]
-        scores[:, :K] -= sum_by_set(between[:, None] * mean_x, pairs)
-        by_nest = np.zeros((len(picked), len(self.free)))
-        by_nest[self.set_of_pair, nest] = -between * slope
-        by_nest[np.arange(len(picked)), nest[pair]] += (mean_v[pair] - v[picked]) / own**2 + slope[pair]
-        scores[:, K:] = by_nest[:, self.free]
-        return scaled[picked] - big[pair] + log_between[pair], scores
-
-
-def at_bound(logsum: float) -> bool:
-    """Tell whether a log-sum runs as far as it may."""
-    return abs(math.log(logsum)) > FURTHEST - _AT_BOUND
+        """(P,) -> (S,), (S, P): log-probabilities and scores in coefficients, relative log-sums and shares."""
+        b, relative, shares = np.split(values, [self.K, self.K + self.F])
+        logsums = np.prod(relative**self.counts, axis=1)
+        v = self.x @ b
+        if self.allocation is not None:
+            pair = self.allocation.pair[self.nests.order]
+            v += self.allocation.logs(shares)[pair]
+        worth = self.nests.climb(v, logsums)
+        log_p = self.nests.descend(worth)[self.chosen]
+        ll = log_sum_exp_by_set(log_p, self.choices)
+        w = np.zeros(len(v))
+        w[self.chosen] = np.exp(log_p - spread(ll, self.choices))
+        by_row, by_node = self.nests.slopes(worth, w, len(logsums))
+        scores = np.empty((len(ll), len(values)))
+        scores[:, : self.K] = weighted_sum_by_set(by_row, self.x, self.nests.sets)
+        scores[:, self.logsums] = (by_node * logsums) @ self.counts / relative
+        if self.allocation is not None:
+            by_pair = np.zeros((len(ll), len(self.allocation.base)))
+            np.add.at(by_pair, (self.set_of, pair), by_row)
+            scores[:, self.K + self.F :] = by_pair @ self.allocation.slopes(shares)
+        return ll, scores

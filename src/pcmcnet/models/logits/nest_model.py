@@ -1,0 +1,317 @@
+"""What the logits with nests share: the fit within bounds, log-sums, and what is said of them.
+
+A nest's log-sum is the product of the coefficients ``logsum[NEST]`` from the top of the tree to it, so each of them is
+the nest's scale relative to that of its parent. Random utilities need 0 < logsum <= 1, and the search stays there
+unless ``bounds`` say otherwise. Its ends are 0.05 and 100: a log-sum that comes to one of them has no finite estimate,
+nor has a coefficient that grows or shrinks with it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
+from pcmcnet.errors import ConfigError
+from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.logits.estimation import Estimates, LogitSets, hessian, infer, maximise
+from pcmcnet.models.logits.estimation.identification import require_identified
+from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets
+from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
+from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel, log
+from pcmcnet.models.logits.nests import Leaves, Tree, require_nests
+
+# Of a log-sum that has no other bounds: there the correlation within a nest is 1 - l^2 > .997, which makes it one
+# alternative; or alternatives are chosen blindly.
+LEAST, MOST = 0.05, 100.0
+_POSITIVE = 1e-3  # the least log-sum that can be given: utilities are divided by it
+_NEAR_END = 1.5  # factor: where the likelihood is flat, the search stops short of an end
+_FOLLOWS = 0.5  # change of a coefficient with a log-sum, both relative; 1 where it is proportional
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NestConfig(LogitConfig):
+    """Options of the logits with nests: those of the logit models, and the log-sums.
+
+    Parameters
+    ----------
+    common_logsum
+        Whether all nests have the same log-sum; in a tree, the same relative to the nest above.
+    """
+
+    common_logsum: bool = False
+
+    def __post_init__(self) -> None:
+        super(NestConfig, self).__post_init__()  # slots make a new class, which super() misses
+        if not isinstance(self.common_logsum, bool):
+            raise ConfigError(f"common_logsum must be true or false, got {self.common_logsum!r}.")
+
+
+class NestModel(LogitModel):
+    """A logit with nests."""
+
+    control = True
+    config: NestConfig
+    starts = (1.0, 0.37)  # log-sums that the search begins with: the likelihood may have two maxima
+
+    @abstractmethod
+    def _leaves(self, data: ChoiceData) -> Leaves:
+        """Find the paths to the alternatives."""
+
+    def _learn_shares(self, leaves: Leaves) -> None:
+        """Note which alternatives are shared out."""
+
+    def _shares(self) -> tuple[str, ...]:
+        """Return the names of the coefficients that share alternatives out."""
+        return ()
+
+    def _allocation(self, leaves: Leaves) -> Allocation | None:
+        """Say how alternatives are shared out."""
+        return None
+
+    def _leave_out(self) -> frozenset[str]:
+        """Return the features that "." in the formula leaves out."""
+        return frozenset()
+
+    @products_in_one_thread()
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+        sets, chosen, clusters = self._prepare(train)
+        leaves = self._leaves(sets)
+        tree = Tree.of(leaves)
+        nests = tree.nests(leaves, sets.offsets)
+        free = require_nests(nests, len(tree.names))
+        self.training_["nests"], self.training_["parents"] = list(tree.names), list(tree.parents)
+        self.training_["logsums"] = [
+            ("logsum" if self.config.common_logsum else f"logsum[{name}]") if own else None
+            for name, own in zip(tree.names, free, strict=True)
+        ]
+        self._learn_shares(leaves)
+        self.design_ = self._learn_design(sets, self._leave_out())
+        x = self.design_.matrix(sets)
+        plain = LogitSets.from_matrix(x, sets.offsets, chosen)
+        picked = np.zeros(len(x), bool)
+        picked[sets.offsets[:-1] + chosen] = True
+        likelihood = NestedSets(
+            x[leaves.alternative], nests, picked[leaves.alternative], self._counts(), self._allocation(leaves)
+        )
+        within = self._within(plain, sets.weights)
+        values, steps = self._maximum(likelihood, within, plain.spread, sets.weights)
+        ll, scores = likelihood.evaluate(values)
+        size = np.concatenate([plain.spread, 1 / values[likelihood.logsums], np.ones(len(self._shares()))])
+        bend = hessian(likelihood.evaluate, values, sets.weights, scale=1 / size)
+        null = np.zeros(len(values))
+        null[likelihood.logsums] = 1.0
+        found = infer(
+            within.names,
+            values,
+            log_likelihood=float(sets.weights @ ll),
+            hessian=bend,
+            scores=scores,
+            weights=sets.weights,
+            sizes=sets.sizes,
+            steps=steps,
+            clusters=clusters,
+            null=null,
+            spread=size,
+            constants_log_likelihood=self._constants_alone(plain, sets.weights),
+            within=within,
+        )
+        self.estimates_ = _without_limit(found, bend, set(self._own()) - {*(self.config.bounds or {})})
+        self._note()
+        for problem in self._problems():
+            log.warning("%s", problem)
+
+    def _within(self, plain: LogitSets, weights: Floats) -> Parameters:
+        """Return all parameters with their bounds; coefficients begin where the multinomial logit is best."""
+        config, K = self.config, len(self.design_.names)
+        names, usual = (*self.design_.names, *self._own(), *self._shares()), self._usual_bounds()
+        widest = {name: (_POSITIVE, np.inf) if name in self._own() else (0.0, 1.0) for name in usual}
+        for option, values, limits in (("fixed", config.fixed, widest), ("start", config.start, usual)):
+            for name in limits.keys() & values.keys():
+                low, high = limits[name]
+                if not low <= values[name] <= high:
+                    raise ConfigError(
+                        f"{option}[{name!r}] = {values[name]:g} is outside its bounds, {low:g} to {high:g}."
+                    )
+        begin = np.concatenate([np.zeros(K), np.ones(len(self._own())), np.full(len(self._shares()), 0.5)])
+        within = self._parameters(names, begin, usual)
+        linear = Parameters(names[:K], within.start[:K], within.low[:K], within.high[:K])
+        require_identified(plain.z, linear.names, linear)
+        b, _, _ = plain.maximise(weights, within=linear, max_iter=config.max_iter)
+        named = [name in config.start for name in linear.names]
+        return replace(within, start=np.concatenate([np.where(named, linear.start, b), within.start[K:]]))
+
+    def _usual_bounds(self) -> dict[str, tuple[float, float]]:
+        """Return the bounds of log-sums and shares, which the options may narrow, or widen for log-sums."""
+        given = self.config.bounds
+        logsums = dict.fromkeys(self._own(), (LEAST, MOST if given is None else 1.0))
+        shares = dict.fromkeys(self._shares(), (0.0, 1.0))
+        for name, (low, high) in (given or {}).items():
+            if name in logsums:
+                logsums[name] = (LEAST if low is None or low <= 0 else low, MOST if high is None else high)
+            if name in shares:
+                shares[name] = (max(low or 0.0, 0.0), 1.0 if high is None else min(high, 1.0))
+        for name, (low, high) in (logsums | shares).items():
+            if not low < high:
+                allowed = "above 0" if name in logsums else "from 0 to 1"
+                raise ConfigError(
+                    f"bounds[{name!r}] leave no value between {low:g} and {high:g}: it must be {allowed}."
+                )
+        return logsums | shares
+
+    def _maximum(
+        self, likelihood: NestedSets, within: Parameters, spread: Floats, weights: Floats
+    ) -> tuple[Floats, int]:
+        """Climb from several values of the log-sums, but for those whose start is given."""
+        starts, logs = np.stack([within.start] * len(self.starts)), likelihood.logsums
+        free = [name not in self.config.start for name in within.names[logs]]
+        starts[:, logs][:, free] = np.array(self.starts)[:, None]
+        low, high = (likelihood.search(bound) for bound in (within.low, within.high))
+        theta, steps = maximise(
+            likelihood.objective,
+            likelihood.search(within.inside(starts)),
+            weights,
+            scale=np.concatenate([1 / spread, np.ones(len(low) - len(spread))]),
+            within=Parameters(within.names, within.start, low, high),
+            max_iter=self.config.max_iter,
+        )
+        return within.inside(likelihood.values(theta)), steps
+
+    # -- log-sums ---------------------------------------------------------------------------------------------------
+
+    def _own(self) -> tuple[str, ...]:
+        """Return the names of the coefficients that are log-sums."""
+        return tuple(dict.fromkeys(name for name in self.training_["logsums"] if name is not None))
+
+    def _counts(self) -> Floats:
+        """(M, F) how often each of them occurs from the top to each nest."""
+        tree, own = Tree(self.training_["nests"], self.training_["parents"]), self._own()
+        return tree.counts([-1 if name is None else own.index(name) for name in self.training_["logsums"]], len(own))
+
+    @property
+    def logsums(self) -> dict[str, float]:
+        """The log-sum parameter of each nest, on the scale of the utilities: 1 / mu of other packages.
+
+        That of a nest which never has two alternatives in a set is that of the nest above; 1 at the top.
+        """
+        _ = self.schema
+        return dict(zip(self.training_["nests"], self._logsums().tolist(), strict=True))
+
+    def _logsums(self) -> Floats:  # (M,)
+        K, own = len(self.design_.names), len(self._own())
+        logsums: Floats = np.prod(self.estimates_.values[K : K + own] ** self._counts(), axis=1)
+        return logsums
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        if not len(data):
+            return np.zeros(0)
+        leaves = self._leaves(data)
+        K, own = len(self.design_.names), len(self._own())
+        v = (self.design_.matrix(data) @ self.estimates_.values[:K])[leaves.alternative]
+        nests = Tree(self.training_["nests"], self.training_["parents"]).nests(leaves, data.offsets)
+        allocation = self._allocation(leaves)
+        if allocation is None:
+            return nests.log_probabilities(v, self._logsums())
+        copies = nests.log_probabilities(
+            v + allocation.logs(self.estimates_.values[K + own :])[allocation.pair], self._logsums()
+        )
+        log_p = log_sum_exp_by_set(copies, np.searchsorted(leaves.alternative, np.arange(data.offsets[-1] + 1)))
+        return log_softmax_by_set(log_p, data.offsets)  # rounding of the sums
+
+    # -- what is said of them ---------------------------------------------------------------------------------------
+
+    def _problems(self) -> list[str]:
+        """Say which log-sums are no estimates, and which are no log-sums of random utilities."""
+        found = self.estimates_
+        problems: dict[str, list[str]] = {}
+        for name in self._own():
+            value = float(found.values[found.position(name)])
+            if name in found.fixed:
+                continue
+            if name in found.unbounded and _at_end(value):
+                problem = "without limit, as alternatives are chosen as if they were "
+                problem += "one" if value < 1 else "all the same, however they differ"
+            elif name in found.at_bound and value == 1:
+                problem = "at the bound of 1, where a nest makes no difference (bounds=None would free it)"
+            elif value > 1:
+                problem = "above 1: no random utilities lie behind the model"
+            else:
+                continue
+            problems.setdefault(problem, []).append(name)
+        return [f"{', '.join(names)}: {problem}; try other nests" for problem, names in problems.items()]
+
+    def _facts(self) -> dict[str, str]:
+        facts = super()._facts()
+        facts["nests"] = ", ".join(self._nest_names())
+        facts["log-sums tested against"] = "1"
+        if problems := self._problems():
+            facts["warning"] = ". ".join(problems)
+        return facts
+
+    def _nest_names(self) -> list[str]:
+        """Return the nests, each after the one above it; with its log-sum, if that is not the coefficient."""
+        names, parents = self.training_["nests"], self.training_["parents"]
+        shown = []
+        for name, parent, value in zip(names, parents, self._logsums(), strict=True):
+            shown.append(f"{name}" if parent < 0 else f"{names[parent]} > {name} ({value:.4g} in all)")
+        return shown
+
+    @property
+    def _advice(self) -> str:
+        return (
+            "the data do not tell it, as when a level is never or always chosen, a log-sum goes to an end, or "
+            "nothing but constants differs within a nest. Leave it out, fix it, or try other nests"
+        )
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        super()._restore(files)
+        names, K = self.training_["nests"], len(self.design_.names)
+        single = [f"logsum[{name}]" for name in names]
+        self.training_.setdefault("parents", [-1] * len(names))  # folders from before there were trees
+        self.training_.setdefault("logsums", [name if name in self.estimates_.names else None for name in single])
+        parents, own = self.training_["parents"], self._own()
+        logsums, shares = np.split(self.estimates_.values[K:], [len(own)])
+        if not (
+            own
+            and set(own) <= {"logsum", *single}
+            and len(parents) == len(self.training_["logsums"]) == len(names)
+            and all(isinstance(parent, int) and -1 <= parent < k for k, parent in enumerate(parents))
+            and self.estimates_.names == (*self.design_.names, *own, *self._shares())
+            and (logsums > 0).all()
+            and ((shares >= 0) & (shares <= 1)).all()
+        ):
+            raise ValueError("the nests and their log-sums do not fit each other")
+
+
+def _at_end(logsum: float) -> bool:
+    """Tell whether a log-sum runs as far as it may."""
+    return not _NEAR_END * LEAST < logsum < MOST / _NEAR_END
+
+
+def _without_limit(found: Estimates, bend: Floats, logsums: Collection[str]) -> Estimates:
+    """Say of log-sums at the ends of the search, and of all that goes with them, that they have no finite estimate.
+
+    To first order, with the Hessian H, the others b follow as those log-sums l go on together: -H_bb^-1 H_bl dl with
+    dl = l or -l, by the end.
+    """
+    ended = [k for k, name in enumerate(found.names) if name in logsums and _at_end(found.values[k])]
+    ended = [k for k in ended if found.names[k] not in found.fixed]
+    if not ended:
+        return found
+    given = {*found.fixed, *found.at_bound, *(found.names[k] for k in ended)}
+    free = [k for k, name in enumerate(found.names) if name not in given]
+    onward = found.values[ended] * np.where(found.values[ended] > 1, 1, -1)
+    follow = np.linalg.pinv(bend[np.ix_(free, free)]) @ (bend[np.ix_(free, ended)] @ onward)
+    moved = np.abs(follow) > _FOLLOWS * np.abs(found.values[free])
+    lost = {found.names[k] for k in (*ended, *np.array(free, int)[moved])}
+    return replace(
+        found,
+        at_bound=tuple(name for name in found.at_bound if name not in lost),
+        unbounded=tuple(name for name in found.names if name in lost or name in found.unbounded),
+    )
