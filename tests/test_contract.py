@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dpn": {"hidden": 8, "epochs": 3, "batch_size": 8},
     "ensemble": {"model": "pcmcnet", "n": 2, "options": {"hidden": (8,), "epochs": 3, "batch_size": 8}},
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 2},
+    "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "shared": ["bus", "train"], "light": ["bike"]}},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light", "train": "rail"}},
     "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},
     "rank-by": {"column": "price"},

@@ -35,7 +35,7 @@ def read(**roles: Any) -> ChoiceData:
 
 
 def test_by_default_every_model_takes_part_that_needs_no_choice() -> None:
-    expected = {*MODELS, "mnl+individual", "lc-mnl+individual"} - {"nested-mnl", "rank-by"}
+    expected = {*MODELS, "mnl+individual", "lc-mnl+individual"} - {"cross-nested-mnl", "nested-mnl", "rank-by"}
     found = default_contestants()
     assert set(found) == expected
     for name in expected & set(MODELS):

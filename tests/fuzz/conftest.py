@@ -187,6 +187,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "lc-mnl": {"classes": 2, "starts": 1, "em_steps": 5, "max_iter": 5},
     "mnl": {"max_iter": 60},
     "nested-mnl": {"max_iter": 20},
+    "cross-nested-mnl": {"max_iter": 20},
     "pcmc": {"restarts": 1, "max_iter": 5},
     "pcmc-linear": {"max_iter": 5},
     "pcmcnet": {"hidden": (4,), "epochs": 1},
@@ -343,6 +344,10 @@ def _model(draw: st.DrawFn, inputs: list[str], kinds: dict[str, str]) -> tuple[s
         options["column"] = draw(st.sampled_from([*inputs[:6], "label", "absent"]))
     if model == "nested-mnl":
         nests = st.sampled_from([{"alternative 0": "a", "alternative 1": "a"}, {"0": "a", "1": "b"}, *inputs[:6]])
+        options["nests"] = draw(nests)
+    if model == "cross-nested-mnl":
+        labels = ["alternative 0", "alternative 1"]
+        nests = st.sampled_from([{"a": labels, "b": labels[1:]}, {"a": ["0", "1"], "b": ["1"]}, {"a": {"0": 1}}])
         options["nests"] = draw(nests)
     if model == "lc-mnl" and draw(st.booleans()):
         options["classes"] = "auto"

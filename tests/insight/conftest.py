@@ -62,6 +62,7 @@ def driven() -> ChoiceData:
 OPTIONS: dict[str, dict[str, Any]] = {
     "dpn": {"hidden": 8, "epochs": 2, "batch_size": 8},
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 1},
+    "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "shared": ["bus", "train"], "light": ["bike"]}},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light", "train": "rail"}},
     "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},
     "rank-by": {"column": "price"},

@@ -174,7 +174,7 @@ def test_every_model_has_elasticities(name: str, driven: ChoiceData, fitted: Cal
     between = elasticity(model, driven, "price").between()
     json.dumps(between.to_dict())
     assert str(between).splitlines()[0].split()[-4:] == ["bike", "bus", "car", "train"]
-    if name in ("mnl", "nested-mnl", "lc-mnl"):
+    if name in ("mnl", "nested-mnl", "cross-nested-mnl", "lc-mnl"):
         assert (np.diag(between.values) < 0).all()
     if name in ("uniform", "bradley-terry", "thurstone", "pcmc"):
         assert not between.values.any()

@@ -16,6 +16,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "rank-by": {"column": "price"},
     "rf": {"trees": 5},
     "lc-mnl": {"classes": 2, "starts": 1},
+    "cross-nested-mnl": {"nests": {"own": ["bike", "walk", "car"], "shared": ["bus", "train", "car"]}},
     "nested-mnl": {"nests": {"bike": "own", "walk": "own", "bus": "shared", "train": "shared", "car": "own"}},
 }
 FAR = [

@@ -28,7 +28,7 @@ from pcmcnet.models.logits.logit_model import LogitConfig
 Contestant = ChoiceModel | Callable[[ChoiceData], ChoiceModel]
 """A model, or what builds one for a table; it raises an ``InputError`` where there is none for it."""
 
-NEEDS_A_CHOICE = ("nested-mnl", "rank-by")  # its nests, its column: nobody's defaults
+NEEDS_A_CHOICE = ("cross-nested-mnl", "nested-mnl", "rank-by")  # its nests, its column: nobody's defaults
 MOST_PRODUCTS = 40
 
 

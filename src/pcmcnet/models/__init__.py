@@ -8,6 +8,7 @@ from pcmcnet.models.items.bradley_terry import BradleyTerry
 from pcmcnet.models.items.linear_pcmc import LinearPCMC
 from pcmcnet.models.items.pcmc import PCMC
 from pcmcnet.models.items.thurstone import Thurstone
+from pcmcnet.models.logits.cross_nested_mnl import CrossNestedMNL
 from pcmcnet.models.logits.latent_class_mnl import LatentClassMNL
 from pcmcnet.models.logits.mnl import MNL
 from pcmcnet.models.logits.nested_mnl import NestedMNL
@@ -23,6 +24,7 @@ MODELS: dict[str, type[ChoiceModel]] = {
     model.name: model
     for model in (
         BradleyTerry,
+        CrossNestedMNL,
         LinearPCMC,
         MNL,
         LatentClassMNL,
@@ -57,6 +59,7 @@ __all__ = [
     "Calibrated",
     "ChainModel",
     "ChoiceModel",
+    "CrossNestedMNL",
     "Ensemble",
     "LatentClassMNL",
     "LinearPCMC",

@@ -37,6 +37,9 @@ def models() -> dict[str, Any]:
     return {
         "bradley-terry": pn.BradleyTerry(),
         "calibrated": pn.Calibrated(forest),
+        "cross-nested-mnl": pn.CrossNestedMNL(
+            formula="price", nests={"road": ["car", "bus"], "public": ["bus", "train"]}
+        ),
         "dpn": pn.PointerNetwork(hidden=3, epochs=2, weight_decay=0.01),
         "ensemble": pn.Ensemble("mnl", n=2),
         "lc-mnl": pn.LatentClassMNL(classes=2),

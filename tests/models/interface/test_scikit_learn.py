@@ -20,6 +20,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "calibrated": {"model": "mnl"},
     "ensemble": {"model": "pcmcnet", "options": {"hidden": (8,)}},
     "lc-mnl": {"classes": 3},
+    "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "public": ["bus"]}},
     "nested-mnl": {"nests": {"car": "road", "bus": "road"}},
     "pcmcnet": {"hidden": [4, 4]},
     "rank-by": {"column": "price"},
