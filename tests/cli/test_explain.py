@@ -36,7 +36,8 @@ def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path, t
 def test_people_get_lines_and_a_log_gets_one_for_each_part(cli: Run, model: Path, table: Path, tmp_path: Path) -> None:
     result = cli("explain", model, table, "-o", tmp_path / "r", *QUICK, "--baseline", "none")
     assert result.status == 0
-    assert result.out.startswith("PCMCNet on trips.csv\n\nchoice_sets: 24\n")
+    assert result.out.startswith("PCMCNet on trips.csv\n\n- ")  # findings first
+    assert "\n\nchoice_sets: 24\n" in result.out
     assert "seen_in_training: all" in result.out
     assert "left out: elasticities (skipped, as asked for)" in result.out
     assert f"written: {tmp_path / 'r' / 'report.html'}" in result.out

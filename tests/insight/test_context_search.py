@@ -97,7 +97,7 @@ def test_a_table_is_read_by_the_models_schema_and_alternatives_are_named(data: C
         (11, "#1 (target)"),
         (11, "#2 (real)"),
         (11, "#3 (decoy)"),
-        *((12, f"#{k} (real)") for k in range(1, 5)),
+        *((12, f"#{k} (real, weight {w})") for k, w in ((1, 1), (2, 2), (3, 3), (4, 1e-09))),
     }
     assert {(case.choice_set, case.removed) for case in found.cases} == expected
 

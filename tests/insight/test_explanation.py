@@ -34,7 +34,8 @@ def test_every_part_is_there_or_left_out_with_a_reason(name: str, explained: dic
     found = explained[name]
     there = [part for part in PARTS if getattr(found, part) is not None]
     assert sorted([*there, *found.left_out]) == sorted(PARTS)
-    expected = {"calibration", "elasticities", "context"} if name == "rank-by" else set()
+    ranking = {"calibration", "elasticities", "categories", "trade_offs", "context"}
+    expected = ranking if name == "rank-by" else set()
     assert set(found.left_out) == expected
     assert all(len(why) > 20 for why in found.left_out.values())
 

@@ -18,6 +18,8 @@ from pcmcnet.reports.sections import (
     Heading,
     Intervals,
     Picture,
+    Point,
+    Points,
     Section,
     Table,
     Text,
@@ -77,13 +79,14 @@ def test_every_text_of_every_block_is_escaped(tmp_path: Path) -> None:
     cells = [[EVIL, EVIL], [EVIL, EVIL]]
     blocks: tuple[Block, ...] = (
         *(Text(EVIL), note(EVIL), Heading(EVIL), Code(EVIL), Facts({EVIL: EVIL}), Tiles(((EVIL, EVIL, EVIL),))),
+        Points((Point(EVIL, EVIL, "s"),)),
         *(Table(cells=cells, folded=EVIL), Figure(traces=({"name": EVIL},), caption=EVIL, numbers=cells)),
         Intervals(metric=EVIL, caption=EVIL, labels=(EVIL,), dots=(Dot(0, 1.0, 0.5, 1.5, marked=False),)),
         Picture(file=picture, caption=EVIL),
     )
     page = to_html(EVIL, [Section(name="s", title=EVIL, blocks=blocks)]).replace(plotly_script(), "")
     assert "<b>" not in page
-    assert page.count("&lt;b&gt;&amp;&#34;&#39;") == 30
+    assert page.count("&lt;b&gt;&amp;&#34;&#39;") == 36
     assert 'src="data:image/png;base64,YWJj"' in page
 
 
@@ -113,12 +116,33 @@ def test_pictures_lie_in_their_cells_and_only_as_data() -> None:
     assert "http" not in text
 
 
-def test_on_a_phone_rows_of_many_columns_are_cards_that_name_their_cells() -> None:
+def test_a_table_that_may_be_cut_off_scrolls_by_keyboard_too() -> None:
     head = ["room", "price", EVIL, "about"]
-    rows = Cells(body(Table(cells=[head, ["A", "1", "2", "a text that needs a second line"], ["B", "failed"]]))).rows
-    assert [attributes.get("data-head") for _, attributes in rows[1]] == [None, "price", EVIL, "about"]
-    assert rows[1][3][1]["class"] == "words"
-    assert "cards" not in body(Table(cells=[head[:3], ["A", "1", "2"]]))
+    text = body(Table(cells=[head, ["A", "1", "2", "a text that needs a second line"], ["B", "failed"]]))
+    assert '<div class="wide" tabindex="0" role="group" aria-label="Table of room, price, ' in text
+    assert Cells(text).rows[1][3][1]["class"] == "words"
+
+
+def test_a_heading_folds_what_follows_up_to_the_next() -> None:
+    one, two = Heading("First", "open"), Heading("Second", "closed")
+    text = body(note("before"), one, note("inside"), two, note("closed"), Heading("Third"), note("after"))
+    order = [
+        "before",
+        "<details",
+        "First",
+        "inside",
+        "</details>",
+        "<details",
+        "Second",
+        "</details>",
+        "Third",
+        "after",
+    ]
+    at = -1
+    for word in order:
+        at = text.index(word, at + 1)
+    assert text.count("<details") == text.count("</details>") == 2
+    assert text.count(" open>") == 1
 
 
 def test_figures_that_need_half_the_width_share_a_line() -> None:

@@ -35,7 +35,8 @@ def explain(
     The folder gets report.html, a page that needs nothing else, report.md with its tables, and explanation.json with
     all numbers. Where TABLE has no choices, the parts that need them are left out.
 
-    The parts are table, model, fit, calibration, importance, elasticities, context, axioms and examples.
+    The parts are table, model, fit, calibration, importance, elasticities, categories, trade_offs, context,
+    axioms and examples.
 
     Example: `pcmcnet explain model test-trips.csv -o report --skip axioms --baseline uniform,mnl,rf`
     """
@@ -56,7 +57,9 @@ def explain(
     found = find_out(estimator, table, seed, sets=sets, skip=skip or [], baselines=others, title=title)
     files = [str(path) for path in write(found, output)]
     summary = found.summary()
-    lines = [f"{name}: {_spoken(value)}" for name, value in summary["found"].items()]
+    figures = {name: value for name, value in summary["found"].items() if name != "findings"}
+    said = [f"- {finding.text}" for finding in found.findings]
+    lines = [*said, *([""] if said else []), *(f"{name}: {_spoken(value)}" for name, value in figures.items())]
     lines += [f"left out: {name} ({why})" for name, why in summary["left_out"].items()]
     show("\n".join([title, "", *lines, "", f"written: {', '.join(files)}"]), {**summary, "files": files}, as_json=json_)
 

@@ -62,6 +62,9 @@ class ColumnNames:
         return f"{value} {unit}" if unit else f"{self[column]} {value}"
 
 
+PLAIN = ColumnNames({})  # columns by their names in the table
+
+
 def column_names(given: Any, known: Iterable[str]) -> dict[str, ColumnName]:
     """Read the words of a schema, refusing columns that no role names and entries that are none.
 

@@ -22,7 +22,8 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
-from pcmcnet.insight.questions import ask, id_of, members, name_of, place_of, position_of, set_of, spoken
+from pcmcnet.insight.alternative_names import name_of
+from pcmcnet.insight.questions import ask, id_of, members, place_of, position_of, set_of, spoken
 from pcmcnet.reports.tables import PrintsAsTable
 
 LEAST = 1e-12

@@ -25,7 +25,8 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation.predictions import Predictor
-from pcmcnet.insight.questions import ask, ask_alike, id_of, members, name_of
+from pcmcnet.insight.alternative_names import name_of
+from pcmcnet.insight.questions import ask, ask_alike, id_of, members
 from pcmcnet.insight.removals import Removals
 
 Verdict = Literal["holds", "violated", "not checked"]

@@ -4,11 +4,13 @@ All alternatives of all sets, with the weight of their set, are cut by their pro
 alternatives of equal probability stay together. In each bin b, of weight share w_b,
 
     predicted_b = mean probability,    observed_b = share of alternatives that were chosen,
-    expected calibration error = sum_b w_b |observed_b - predicted_b|.
+    error of a curve = sum_b w_b |observed_b - predicted_b|.
 
 The alternatives of a set depend on each other, so the intervals resample whole sets. The second curve looks at the
-most probable alternative of each set alone: how often is it chosen, by how sure the model is. Sets of one alternative
-have no choice to predict and are left out. A perfect model also has an error above 0, by chance, that falls with the
+favourite of each set alone, its most probable alternative: how often is it chosen, by how sure the model is. The
+calibration error is the error of this curve, everywhere. That of all alternatives is smaller the more there are in a
+set, for most of them are hardly ever chosen and rightly so: it says little. Sets of one alternative have no choice to
+predict and are left out. A perfect model also has an error above 0, by chance, that falls with the
 number of sets per bin.
 """
 
@@ -45,7 +47,7 @@ class Curve:
 
     @property
     def error(self) -> float:
-        """Expected calibration error: the mean distance of predicted and observed."""
+        """The mean distance of predicted and observed."""
         return float(self.share @ np.abs(self.observed - self.predicted))
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,10 +77,15 @@ class Calibration:
     n_sets: int
     level: float = LEVEL
 
+    @property
+    def error(self) -> float:
+        """The calibration error: by how much the favourite is more, or less, probable than it is often chosen."""
+        return self.first.error
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and dicts, for JSON."""
         curves = {"alternatives": self.alternatives.to_dict(), "first": self.first.to_dict()}
-        return {"n_sets": self.n_sets, "level": self.level, **curves}
+        return {"error": self.error, "n_sets": self.n_sets, "level": self.level, **curves}
 
 
 def calibration(

@@ -24,7 +24,8 @@ import torch
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.questions import name_of, position_of
+from pcmcnet.insight.alternative_names import name_of
+from pcmcnet.insight.questions import position_of
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel

@@ -25,9 +25,10 @@ import numpy as np
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
+from pcmcnet.insight.alternative_names import name_of
 from pcmcnet.insight.context_search import Case, Search, search
 from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
-from pcmcnet.insight.questions import ask, name_of, place_of, require_place, set_of
+from pcmcnet.insight.questions import ask, place_of, require_place, set_of
 from pcmcnet.insight.removals import share
 from pcmcnet.reports.tables import PrintsAsTable
 

@@ -15,7 +15,8 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_data
-from pcmcnet.insight.questions import id_of, name_of, require_sampling, some_sets
+from pcmcnet.insight.alternative_names import name_of
+from pcmcnet.insight.questions import id_of, require_sampling, some_sets
 from pcmcnet.insight.removals import SMALLEST, LogRatios, Removals, ask_removals, sample_removals, share
 from pcmcnet.reports.tables import markdown_table, text_table
 

@@ -24,9 +24,10 @@ from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
 from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores
+from pcmcnet.insight.alternative_names import name_of
 from pcmcnet.insight.attribution import Attribution, attribution
 from pcmcnet.insight.chain import Chain, chain
-from pcmcnet.insight.questions import members, name_of
+from pcmcnet.insight.questions import members
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
 

@@ -10,6 +10,8 @@ Costly parts ask about a sample of the choice sets, so that the work is bounded 
     calibration    yes            all sets
     importance     yes            the sample, each column shuffled 5 times
     elasticities   no             the sample, two copies of each set per alternative where there are no derivatives
+    categories     no             the sample, a copy of each set per category
+    trade_offs     no             60 sets of the sample, as for elasticities
     context        no             10 sets for each of the sample
     axioms         no             the sample, 25 sets for each
     examples       no             up to 5,000 sets, and three without each of their alternatives
@@ -25,19 +27,23 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.column_names import PLAIN, ColumnNames
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError, did_you_mean
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.predictions import require_sets
 from pcmcnet.insight.axioms import Audit, audit
 from pcmcnet.insight.calibration import Calibration, calibration
+from pcmcnet.insight.category_effects import AllCategories, all_category_effects
 from pcmcnet.insight.context_summary import ContextSummary, context_summary
 from pcmcnet.insight.example_sets import ExampleSet, example_sets
+from pcmcnet.insight.findings import Finding, findings
 from pcmcnet.insight.fit_quality import FitQuality, fit_quality
 from pcmcnet.insight.importance import Importance, importance
 from pcmcnet.insight.numeric_effects import NumericEffects, numeric_effects, numeric_features
 from pcmcnet.insight.questions import require_sampling
 from pcmcnet.insight.table_summary import TableSummary, summarise
+from pcmcnet.insight.trade_offs import TradeOffs, main_trade_offs
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.summary import Summary
@@ -45,7 +51,10 @@ from pcmcnet.progress import said_once, show_steps
 from pcmcnet.storage.to_json import to_json
 from pcmcnet.storage.versions import package_version
 
-PARTS = ("table", "model", "fit", "calibration", "importance", "elasticities", "context", "axioms", "examples")
+PARTS = (
+    *("table", "model", "fit", "calibration", "importance", "elasticities", "categories", "trade_offs", "context"),
+    *("axioms", "examples"),
+)
 NEED_CHOICES = ("fit", "calibration", "importance")
 SETS = 150
 
@@ -75,8 +84,10 @@ class Explanation:
     ----------
     title
         The title of the report.
-    table, model, fit, calibration, importance, elasticities, context, axioms, examples
+    table, model, fit, calibration, importance, elasticities, categories, trade_offs, context, axioms, examples
         The parts; None where a part was left out.
+    names
+        What people call the columns.
     left_out
         For each part that is missing, why.
     facts
@@ -90,11 +101,19 @@ class Explanation:
     calibration: Calibration | None = None
     importance: Importance | None = None
     elasticities: NumericEffects | None = None
+    categories: AllCategories | None = None
+    trade_offs: TradeOffs | None = None
     context: ContextSummary | None = None
     axioms: Audit | None = None
     examples: tuple[ExampleSet, ...] | None = None
+    names: ColumnNames = PLAIN
     left_out: Mapping[str, str] = field(default_factory=dict)  # part -> why
     facts: Mapping[str, Any] = field(default_factory=dict)  # seed, sample, versions, machine, seconds
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found, in sentences."""
+        return findings(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON; an infinite number is None."""
@@ -104,12 +123,22 @@ class Explanation:
             for name, part in parts.items()
             if part is not None
         }
-        whole: dict[str, Any] = to_json({"title": self.title, **found, "left_out": self.left_out, "facts": self.facts})
+        whole: dict[str, Any] = to_json(
+            {
+                "title": self.title,
+                "findings": [finding.to_dict() for finding in self.findings],
+                **found,
+                "left_out": self.left_out,
+                "facts": self.facts,
+            }
+        )
         return whole
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers to see first, and what was left out, as plain values that survive JSON."""
         found: dict[str, Any] = {}
+        if self.findings:
+            found["findings"] = [finding.text for finding in self.findings]
         if self.table is not None:
             found |= {"choice_sets": self.table.choice_sets, "alternatives": self.table.alternatives}
         if self.model is not None:
@@ -119,7 +148,7 @@ class Explanation:
             found |= {"seen_in_training": self.fit.seen, "nll": report.nll}
             found |= {f"top_{n}": value for n, value in report.top.items()}
         if self.calibration is not None:
-            found["calibration_error"] = self.calibration.alternatives.error
+            found["calibration_error"] = self.calibration.error
         if self.importance is not None:
             found["most_important"] = self.importance.rows[0].name
         if self.context is not None:
@@ -200,6 +229,7 @@ def explain(
     return Explanation(
         title=title or type(model).__name__,
         **work.found,
+        names=data.schema.names,
         left_out={name: left_out[name] for name in PARTS if name in left_out},
         facts=_facts(work, time.perf_counter() - began),
     )
@@ -223,12 +253,21 @@ class _Work:
             "calibration": lambda: calibration(model, data, seed=seed),
             "importance": lambda: importance(model, self.sample, seed=seed),
             "elasticities": lambda: numeric_effects(model, self.sample, self.features(), seed=seed),
+            "categories": lambda: all_category_effects(model, self.sample, self.order(), seed=seed),
+            "trade_offs": lambda: main_trade_offs(
+                model, self.sample, self.features() or numeric_features(self.sample), seed=seed
+            ),
             "context": lambda: context_summary(
                 model, data, self.features() or numeric_features(data), limit=limits["context"], seed=seed
             ),
             "axioms": lambda: audit(model, data, sets, seed, limit=limits["axioms"]),
             "examples": lambda: example_sets(model, data, seed=seed),
         }
+
+    def order(self) -> list[str] | None:
+        """Return all columns, the most important first, where that is known."""
+        found = self.found.get("importance")
+        return None if found is None else [row.name for row in found.rows]
 
     def features(self) -> list[str] | None:
         """Return the numeric features, the most important first, where that is known."""

@@ -1,7 +1,7 @@
-"""What numeric features do to the probabilities, side by side: responses of all, and demand curves of one.
+"""What numeric features do to the probabilities, side by side: responses of all, and demand curves of the first three.
 
 Own and cross elasticities are those of ``elasticity``, averaged over all alternatives; a feature with values below 0
-gets semi-elasticities. The demand curve scales the feature for some alternatives and follows their share: for each of
+gets semi-elasticities. A demand curve scales the feature for some alternatives and follows their share: for each of
 the labels with the largest shares or, in a table without labels, for the most probable alternative of each set and for
 one drawn at random.
 """
@@ -23,6 +23,7 @@ from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p
 from pcmcnet.insight.demand import DemandCurve, demand
 from pcmcnet.insight.elasticity import ElasticityTable, elasticity
 
+DRAWN = 3  # columns with demand curves
 LABELS = 5  # with a demand curve of their own
 _GRID = np.linspace(0.05, 0.95, 11)  # quantiles that a feature with values below 0 is set to
 
@@ -32,18 +33,33 @@ class NumericEffects:
     """Responses to each numeric feature, the most important first, and demand curves of the first of them."""
 
     tables: tuple[ElasticityTable, ...]
-    column: str  # of the demand curves
-    curves: Mapping[str, DemandCurve]  # by whose share it is
+    demand: Mapping[str, Mapping[str, DemandCurve]]  # by column, and by whose share it is
     sets: int  # choice sets asked about
     others: tuple[str, ...] = ()  # features that are no numbers, and so have no response of this kind
 
+    @property
+    def column(self) -> str:
+        """The most important one."""
+        return next(iter(self.demand))
+
+    @property
+    def curves(self) -> Mapping[str, DemandCurve]:
+        """Demand curves of the most important column, by whose share it is."""
+        return self.demand[self.column]
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
+        further = {
+            column: {name: curve.to_dict() for name, curve in curves.items()}
+            for column, curves in self.demand.items()
+            if column != self.column
+        }
         return {
             "sets": self.sets,
             "others": list(self.others),
             "responses": [table.to_dict() for table in self.tables],
             "demand": {name: curve.to_dict() for name, curve in self.curves.items()},
+            "further_demand": further,
         }
 
 
@@ -79,11 +95,10 @@ def numeric_effects(
     tables = [_responses(model, data, name) for name in asked]
     if features is None:
         tables.sort(key=lambda table: -abs(table.rows[0].own) * (table.kind == "elasticity"))
-    first = tables[0].column
+    p = np.exp(predicted_log_p(model, data))
     return NumericEffects(
         tables=tuple(tables),
-        column=first,
-        curves=_curves(model, data, first, seed),
+        demand={table.column: _curves(model, data, table.column, p, seed) for table in tables[:DRAWN]},
         sets=len(data),
         others=tuple(name for name, column in data.features.items() if not isinstance(column, Numeric)),
     )
@@ -96,12 +111,11 @@ def _responses(model: Predictor, data: ChoiceData, name: str) -> ElasticityTable
     return elasticity(model, data, name, kind="semi" if below else "elasticity").table()
 
 
-def _curves(model: Predictor, data: ChoiceData, name: str, seed: int) -> dict[str, DemandCurve]:
+def _curves(model: Predictor, data: ChoiceData, name: str, p: Floats, seed: int) -> dict[str, DemandCurve]:
     column = data.features[name]
     assert isinstance(column, Numeric)
     known = column.values[~np.isnan(column.values)].astype(np.float64)
     values = np.unique(np.quantile(known, _GRID)) if (known < 0).any() else None
-    p = np.exp(predicted_log_p(model, data))
     return {of: demand(model, data, name, alternative=which, values=values) for of, which in _subjects(data, p, seed)}
 
 
@@ -113,4 +127,4 @@ def _subjects(data: ChoiceData, p: Floats, seed: int) -> list[tuple[str, Any]]:
         return [(data.labels.categories[k], data.labels.categories[k]) for k in most if share[k] > 0]
     order = np.lexsort((-p, data.set_of_alternative))
     drawn = np.random.default_rng(seed).integers(data.offsets[:-1], data.offsets[1:])
-    return [("the most probable of each set", order[data.offsets[:-1]]), ("one of each set, at random", drawn)]
+    return [("the favourite of each set", order[data.offsets[:-1]]), ("one of each set, at random", drawn)]

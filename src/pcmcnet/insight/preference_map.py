@@ -22,7 +22,8 @@ from pcmcnet.data.columns import Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor as LogPredictor
 from pcmcnet.evaluation.predictions import predicted_log_p, require_data
-from pcmcnet.insight.questions import members, name_of, require_place, set_of
+from pcmcnet.insight.alternative_names import name_of
+from pcmcnet.insight.questions import members, require_place, set_of
 from pcmcnet.insight.removals import share
 from pcmcnet.insight.what_if import compose, with_values
 

@@ -1,11 +1,8 @@
-"""Which choice sets to ask a model about, the answers, and what alternatives are called in a report.
+"""Which choice sets to ask a model about, and the answers.
 
 An alternative is known by its *place*, from 0 to N - 1 in the flat columns of a table. All questions of a kind go to
-the model in one call: places in sets (Q,) -> log-probabilities (sum of sizes,), set after set.
-
-People know it by its label. In a table without labels it is called by its number among those on offer in its set, from
-1 on in the order of the table, and by its first category, or else its first number, or else the beginning of its
-first text: #2 (A7/A7), #2 (price 34.5), #2 (quiet room).
+the model in one call: places in sets (Q,) -> log-probabilities (sum of sizes,), set after set. What it is called in a
+report is found in ``alternative_names``.
 """
 
 from __future__ import annotations
@@ -20,14 +17,9 @@ from numpy.typing import ArrayLike
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import GAP, Categorical, Contents, Numeric
-from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, predicted_log_p
 from pcmcnet.insight.what_if import compose
-from pcmcnet.reports.tables import number
-
-_LONGEST = 24  # letters of a category in a name
 
 
 def ask(model: Predictor, data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike) -> Floats:
@@ -99,34 +91,6 @@ def set_of(data: ChoiceData, places: ArrayLike) -> Ints:
     """Positions of the sets that places belong to."""
     found: Ints = np.searchsorted(data.offsets, np.asarray(places, np.int64), side="right") - 1
     return found
-
-
-def name_of(data: ChoiceData, place: int) -> str:
-    """Name an alternative by its label; without labels by its number in its set and a feature, as in "#2 (A7/A7)"."""
-    if data.labels is not None:
-        label: str = data.labels.categories[int(data.labels.codes[place])]
-        return label
-    first = f"#{place - int(data.offsets[int(set_of(data, place))]) + 1}"
-    feature = _leading(data, place)
-    return first if feature is None else f"{first} ({feature})"
-
-
-def _leading(data: ChoiceData, place: int) -> str | None:
-    """Return the first category of an alternative, or its first number with the name of the column, or a text."""
-    for column in data.features.values():
-        if isinstance(column, Categorical):
-            return _cut(column.categories[int(column.codes[place])])
-    for name, column in data.features.items():
-        if isinstance(column, Numeric) and not np.isnan(column.values[place]):
-            return f"{name} {number(float(column.values[place]))}"
-    for column in data.features.values():
-        if isinstance(column, Contents) and KINDS[column.kind].is_name and column.codes[place] != GAP:
-            return _cut(str(column.table[column.codes[place]])) or None
-    return None
-
-
-def _cut(word: str) -> str:
-    return word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…"
 
 
 def spoken(value: Any) -> str:

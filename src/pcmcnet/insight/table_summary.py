@@ -18,7 +18,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import GAP, Categorical, Column, Contents
 from pcmcnet.data.describe import content_facts
 from pcmcnet.data.ragged import spread
-from pcmcnet.insight.questions import name_of
+from pcmcnet.insight.alternative_names import name_of
 
 Role = Literal["label", "feature", "individual"]
 

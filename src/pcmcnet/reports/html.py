@@ -73,6 +73,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        extensions=["jinja2.ext.loopcontrols"],
     )
     templates.policies["json.dumps_function"] = _json
     templates.filters |= {"lines": _lines, "base64": _base64}

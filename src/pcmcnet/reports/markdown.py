@@ -13,6 +13,7 @@ from pcmcnet.reports.sections import (
     Heading,
     Intervals,
     Picture,
+    Points,
     Section,
     Table,
     Text,
@@ -42,6 +43,8 @@ def _markdown(block: Block) -> str:
             return "\n".join(f"- {escaped(name)}: {escaped(str(value))}" for name, value in pairs.items())
         case Tiles(tiles):
             return "\n".join(f"- {escaped(name)}: {escaped(value)} ({escaped(word)})" for name, value, word in tiles)
+        case Points(points):
+            return "\n".join(f"- {escaped(point.text)} ({escaped(point.figures)})" for point in points)
         case Table(cells=cells):
             return markdown_table(cells)
         case Figure(caption=caption, numbers=numbers) | Intervals(caption=caption, numbers=numbers):

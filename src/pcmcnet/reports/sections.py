@@ -44,9 +44,10 @@ def warning(text: str) -> Text:
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading within a section."""
+    """A heading within a section; where ``folded`` is set, what follows opens and closes by a click on it."""
 
     text: str
+    folded: Literal["open", "closed"] | None = None
     kind: ClassVar[str] = "heading"
 
 
@@ -72,6 +73,22 @@ class Tiles:
 
     tiles: tuple[tuple[str, str, str], ...]
     kind: ClassVar[str] = "tiles"
+
+
+class Point(NamedTuple):
+    """A sentence, the figures behind it, and the name of the section where they are."""
+
+    text: str
+    figures: str
+    section: str
+
+
+@dataclass(frozen=True)
+class Points:
+    """What is to be known first, in sentences."""
+
+    points: tuple[Point, ...]
+    kind: ClassVar[str] = "points"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +192,7 @@ class Picture:
     kind: ClassVar[str] = "picture"
 
 
-Block = Text | Heading | Code | Facts | Tiles | Table | Figure | Intervals | Picture
+Block = Text | Heading | Code | Facts | Tiles | Points | Table | Figure | Intervals | Picture
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,14 +25,16 @@ def trips(*, labels: bool = True, **roles: Any) -> ChoiceData:
         "mode": names[np.concatenate([rng.permutation(5)[:n] for n in sizes])],
         "price": price,
         f"time {EVIL}": time,
+        "seat": np.array([EVIL, "aisle", "window"])[rng.integers(3, size=len(s))],
         "purpose": np.array([EVIL, "leisure"])[rng.integers(2, size=40)][s],
     }
     given: dict[str, Any] = {
         "choice_set": "trip",
         "chosen": "took",
         "alternative": "mode" if labels else None,
-        "features": ["price", f"time {EVIL}"],
+        "features": ["price", f"time {EVIL}", "seat"],
         "individual": ["purpose"],
+        "columns": {"price": {"name": f"Price {EVIL}", "unit": "EUR"}, "seat": {"name": "Seat"}},
     }
     return ChoiceData.from_long(table, **{**given, **roles})
 

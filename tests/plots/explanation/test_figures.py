@@ -57,7 +57,7 @@ def test_importance_is_drawn_from_bottom_to_top(explained: dict[str, Explanation
 def test_calibration_draws_both_curves_within_their_range(explained: dict[str, Explanation]) -> None:
     part = explained["logit"].calibration
     assert part is not None
-    for figure, curve in zip(figures.calibration_figures(part), (part.alternatives, part.first), strict=True):
+    for figure, curve in zip(figures.calibration_figures(part), (part.first, part.alternatives), strict=True):
         _, drawn = figure.traces
         assert drawn["x"] == curve.predicted.tolist()
         assert drawn["y"] == curve.observed.tolist()

@@ -2,14 +2,15 @@
 
 import importlib.util
 import json
-import os
-import shutil
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from browser import PATIENCE, chromium, needs_chromium, violations
 from pcmcnet import Explanation
 from pcmcnet.plots.explanation.sections import sections_of
 from pcmcnet.reports.html import plotly_script, to_html
@@ -17,7 +18,6 @@ from pcmcnet.reports.sections import Figure
 
 NAMES = ["chain", "logit", "ranking", "unknown", "table"]
 VOID = {"meta", "br", "img", "link", "input", "hr"}
-CHROMIUM = os.environ.get("PCMCNET_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reason="needs plotly: pip install plotly")
 
 
@@ -69,7 +69,8 @@ def test_contents_lead_to_the_sections(name: str, pages: dict[str, str], explain
     ids = [found["id"] for _, found in elements.found if "id" in found]
     assert len(ids) == len(set(ids))
     links = [found["href"] for tag, found in elements.found if tag == "a"]
-    assert links == [f"#{section.name}" for section in sections_of(explained[name])]
+    sections = [f"#{section.name}" for section in sections_of(explained[name])]
+    assert links == [*sections, *(f"#{finding.part}" for finding in explained[name].findings)]
     assert {link[1:] for link in links if link} <= set(ids)
 
 
@@ -102,27 +103,98 @@ def test_what_a_table_holds_is_shown_and_never_markup(pages: dict[str, str], evi
     assert evil in "".join(Elements(text).words.values())
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, or its path in PCMCNET_CHROMIUM")
-@pytest.mark.parametrize("width", [400, 1200])
-def test_a_browser_draws_every_figure_without_a_complaint_and_fetches_nothing(
-    width: int, pages: dict[str, str], tmp_path: Path
-) -> None:
-    browsers: Any = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    path = tmp_path / "report.html"
-    path.write_text(pages["chain"], "utf-8")
-    with browsers.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        tab = browser.new_page(viewport={"width": width, "height": 900})
-        said: list[str] = []
+# -- in a real browser --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def visit(browser: Any, pages: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Open a report as a file; afterwards nothing may have been complained of, or asked for elsewhere."""
+    said: list[str] = []
+    contexts = []
+
+    def open_(name: str = "chain", *, width: int = 1200, scheme: str = "light") -> Any:
+        path = tmp_path / f"{name}.html"
+        path.write_text(pages[name], "utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        context.set_default_timeout(PATIENCE)
+        contexts.append(context)
+        tab = context.new_page()
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))
         tab.on(
-            "request", lambda request: None if request.url.startswith(("file:", "data:")) else said.append(request.url)
+            "request",
+            lambda asked: None if asked.url.startswith(("file:", "data:", "blob:")) else said.append(asked.url),
         )
         tab.goto(path.as_uri())
-        places = tab.locator(".plot").count()
-        tab.wait_for_function("n => document.querySelectorAll('.plot svg.main-svg').length >= n", arg=places)
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
-        browser.close()
+        tab.wait_for_function(
+            "() => [...document.querySelectorAll('.plot')].every("
+            "(plot) => plot.closest('details:not([open])') || plot.querySelector('svg.main-svg'))"
+        )
+        return tab
+
+    yield open_
+    for context in contexts:
+        context.close()
     assert said == []
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_wrong(scheme: str, visit: Callable[..., Any]) -> None:
+    tab = visit(scheme=scheme)
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert violations(tab) == []
+
+
+@needs_chromium
+def test_on_a_phone_a_section_is_a_few_screens_and_what_is_cut_off_says_so(visit: Callable[..., Any]) -> None:
+    tab = visit(width=390)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    screens = tab.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('section')].map("
+        "(one) => [one.id, one.getBoundingClientRect().height / innerHeight]))"
+    )
+    assert max(screens.values()) < 5, screens
+    cut = tab.locator(".wide.cut")
+    assert cut.count() > 0
+    wide = "one => getComputedStyle(one, '::after').content"
+    assert "Scroll sideways" in cut.first.evaluate(wide)
+    whole = tab.locator(".wide:not(.cut)").evaluate_all(
+        "all => all.every((one) => one.scrollWidth <= one.clientWidth + 1)"
+    )
+    assert whole
+
+
+@needs_chromium
+def test_every_figure_can_be_downloaded_also_one_that_was_folded(visit: Callable[..., Any], tmp_path: Path) -> None:
+    tab = visit()
+    buttons = tab.get_by_role("button", name="Download PNG")
+    assert tab.locator(".plot").count() == tab.locator("button.save").count()
+    tab.get_by_text("A surprising choice").click()
+    tab.wait_for_function(
+        "() => document.querySelectorAll('#examples details.group[open] .plot svg.main-svg').length >= 6"
+    )
+    for button in (buttons.first, tab.locator("#examples details.group").nth(1).get_by_role("button").first):
+        with tab.expect_download() as download:
+            button.click()
+        download.value.save_as(tmp_path / "saved.png")
+        with Image.open(tmp_path / "saved.png") as saved:
+            assert saved.size[0] > 300
+    assert download.value.suggested_filename.startswith("examples-")
+
+
+def test_a_report_is_small_beside_its_library(pages: dict[str, str]) -> None:
+    """Measured on the itinerary table it is 0.15 MB; 2 MB is the limit for any table."""
+    library = plotly_script()
+    assert all(len(page.replace(library, "").encode()) < 2_000_000 for page in pages.values())
+
+
+def test_findings_stand_at_the_top_and_lead_to_their_figures(pages: dict[str, str]) -> None:
+    text = pages["chain"]
+    assert text.index('<ul class="points">') < text.index('<ul class="tiles">')

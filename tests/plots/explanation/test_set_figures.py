@@ -70,14 +70,17 @@ def test_a_chain_has_a_node_for_each_alternative_and_arrows_between_them(example
 
 
 def test_a_map_is_grey_where_the_third_changes_nothing() -> None:
-    """The preference goes from .2 to .5, and without the third it is .4: colours reach 0.2 below, 0.1 above."""
+    """The preference goes from .2 to .5, and without the third it is .4: colours reach 0.2 on either side."""
     x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     found = PreferenceMap(x, y, np.array([[0.2, 0.4], [0.4, 0.5]]), (1, 3), (2, 4), (1, 4), 0.4)
     figure = set_figures.map_figure(found, ("price", "time"), ("a", "b", "c"))
     heat, *dots = figure.traces
-    assert (heat["zmin"], heat["zmax"], heat["z"]) == (0.2, 0.5, found.preference.tolist())
-    assert heat["colorscale"][0][1] == "rgb(179,86,27)"  # full orange
-    assert heat["colorscale"][-1][1] == "rgb(135,168,196)"  # half way to blue
+    assert (heat["zmin"], heat["zmax"]) == pytest.approx((0.2, 0.6), abs=1e-12)
+    assert heat["z"] == found.preference.tolist()
+    colours = [colour for _, colour in heat["colorscale"]]
+    assert (colours[0], colours[8], colours[-1]) == ("rgb(179,86,27)", "rgb(238,238,238)", "rgb(32,99,155)")
+    assert "grey at 40.0%, as without c" in figure.caption
+    assert "goes from 20.0% to 50.0%" in figure.caption
     assert [dot["name"] for dot in dots] == ["a", "b", "c"]
     assert figure.numbers[0] == ["time \\ price", "1", "2"]
     assert figure.numbers[1] == ["4", "0.4000", "0.5000"]
@@ -86,5 +89,6 @@ def test_a_map_is_grey_where_the_third_changes_nothing() -> None:
 def test_a_map_without_any_change_can_be_drawn() -> None:
     flat = PreferenceMap(np.arange(2.0), np.arange(2.0), np.full((2, 2), 0.5), (0, 0), (1, 1))
     heat, *dots = set_figures.map_figure(flat, ("price", "time"), ("a", "b", "c")).traces
-    assert {colour for _, colour in heat["colorscale"]} == {"rgb(238,238,238)"}
+    assert (heat["zmin"], heat["zmax"]) == pytest.approx((0.45, 0.55), abs=1e-12)  # nothing is dramatised
+    assert heat["colorscale"][8][1] == "rgb(238,238,238)"
     assert len(dots) == 2

@@ -1,13 +1,15 @@
-"""Sections on what a model does: which columns it goes by, how it responds, context, axioms, and single choice sets."""
+"""Sections on what a model does: which columns it goes by, context, axioms, and single choice sets."""
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pcmcnet.data.column_names import PLAIN, ColumnNames
 from pcmcnet.insight.axioms import Audit
 from pcmcnet.insight.context_summary import ContextSummary
 from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.importance import Importance
-from pcmcnet.insight.numeric_effects import NumericEffects
-from pcmcnet.plots.explanation.figures import demand_figure, importance_figure
+from pcmcnet.plots.explanation.figures import importance_figure
 from pcmcnet.plots.explanation.set_figures import (
     SHOWN,
     attribution_figure,
@@ -17,7 +19,7 @@ from pcmcnet.plots.explanation.set_figures import (
     shown,
 )
 from pcmcnet.reports.sections import Block, Facts, Heading, Section, Table, Text, brief, is_picture, note
-from pcmcnet.reports.tables import Cells, number, percent
+from pcmcnet.reports.tables import Cells, percent
 
 _KINDS = {
     "typical": "A typical choice",
@@ -27,49 +29,20 @@ _KINDS = {
 }
 
 
-def importance_section(part: Importance, *, in_sample: bool) -> Section:
+def importance_section(part: Importance, names: ColumnNames = PLAIN, *, in_sample: bool) -> Section:
     """Permutation importance of the columns."""
     how = (
         f"Each column is shuffled {part.repeats} times: a feature among the alternatives of its set, a column of the "
         f"individual among sets. What is lost by that is what the model gets from the column, given all others. A "
         f"column that others can stand in for looks less important than it is."
     )
-    blocks: list[Block] = [Text(how), importance_figure(part)]
+    blocks: list[Block] = [Text(how), importance_figure(part, names)]
     if in_sample:
         blocks.append(note("Measured on the training table: columns that the model has memorised look important, too."))
-    return Section(name="importance", title="Which columns it goes by", blocks=tuple(blocks))
+    return Section(name="importance", title="What matters most", blocks=tuple(blocks))
 
 
-def elasticities_section(part: NumericEffects) -> Section:
-    """Responses to numeric features, and demand curves of the first."""
-    heads = ["feature", "response", "of the alternative itself", "of its rivals"]
-    rows = [
-        [table.column, _RESPONSES[table.kind], number(table.rows[0].own), number(table.rows[0].other)]
-        for table in part.tables
-    ]
-    text = (
-        f"By how many per cent the probability of an alternative changes when a feature of it, or of one rival, rises "
-        f"by one per cent (elasticity) or by one unit (semi-elasticity, in parts of 1). Averages over {part.sets:,} "
-        f"sets, in which an alternative counts as much as it is predicted to be chosen."
-    )
-    blocks: list[Block] = [Text(text), Table(cells=[heads, *rows])]
-    if part.others:
-        one = len(part.others) == 1
-        blocks.append(
-            note(
-                f"{', '.join(part.others)} {'is' if one else 'are'} not among them: only numbers rise by a unit. Their "
-                f"importance is in the section before."
-            )
-        )
-    return Section(
-        name="elasticities", title="How it responds to numbers", blocks=(*blocks, demand_figure(part.curves))
-    )
-
-
-_RESPONSES = {"elasticity": "elasticity", "semi": "semi-elasticity", "marginal": "marginal effect"}
-
-
-def context_section(part: ContextSummary) -> Section:
+def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section:
     """The strongest cases, and a map of the first."""
     found = part.search
     looked = (
@@ -95,12 +68,13 @@ def context_section(part: ContextSummary) -> Section:
         for c in found.cases
     ]
     named = ["", f"i: {first.i}", f"j: {first.j}", f"third: {first.removed}"]
-    features = [[name, *map(brief, values)] for name, values in part.alternatives.items()]
+    features = [[names.label(name), *map(brief, values)] for name, values in part.alternatives.items()]
     blocks: list[Block] = [Text(text), Table(cells=[heads, *rows])]
     if features:
         blocks += [Heading("The strongest case"), Table(cells=[named, *features])]
     if part.map is not None and part.features is not None:
-        blocks.append(map_figure(part.map, part.features, (first.i, first.j, first.removed)))
+        x, y = map(names.label, part.features)
+        blocks.append(map_figure(part.map, (x, y), (first.i, first.j, first.removed)))
     return Section(name="context", title="Context effects", blocks=tuple(blocks))
 
 
@@ -129,22 +103,27 @@ def axioms_section(part: Audit) -> Section:
     return Section(name="axioms", title="Axioms of choice", blocks=tuple(blocks))
 
 
-def examples_section(part: tuple[ExampleSet, ...]) -> Section:
+def examples_section(part: tuple[ExampleSet, ...], names: ColumnNames = PLAIN) -> Section:
     """Single choice sets."""
-    blocks = [block for example in part for block in _example(example)]
+    blocks = [
+        block for k, example in enumerate(part) for block in _example(example, names, folded="closed" if k else "open")
+    ]
     return Section(name="examples", title="Choice sets to look at", blocks=tuple(blocks))
 
 
-def _example(example: ExampleSet) -> list[Block]:
-    blocks: list[Block] = [Heading(f"{_KINDS[example.kind]}: set {example.choice_set}"), Text(_story(example))]
+def _example(example: ExampleSet, names: ColumnNames, *, folded: Literal["open", "closed"]) -> list[Block]:
+    blocks: list[Block] = [
+        Heading(f"{_KINDS[example.kind]}: set {example.choice_set}", folded),
+        Text(_story(example)),
+    ]
     if example.individual:
-        values = ", ".join(f"{name} {brief(value)}" for name, value in example.individual.items())
+        values = ", ".join(f"{names[name]} {brief(value)}" for name, value in example.individual.items())
         blocks.append(note(f"The individual: {values}."))
-        pictures = {name: brief(value) for name, value in example.individual.items() if is_picture(value)}
+        pictures = {names[name]: brief(value) for name, value in example.individual.items() if is_picture(value)}
         if pictures:
             blocks.append(Table(cells=[["of the individual", *pictures], ["", *pictures.values()]]))
     strong = frozenset(k for k, place in enumerate(shown(example)) if place == example.chosen)
-    blocks.append(Table(cells=_alternatives(example), strong=strong))
+    blocks.append(Table(cells=_alternatives(example, names), strong=strong))
     if len(example.p) > SHOWN:
         blocks.append(note(f"{SHOWN} of {len(example.p)} alternatives; all of them are in explanation.json."))
     blocks.append(probabilities_figure(example))
@@ -169,12 +148,12 @@ def _story(example: ExampleSet) -> str:
     )
 
 
-def _alternatives(example: ExampleSet) -> Cells:
+def _alternatives(example: ExampleSet, names: ColumnNames) -> Cells:
     """The alternatives that are shown, the most probable first."""
-    heads = ["alternative", "probability", *example.columns]
-    names = [name + (" (chosen)" if k == example.chosen else "") for k, name in enumerate(example.names)]
+    heads = ["alternative", "probability", *map(names.label, example.columns)]
+    called = [name + (" (chosen)" if k == example.chosen else "") for k, name in enumerate(example.names)]
     rows = [
-        [names[k], f"{example.p[k]:.4f}", *(brief(values[k]) for values in example.columns.values())]
+        [called[k], f"{example.p[k]:.4f}", *(brief(values[k]) for values in example.columns.values())]
         for k in shown(example)
     ]
     return [heads, *rows]

@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from pcmcnet.data.column_names import PLAIN, ColumnNames
 from pcmcnet.insight.calibration import Calibration, Curve
+from pcmcnet.insight.category_effects import CategoryEffects
 from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.importance import Importance
 from pcmcnet.insight.table_summary import TableSummary
 from pcmcnet.plots.importance import importance_bars
 from pcmcnet.plots.learning_curve import learning_curve
 from pcmcnet.reports.sections import Figure
-from pcmcnet.reports.tables import number
+from pcmcnet.reports.tables import number, percent
 
 BLUE, ORANGE, GREEN, PINK, SKY, GREY = "#3a87c2", "#e07b39", "#2a9d7c", "#c573a5", "#79b8de", "#8b9099"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
@@ -72,11 +74,11 @@ def learning_figure(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fig
 
 
 def calibration_figures(found: Calibration) -> tuple[Figure, Figure]:
-    """Draw predicted against observed, for all alternatives and for the most probable ones."""
+    """Draw predicted against observed, for favourites, whose distance is the calibration error, and for all."""
     level = f"{found.level:.0%} intervals"
     return (
+        _calibration_figure(found.first, ORANGE, f"The favourite of each set. Bars: {level}."),
         _calibration_figure(found.alternatives, BLUE, f"All alternatives. Bars: {level}."),
-        _calibration_figure(found.first, ORANGE, f"The most probable alternative of each set. Bars: {level}."),
     )
 
 
@@ -121,17 +123,19 @@ def _curve(curve: Curve, name: str, colour: str) -> dict[str, Any]:
     }
 
 
-def importance_figure(found: Importance) -> Figure:
+def importance_figure(found: Importance, names: ColumnNames = PLAIN) -> Figure:
     """Draw the increase of the loss by each column, the most important on top."""
     shown = importance_bars(found, most=len(found.rows))[::-1]
     values, low, high = np.array([bar[1:] for bar in shown]).T
     what = LOSSES[found.loss]
     trace = {
-        **bars([bar.label for bar in shown], values.tolist(), BLUE),
+        **bars([names[bar.label] for bar in shown], values.tolist(), BLUE),
         "error_x": error_bars(values, low, high, GREY),
         "hovertemplate": f"%{{y}}: {what} %{{x:+.4f}}<extra></extra>",
     }
-    cells = [[r.name, f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in found.rows]
+    cells = [
+        [names[r.name], f"{r.value:+.4f}", f"{r.spread:.4f}", f"{r.low:+.4f} to {r.high:+.4f}"] for r in found.rows
+    ]
     return Figure(
         traces=(trace,),
         layout={"xaxis": axis(f"increase of {what}"), "yaxis": names_axis()},
@@ -141,31 +145,68 @@ def importance_figure(found: Importance) -> Figure:
     )
 
 
-def demand_figure(curves: Mapping[str, DemandCurve]) -> Figure:
-    """Draw shares as one feature is scaled, or set to values."""
+def demand_figure(curves: Mapping[str, DemandCurve], names: ColumnNames = PLAIN) -> Figure:
+    """Draw shares as one feature is scaled, or set to values; a scale is drawn as the change from what is."""
     first = next(iter(curves.values()))
-    how = f"{first.column}, times" if first.scaled else first.column
+    label = f"change of {names[first.column]}" if first.scaled else names.label(first.column)
+    at = first.points - 1 if first.scaled else first.points
     traces = [
         {
-            **line(curve.points, curve.shares[0], name, COLOURS[k % len(COLOURS)]),
-            "hovertemplate": f"{'times ' if first.scaled else ''}%{{x:.4g}}: share %{{y:.1%}}<extra></extra>",
+            **line(at, curve.shares[0], name, COLOURS[k % len(COLOURS)]),
+            "hovertemplate": f"{'%{x:+.0%}' if first.scaled else '%{x:.4g}'}: share %{{y:.1%}}<extra></extra>",
         }
         for k, (name, curve) in enumerate(curves.items())
     ]
-    points = zip(first.points, *(curve.shares[0] for curve in curves.values()), strict=True)
+    points = zip(at, *(curve.shares[0] for curve in curves.values()), strict=True)
+    form = "{:+.0%}" if first.scaled else "{:.4g}"
     return Figure(
         traces=tuple(traces),
         layout={
-            "xaxis": axis(how),
+            "xaxis": {**axis(label), **({"tickformat": "+.0%"} if first.scaled else {})},
             "yaxis": {**axis("predicted share"), "tickformat": ".0%", "rangemode": "tozero"},
             "showlegend": True,
         },
-        caption=f"Predicted share of the alternatives named as {first.column} changes for them alone.",
+        caption=f"Predicted share of the alternatives named as {names[first.column]} changes for them alone.",
         numbers=[
-            [how, *curves],
-            *([f"{at:.4g}", *(f"{share:.4f}" for share in shares)] for at, *shares in points),
+            [label, *curves],
+            *([form.format(x), *(f"{share:.4f}" for share in shares)] for x, *shares in points),
             ["as it is", *(f"{curve.now[0]:.4f}" for curve in curves.values())],
         ],
+        narrow=True,
+    )
+
+
+def category_figure(found: CategoryEffects, names: ColumnNames = PLAIN) -> Figure:
+    """Draw the lift of each category, the most liked on top: blue gains, orange loses, grey may do either."""
+    rows = found.rows[::-1]
+    values, low, high = (np.array([getattr(row, name) for row in rows]) for name in ("lift", "low", "high"))
+    colours = [(BLUE if row.lift > 1 else ORANGE) if row.is_sure else GREY for row in rows]
+    ends = np.where(np.isfinite(low), low, values), np.where(np.isfinite(high), high, values)
+    trace = {
+        **bars([row.category for row in rows], values.tolist(), colours),
+        "error_x": error_bars(values, *ends, GREY),
+        "hovertemplate": "%{y}: %{x:.2f} times<extra></extra>",
+    }
+    dotted = {"color": GREY, "dash": "dot"}
+    average = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}
+    others = f" {found.others:,} rarer ones were not asked about." if found.others else ""
+    cells = [
+        [r.category, f"{r.frequency:.1%}", percent(r.share), f"{r.lift:.2f}", f"{r.low:.2f} to {r.high:.2f}"]
+        for r in found.rows
+    ]
+    return Figure(
+        traces=(trace,),
+        layout={
+            "xaxis": {**axis("times the share of an average one"), "rangemode": "tozero"},
+            "yaxis": names_axis(),
+            "shapes": [average],
+        },
+        caption=(
+            f"How often an alternative would be chosen with each {names[found.column]}, all else equal, against an "
+            f"average one. Blue gains, orange loses, grey may do either. Lines: 95 % intervals.{others}"
+        ),
+        numbers=[[names[found.column], "frequency", "share", "times the average", "95 % interval"], *cells],
+        height=120 + 24 * len(rows),
     )
 
 

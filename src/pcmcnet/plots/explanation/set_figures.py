@@ -19,19 +19,22 @@ from pcmcnet.reports.tables import decimals_of_percent, number, percent
 SHOWN = 15  # alternatives of a set that are drawn
 RIVALS = 10
 NODES = 8
+REACH = 0.05  # of a share, that full colours stand for at least: small changes look small
 _LESS, _SAME, _MORE = (0xB3, 0x56, 0x1B), (0xEE, 0xEE, 0xEE), (0x20, 0x63, 0x9B)  # orange, grey, blue
 
 
 def map_figure(found: PreferenceMap, features: tuple[str, str], names: tuple[str, str, str]) -> Figure:
     """Draw the share of i against j as the third moves; ``names`` are those of i, j and the third."""
     i, j, third = names
-    low, high = (float(end(found.preference)) for end in (np.min, np.max))
+    least, most = (float(end(found.preference)) for end in (np.min, np.max))
+    reach = max(abs(least - found.without), abs(most - found.without), REACH)
+    low, high = max(0.0, found.without - reach), min(1.0, found.without + reach)
     heat = {
         "type": "heatmap",
         "x": found.x.tolist(),
         "y": found.y.tolist(),
         "z": found.preference.tolist(),
-        "colorscale": _colours(low, high, found.without),
+        "colorscale": _colours(low, high, found.without, reach),
         "zmin": low,
         "zmax": high,
         "colorbar": {"tickformat": ".1~%", "thickness": 12, "nticks": 6},
@@ -58,17 +61,17 @@ def map_figure(found: PreferenceMap, features: tuple[str, str], names: tuple[str
         traces=(heat, *dots),
         layout={"xaxis": axis(features[0]), "yaxis": axis(features[1]), "showlegend": True},
         caption=(
-            f"Share of {i} against {j} for every place of {third}: orange where {i} loses by it, blue where it gains; "
-            f"without {third} it is {found.without:.1%}. All others of the set are there too."
+            f"Share of {i} against {j} for every place of {third}: grey at {found.without:.1%}, as without {third}, "
+            f"towards orange where {i} loses by it and towards blue where it gains. On this map it goes from "
+            f"{least:.1%} to {most:.1%}. All others of the set are there too."
         ),
         numbers=cells,
         height=440,
     )
 
 
-def _colours(low: float, high: float, middle: float) -> list[list[Any]]:
-    """Colours from low to high: grey at the middle, and the stronger the further from it, on both sides alike."""
-    reach = max(abs(low - middle), abs(high - middle)) or 1.0
+def _colours(low: float, high: float, middle: float, reach: float) -> list[list[Any]]:
+    """Colours from low to high: grey at the middle, full ones at ``reach`` from it, on both sides alike."""
     found: list[list[Any]] = []
     for at in np.linspace(0, 1, 17):
         far = (low + at * (high - low) - middle) / reach  # from -1 to 1

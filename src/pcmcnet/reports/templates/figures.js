@@ -1,9 +1,10 @@
 "use strict";
 (() => {
-  const PAPER = { text: "#000", rule: "#bbb" };
+  const PAPER = { text: "#000", rule: "#bbb", back: "#fff" };
   const screenColours = () => {
     const style = getComputedStyle(document.documentElement);
-    return { text: style.getPropertyValue("--text").trim(), rule: style.getPropertyValue("--rule").trim() };
+    const colour = (name) => style.getPropertyValue(name).trim();
+    return { text: colour("--text"), rule: colour("--rule"), back: colour("--back") };
   };
   const clear = "rgba(0,0,0,0)";
   const axis = (given, c) => given && ({
@@ -22,8 +23,43 @@
     place: script.previousElementSibling, ...JSON.parse(script.textContent),
   }));
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
-  const draw = (c) => figures.map((f) => Plotly.react(f.place, f.data, layout(f.layout, c), config));
+  const seen = (place) => place.closest("details:not([open])") === null; // a closed one has no width to draw in
+  const draw = (c) => figures.filter((f) => seen(f.place))
+    .map((f) => Plotly.react(f.place, f.data, layout(f.layout, c), config));
+
+  // A picture of a figure, on the page's own ground, with its caption for a name.
+  const save = async (figure, name) => {
+    const c = screenColours();
+    const { width, height } = figure.place.getBoundingClientRect();
+    const whole = { ...layout(figure.layout, c), paper_bgcolor: c.back };
+    const options = { format: "png", width, height, scale: 2 };
+    const link = document.createElement("a");
+    link.href = await Plotly.toImage({ data: figure.data, layout: whole }, options);
+    link.download = `${name}.png`;
+    link.click();
+  };
+  figures.forEach((figure, k) => {
+    const button = document.createElement("button");
+    const section = figure.place.closest("section")?.id || "figure";
+    button.type = "button";
+    button.className = "save";
+    button.textContent = "Download PNG";
+    button.setAttribute("aria-label", `Download PNG: ${figure.place.getAttribute("aria-label")}`);
+    button.addEventListener("click", () => save(figure, `${section}-${k + 1}`));
+    figure.place.closest("figure").querySelector("figcaption").after(button);
+  });
+
+  // Tables that are wider than their place say so.
+  const cue = () => document.querySelectorAll(".wide").forEach((wide) => {
+    wide.classList.toggle("cut", wide.scrollWidth > wide.clientWidth + 1);
+  });
   draw(screenColours());
+  cue();
+  document.querySelectorAll("details").forEach((fold) => fold.addEventListener("toggle", () => {
+    draw(screenColours());
+    cue();
+  }));
+  addEventListener("resize", cue);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(screenColours()));
   addEventListener("beforeprint", () => draw(PAPER));
   addEventListener("afterprint", () => draw(screenColours()));

@@ -1,0 +1,77 @@
+"""What makes up for what."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet import MNL, ChoiceData, RankBy
+from pcmcnet.errors import InputError
+from pcmcnet.insight.trade_offs import main_trade_offs, reference_of, trade_offs
+from pcmcnet.models.wrappers.ensemble import Ensemble
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    rng = np.random.default_rng(0)
+    price, time, comfort = rng.uniform(1, 9, 120), rng.uniform(10, 60, 120), rng.normal(size=120)
+    u = (-0.6 * price - 0.05 * time + 0.4 * comfort + rng.gumbel(size=120)).reshape(60, 2)
+    table: dict[str, Any] = {
+        "trip": np.repeat(np.arange(60), 2),
+        "took": (np.arange(2) == u.argmax(1)[:, None]).astype(int).ravel(),
+        "time": time,
+        "price": price,
+        "comfort": comfort,
+    }
+    return ChoiceData.from_long(
+        table,
+        choice_set="trip",
+        chosen="took",
+        features=["time", "price", "comfort"],
+        columns={"price": {"unit": "EUR"}},
+    )
+
+
+def test_in_a_logit_it_is_the_ratio_of_coefficients_everywhere(data: ChoiceData) -> None:
+    """With b_time, b_price < 0, a longer ride is made up for by a lower price: -b_time / b_price < 0."""
+    model = MNL(formula="price + time + comfort").fit(data)
+    b = dict(zip(("price", "time", "comfort"), (float(row[1]) for row in model.summary().rows), strict=True))
+    found = trade_offs(model, data, ["time", "comfort"], "price")
+    for row in found.rows:
+        expected = -b[row.column] / b["price"]
+        assert (row.low, row.median, row.high) == pytest.approx((expected,) * 3, rel=2e-2)  # the summary is rounded
+        assert row.high - row.low == pytest.approx(0, abs=1e-9)
+        assert (row.odd, row.ends) == (0.0, None)
+    assert found.rows[0].median < 0 < found.rows[1].median
+    assert found.members == 0
+    assert "is made up for by price" in str(found)
+
+
+def test_an_ensemble_gives_the_interval_of_the_median(data: ChoiceData) -> None:
+    model = Ensemble(MNL(formula="price + time"), n=3, resample=True).fit(data, progress=False)
+    (row,) = trade_offs(model, data, ["time"], "price").rows
+    medians = [trade_offs(member, data, ["time"], "price").rows[0].median for member in model.members_]
+    assert row.ends is not None
+    middle = np.mean(medians)
+    assert sum(row.ends) / 2 == pytest.approx(middle, rel=1e-9)
+    assert row.ends[0] < min(medians) < max(medians) < row.ends[1]
+
+
+def test_money_is_what_others_are_expressed_in(data: ChoiceData) -> None:
+    assert reference_of(data, ["time", "price", "comfort"]) == "price"
+    assert reference_of(data, ["time", "comfort"]) == "time"
+    found = main_trade_offs(MNL(formula="price + time + comfort").fit(data), data, ["time", "price", "comfort"])
+    assert found.reference == "price"
+    assert [row.column for row in found.rows] == ["time", "comfort"]
+    assert found.sets == 60
+    assert found.to_dict()["rows"][0]["ends"] is None
+
+
+def test_what_makes_up_for_nothing_is_refused(data: ChoiceData) -> None:
+    model = MNL(formula="time").fit(data)
+    with pytest.raises(InputError, match="no probability depends on 'price'"):
+        trade_offs(model, data, ["time"], "price")
+    with pytest.raises(InputError, match="fewer than two numeric features"):
+        main_trade_offs(model, data, ["time"])
+    with pytest.raises(InputError, match="gives a ranking"):
+        trade_offs(RankBy(column="price").fit(data), data, ["time"], "price")

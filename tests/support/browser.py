@@ -1,0 +1,44 @@
+"""Chromium for tests, and axe-core's judgement of what it shows."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="needs Chromium: run `make browser`, or name the program in PCMCNET_CHROMIUM"
+)
+PATIENCE = 30_000  # milliseconds, for a machine that does much else
+_ARGUMENTS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start a browser with a new profile."""
+    why = "needs playwright: pip install -c constraints.txt playwright"
+    play: Any = pytest.importorskip("playwright.sync_api", reason=why)
+    with play.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+def violations(page: Any) -> list[str]:
+    """Return what axe-core finds wrong with a page, each with the first element."""
+    found = find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("needs axe-core: pip install -c constraints.txt axe-playwright-python")
+    page.evaluate((Path(found.origin).parent / "axe.min.js").read_text("utf-8"))
+    page.evaluate("document.getAnimations().forEach((one) => one.finish())")  # half a fade has half a contrast
+    told = page.evaluate("async () => (await axe.run()).violations.map((v) => `${v.id}: ${v.nodes[0].html}`)")
+    return list(told)
