@@ -32,7 +32,7 @@ STAGES = [
         "models",
         "evaluation",
     ),
-    *("tuning", "insight", "plots", "experiments", "serving", "cluster", "cli"),
+    *("tuning", "insight", "decisions", "plots", "experiments", "serving", "cluster", "cli"),
 ]
 EXTRAS = {
     "optuna",

@@ -2,6 +2,15 @@
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.contents import Frozen
+from pcmcnet.decisions import (
+    Constraints,
+    Offer,
+    Offers,
+    Prices,
+    optimise_offer,
+    optimise_offers,
+    optimise_prices,
+)
 from pcmcnet.errors import PcmcNetError, StopFit
 from pcmcnet.evaluation import (
     BootstrapErrors,
@@ -54,6 +63,7 @@ __all__ = [
     "Calibrated",
     "ChoiceData",
     "Comparison",
+    "Constraints",
     "CrossNestedMNL",
     "Ensemble",
     "Explanation",
@@ -63,10 +73,13 @@ __all__ = [
     "LinearPCMC",
     "ModelTable",
     "NestedMNL",
+    "Offer",
+    "Offers",
     "Outcome",
     "PCMCNet",
     "PcmcNetError",
     "PointerNetwork",
+    "Prices",
     "RandomForest",
     "RankBy",
     "Report",
@@ -84,6 +97,9 @@ __all__ = [
     "leaderboard",
     "likelihood_ratio",
     "load",
+    "optimise_offer",
+    "optimise_offers",
+    "optimise_prices",
     "stationary_distribution",
     "table",
     "tune",

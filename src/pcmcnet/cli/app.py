@@ -19,6 +19,7 @@ from pcmcnet.cli.export import export
 from pcmcnet.cli.fit import fit
 from pcmcnet.cli.leaderboard import leaderboard
 from pcmcnet.cli.models import models
+from pcmcnet.cli.optimise import optimise
 from pcmcnet.cli.predict import predict
 from pcmcnet.cli.reproduce import reproduce
 from pcmcnet.cli.serve import serve
@@ -45,7 +46,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, predict, evaluate, compare, leaderboard, tune, explain, simulate, datasets, models):
+for command in (fit, predict, evaluate, compare, leaderboard, tune, explain, optimise, simulate, datasets, models):
     app.command(cls=Command)(command)
 for experiment in reproduce.registered_commands:
     experiment.cls = Command

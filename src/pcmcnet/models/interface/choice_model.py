@@ -53,6 +53,7 @@ class ChoiceModel(Estimator, ABC):
     stops_early: ClassVar[bool] = False  # whether a validation part is of use
     streams: ClassVar[bool] = False  # whether a table on disk that is larger than memory can be fitted
     reads_contents: ClassVar[bool] = False  # whether columns beyond numbers and categories are of use
+    is_logit: ClassVar[bool] = False  # whether the odds of two alternatives are the same in every choice set
     order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
 
     def __init__(self, **options: Any) -> None:
@@ -112,6 +113,15 @@ class ChoiceModel(Estimator, ABC):
         column of the individual (N,) d log p_i / d x.
         """
         return None
+
+    def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
+        """Return the model as a mixture of logits, or None where it is none.
+
+        Returns
+        -------
+        (S, C) shares of the C logits in each set, and (N, C) log-probabilities of the alternatives in each.
+        """
+        return (np.ones((len(data), 1)), self._log_proba(data)[:, None]) if self.is_logit else None
 
     @abstractmethod
     def _files(self) -> dict[str, bytes]:

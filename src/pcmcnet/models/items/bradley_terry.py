@@ -37,6 +37,7 @@ class BradleyTerry(StrengthModel):
     """
 
     name = "bradley-terry"
+    is_logit = True
     config_class = StrengthConfig
 
     @takes(StrengthConfig)

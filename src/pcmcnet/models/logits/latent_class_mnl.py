@@ -303,6 +303,10 @@ class LatentClassMNL(LogitModel):
         out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, log_p)  # shares sum to 1 up to rounding
         return out
 
+    def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
+        """Return the logits of the classes: see :meth:`ChoiceModel.as_logits`."""
+        return np.exp(log_shares(self.who_.matrix(data), self._split()[1])), self._class_log_p(data)
+
     @property
     def _advice(self) -> str:
         return "the data push it to infinity. Ask for fewer classes, raise prior, or leave the column out"

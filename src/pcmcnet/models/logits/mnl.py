@@ -38,6 +38,7 @@ class MNL(LogitModel):
     """
 
     name = "mnl"
+    is_logit = True
     config_class = LogitConfig
     control = True
 

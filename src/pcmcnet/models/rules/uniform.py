@@ -34,6 +34,7 @@ class Uniform(ChoiceModel):
     """
 
     name = "uniform"
+    is_logit = True
     config_class = UniformConfig
     config: UniformConfig
 

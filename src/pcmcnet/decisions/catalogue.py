@@ -1,0 +1,141 @@
+"""A catalogue of alternatives, and individuals to offer them to -> choice sets that a model can be asked about.
+
+The catalogue has a row for each alternative that could be offered, with the features that the model was fitted on and,
+where the model knows labels, the column of labels. Individuals are given apart, since they are the same for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pcmcnet.arrays import Bools, Floats
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.table import read_table
+from pcmcnet.errors import InputError, did_you_mean
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """Alternatives that could be offered, as a choice set for each individual."""
+
+    sets: ChoiceData  # P sets of n alternatives, in the order of the catalogue
+    labels: tuple[str, ...]  # (n,)
+    columns: Mapping[str, list[Any]]  # of the table, (n,) each
+    outside: int | None  # position of the outside option
+
+    @classmethod
+    def read(cls, schema: Schema, table: Any, individual: Any = None, outside: Any = None) -> Catalogue:
+        """Read a catalogue by the schema of a fitted model.
+
+        Parameters
+        ----------
+        table
+            Anything tabular: one row for each alternative.
+        individual
+            The columns of the individual: a mapping of names to values, or a table with a row for each individual.
+            None where the model has no such columns, or the catalogue has them.
+        outside
+            Label of the alternative that is always there, such as to buy nothing; None where there is none.
+        """
+        rows = read_table(table, text=schema.text_columns, ids=schema.id_columns)
+        if not rows.num_rows:
+            raise InputError("the catalogue has no rows: expected one for each alternative that could be offered.")
+        who = _individuals(schema, rows, individual)
+        sets = _cross(rows, who, schema)
+        labels = tuple(map(str, range(rows.num_rows)))
+        if sets.labels is not None:
+            labels = tuple(sets.labels.take(np.arange(rows.num_rows)).plain())
+        place = None if outside is None else _place(labels, outside)
+        return cls(sets, labels, rows.to_pydict(), place)
+
+    def offer(self, labels: Sequence[Any]) -> Bools:  # (n,)
+        """Return the offer that shows these labels, and the outside option."""
+        shown = np.zeros(len(self.labels), np.bool_)
+        shown[[_place(self.labels, label) for label in labels]] = True
+        if self.outside is not None:
+            shown[self.outside] = True
+        if not shown.any():
+            raise InputError("current: expected at least one label.")
+        return shown
+
+    def numbers(self, column: str | Sequence[float] | Mapping[Any, float], what: str) -> Floats:  # (n,)
+        """Return a number for each alternative, from a column, a list or a mapping of labels; 0 for the outside."""
+        if isinstance(column, str):
+            if column not in self.columns:
+                raise InputError(f"{what}: no column {column!r} in the catalogue." + did_you_mean(column, self.columns))
+            found = self.columns[column]
+        elif isinstance(column, Mapping):
+            given = {str(label): number for label, number in column.items()}
+            for label in given:
+                _place(self.labels, label)
+            found = [given.get(label) for label in self.labels]
+        else:
+            found = list(column)
+        if len(found) != len(self.labels):
+            raise InputError(
+                f"{what}: expected {len(self.labels)} numbers, one for each alternative, got {len(found)}."
+            )
+        try:
+            numbers = np.array([np.nan if value is None else value for value in found], np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{what}: expected numbers, got {found[0]!r} for {self.labels[0]!r}.") from None
+        if self.outside is not None and np.isnan(numbers[self.outside]):
+            numbers[self.outside] = 0.0
+        if not np.isfinite(numbers).all():
+            bad = int(np.argmin(np.isfinite(numbers)))
+            raise InputError(f"{what} of {self.labels[bad]!r}: expected a finite number, got {numbers[bad]}.")
+        return numbers
+
+
+def _place(labels: tuple[str, ...], label: Any) -> int:
+    if str(label) not in labels:
+        raise InputError(f"{label!r} is not in the catalogue." + did_you_mean(str(label), labels))
+    return labels.index(str(label))
+
+
+def _individuals(schema: Schema, rows: pa.Table, individual: Any) -> pa.Table:
+    """Return the individuals, one row each."""
+    if individual is None:
+        missing = [name for name in schema.individual if name not in rows.column_names]
+        if missing:
+            raise InputError(
+                f"the model needs to know the individual: {', '.join(missing)}. Give individual={{...}}, or columns of "
+                f"the catalogue."
+            )
+        return rows.select(list(schema.individual)).slice(0, 1)
+    if isinstance(individual, Mapping) and not any(
+        isinstance(v, list | tuple | np.ndarray) for v in individual.values()
+    ):
+        individual = {name: [value] for name, value in individual.items()}
+    who = read_table(individual, text=schema.text_columns, ids=schema.id_columns)
+    missing = [name for name in schema.individual if name not in who.column_names]
+    if missing:
+        raise InputError(
+            f"individual: no value for {missing[0]!r}; the model needs {', '.join(schema.individual)}."
+            + did_you_mean(missing[0], who.column_names)
+        )
+    if not who.num_rows:
+        raise InputError("individual: expected at least one individual, got none.")
+    return who.select(list(schema.individual))
+
+
+def _cross(rows: pa.Table, who: pa.Table, schema: Schema) -> ChoiceData:
+    """Offer every alternative to every individual."""
+    n, P = rows.num_rows, max(who.num_rows, 1)
+    wanted = [name for name in (schema.alternative, *schema.features) if name is not None]
+    missing = [name for name in wanted if name not in rows.column_names]
+    if missing:
+        raise InputError(
+            f"the catalogue has no column {missing[0]!r}, which the model was fitted on."
+            + did_you_mean(missing[0], rows.column_names)
+        )
+    alternatives = rows.select(wanted).take(np.tile(np.arange(n), P))
+    columns = {name: alternatives[name] for name in wanted}
+    columns |= {name: who[name].take(np.repeat(np.arange(P), n)) for name in who.column_names}
+    columns[schema.choice_set] = pa.array(np.repeat(np.arange(P), n))
+    return ChoiceData.from_schema(pa.table(columns), replace(schema.for_prediction(), available=None))

@@ -1,0 +1,201 @@
+"""What an offer must fulfil, in words of a retailer, as linear rows: A x <= b for x in {0, 1}^n.
+
+Alternatives that must or must not be shown are kept apart from the rows, since they need no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pcmcnet.arrays import Bools, Floats
+from pcmcnet.decisions.integer_program import solve_integer_program
+from pcmcnet.errors import ConfigError, InputError, did_you_mean
+
+_SLACK = 1e-9  # by which a row may be exceeded, relative to its numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """Constraints on an offer; the outside option, which is always there, counts in none of them.
+
+    Parameters
+    ----------
+    size
+        Alternatives shown: at most this many, or (at least, at most), either of which may be None.
+    capacity
+        For columns of the catalogue, how large their sum over the offer may be: {"shelf": 120}.
+    at_least, at_most
+        For columns of the catalogue, how many alternatives with a value: {"airline": {"A5": 2}}.
+    always, never
+        Labels of alternatives that must, or must not, be shown.
+    together, apart
+        Groups of labels of which all or none, or at most one, may be shown.
+
+    Examples
+    --------
+    >>> Constraints(size=5, at_most={"brand": {"own": 2}}, apart=[("cola", "cola light")]).size
+    5
+    """
+
+    size: int | tuple[int | None, int | None] | None = None
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    at_least: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
+    at_most: Mapping[str, Mapping[Any, int]] = field(default_factory=dict)
+    always: Sequence[Any] = ()
+    never: Sequence[Any] = ()
+    together: Sequence[Sequence[Any]] = ()
+    apart: Sequence[Sequence[Any]] = ()
+
+    def __post_init__(self) -> None:
+        least, most = self.sizes
+        for bound in (least, most):
+            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
+                raise ConfigError(f"size must be a whole number, or (at least, at most); got {self.size!r}.")
+        if least is not None and most is not None and least > most:
+            raise ConfigError(f"size asks for at least {least} and at most {most} alternatives: no offer has both.")
+        for name in ("always", "never", "together", "apart"):
+            if isinstance(getattr(self, name), str):
+                raise ConfigError(f"{name} must be a list, got the word {getattr(self, name)!r}.")
+
+    @property
+    def sizes(self) -> tuple[int | None, int | None]:
+        """The least and the largest size asked for."""
+        return self.size if isinstance(self.size, tuple) else (None, self.size)
+
+
+class Rows(NamedTuple):
+    """Linear constraints on offers of n alternatives."""
+
+    matrix: Floats  # (m, n)
+    upper: Floats  # (m,)
+    names: tuple[str, ...]  # (m,) what each row says
+    always: Bools  # (n,)
+    never: Bools  # (n,)
+
+    @classmethod
+    def none(cls, always: Bools) -> Rows:
+        """Return no constraints but for the alternatives that are always there."""
+        return cls(np.zeros((0, len(always))), np.zeros(0), (), always, np.zeros(len(always), np.bool_))
+
+    def allow(self, offers: Bools) -> Bools:  # (B, n) -> (B,)
+        """Tell which offers fulfil all constraints."""
+        slack = _SLACK * (np.abs(self.matrix).sum(axis=1) + np.abs(self.upper))
+        inside: Bools = (offers @ self.matrix.T <= self.upper + slack).all(axis=1)
+        return inside & offers[:, self.always].all(axis=1) & ~offers[:, self.never].any(axis=1)
+
+    def best(self, worth: Floats) -> Bools | None:  # (n,) -> (n,)
+        """Return the offer with the largest sum of worths, or None where no offer fulfils the constraints."""
+        from scipy.optimize import Bounds, LinearConstraint
+
+        if not len(self.upper):
+            return ((worth > 0) | self.always) & ~self.never
+        rows = LinearConstraint(self.matrix, -np.inf, self.upper)
+        bounds = Bounds(self.always.astype(float), 1.0 - self.never)
+        found = solve_integer_program(-worth, constraints=rows, bounds=bounds, integrality=np.ones(len(worth)))
+        return None if found.x is None else found.x > 0.5
+
+    def require_possible(self) -> None:
+        """Refuse constraints that no offer fulfils, naming those that stand in the way."""
+        nothing = np.zeros(self.matrix.shape[1])
+        if self.best(nothing) is not None:
+            return
+        guilty = [name for k, name in enumerate(self.names) if self._without(k).best(nothing) is not None]
+        told = f"without any one of these there would be: {'; '.join(guilty)}" if guilty else "several contradict"
+        raise InputError(f"no offer fulfils the constraints; {told}. Relax one of them.")
+
+    def _without(self, k: int) -> Rows:
+        kept = np.arange(len(self.upper)) != k
+        names = tuple(name for j, name in enumerate(self.names) if j != k)
+        return self._replace(matrix=self.matrix[kept], upper=self.upper[kept], names=names)
+
+
+def rows_of(
+    constraints: Constraints, labels: Sequence[str], columns: Mapping[str, Sequence[Any]], outside: int | None
+) -> Rows:
+    """Write constraints as rows.
+
+    Parameters
+    ----------
+    labels
+        Names of the alternatives of the catalogue.
+    columns
+        Columns of the catalogue, by name.
+    outside
+        Position of the outside option, if there is one.
+    """
+    shown = np.ones(len(labels))
+    if outside is not None:
+        shown[outside] = 0.0
+    found: list[tuple[str, Floats, float]] = []
+    least, most = constraints.sizes
+    least = least or int(outside is None)  # something must be there to be chosen
+    found += [] if most is None else [(f"at most {most} alternatives", shown, most)]
+    found += [(f"at least {least} alternatives", -shown, -least)] if least else []
+    for name, limit in constraints.capacity.items():
+        found.append((f"capacity of {name}: {limit:g}", _numbers(columns, name, outside), limit))
+    for sign, word, wanted in ((-1, "at least", constraints.at_least), (1, "at most", constraints.at_most)):
+        for name, counts in wanted.items():
+            for value, count in counts.items():
+                has = shown * _equals(columns, name, value)
+                found.append((f"{word} {count} with {name} = {value}", sign * has, sign * count))
+    for group in constraints.together:
+        first, *others = _positions(group, labels, "together")
+        for other in others:
+            row = np.zeros(len(labels))
+            row[first], row[other] = 1.0, -1.0
+            name = f"{labels[first]} and {labels[other]} together"
+            found += [(name, row, 0.0), (name, -row, 0.0)]
+    for group in constraints.apart:
+        row = np.zeros(len(labels))
+        row[_positions(group, labels, "apart")] = 1.0
+        found.append((f"{', '.join(map(str, group))} apart", row, 1.0))
+    always, never = np.zeros(len(labels), np.bool_), np.zeros(len(labels), np.bool_)
+    always[_positions(constraints.always, labels, "always")] = True
+    never[_positions(constraints.never, labels, "never")] = True
+    if outside is not None:
+        always[outside] = True
+    if (always & never).any():
+        raise InputError(f"{labels[int(np.argmax(always & never))]!r} is to be shown always and never: keep one.")
+    names = tuple(name for name, _, _ in found)
+    matrix = np.array([row for _, row, _ in found]) if found else np.zeros((0, len(labels)))
+    return Rows(matrix, np.array([upper for _, _, upper in found], np.float64), names, always, never)
+
+
+def _positions(names: Sequence[Any], labels: Sequence[str], what: str) -> list[int]:
+    place = {label: k for k, label in enumerate(labels)}
+    for name in map(str, names):
+        if name not in place:
+            raise InputError(f"{what}: {name!r} is not in the catalogue." + did_you_mean(name, place))
+    return [place[str(name)] for name in names]
+
+
+def _column(columns: Mapping[str, Sequence[Any]], name: str) -> Sequence[Any]:
+    if name not in columns:
+        raise InputError(f"the catalogue has no column {name!r}." + did_you_mean(name, columns))
+    return columns[name]
+
+
+def _numbers(columns: Mapping[str, Sequence[Any]], name: str, outside: int | None) -> Floats:
+    column = _column(columns, name)
+    try:
+        values = np.array([np.nan if v is None else v for v in column], np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"column {name!r} of the catalogue: expected numbers.") from error
+    if outside is not None:
+        values[outside] = 0.0
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise InputError(f"column {name!r} of the catalogue, row {row}: expected a finite number, got {values[row]}.")
+    return values
+
+
+def _equals(columns: Mapping[str, Sequence[Any]], name: str, value: Any) -> Bools:
+    has: Bools = np.array([str(v) == str(value) for v in _column(columns, name)], np.bool_)
+    if not has.any():
+        known = dict.fromkeys(map(str, columns[name]))
+        raise InputError(f"no alternative of the catalogue has {name} = {value!r}." + did_you_mean(str(value), known))
+    return has

@@ -1,0 +1,112 @@
+"""What offers earn: the expected revenue of one choice, V(S) = sum_i P(i | S) r_i, for many offers at once.
+
+An offer is a row of a matrix (B, n) of the n alternatives of a catalogue, true where an alternative is shown, and it is
+made to one of P individuals. How P(. | S) depends on S is known for two families, both as mixtures of C members with
+weights w_c:
+
+    chains    P_c(. | S) is the stationary distribution of the rates q^c_ij, i and j in S
+    logits    P_c(i | S) = a^c_i / sum_{j in S} a^c_j
+
+Of any other model every offer is asked as a choice set of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+import torch
+
+from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.data import ChoiceData
+from pcmcnet.evaluation.predictions import Predictor
+from pcmcnet.insight.questions import ask
+from pcmcnet.layers import stationary_distribution
+
+
+class OfferValue(Protocol):
+    """Expected revenue as a function of the offer, for each of P individuals."""
+
+    @property
+    def revenue(self) -> Floats:
+        """(n,) revenue of each alternative, if it is chosen."""
+
+    def probabilities(self, offers: Bools, who: Ints) -> Floats:
+        """(B, n), (B,) -> (B, n) choice probabilities; 0 where an alternative is not shown."""
+
+    def only(self, individual: int) -> Self:
+        """Return the same for one individual."""
+
+
+def earned(value: OfferValue, offers: Bools, who: Ints | None = None) -> Floats:  # (B, n) -> (B,)
+    """Return the expected revenue of each offer to an individual, the first one if not given."""
+    to = np.zeros(len(offers), np.int64) if who is None else who
+    total: Floats = value.probabilities(offers, to) @ value.revenue
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Chains:
+    """Mixtures of Markov chains: weights (P, C), rates (P, C, n, n), revenue (n,)."""
+
+    weights: Floats
+    rates: Floats
+    revenue: Floats
+
+    def probabilities(self, offers: Bools, who: Ints) -> Floats:
+        """See :class:`OfferValue`; offers of one size are solved together, without padding."""
+        found = np.zeros(offers.shape)
+        sizes = offers.sum(axis=1)
+        for size in np.unique(sizes):
+            rows = np.flatnonzero(sizes == size)
+            members = np.nonzero(offers[rows])[1].reshape(len(rows), size)  # (b, k)
+            rates = self.rates[who[rows, None, None], :, members[:, :, None], members[:, None, :]]  # (b, k, k, C)
+            p = stationary_distribution(torch.from_numpy(np.moveaxis(rates, 3, 1))).numpy()  # (b, C, k)
+            found[rows[:, None], members] = np.einsum("bc,bck->bk", self.weights[who[rows]], p)
+        return found
+
+    def only(self, individual: int) -> Chains:
+        """See :class:`OfferValue`."""
+        return Chains(self.weights[[individual]], self.rates[[individual]], self.revenue)
+
+
+@dataclass(frozen=True, eq=False)
+class Logits:
+    """Mixtures of logits: weights (P, C), attraction (P, C, n), revenue (n,)."""
+
+    weights: Floats
+    attraction: Floats
+    revenue: Floats
+
+    def probabilities(self, offers: Bools, who: Ints) -> Floats:
+        """See :class:`OfferValue`."""
+        shown = self.attraction[who] * offers[:, None]  # (B, C, n)
+        found: Floats = np.einsum("bc,bcn->bn", self.weights[who], shown / shown.sum(axis=2, keepdims=True))
+        return found
+
+    def only(self, individual: int) -> Logits:
+        """See :class:`OfferValue`."""
+        return Logits(self.weights[[individual]], self.attraction[[individual]], self.revenue)
+
+
+@dataclass(frozen=True, eq=False)
+class AnyModel:
+    """A model of unknown structure; ``data`` has the catalogue as the choice set of each individual."""
+
+    model: Predictor
+    data: ChoiceData
+    revenue: Floats
+
+    def probabilities(self, offers: Bools, who: Ints) -> Floats:
+        """See :class:`OfferValue`."""
+        places = [
+            int(first) + np.flatnonzero(offer) for first, offer in zip(self.data.offsets[who], offers, strict=True)
+        ]
+        found = np.zeros(offers.shape)
+        found[offers] = np.exp(ask(self.model, self.data, places, who))
+        return found
+
+    def only(self, individual: int) -> AnyModel:
+        """See :class:`OfferValue`."""
+        return AnyModel(self.model, self.data.subset([individual]), self.revenue)

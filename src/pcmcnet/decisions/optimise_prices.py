@@ -1,0 +1,159 @@
+"""What to ask for: prices with the largest expected margin, sum_i P(i | x) (x_i - c_i), for alternatives on offer.
+
+Continuous prices follow the gradient of the choice probabilities (``price_margin.py``) to a local maximum. Prices from
+a ladder are proven to be the best where the best offer can be (``price_ladder.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Bools, Floats
+from pcmcnet.checks import require_number
+from pcmcnet.decisions.catalogue import Catalogue
+from pcmcnet.decisions.constraints import Constraints
+from pcmcnet.decisions.optimise_offer import Revenue
+from pcmcnet.decisions.price_ladder import prices_on_ladder
+from pcmcnet.decisions.price_margin import Margin, best_prices
+from pcmcnet.decisions.prices import Prices
+from pcmcnet.decisions.search import PROVEN, Search
+from pcmcnet.errors import ConfigError, InputError, did_you_mean
+from pcmcnet.evaluation.predictions import predicted_log_p
+from pcmcnet.insight.what_if import compose, with_values
+from pcmcnet.models import ChoiceModel
+
+
+def optimise_prices(
+    model: ChoiceModel,
+    catalogue: Any,
+    price: str = "price",
+    *,
+    cost: Revenue | None = None,
+    outside: Any = None,
+    individual: Any = None,
+    bounds: tuple[float, float] | Mapping[Any, tuple[float, float]] | None = None,
+    ladder: Sequence[float] | None = None,
+    constraints: Constraints | None = None,
+    starts: int = 4,
+    time_limit: float = 60.0,
+    seed: int = 0,
+) -> Prices:
+    """Find the prices with the largest expected margin.
+
+    Parameters
+    ----------
+    model
+        A fitted model of any kind with ``price`` among its features.
+    catalogue
+        The alternatives on offer, one row each, with their present prices.
+    price
+        The feature to be set.
+    cost
+        What an alternative costs if it is chosen: a column of the catalogue, a list, or a mapping of labels. 0 if not
+        given.
+    outside
+        Label of the alternative that is always there and has no price of ours, such as to buy nothing.
+    individual
+        The individual's columns, by name.
+    bounds
+        Lowest and highest price, for all or by label; half and twice the present price if not given.
+    ladder
+        The prices that may be asked, in place of ``bounds``: the search is then exact where that of offers is.
+    constraints
+        With a ladder: alternatives may be left out, and the offer must fulfil these. Without them all are offered.
+    starts
+        Climbs, from the best of 64 random price lists and the present one.
+    time_limit
+        Seconds for the search on a ladder.
+    seed
+        Where the starts come from.
+
+    Returns
+    -------
+    Prices
+    """
+    require_number("starts", starts, whole=True, low=1)
+    require_number("time_limit", time_limit, low=0)
+    require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
+    if ladder is None and constraints is not None:
+        raise ConfigError("constraints on the offer need prices from a ladder: give ladder=[...].")
+    if ladder is not None and bounds is not None:
+        raise ConfigError("a ladder has its own lowest and highest price: leave out bounds, or the ladder.")
+    started = time.monotonic()
+    offered = Catalogue.read(model.schema, catalogue, individual, outside)
+    if price not in model.schema.features:
+        raise InputError(
+            f"price: {price!r} is no feature of the model, so no choice depends on it."
+            + did_you_mean(price, model.schema.features)
+        )
+    costs = np.zeros(len(offered.labels)) if cost is None else offered.numbers(cost, "cost")
+    moves = np.arange(len(costs)) != offered.outside
+    margin = Margin(model, offered.sets, price, costs, moves)
+    before = offered.numbers(price, price)
+    rng = np.random.default_rng(seed)
+    if ladder is not None:
+        steps = np.unique(np.asarray(ladder, np.float64))
+        after, shown, search = prices_on_ladder(margin, offered, steps, constraints, rng, started + time_limit)
+        return _result(offered, margin, before, after, shown, search, (), time.monotonic() - started)
+    low, high = _bounds(bounds, offered, before)
+    after = best_prices(margin, before, low, high, starts, rng)
+    edge = moves & (np.isclose(after, low, rtol=1e-9) | np.isclose(after, high, rtol=1e-9))
+    held = tuple(label for label, is_held in zip(offered.labels, edge, strict=True) if is_held)
+    return _result(offered, margin, before, after, np.ones_like(moves), None, held, time.monotonic() - started)
+
+
+def _bounds(
+    bounds: tuple[float, float] | Mapping[Any, tuple[float, float]] | None, offered: Catalogue, before: Floats
+) -> tuple[Floats, Floats]:
+    """Return the lowest and the highest price of each alternative."""
+    low, high = before / 2, before * 2
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    if isinstance(bounds, Mapping):
+        for label, pair in bounds.items():
+            at = offered.offer([label]) & (np.arange(len(low)) != offered.outside)
+            low[at], high[at] = pair
+    elif bounds is not None:
+        low, high = np.full_like(before, bounds[0]), np.full_like(before, bounds[1])
+    if not (np.isfinite(low) & np.isfinite(high) & (low <= high)).all():
+        bad = int(np.argmin(np.isfinite(low) & np.isfinite(high) & (low <= high)))
+        raise InputError(
+            f"bounds of {offered.labels[bad]!r}: expected a finite lowest price not above the highest, got "
+            f"{low[bad]:g} and {high[bad]:g}."
+        )
+    return low, high
+
+
+def _result(
+    offered: Catalogue,
+    margin: Margin,
+    before: Floats,
+    after: Floats,
+    shown: Bools,
+    search: Search | None,
+    at_bound: tuple[str, ...],
+    seconds: float,
+) -> Prices:
+    """Put prices into the words of the catalogue."""
+    p_before, _ = margin.at(before[None])
+    part = compose(margin.sets, [np.flatnonzero(shown)], [0])
+    p_after = np.zeros(len(after))
+    p_after[shown] = np.exp(predicted_log_p(margin.model, with_values(part, margin.column, after[shown])))
+    keep = np.flatnonzero(margin.moves)
+    value = float(margin.expected(after[None])[0]) if search is None else search.value
+    return Prices(
+        labels=tuple(offered.labels[k] for k in keep),
+        before=tuple(before[keep].tolist()),
+        after=tuple(float(after[k]) if shown[k] else None for k in keep),
+        probabilities_before=tuple(p_before[0, keep].tolist()),
+        probabilities=tuple(p_after[keep].tolist()),
+        value_before=float(margin.expected(before[None])[0]),
+        value=value,
+        bound=None if search is None else search.bound,
+        exact=search is not None and search.gap < PROVEN,
+        at_bound=at_bound,
+        seconds=seconds,
+    )

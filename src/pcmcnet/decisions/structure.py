@@ -1,0 +1,66 @@
+"""How a model's choice probabilities depend on the offer: as chains, as logits, or in a way of its own.
+
+What is taken for a chain or a logit is compared with the model's own answers on some offers, so that a formula with
+terms relative to the set, for example, is never taken for a logit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData
+from pcmcnet.decisions.offer_value import AnyModel, Chains, Logits, OfferValue
+from pcmcnet.models import ChainModel, ChoiceModel, Ensemble
+
+_OFFERS = 16  # that the model is compared on
+_CLOSE = 1e-5  # in probability: networks compute in 32 bits
+
+
+def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
+    """Return what offers of a catalogue earn; ``sets`` holds all of it for each individual."""
+    asked = AnyModel(model, sets, revenue)
+    for structure in (_chains, _logits):
+        found = structure(_members(model), sets)
+        if found is not None:
+            value = (Chains if structure is _chains else Logits)(*found, revenue)
+            if _agree(value, asked, len(sets)):
+                return value
+    return asked
+
+
+def _members(model: ChoiceModel) -> list[ChoiceModel]:
+    return list(model.members_) if isinstance(model, Ensemble) else [model]
+
+
+def _chains(members: list[ChoiceModel], sets: ChoiceData) -> tuple[Floats, Floats] | None:
+    """Return weights (P, C) and rates (P, C, n, n), where all members are chains."""
+    if not all(isinstance(member, ChainModel) for member in members):
+        return None
+    rates: list[Any] = [member.rates(sets) for member in members if isinstance(member, ChainModel)]
+    C = len(members)
+    return np.full((len(sets), C), 1 / C), np.stack([np.stack(q) for q in rates], axis=1)
+
+
+def _logits(members: list[ChoiceModel], sets: ChoiceData) -> tuple[Floats, Floats] | None:
+    """Return weights (P, C) and attraction (P, C, n), where all members are mixtures of logits."""
+    found = [member.as_logits(sets) for member in members]
+    weights, attraction = [], []
+    for part in found:
+        if part is None:
+            return None
+        shares, log_p = part
+        weights.append(shares / len(members))
+        attraction.append(np.exp(log_p).reshape(len(sets), -1, log_p.shape[1]).swapaxes(1, 2))
+    return np.concatenate(weights, axis=1), np.concatenate(attraction, axis=1)
+
+
+def _agree(value: OfferValue, asked: AnyModel, individuals: int) -> bool:
+    """Compare a structure with the model itself on random offers."""
+    rng = np.random.default_rng(0)
+    offers = rng.random((_OFFERS, len(asked.revenue))) < 0.5
+    offers[np.arange(_OFFERS), rng.integers(0, offers.shape[1], _OFFERS)] = True
+    who = rng.integers(0, individuals, _OFFERS)
+    return bool(np.abs(value.probabilities(offers, who) - asked.probabilities(offers, who)).max() < _CLOSE)

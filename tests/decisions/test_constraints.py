@@ -1,0 +1,86 @@
+"""Constraints in words, as rows; what is contradictory or unknown is refused."""
+
+import numpy as np
+import pytest
+
+from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
+from pcmcnet.errors import ConfigError, InputError
+
+LABELS = ["none", "a", "b", "c"]
+COLUMNS = {"shelf": [None, 1, 2, 4], "brand": ["-", "x", "x", "y"]}
+
+
+def allowed(**words: object) -> list[str]:
+    """Return all offers that fulfil constraints, without the outside option, as words."""
+    rows = rows_of(Constraints(**words), LABELS, COLUMNS, 0)
+    offers = np.array([[True, *map(bool, (k & 1, k & 2, k & 4))] for k in range(8)])
+    names = np.array(LABELS)
+    return ["".join(names[offer][1:]) for offer in offers[rows.allow(offers)]]
+
+
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        ({}, ["", "a", "b", "ab", "c", "ac", "bc", "abc"]),
+        ({"size": 1}, ["", "a", "b", "c"]),
+        ({"size": (2, None)}, ["ab", "ac", "bc", "abc"]),
+        ({"capacity": {"shelf": 5}}, ["", "a", "b", "ab", "c", "ac"]),
+        ({"at_least": {"brand": {"x": 1}}, "size": 1}, ["a", "b"]),
+        ({"at_most": {"brand": {"x": 1}}}, ["", "a", "b", "c", "ac", "bc"]),
+        ({"together": [("a", "b")]}, ["", "ab", "c", "abc"]),
+        ({"apart": [("a", "c")]}, ["", "a", "b", "ab", "c", "bc"]),
+        ({"always": ["c"], "never": ["a"]}, ["c", "bc"]),
+    ],
+)
+def test_constraints_allow_what_they_say(words: dict[str, object], offers: list[str]) -> None:
+    assert allowed(**words) == offers
+
+
+def test_the_best_of_linear_worths_fulfils_the_constraints() -> None:
+    rows = rows_of(Constraints(capacity={"shelf": 4}), LABELS, COLUMNS, 0)
+    best = rows.best(np.array([0.0, 2.0, 2.0, 3.0]))
+    assert best is not None
+    assert best.tolist() == [True, True, True, False]
+
+
+def test_without_an_outside_option_something_is_shown() -> None:
+    rows = rows_of(Constraints(), LABELS, COLUMNS, None)
+    assert rows.allow(np.array([[False] * 4, [False, True, False, False]])).tolist() == [False, True]
+
+
+def test_constraints_that_no_offer_fulfils_are_named() -> None:
+    rows = rows_of(Constraints(size=1, always=["a", "b"]), LABELS, COLUMNS, 0)
+    with pytest.raises(InputError, match=r"no offer fulfils the constraints; .* at most 1 alternatives"):
+        rows.require_possible()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"size": -1}, "size must be a whole number"),
+        ({"size": (3, 2)}, "at least 3 and at most 2"),
+        ({"always": "a"}, "always must be a list"),
+    ],
+)
+def test_constraints_that_are_none_are_refused(words: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Constraints(**words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"always": ["aa"]}, "always: 'aa' is not in the catalogue"),
+        ({"capacity": {"shelve": 3}}, "no column 'shelve'.* 'shelf'"),
+        ({"capacity": {"brand": 3}}, "column 'brand' of the catalogue: expected numbers"),
+        ({"at_least": {"brand": {"z": 1}}}, "no alternative of the catalogue has brand = 'z'"),
+        ({"always": ["a"], "never": ["a"]}, "'a' is to be shown always and never"),
+    ],
+)
+def test_names_that_the_catalogue_lacks_are_refused(words: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        rows_of(Constraints(**words), LABELS, COLUMNS, 0)
+
+
+def test_no_constraints_leave_all_offers() -> None:
+    assert Rows.none(np.array([True, False])).allow(np.array([[True, False], [True, True]])).all()

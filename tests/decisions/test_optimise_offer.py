@@ -1,0 +1,155 @@
+"""The best offer under fitted models: proven where theory allows, called heuristic elsewhere, clear about bad input."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import pcmcnet as pn
+from choice_tables import read, trips
+from pcmcnet.errors import ConfigError, InputError
+
+FEATURES = ["price", "comfort"]
+CATALOGUE = {
+    "mode": ["walk", "car", "bus", "train", "bike"],
+    "price": [9.0, 13.0, 11.0, 12.0, 8.0],
+    "comfort": ["low", "high", "low", "high", "low"],
+    "margin": [None, 2.0, 0.6, 1.1, 0.4],
+}
+INDIVIDUAL = {"income": 30.0}
+NETWORK = {"hidden": (4,), "epochs": 2, "weight_decay": 0.1}
+
+
+@pytest.fixture(scope="module")
+def data() -> pn.ChoiceData:
+    return read(trips(80, sizes=(3, 5), slope=-0.2), alternative="mode", individual=["income"], features=FEATURES)
+
+
+def best_by_trial(model: pn.models.ChoiceModel, **fixed: Any) -> float:
+    """Ask the model itself about every offer with the outside option."""
+    values = []
+    for shown in product([False, True], repeat=4):
+        rows = [0, *(k for k in range(1, 5) if shown[k - 1])]
+        table = {name: [CATALOGUE[name][k] for k in rows] for name in ("mode", *FEATURES)}
+        table |= {"trip": [1] * len(rows), "income": [INDIVIDUAL["income"]] * len(rows)}
+        values.append(float(model.predict_proba(table) @ [CATALOGUE["margin"][k] or 0.0 for k in rows]))
+    return max(values)
+
+
+@pytest.mark.parametrize(
+    ("model", "exact"),
+    [
+        (pn.MNL(), True),
+        (pn.LatentClassMNL(classes=2, starts=1, prior=1.0), True),
+        (pn.PCMCNet(**NETWORK), True),
+        (pn.Ensemble(pn.PCMCNet(**NETWORK), n=2), True),
+        (pn.RandomForest(trees=3), False),
+        (pn.PointerNetwork(epochs=1), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_offer_is_the_best_of_all(data: pn.ChoiceData, model: pn.models.ChoiceModel, exact: bool) -> None:
+    model.fit(data, progress=False)
+    offer = pn.optimise_offer(model, CATALOGUE, "margin", outside="walk", individual=INDIVIDUAL)
+    assert offer.value == pytest.approx(best_by_trial(model), rel=2e-5)
+    assert offer.exact == exact
+    assert offer.bound >= offer.value
+    assert offer.outside is not None
+    assert sum(offer.probabilities) + offer.outside == pytest.approx(1.0, abs=1e-6)
+    assert ("proven" in str(offer)) == exact
+    assert ("heuristic" in offer.to_markdown()) != exact
+    assert offer.to_dict()["labels"] == list(offer.labels) == offer.to_frame()["alternative"].tolist()
+
+
+def test_without_an_outside_option_the_dearest_alone_is_offered(data: pn.ChoiceData) -> None:
+    offer = pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, [9, 2, 1, 1, 1], individual=INDIVIDUAL)
+    assert (offer.labels, offer.value, offer.outside) == (("walk",), pytest.approx(9.0), None)
+
+
+def test_constraints_hold_and_cost_something(data: pn.ChoiceData) -> None:
+    model = pn.PCMCNet(**NETWORK).fit(data, progress=False)
+    free = pn.optimise_offer(model, CATALOGUE, "margin", outside="walk", individual=INDIVIDUAL)
+    limits = pn.Constraints(size=(2, 2), always=["bike"])
+    bound = pn.optimise_offer(
+        model, CATALOGUE, "margin", outside="walk", individual=INDIVIDUAL, constraints=limits, current=["car", "bus"]
+    )
+    assert len(bound.labels) == 2
+    assert "bike" in bound.labels
+    assert bound.value <= free.value
+    assert {*bound.added, *bound.dropped} == {*bound.labels} ^ {"car", "bus"}
+    assert bound.current_value is not None
+    assert "of the current offer" in str(bound)
+
+
+def test_a_loss_is_avoided_and_the_caller_may_name_revenue_by_label(data: pn.ChoiceData) -> None:
+    worth = {"car": 1.0, "bus": -5.0, "train": 1.0, "bike": -0.1}
+    offer = pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, worth, outside="walk", individual=INDIVIDUAL)
+    assert set(offer.labels) == {"car", "train"}
+
+
+def test_a_careful_offer_is_judged_by_the_worst_members(data: pn.ChoiceData) -> None:
+    model = pn.Ensemble(pn.PCMCNet(**NETWORK), n=4, resample=True).fit(data, progress=False)
+    given = {"outside": "walk", "individual": INDIVIDUAL}
+    mean = pn.optimise_offer(model, CATALOGUE, "margin", **given)
+    worst = pn.optimise_offer(model, CATALOGUE, "margin", risk=0.25, **given)
+    assert worst.value <= mean.value <= worst.bound * (1 + 1e-9)
+    assert mean.best_for is not None
+    assert 0.0 <= mean.best_for <= 1.0
+    alone = [pn.optimise_offer(member, CATALOGUE, "margin", **given).value for member in model.members_]
+    assert worst.value <= min(alone) * (1 + 1e-9)
+
+
+def test_an_unseen_category_is_offered_like_any_other(data: pn.ChoiceData) -> None:
+    model = pn.PCMCNet(**NETWORK).fit(data, progress=False)
+    new = {
+        **CATALOGUE,
+        "mode": ["walk", "car", "bus", "train", "rocket"],
+        "comfort": ["low", "high", "low", "odd", "low"],
+    }
+    offer = pn.optimise_offer(model, new, "margin", outside="walk", individual=INDIVIDUAL)
+    assert offer.exact
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"revenue": "margins"}, "revenue: no column 'margins'.* 'margin'"),
+        ({"revenue": [1, 2]}, "revenue: expected 5 numbers, one for each alternative, got 2"),
+        ({"revenue": [0, 1, float("nan"), 1, 1]}, "revenue of 'bus': expected a finite number, got nan"),
+        ({"revenue": "comfort"}, "revenue: expected numbers, got 'low' for 'walk'"),
+        ({"outside": "nothing"}, "'nothing' is not in the catalogue"),
+        ({"individual": None}, "the model needs to know the individual: income"),
+        ({"individual": {"incom": 1}}, "individual: no value for 'income'.* 'incom'"),
+        ({"individual": {"income": [1, 2]}}, "expected one, got 2; optimise_offers takes many"),
+        ({"catalogue": {"mode": ["walk"], "price": [1.0]}}, "no column 'comfort', which the model was fitted on"),
+        ({"catalogue": {"mode": [], "price": [], "comfort": []}}, "the catalogue has no rows"),
+        ({"current": [], "outside": None, "revenue": [0, 1, 1, 1, 1]}, "current: expected at least one label"),
+        ({"risk": 0.5}, "risk is about the members of an ensemble"),
+    ],
+)
+def test_bad_input_is_named(data: pn.ChoiceData, change: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"catalogue": CATALOGUE, "revenue": "margin", "individual": INDIVIDUAL, "outside": "walk"}
+    with pytest.raises(InputError, match=message):
+        pn.optimise_offer(pn.MNL().fit(data), **given | change)
+
+
+def test_a_time_limit_below_zero_is_refused(data: pn.ChoiceData) -> None:
+    with pytest.raises(ConfigError, match="time_limit"):
+        pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, "margin", individual=INDIVIDUAL, time_limit=-1)
+
+
+def test_many_individuals_get_the_offers_that_each_would_alone(data: pn.ChoiceData, tmp_path: Any) -> None:
+    model = pn.PCMCNet(**NETWORK).fit(data, progress=False)
+    people = {"income": np.linspace(20.0, 40.0, 7)}
+    offers = pn.optimise_offers(model, CATALOGUE, people, "margin", outside="walk")
+    assert len(offers) == 7
+    for k, income in enumerate(people["income"]):
+        alone = pn.optimise_offer(model, CATALOGUE, "margin", outside="walk", individual={"income": income})
+        assert offers.values[k] == pytest.approx(alone.value, rel=1e-6)
+    path = offers.write(tmp_path / "offers.parquet")
+
+    assert pq.read_table(path).equals(offers.to_arrow())
+    assert "7 individuals" in repr(offers)
+    assert len(offers.to_frame()) == 7

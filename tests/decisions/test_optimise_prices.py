@@ -1,0 +1,105 @@
+"""The best prices: a logit's closed form, every price list of a ladder, and bad input."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import lambertw
+
+import pcmcnet as pn
+from choice_tables import largest, read
+from pcmcnet.errors import ConfigError, InputError
+
+CATALOGUE = {
+    "price": [0.0, 2.0, 3.0, 2.5],
+    "quality": [0.0, 1.0, -0.5, 0.25],
+    "cost": [9.9, 0.5, 0.7, 1.0],  # that of the outside option is not ours
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> pn.ChoiceData:
+    rng = np.random.default_rng(0)
+    trip = np.repeat(np.arange(300), 4)
+    price, quality = rng.uniform(1, 5, trip.size), rng.normal(size=trip.size)
+    took = largest(quality - 0.8 * price + rng.gumbel(size=trip.size), trip)
+    return read({"trip": trip, "took": took, "price": price, "quality": quality}, features=["price", "quality"])
+
+
+def test_prices_of_a_logit_have_the_markup_of_the_closed_form(data: pn.ChoiceData) -> None:
+    """With v = q - a x the best markup is common: (1 + W(sum exp(q_j - a c_j - 1))) / a, and the margin W(.) / a."""
+    model = pn.MNL().fit(data)
+    b = model.coefficients
+    found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", bounds=(0.0, 50.0))
+    cost = np.array(CATALOGUE["cost"][1:])
+    w = lambertw(np.exp(b["quality"] * np.array(CATALOGUE["quality"][1:]) + b["price"] * cost - 1).sum()).real
+    np.testing.assert_allclose(np.array(found.after) - cost, (1 + w) / -b["price"], rtol=0, atol=1e-8)
+    assert found.value == pytest.approx(w / -b["price"], abs=1e-10)
+    assert (found.exact, found.bound, found.at_bound) == (False, None, ())
+    assert "local maximum" in str(found)
+    assert found.value > found.value_before
+
+
+def test_prices_stay_within_their_bounds(data: pn.ChoiceData) -> None:
+    limits = {"1": (1.0, 1.5), "2": (0.0, 40.0), "3": (0.0, 40.0)}
+    found = pn.optimise_prices(pn.MNL().fit(data), CATALOGUE, cost="cost", outside="0", bounds=limits)
+    assert found.after[0] == pytest.approx(1.5)
+    assert found.at_bound == ("1",)
+
+
+@pytest.mark.parametrize("model", [pn.MNL(), pn.PCMCNet(hidden=(4,), epochs=2, weight_decay=0.1)])
+def test_no_price_list_of_a_ladder_earns_more(data: pn.ChoiceData, model: pn.models.ChoiceModel) -> None:
+    model.fit(data, progress=False)
+    ladder = [1.5, 2.5, 4.0]
+    found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", ladder=ladder)
+    lists = np.array([[0.0, *prices] for prices in product(ladder, repeat=3)])
+    table = {
+        "trip": np.repeat(np.arange(len(lists)), 4),
+        "price": lists.ravel(),
+        "quality": np.tile(CATALOGUE["quality"], len(lists)),
+    }
+    p = model.predict_proba(table).reshape(-1, 4)
+    margins = (p[:, 1:] * (lists[:, 1:] - CATALOGUE["cost"][1:])).sum(axis=1)
+    assert found.exact
+    assert found.value == pytest.approx(margins.max(), rel=2e-5)
+    np.testing.assert_allclose(found.after, lists[margins.argmax(), 1:])
+    np.testing.assert_allclose(found.probabilities, p[margins.argmax(), 1:], atol=1e-6)
+
+
+def test_on_a_ladder_alternatives_may_be_left_out(data: pn.ChoiceData) -> None:
+    found = pn.optimise_prices(
+        pn.MNL().fit(data), CATALOGUE, cost="cost", outside="0", ladder=[2.0, 3.0], constraints=pn.Constraints(size=1)
+    )
+    assert sum(price is not None for price in found.after) == 1
+    assert "not offered" in str(found)
+    assert found.exact
+    assert found.to_dict()["after"].count(None) == 2
+    assert found.to_frame()["after"].isna().sum() == 2
+
+
+def test_the_margin_of_a_network_rises_along_its_gradient(data: pn.ChoiceData) -> None:
+    model = pn.PCMCNet(hidden=(8,), epochs=5, weight_decay=0.1).fit(data, progress=False)
+    found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0")
+    low, high = np.array(CATALOGUE["price"][1:]) / 2, np.array(CATALOGUE["price"][1:]) * 2
+    rng = np.random.default_rng(1)
+    for prices in rng.uniform(low, high, (20, 3)):
+        table = {"trip": [1] * 4, "price": [0.0, *prices], "quality": CATALOGUE["quality"]}
+        assert model.predict_proba(table)[1:] @ (prices - CATALOGUE["cost"][1:]) <= found.value + 1e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"price": "prise"}, InputError, "'prise' is no feature of the model.* 'price'"),
+        ({"cost": "costs"}, InputError, "cost: no column 'costs'"),
+        ({"bounds": (5.0, 1.0)}, InputError, "expected a finite lowest price not above the highest, got 5 and 1"),
+        ({"ladder": []}, InputError, "ladder: expected at least one price"),
+        ({"ladder": [1.0, float("inf")]}, InputError, "all of them finite"),
+        ({"constraints": pn.Constraints(size=1)}, ConfigError, "give ladder="),
+        ({"ladder": [1.0], "bounds": (1.0, 2.0)}, ConfigError, "leave out bounds, or the ladder"),
+    ],
+)
+def test_bad_input_is_named(data: pn.ChoiceData, change: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        pn.optimise_prices(pn.MNL().fit(data), CATALOGUE, **{"outside": "0", **change})
