@@ -84,14 +84,14 @@ def fit(
     from pcmcnet.evaluation.in_sample import DRAWN_FROM
     from pcmcnet.layers.gpu import get_ready
     from pcmcnet.models import Ensemble, model_class
-    from pcmcnet.models.interface.options import parse_option
+    from pcmcnet.models.interface.options import parse_options
     from pcmcnet.models.saving.artifact import require_free
     from pcmcnet.storage.lock import sole_writer
     from pcmcnet.training.checkpoint import checkpoints
 
     began, many = time.perf_counter(), workers_of(engine, workers)
     kind = model_class(model)
-    one = kind(**dict(parse_option(kind.config_class, word) for word in set_ or []))
+    one = kind(**parse_options(kind.config_class, set_ or []))
     if resample and members == 1:
         raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
     estimator = one if members == 1 else Ensemble(one, members, resample=resample)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models import ChoiceModel, model_class
-from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.interface.options import parse_option, parse_options
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,17 @@ def _needed(kind: type[ChoiceModel]) -> list[str]:
 
 def _set(specs: dict[str, Spec], setting: str) -> None:
     left, equals, value = setting.partition("=")
-    target, dot, option = left.rpartition(".")
-    if not equals or not dot:
+    known = {*specs, *(spec.kind.name for spec in specs.values())}
+    named = [name for name in known if left.startswith(f"{name}.")]  # a label may hold dots, and so may an option
+    target = max(named, key=len) if named else left.partition(".")[0]
+    option = left[len(target) + 1 :]
+    if not equals or not option:
         raise ConfigError(f"--set: expected MODEL.option=value, such as pcmcnet.hidden=64,64; got {setting!r}.")
     found = [specs[target]] if target in specs else [spec for spec in specs.values() if spec.kind.name == target]
     if not found:
-        known = {*specs, *(spec.kind.name for spec in specs.values())}
         raise ConfigError(f"--set {setting}: no model {target!r} in --models." + did_you_mean(target, known))
     for spec in found:
-        spec.options.update([parse_option(spec.kind.config_class, f"{option}={value}")])
+        parse_options(spec.kind.config_class, [f"{option}={value}"], into=spec.options)
 
 
 def _build(spec: Spec) -> ChoiceModel:

@@ -118,12 +118,12 @@ def _read_search(model: str, name: str | None, search: list[str], settings: list
     """Build the model with its fixed options, and the space of those to search."""
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import model_class
-    from pcmcnet.models.interface.options import parse_option
+    from pcmcnet.models.interface.options import parse_options
     from pcmcnet.tuning import Space
     from pcmcnet.tuning.space import parse_search
 
     kind = model_class(model)
-    fixed = dict(parse_option(kind.config_class, word) for word in settings)
+    fixed = parse_options(kind.config_class, settings)
     given = dict(parse_search(kind, word) for word in search)
     own = Space.of(kind, given) if given else Space({})
     twice = [option for option in own.option_names if option in fixed]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import UnionType
@@ -44,18 +44,44 @@ def option_names(config_class: type) -> list[str]:
     return [f.name for f in fields(config_class)]
 
 
+def parse_options(config_class: type, words: Iterable[str], into: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Read several options; entries of one that are set apart, as in random.price=normal, come together."""
+    found = {} if into is None else into
+    for word in words:
+        name, value = parse_option(config_class, word)
+        apart = "." in word.partition("=")[0] and isinstance(found.get(name), dict)
+        found[name] = {**found[name], **value} if apart else value
+    return found
+
+
 def parse_option(config_class: type, word: str) -> tuple[str, Any]:
-    """Read ``name=value`` by the type of the option: hidden=512,512, lr=0.001, refit=true."""
+    """Read ``name=value`` by the type of the option: hidden=512,512, lr=0.001, refit=true, random.price=normal."""
     name, equals, text = word.partition("=")
     if not equals:
         raise ConfigError(f"expected name=value, got {word!r}.")
     hints = get_type_hints(config_class)
+    option, dot, key = name.partition(".")
+    if dot and option in option_names(config_class):
+        return option, {key: _parse_entry(option, key, text.strip(), hints[option])}
     if name not in option_names(config_class):
         raise ConfigError(f"unknown option {name!r}." + did_you_mean(name, option_names(config_class)))
     try:
         return name, _parse(text.strip(), hints[name])
     except ValueError as error:
         raise ConfigError(f"option {name}: cannot read {text!r} as {_describe(hints[name])}.") from error
+
+
+def _parse_entry(option: str, key: str, text: str, kind: Any) -> Any:
+    """Read the value of one entry of an option that maps names to values."""
+    kinds = [kind, *get_args(kind)] if get_origin(kind) in (Union, UnionType) else [kind]
+    maps = [k for k in kinds if get_origin(k) is Mapping]
+    if not maps or not key:
+        raise ConfigError(f"option {option} has no entries by name: give {option}=value.")
+    value = get_args(maps[0])[1]
+    try:
+        return _parse_one(text, value)
+    except ValueError as error:
+        raise ConfigError(f"option {option}.{key}: cannot read {text!r} as {_describe(value)}.") from error
 
 
 def _parse(text: str, kind: Any) -> Any:
