@@ -10,6 +10,7 @@ from pcmcnet.models.items.pcmc import PCMC
 from pcmcnet.models.items.thurstone import Thurstone
 from pcmcnet.models.logits.cross_nested_mnl import CrossNestedMNL
 from pcmcnet.models.logits.latent_class_mnl import LatentClassMNL
+from pcmcnet.models.logits.mixed_mnl import MixedMNL
 from pcmcnet.models.logits.mnl import MNL
 from pcmcnet.models.logits.nested_mnl import NestedMNL
 from pcmcnet.models.networks.pcmcnet import PCMCNet
@@ -28,6 +29,7 @@ MODELS: dict[str, type[ChoiceModel]] = {
         LinearPCMC,
         MNL,
         LatentClassMNL,
+        MixedMNL,
         NestedMNL,
         PCMC,
         PCMCNet,
@@ -63,6 +65,7 @@ __all__ = [
     "Ensemble",
     "LatentClassMNL",
     "LinearPCMC",
+    "MixedMNL",
     "NestedMNL",
     "PCMCNet",
     "PointerNetwork",

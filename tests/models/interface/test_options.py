@@ -6,8 +6,8 @@ from typing import Any, Literal
 import pytest
 
 from pcmcnet.errors import ConfigError
-from pcmcnet.models import MODELS, PCMCNet
-from pcmcnet.models.interface.options import make_config, option_names, parse_option
+from pcmcnet.models import MODELS, MixedMNL, PCMCNet
+from pcmcnet.models.interface.options import make_config, option_names, parse_option, parse_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,3 +104,20 @@ def test_what_the_command_line_reads_is_what_the_model_takes() -> None:
     config = model.config
     assert (config.hidden, config.lr, config.refit) == ((512, 512), 0.001, True)
     assert (config.activation, config.dropout) == ("tanh", 0.5)
+
+
+def test_entries_of_a_mapping_may_be_set_one_by_one() -> None:
+    words = ["random.price=-lognormal", "draws=50", "random.in.vehicle=normal", "start.price=0.5"]
+    found = parse_options(MixedMNL.config_class, words)
+    assert found == {
+        "random": {"price": "-lognormal", "in.vehicle": "normal"},
+        "draws": 50,
+        "start": {"price": 0.5},
+    }
+    assert parse_options(MixedMNL.config_class, ["random=price:normal,time:uniform"]) == {
+        "random": {"price": "normal", "time": "uniform"}
+    }
+    with pytest.raises(ConfigError, match="option draws has no entries by name: give draws=value"):
+        parse_option(MixedMNL.config_class, "draws.few=3")
+    with pytest.raises(ConfigError, match=r"option start\.price: cannot read 'low' as a number"):
+        parse_option(MixedMNL.config_class, "start.price=low")

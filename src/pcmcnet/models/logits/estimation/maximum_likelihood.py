@@ -37,6 +37,7 @@ def maximise(
     scale: Floats | None = None,
     within: Parameters | None = None,
     max_iter: int = 200,
+    enough: float = _DECREMENT,
 ) -> tuple[Floats, int]:
     """Return the parameters (P,) with the largest weighted log-likelihood near a start, and the number of steps.
 
@@ -56,6 +57,8 @@ def maximise(
         Parameters that are fixed or bounded, if any; starts are moved there.
     max_iter
         Steps of either method, at most.
+    enough
+        What a further step could gain, relative to the log-likelihood, for a step to be taken.
     """
     starts = np.atleast_2d(starts)
     size = np.ones(starts.shape[1]) if scale is None else scale
@@ -65,7 +68,7 @@ def maximise(
     x, steps = max(near, key=lambda found: float(weights @ objective(found[0])[0])) if len(near) > 1 else near[0]
     for _ in range(max_iter):
         bend = curvature(x) if curvature else hessian(objective, x, weights, scale=size)
-        moved = _newton_step(objective, x, weights, bend * np.outer(size, size), size, within)
+        moved = _newton_step(objective, x, weights, bend * np.outer(size, size), size, within, enough)
         if moved is None:
             return x, steps
         x, steps = moved, steps + 1
@@ -104,13 +107,13 @@ def _quasi_newton(
 
 
 def _newton_step(
-    objective: Objective, x: Floats, weights: Floats, bend: Floats, scale: Floats, within: Parameters
+    objective: Objective, x: Floats, weights: Floats, bend: Floats, scale: Floats, within: Parameters, enough: float
 ) -> Floats | None:
     """Take a step uphill; None where there is nothing to gain, or no step gains anything."""
     ll, scores = objective(x)
     value, gradient = weights @ ll, (weights @ scores) * scale
     low, high = within.room(x, scale)
-    step, least = uphill(-bend, gradient, low, high), _DECREMENT * (1 + abs(value))
+    step, least = uphill(-bend, gradient, low, high), enough * (1 + abs(value))
     if gradient @ step / 2 <= least:
         free = np.flatnonzero((low < 0) & (high > 0))
         values, vectors = eigh(bend[np.ix_(free, free)])

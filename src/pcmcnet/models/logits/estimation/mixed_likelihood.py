@@ -1,0 +1,233 @@
+"""The mixed logit on ragged choice sets: simulated log-likelihood, scores of persons, Hessian, in one pass.
+
+Person n chooses in sets t with coefficients b_r in draw r (``simulation/coefficients.py``). With z_j the differences of
+the alternatives not chosen to the chosen one, as in ``logit_likelihood.py``,
+
+    log P_nr = -sum_t log(1 + sum_j exp(z_j . b_r))        log L_n = log mean_r P_nr            (Revelt & Train, 1998)
+
+With w_r = P_nr / sum_r P_nr, the share of draw r given the choices, s_r the score of log P_nr and H_r its Hessian,
+
+    score    s = sum_r w_r s_r
+    Hessian  sum_r w_r (H_r + s_r s_r') - s s'                                                   (Louis, 1982)
+
+Parameter p moves the utility of row j in draw r by z_jk c_pr, with k its column and c_pr the derivative of the
+coefficient of that column. Then, with p_j the probabilities and the sum over j that over the rows of a set,
+
+    H_r = -c_p c_q sum_t [sum_j p_j z_jk z_jl - (sum_j p_j z_jk)(sum_j p_j z_jl)] + second derivatives of b.
+
+The work is in arrays (rows, R), made block by
+block: see ``simulation/blocks.py``. Products and exponentials are in float32 or float64, as asked; logarithms of
+probabilities over draws, and all sums over persons, in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.layers.threads import in_threads
+from pcmcnet.models.logits.simulation.blocks import Block, blocks
+from pcmcnet.models.logits.simulation.coefficients import Mixing, Sampled
+from pcmcnet.models.logits.simulation.draws import Draws
+
+Precision = Literal["float32", "float64"]
+
+T = TypeVar("T")
+
+_ON_CPU, _ON_GPU = 2**17, 2**25  # numbers of an array, at a time: what a processor's cache holds, what keeps a GPU busy
+_GRAM = 2**18  # numbers of the products that make a Hessian, at a time, on a CPU
+_LARGEST = {torch.float32: 60.0, torch.float64: 600.0}  # utilities whose exponentials can be summed
+
+
+class Part(NamedTuple):
+    """What a block of persons adds."""
+
+    log_likelihoods: Floats  # (N,)
+    scores: Floats | None  # (N, P)
+    hessian: Floats | None  # (P, P)
+
+
+class _Inside(NamedTuple):
+    """A block at some parameters."""
+
+    block: Block
+    who: Tensor  # (N, 1 + G) numbers of the individuals, after a 1
+    draws: Sampled
+    e: Tensor  # (N m, R) exponentials of the rows' utilities
+    inverse: Tensor  # (T, R) what they are multiplied by to be probabilities
+    w: Tensor  # (N, R) shares of the draws given the choices
+
+
+@dataclass
+class MixedSets:
+    """Choice sets of persons, the draws of each, and the coefficients these make."""
+
+    z: Floats  # (M, K) differences to the chosen alternative
+    offsets: Ints  # (T + 1,)
+    person: Ints  # (T,) number of each set's person
+    keys: Ints  # (N,) of the persons' draws
+    who: Floats  # (N, G) numbers of the individuals
+    mixing: Mixing
+    draws: Draws
+    memory: float  # bytes that draws may take to be kept
+    _kept: dict[int, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        device, D, R = self.draws.device, self.mixing.dimensions, self.draws.number
+        most = (_ON_GPU if device.type == "cuda" else _ON_CPU) // R
+        self.blocks = list(blocks(self.z, self.offsets, self.person, max(most, 1), device))
+        self._keeps = 4.0 * len(self.keys) * D * R <= self.memory
+
+    def evaluate(
+        self, x: Floats, precision: Precision, *, scores: bool = True, weights: Floats | None = None
+    ) -> tuple[Floats, Floats, Floats | None]:
+        """Return log-likelihoods (N,), their gradients (N, P) and, where weights (N,) are given, the Hessian (P, P)."""
+        ll, score, P = np.zeros(len(self.keys)), np.zeros((len(self.keys), len(x))), len(x)
+        parts = self.by_block(lambda block: self._part(block, x, getattr(torch, precision), scores, weights))
+        total = np.zeros((P, P))
+        for block, part in zip(self.blocks, parts, strict=True):
+            ll[block.persons] = part.log_likelihoods
+            if part.scores is not None:
+                score[block.persons] = part.scores
+            if part.hessian is not None:
+                total += part.hessian
+        return ll, score, None if weights is None else total - (score * weights[:, None]).T @ score
+
+    def by_block(self, function: Callable[[Block], T]) -> list[T]:
+        """Call a function for every block; on a CPU each thread takes one at a time."""
+        if self.draws.device.type == "cpu":
+            return in_threads(function, self.blocks)
+        with torch.no_grad():
+            return list(map(function, self.blocks))
+
+    def coefficients(self, block: Block, x: Floats, dtype: torch.dtype) -> Sampled:
+        """Return the random coefficients of a block's persons."""
+        locations = torch.from_numpy(self.mixing.locations(x, self.who[block.persons]))
+        triangle = torch.from_numpy(self.mixing.triangle(x))
+        device = self.draws.device
+        return self.mixing.sample(locations.to(device, dtype), triangle.to(device, dtype), self._standard(block, dtype))
+
+    def _standard(self, block: Block, dtype: torch.dtype) -> Tensor:  # -> (N, D, R)
+        """Return the standard draws of a block's persons, kept from the first time on where there is room."""
+        first = int(block.persons[0])
+        found = self._kept.get(first)
+        if found is None:
+            found = self.mixing.standard(self.draws.of(self.keys[block.persons]))
+            if self._keeps:
+                self._kept[first] = found
+        return found.to(dtype)
+
+    def inside(self, block: Block, x: Floats, dtype: torch.dtype) -> tuple[Tensor, _Inside]:
+        """Return the log-likelihoods of a block's persons (N,), and what is needed to differentiate them."""
+        draws, mixing = self.coefficients(block, x, dtype), self.mixing
+        z, random = block.z.to(dtype), [r.column for r in mixing.random]
+        still = [k for k in range(mixing.located) if k not in random]
+        common = block.z[:, :, still] @ torch.from_numpy(x[still]).to(block.z)  # (N, m)
+        v = torch.baddbmm(common.to(dtype)[:, :, None].expand(-1, -1, self.draws.number), z[:, :, random], draws.value)
+        log_p, e, inverse = _exponentials(v.view(-1, v.shape[-1]), block)
+        joint = block.sum_sets(log_p).double()  # (N, R)
+        ll = joint.logsumexp(1)
+        w = (joint - ll[:, None]).exp_().to(dtype)
+        ones = np.ones((len(block.persons), 1))
+        who = torch.from_numpy(np.hstack([ones, self.who[block.persons]])).to(v)
+        return ll - math.log(self.draws.number), _Inside(block, who, draws, e, inverse, w)
+
+    def _part(self, block: Block, x: Floats, dtype: torch.dtype, scores: bool, weights: Floats | None) -> Part:
+        ll, inside = self.inside(block, x, dtype)
+        hessian = None
+        if weights is not None:
+            hessian = _hessian(inside, self.mixing, torch.from_numpy(weights[block.persons]).to(inside.w))
+        return Part(ll.cpu().numpy(), _scores(inside, self.mixing) if scores else None, hessian)
+
+
+def _exponentials(v: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:  # (N m, R) -> (T, R), (N m, R), (T, R)
+    """Return the log-probabilities of the choices, and the probabilities of the rows as products; v is overwritten."""
+    top = None
+    if float(v.amax()) > _LARGEST[v.dtype]:
+        top = block.largest(v).clamp_min_(0)
+        v -= top[block.set_of_row]
+    e = v.exp_()
+    e.index_fill_(0, block.empty_rows, 0)
+    total = block.sum_rows(e).add_(1 if top is None else (-top).exp())
+    log_p = -total.log() if top is None else -total.log() - top
+    return log_p, e, total.reciprocal_()
+
+
+def _scores(at: _Inside, mixing: Mixing) -> Floats:  # -> (N, P)
+    """Return the gradient of each person's log-likelihood; the exponentials are overwritten."""
+    z, (N, R) = at.block.z.to(at.w), at.w.shape
+    random = [r.column for r in mixing.random]
+    share = at.inverse * at.w.index_select(0, at.block.person_of_set)
+    p = at.e.mul_(share.index_select(0, at.block.set_of_row)).view(N, -1, R)  # times the share of the draw
+    weighted = torch.bmm(z[:, :, random].mT, p)  # (N, D, R)
+    if at.draws.slope is not None:
+        weighted *= at.draws.slope
+    by_draw = torch.zeros(N, z.shape[2], 1 + len(random), dtype=p.dtype, device=p.device)
+    if z.shape[2] > len(random):
+        by_draw[:, :, 0] = torch.bmm(z.mT, p.sum(2, keepdim=True))[:, :, 0]
+    by_draw[:, random, 0] = weighted.sum(2)
+    by_draw[:, random, 1:] = torch.bmm(weighted, at.draws.basis.mT)
+    score = -by_draw[:, mixing.column, mixing.basis] * at.who[:, mixing.individual]
+    return score.double().cpu().numpy()
+
+
+def _hessian(at: _Inside, mixing: Mixing, weights: Tensor) -> Floats:  # (N,) -> (P, P)
+    """Return the weighted sum over persons of sum_r w_r (H_r + s_r s_r'), in stretches of draws that bound memory."""
+    K, rows, R = at.block.z.shape[2], *at.e.shape
+    total = torch.zeros(len(mixing.names), len(mixing.names), dtype=torch.float64, device=at.w.device)
+    step = max((_GRAM if total.device.type == "cpu" else _ON_GPU) // (K * rows), 1)
+    for begin in range(0, R, step):
+        total += _curvature(at, mixing, weights, slice(begin, begin + step))
+    return total.cpu().numpy()
+
+
+def _curvature(at: _Inside, mixing: Mixing, weights: Tensor, part: slice) -> Tensor:  # -> (P, P)
+    """Add up some draws."""
+    w = at.w[:, part] * weights[:, None]
+    score, bend = _in_coefficients(at, part)
+    bend *= w
+    features = _features(at.draws.basis, at, part)  # (F, N, R)
+    if at.draws.slope is not None:
+        for d, (column, _) in enumerate(mixing.random):
+            bend[column] *= at.draws.slope[:, d, part]
+            bend[:, column] *= at.draws.slope[:, d, part]
+    total = torch.empty(len(mixing.names), len(mixing.names), dtype=torch.float64, device=w.device)
+    for k, (column, feature) in enumerate(zip(mixing.column, mixing.feature, strict=True)):
+        moved = (bend[column] * features[feature]).flatten(1) @ features.flatten(1).T  # (K, F)
+        total[k] = moved[mixing.column, mixing.feature]
+    for d, curve in at.draws.bends.items():
+        mine = np.flatnonzero(mixing.column == mixing.random[d].column)
+        tilt = _features(at.draws.tilt, at, part)[mixing.feature[mine]]
+        weighted = (score[mixing.random[d].column] * w * curve[:, part]) * tilt  # (p, N, R)
+        total[np.ix_(mine, mine)] += (weighted.flatten(1) @ tilt.flatten(1).T).double()
+    return total
+
+
+def _in_coefficients(at: _Inside, part: slice) -> tuple[Tensor, Tensor]:  # -> (K, N, R), (K, K, N, R)
+    """Return the scores s_r in the coefficients of the columns, and H_r + s_r s_r'."""
+    block, (N, m, K) = at.block, at.block.z.shape
+    z = block.z.to(at.w).permute(2, 0, 1)  # (K, N, m)
+    p = at.e[:, part] * at.inverse[:, part].index_select(0, block.set_of_row)
+    mean = block.sum_rows(z.reshape(K, -1, 1) * p)  # (K, T, R)
+    score = -block.sum_sets(mean)
+    out = p.new_empty(K, K, N, p.shape[1])
+    for k in range(K):
+        between = block.sum_sets(mean[k] * mean[k:])
+        within = torch.bmm((z[k] * z[k:]).transpose(0, 1), p.view(N, m, -1)).transpose(0, 1)
+        out[k, k:] = between.sub_(within).addcmul_(score[k].expand_as(between), score[k:])
+        out[k + 1 :, k] = out[k, k + 1 :]
+    return score, out
+
+
+def _features(basis: Tensor, at: _Inside, part: slice) -> Tensor:  # (N, D, R) -> (1 + D + G, N, R)
+    """Return what derivatives of a coefficient are multiples of: 1, the draws, the numbers of the individual."""
+    some = basis[:, :, part].transpose(0, 1)
+    who = at.who.T[:, :, None].expand(-1, -1, some.shape[2])
+    return torch.cat([who[:1], some, who[1:]])

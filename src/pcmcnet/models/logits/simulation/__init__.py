@@ -1,0 +1,1 @@
+"""Random coefficients by simulation: draws of each person, distributions, and the coefficients they make."""

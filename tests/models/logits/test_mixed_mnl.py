@@ -1,0 +1,223 @@
+"""The mixed logit: recovery, limits, options, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pcmcnet as pn
+from choice_tables import ROLES, logit_choices, read, trips
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models import MNL, MixedMNL
+
+PANEL = {"alternative": None, "features": ["x", "y"], "person": "person"}
+
+
+def panel(
+    persons: int,
+    tastes: Any,
+    seed: int = 0,
+    *,
+    sets: int = 8,
+    sizes: tuple[int, int] = (3, 4),
+) -> dict[str, Any]:
+    """Draw choices of persons whose coefficients of x and y are ``tastes(rng, persons)``, (persons, 2)."""
+    rng = np.random.default_rng(seed)
+    b = tastes(rng, persons)
+    counts = rng.integers(sizes[0], sizes[1] + 1, persons * sets)
+    trip = np.repeat(np.arange(len(counts)), counts)
+    columns = rng.standard_normal((len(trip), 2)).astype(np.float32).astype(float)
+    utility = (columns * b[trip // sets]).sum(1) + rng.gumbel(size=len(trip))
+    best = np.maximum.reduceat(utility, np.cumsum(counts) - counts)
+    return {
+        "trip": trip,
+        "took": (utility == best[trip]).astype(int),
+        "x": columns[:, 0],
+        "y": columns[:, 1],
+        "person": trip // sets,
+    }
+
+
+def normal(rng: np.random.Generator, persons: int) -> Floats:
+    return np.column_stack([1 + 0.8 * rng.standard_normal(persons), -0.5 + 0.5 * rng.standard_normal(persons)])
+
+
+def in_errors(model: MixedMNL, truth: dict[str, float]) -> Floats:
+    """Return how far estimates are from the truth, in standard errors."""
+    errors = model.standard_errors()
+    return np.array([(model.coefficients[name] - value) / errors[name] for name, value in truth.items()])
+
+
+def test_a_panel_of_normal_coefficients_is_recovered() -> None:
+    model = MixedMNL(draws=200).fit(read(panel(300, normal), **PANEL), progress=False)
+    assert list(model.coefficients) == ["x", "y", "sd[x]", "sd[y]"]
+    truth = {"x": 1.0, "y": -0.5, "sd[x]": 0.8, "sd[y]": 0.5}
+    assert np.abs(in_errors(model, truth)).max() < 3
+    assert model.num_parameters == 4
+    assert "estimates move by up to" in str(model.summary())
+
+
+def test_spreads_fixed_at_0_are_the_multinomial_logit() -> None:
+    data = read(logit_choices(200, {"x": 1.0, "y": -0.5}), features=["x", "y"], person="person")
+    mixed = MixedMNL(fixed={"sd[x]": 0.0, "sd[y]": 0.0}, draws=10, prior=0.0).fit(data, progress=False)
+    plain = MNL().fit(data)
+    assert mixed.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, abs=1e-8)
+    np.testing.assert_allclose(mixed.estimates_.values[:2], plain.estimates_.values, atol=1e-6)
+    for errors in ("classical", "clustered"):
+        np.testing.assert_allclose(
+            [mixed.standard_errors(errors)[name] for name in ("x", "y")],
+            [plain.standard_errors(errors)[name] for name in ("x", "y")],
+            rtol=1e-5,
+        )
+    np.testing.assert_allclose(mixed.predict_proba(data), plain.predict_proba(data), atol=1e-6)
+    assert mixed.num_parameters == 2
+
+
+def test_where_everyone_is_alike_spreads_are_found_to_be_0() -> None:
+    """The data are a multinomial logit's: its likelihood, and spreads that are no more than their errors."""
+    data = read(logit_choices(1200, {"x": 1.0, "y": -0.5}, seed=2), features=["x", "y"], person="person")
+    mixed, plain = MixedMNL(draws=200).fit(data, progress=False), MNL().fit(data)
+    gain = mixed.estimates_.log_likelihood - plain.estimates_.log_likelihood
+    assert -0.01 < gain < 2  # but for the prior, the multinomial logit is among the mixed ones
+    for name in ("sd[x]", "sd[y]"):
+        assert 0 <= mixed.coefficients[name] < 2 * mixed.standard_errors("classical")[name]
+    np.testing.assert_allclose(mixed.predict_proba(data), plain.predict_proba(data), atol=0.02)
+
+
+def test_neither_the_order_of_rows_nor_that_of_persons_matters() -> None:
+    table = panel(40, normal)
+    order = np.random.default_rng(0).permutation(len(table["trip"]))
+    mixed = {name: column[order] for name, column in table.items()}
+    one, other = (MixedMNL(draws=50).fit(read(t, **PANEL), progress=False) for t in (table, mixed))
+    np.testing.assert_allclose(other.estimates_.values, one.estimates_.values, rtol=1e-6)
+    assert other.estimates_.log_likelihood == pytest.approx(one.estimates_.log_likelihood, abs=1e-8)
+
+
+def test_choices_of_a_person_go_together_unless_each_set_is_for_itself() -> None:
+    data = read(panel(60, normal), **PANEL)
+    together, alone = (MixedMNL(draws=50, by=by).fit(data, progress=False) for by in ("auto", "set"))
+    assert together.training_["persons"] == 60
+    assert alone.training_["persons"] == 480
+    assert together.estimates_.log_likelihood > alone.estimates_.log_likelihood
+    assert together.estimates_.n_sets == 480
+
+
+def test_a_weight_of_2_counts_a_person_twice() -> None:
+    table = panel(30, normal)
+    heavy = {**table, "weight": np.where(table["person"] < 10, 2.0, 1.0)}
+    more = {name: np.concatenate([v, v[table["person"] < 10]]) for name, v in table.items()}
+    again = np.arange(len(more["trip"])) >= len(table["trip"])
+    more = {**more, "trip": more["trip"] + 1000 * again, "twin": np.where(again, more["person"] + 100, more["person"])}
+    weighted = MixedMNL(draws=50).fit(read(heavy, **PANEL, weight="weight"), progress=False)
+    twice = MixedMNL(draws=50).fit(read(more, **{**PANEL, "person": "twin"}), progress=False)
+    assert weighted.estimates_.null_log_likelihood == pytest.approx(twice.estimates_.null_log_likelihood)
+    # The twins have draws of their own, so that estimates agree up to simulation.
+    np.testing.assert_allclose(weighted.estimates_.values, twice.estimates_.values, atol=0.35)
+
+
+def test_signs_are_learnt_and_kept() -> None:
+    def tastes(rng: np.random.Generator, persons: int) -> Floats:
+        return np.column_stack([np.full(persons, 0.7), -np.exp(0.5 * rng.standard_normal(persons))])
+
+    data = read(panel(150, tastes), **PANEL)
+    model = MixedMNL(random={"y": "lognormal"}, draws=100).fit(data, progress=False)
+    assert str(model.mixing_.random[0].distribution) == "-lognormal"
+    assert "y: -lognormal" in str(model.summary())
+    assert np.abs(in_errors(model, {"x": 0.7, "y": 0.0, "sd[y]": 0.5})).max() < 3
+
+
+def test_error_components_and_means_of_individuals_enter() -> None:
+    data = ChoiceData.from_long(trips(sets=150, seed=3, slope=-0.2), **ROLES)
+    model = MixedMNL(
+        formula="price + minutes",
+        random={"price": "normal"},
+        components={"car": "road", "bus": "road"},
+        means={"price": "income"},
+        draws=50,
+    ).fit(data, progress=False)
+    assert {"component[road]", "mean[price]:income", "sd[price]"} < set(model.coefficients)
+    income = data.individual["income"].values  # type: ignore[attr-defined]
+    assert model._who(data).shape == (150, 1)
+    np.testing.assert_allclose(model._who(data)[:, 0], income)
+    assert model.predict_proba(data).shape == (data.n_rows,)
+
+
+def test_several_starts_are_no_worse_than_one() -> None:
+    data = read(panel(40, normal), **PANEL)
+    one, three = (MixedMNL(draws=40, starts=starts).fit(data, progress=False) for starts in (1, 3))
+    assert three.estimates_.log_likelihood >= one.estimates_.log_likelihood - 0.1
+
+
+@pytest.mark.parametrize("sequence", ["halton", "mlhs", "random"])
+def test_all_sequences_lead_to_about_the_same(sequence: Any) -> None:
+    data = read(panel(60, normal), **PANEL)
+    found = MixedMNL(draws=200, sequence=sequence, antithetic=True).fit(data, progress=False)
+    usual = MixedMNL(draws=200).fit(data, progress=False)
+    assert found.estimates_.log_likelihood == pytest.approx(usual.estimates_.log_likelihood, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draws": 9}, r"draws must be a whole number of at least 10 and at most 10,000,000, got 9"),
+        ({"draws": 101, "antithetic": True}, "antithetic draws come in pairs: draws must be even, got 101"),
+        ({"sequence": "sobel"}, r"unknown sequence 'sobel'. Did you mean 'sobol'\?"),
+        ({"random": "price"}, "random must map names to words, got 'price'"),
+        ({"random": {"x": "gamma"}}, r"random\['x'\]: unknown distribution 'gamma'"),
+        ({"correlated": "x"}, "correlated must be True, False or names of coefficients, got 'x'"),
+        ({"antithetic": 1}, "antithetic must be True or False, got 1"),
+        ({"means": {"x": "a | b"}}, "must be a formula such as"),
+        ({"memory": -1}, "memory must be a number of at least 0"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MixedMNL(**options)
+
+
+def test_what_a_table_cannot_give_is_refused() -> None:
+    table = panel(10, normal)
+    with pytest.raises(ConfigError, match=r"by='person' needs persons: read the table with person=<column>"):
+        MixedMNL(by="person").fit(read(table, features=["x", "y"]), progress=False)
+    still = {**table, "z": np.repeat(1.0, len(table["x"]))}
+    with pytest.raises(InputError, match="'z' does not differ between the alternatives of any choice set"):
+        MixedMNL(random={"z": "normal"}).fit(read(still, features=["x", "z"]), progress=False)
+    with pytest.raises(InputError, match="components go by label"):
+        MixedMNL(components={"car": "road"}).fit(read(table, features=["x"]), progress=False)
+    weight = {**table, "weight": 1.0 + (table["trip"] % 2)}
+    with pytest.raises(
+        InputError, match=r"the weight in column 'weight' is not that of the same person's earlier sets"
+    ):
+        MixedMNL(draws=10).fit(read(weight, **PANEL, weight="weight"), progress=False)
+
+
+def test_a_mean_cannot_depend_on_what_varies_within_a_person() -> None:
+    table = panel(10, normal)
+    varying = {**table, "day": (table["trip"] % 8).astype(float)}
+    with pytest.raises(InputError, match=r"means\['x'\]: column 'day' varies within a person.*x:day into the formula"):
+        MixedMNL(means={"x": "day"}).fit(read(varying, **PANEL, individual=["day"]), progress=False)
+
+
+def test_an_unknown_label_of_a_component_is_refused() -> None:
+    data = ChoiceData.from_long(trips(), **ROLES)
+    with pytest.raises(ConfigError, match=r"components names 'cart', which is no alternative.*Did you mean 'car'\?"):
+        MixedMNL(components={"cart": "road"}).fit(data, progress=False)
+
+
+@pytest.mark.slow
+def test_the_electricity_panel_has_the_published_likelihood() -> None:
+    """-3888.4 with 600 Halton draws (xlogit's documentation), -3886.9 with 1,000; ours are other draws."""
+    data = ChoiceData.from_schema(*pn.datasets.packaged.long_form("electricity"))
+    model = MixedMNL(draws=1000).fit(data, progress=False)
+    assert model.estimates_.log_likelihood == pytest.approx(-3886.9, abs=3)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same_maximum() -> None:
+    data = read(panel(60, normal), **PANEL)
+    cpu, gpu = (MixedMNL(draws=100).fit(data, device=device, progress=False) for device in ("cpu", "cuda"))
+    assert torch.cuda.is_available()
+    np.testing.assert_allclose(gpu.estimates_.values, cpu.estimates_.values, rtol=1e-3)
