@@ -254,3 +254,21 @@ def test_a_table_without_rows_becomes_one_with_a_column_more(
     assert cli("predict", model, tmp_path / f"t.{ending}", "-o", tmp_path / out).out.startswith("wrote 0 rows")
     found = read(tmp_path / ("folder/t.parquet" if out == "folder" else out))
     assert (found.num_rows, found.column_names) == (0, [*none.column_names, "probability"])
+
+
+def test_a_wide_table_is_fitted_by_a_file_of_roles_and_predicted_in_its_long_form(cli: Run, tmp_path: Path) -> None:
+    """Columns separated by semicolons, as a survey comes."""
+    rows = ["choice;car_time;bus_time", *(f"{k % 2 + 1};{10 + k % 3};{9 + k % 4}" for k in range(12))]
+    table, roles, out = tmp_path / "t.csv", tmp_path / "roles.toml", tmp_path / "out.csv"
+    table.write_text("\n".join(rows) + "\n")
+    roles.write_text(
+        '[wide]\nchosen = "choice"\nalternatives = {car = 1, bus = 2}\nfeatures = {time = "{alternative}_time"}\n'
+    )
+    assert cli("fit", table, "--schema", roles, "--model", "mnl", "-o", tmp_path / "model").status == 0
+    result = cli("predict", tmp_path / "model", table, "-o", out)
+    assert (result.status, result.out) == (0, f"wrote 24 rows to {out}\n")
+    found = read(out)
+    assert found.column_names == ["choice_set", "alternative", "time", "probability"]
+    assert found["alternative"].to_pylist()[:4] == ["car", "bus", "car", "bus"]
+    np.testing.assert_array_equal(found["probability"].to_numpy(), load(tmp_path / "model").predict_proba(table))
+    assert "NLL" in cli("evaluate", tmp_path / "model", table).out

@@ -30,6 +30,8 @@ def predict(
 ) -> None:
     """Write TABLE with the probability of each alternative as one more column, rows in their order.
 
+    Of a wide table, which has a row for all alternatives, the long form is written: a row for each of them.
+
     The other columns stay as they are: a CSV from a CSV has them byte for byte. Where a CSV becomes another kind of
     file, columns that the model does not read as numbers stay text, unless they can be numbers without loss.
 
@@ -46,6 +48,7 @@ def predict(
     from pcmcnet.data.csv_copy import append_column
     from pcmcnet.data.formats import column_names, ending, read_as_written
     from pcmcnet.data.table_files import require_table_path, writable, write_table
+    from pcmcnet.data.wide import long_form
     from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
     from pcmcnet.models.interface.prediction_files import predict_folder
@@ -77,7 +80,12 @@ def predict(
     if column in column_names(table):
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
     is_csv = ending(table).startswith(".csv")
-    if is_csv and output.suffix == ".csv":
+    woven = long_form(table, estimator.schema.for_prediction())
+    if woven is not None:  # a wide table has no place for a probability of each alternative
+        ready = writable(woven, output)
+        probabilities = estimator.predict_proba(woven)
+        write_table(ready.append_column(column, pa.array(probabilities)), output)
+    elif is_csv and output.suffix == ".csv":
         probabilities = estimator.predict_proba(table)
         append_column(table, output, column, probabilities)
     else:

@@ -147,8 +147,12 @@ class ChoiceData:
 
     @classmethod
     def from_schema(cls, table: Any, schema: Schema) -> ChoiceData:
-        """Read a long table by a schema, for example that of a fitted model or of a TOML file."""
-        return cls(**long.read(table, schema))
+        """Read a table by a schema, for example that of a fitted model or of a TOML file.
+
+        A wide table is read as one where the schema is that of a wide table.
+        """
+        woven = wide.long_form(table, schema)
+        return cls(**long.read(table if woven is None else woven, schema, folder=folder_of(table)))
 
     @classmethod
     def from_wide(

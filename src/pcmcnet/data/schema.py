@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, KeysView, Mapping, Set
+from collections.abc import Collection, Iterable, KeysView, Mapping, Set
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, get_args
 from pcmcnet.data.column_names import ColumnName, ColumnNames, column_names
 from pcmcnet.data.columns import CURVES, Curve
 from pcmcnet.data.kinds import KINDS
+from pcmcnet.data.wide_roles import long_roles, wide_roles
 from pcmcnet.errors import SchemaError, did_you_mean
 
 Conflict = Literal["error", "first"]
@@ -29,6 +30,7 @@ _LATER = (
     "person",
     "kinds",
     "columns",
+    "wide",
 )  # not written where empty: what was saved before they came compares as equal
 
 
@@ -73,6 +75,9 @@ class Schema:
     named
         What people call columns, with their units: ``{"price": {"name": "Price", "unit": "EUR"}}``. In files, and in
         ``ChoiceData.from_long``, it is called ``columns``. It changes no model and no comparison of schemas.
+    wide
+        Of a wide table, where the columns of each alternative are, by the arguments of ``ChoiceData.from_wide``:
+        ``alternatives``, ``features``, ``chosen``, ``available``. The other roles are those of its long form.
     """
 
     choice_set: str
@@ -90,6 +95,7 @@ class Schema:
     missing: Missing = "error"
     kinds: Mapping[str, str] = field(default_factory=dict, hash=False)
     named: Mapping[str, ColumnName] = field(default_factory=dict, compare=False)
+    wide: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         for name in _LISTS:
@@ -101,6 +107,7 @@ class Schema:
         _require_word("conflict", self.conflict, get_args(Conflict))
         _require_word("missing", self.missing, get_args(Missing))
         object.__setattr__(self, "kinds", _kinds(self.kinds))
+        object.__setattr__(self, "wide", wide_roles(self.wide))
         self._require_apart()
         object.__setattr__(self, "named", column_names(self.named, self.columns))
 
@@ -158,7 +165,11 @@ class Schema:
     @property
     def unnamed(self) -> Schema:
         """The roles alone, which say what a table is: words for columns change none."""
-        return replace(self, named={})
+        return replace(self, named={}, wide={})
+
+    def has_choices_in(self, names: Collection[str]) -> bool:
+        """Tell whether columns of these names hold what was chosen, in the long form or in a wide one."""
+        return self.choices in names or self.wide.get("chosen") in names
 
     @property
     def choices(self) -> str | None:
@@ -236,6 +247,8 @@ class Schema:
         for key in entries:
             if key not in known:
                 raise SchemaError(f"unknown schema entry {key!r}." + did_you_mean(key, known))
+        if entries.get("wide"):
+            entries = {**long_roles(wide_roles(entries["wide"])), **entries}
         if "choice_set" not in entries:
             raise SchemaError("the schema names no choice_set: say which column holds the ids of the choice sets.")
         return cls(**{"named" if key == "columns" else key: value for key, value in entries.items()})
@@ -243,7 +256,7 @@ class Schema:
     def to_toml(self) -> str:
         """Return the text of a TOML file that :meth:`from_toml` reads back."""
         entries = {k: v for k, v in self.to_dict().items() if v is not None}
-        tables = {"kinds": entries.pop("kinds", {})}
+        tables = {"kinds": entries.pop("kinds", {}), "wide": entries.pop("wide", {})}
         tables |= {f"columns.{_toml(k)}": v for k, v in entries.pop("columns", {}).items()}
         lines = [f"{k} = {_toml(v)}\n" for k, v in entries.items()]
         for head, table in tables.items():
@@ -265,7 +278,9 @@ class Schema:
 
 
 def _toml(value: Any) -> str:
-    """Write a text or a list of texts as TOML, whose strings are those of JSON."""
+    """Write texts, numbers, lists and mappings as TOML, whose strings are those of JSON."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml(name)} = {_toml(entry)}" for name, entry in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -21,7 +21,7 @@ from pcmcnet.data.formats import FOLDER, column_names, one_line, read_path, requ
 from pcmcnet.data.views import without_views
 from pcmcnet.errors import SchemaError
 
-__all__ = ["column_names", "folder_of", "read_table"]
+__all__ = ["column_names", "folder_of", "names_of", "read_table"]
 
 
 def read_table(
@@ -65,6 +65,17 @@ def read_table(
         return without_views(table.select(wanted))
     read = _from_mapping if isinstance(table, Mapping) else _from_frame
     return without_views(read(table, columns, {*text, *ids}))
+
+
+def names_of(table: Any) -> list[str]:
+    """Return the names of a table's columns, reading as little of it as possible."""
+    if isinstance(table, str | os.PathLike):
+        return column_names(Path(table))
+    if isinstance(table, pa.Table):
+        return list(table.column_names)
+    if isinstance(table, Mapping):
+        return [name for name in table if isinstance(name, str)]
+    return list(read_table(table).column_names)
 
 
 def folder_of(table: Any) -> Path | None:

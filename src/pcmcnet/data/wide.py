@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from pcmcnet.data.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.schema import Missing, Schema
-from pcmcnet.data.table import read_table
+from pcmcnet.data.table import names_of, read_table
+from pcmcnet.data.wide_roles import OWN, Label, label_of, labels_of
 from pcmcnet.errors import SchemaError
 
-Label = str | int
 Place = str | Mapping[Any, str | float]  # a template with {alternative}, or label -> column or constant
-_OWN = ("choice_set", "chosen", "rank", "alternative", "available")  # columns of the long form
 
 
 def to_long(
@@ -51,7 +50,7 @@ def to_long(
         named=columns or {},
     )
     carried = [*schema.individual, *schema.kept, *([] if weight is None else [weight])]
-    taken = [name for name in _OWN if name in carried or name in schema.features]
+    taken = [name for name in OWN if name in carried or name in schema.features]
     if taken:
         raise SchemaError(f"the name {taken[0]!r} is used by the long form itself: rename that column or feature.")
     schema = replace(
@@ -62,7 +61,7 @@ def to_long(
         available=None if available is None else "available",
         weight=weight,
     )
-    codes = _codes(alternatives)
+    codes = labels_of(alternatives)
     places = _places(features, {"available": available, "rank": rank}, codes)
     _require_apart(schema, places, chosen=chosen, choice_set=choice_set)
     own = {"choice_set": choice_set, "chosen": chosen}
@@ -78,24 +77,20 @@ def to_long(
     }
     if chosen is not None:
         long["chosen"] = _flags(arrow[chosen], codes, name=chosen)
-    return pa.table(long), schema
+    asked = {"alternatives": codes, "features": features, "chosen": chosen, "rank": rank, "available": available}
+    return pa.table(long), replace(schema, wide={**asked, "choice_set": choice_set})
 
 
-def _codes(alternatives: Sequence[Label] | Mapping[Any, Any]) -> dict[str, Any]:
-    """Label -> its value in the chosen column; a whole number is a label as it is written."""
-    given = [] if isinstance(alternatives, str) or not hasattr(alternatives, "__iter__") else list(alternatives)
-    labels = [_label(label) for label in given]
-    if not labels or not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
-        raise SchemaError(
-            f"alternatives must be a list of distinct labels or a mapping from labels, got {alternatives!r}."
-        )
-    codes = alternatives.values() if isinstance(alternatives, Mapping) else given
-    return dict(zip(labels, codes, strict=True))
-
-
-def _label(label: Any) -> Any:
-    """Take whole numbers, such as the codes of a survey, for names."""
-    return str(label) if isinstance(label, Integral) and not isinstance(label, bool) else label
+def long_form(table: Any, schema: Schema) -> pa.Table | None:
+    """Return a wide table in its long form, by the schema of another such table; None where it is long already."""
+    if not schema.wide or {schema.choice_set, "alternative"} <= set(names_of(table)):
+        return None
+    wide = dict(schema.wide)
+    for role in ("chosen", "rank"):
+        if getattr(schema, role) is None:
+            wide.pop(role, None)
+    others = ("individual", "categorical", "weight", "person", "keep", "missing", "kinds")
+    return to_long(table, **wide, **{role: getattr(schema, role) for role in others})[0]
 
 
 def _places(
@@ -120,7 +115,7 @@ def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | fl
         return [place.replace("{alternative}", label) for label in codes]
     if not isinstance(place, Mapping):
         raise SchemaError(f"feature {name!r}: expected a template or a mapping from labels, got {place!r}.")
-    place = {_label(label): where for label, where in place.items()}
+    place = {label_of(label): where for label, where in place.items()}
     absent = [label for label in codes if label not in place]
     if absent:
         raise SchemaError(

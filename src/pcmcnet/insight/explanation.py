@@ -301,7 +301,8 @@ def _read(model: Any, data: Any) -> ChoiceData:
     if isinstance(data, ChoiceData):
         return data
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
-    return ChoiceData.from_schema(rows, schema if schema.choices in rows.column_names else schema.for_prediction())
+    known = schema.has_choices_in(rows.column_names)
+    return ChoiceData.from_schema(rows, schema if known else schema.for_prediction())
 
 
 def _facts(work: _Work, seconds: float) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.formats import column_names
 from pcmcnet.data.scan.cache import Checked, Manifest, Tally
 from pcmcnet.data.scan.convert import cached
 from pcmcnet.data.scan.hashing import draws
@@ -92,6 +93,8 @@ class ScannedData:
         for what, path in (("table", table), ("cache", cache)):
             if not isinstance(path, str | os.PathLike) and not (path is None and what == "cache"):
                 raise InputError(f"{what}: expected the path of a file or folder, got {type(path).__name__}.")
+        if schema.wide and schema.choice_set not in column_names(Path(table)):
+            raise SchemaError("a wide table cannot be scanned: read it whole, or write it as a long one.")
         if schema.rank is not None:
             raise SchemaError("a scanned table cannot hold rankings: read it whole, with ChoiceData.from_long.")
         allowed = bytes_of(memory)

@@ -258,7 +258,9 @@ class ChoiceModel(Estimator, ABC):
         """Return log-probabilities, one per row of the table in its order; -inf for unavailable rows.
 
         ``data`` is a ``ChoiceData``, a scanned table, which is asked part by part, or a table as
-        ``ChoiceData.from_long`` takes, read by the model's own schema.
+        ``ChoiceData.from_long`` takes, read by the model's own schema. A model fitted to a wide table reads wide ones,
+        too: the values are then those of the first row's alternatives, in the order of ``alternatives``, then of the
+        second row's, and so on.
         """
         if isinstance(data, ScannedData):
             _ = self.schema
