@@ -8,7 +8,7 @@ from __future__ import annotations
 
 MODELS = (
     *("bradley-terry", "pcmc-linear", "mnl", "lc-mnl", "nested-mnl", "pcmc", "pcmcnet", "dpn", "rf", "rank-by"),
-    *("thurstone", "uniform"),
+    *("thurstone", "uniform", "cross-nested-mnl"),
 )
 BUILT = ("mnl+individual", "lc-mnl+individual")  # for each table of a leaderboard
 TABLES = (

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.ragged import log_sum_exp_by_set
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, DatasetError, InputError, NotFittedError
 from pcmcnet.models import MNL, CrossNestedMNL, NestedMNL, load
@@ -117,6 +118,13 @@ def test_log_sums_of_1_are_the_multinomial_logit(data: ChoiceData) -> None:
     cross = CrossNestedMNL(nests=NESTS, formula="x", fixed=ones | parts).fit(data)
     np.testing.assert_allclose(cross.predict_proba(data), plain.predict_proba(data), rtol=1e-6)
     assert cross.num_parameters == plain.num_parameters
+
+
+def test_the_log_sum_of_a_set_is_that_of_the_multinomial_logit_where_log_sums_are_1(data: ChoiceData) -> None:
+    plain = MNL(formula="x").fit(data)
+    cross = CrossNestedMNL(nests=NESTS, formula="x", fixed={f"logsum[{nest}]": 1.0 for nest in NESTS}).fit(data)
+    expected = log_sum_exp_by_set(plain.utilities(data), data.offsets)
+    np.testing.assert_allclose(cross._log_sums(data)[0][:, 0], expected, rtol=1e-6)
 
 
 def test_parts_that_make_no_difference_are_told(data: ChoiceData) -> None:

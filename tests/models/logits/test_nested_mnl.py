@@ -154,6 +154,30 @@ def test_probabilities_are_those_of_the_formula(model: NestedMNL, data: ChoiceDa
     np.testing.assert_allclose(p, [nests[0], *(nests[1] * inside / inside.sum()), nests[2]], rtol=1e-10)
 
 
+def test_the_log_sum_of_a_set_grows_with_a_utility_by_its_probability(model: NestedMNL, data: ChoiceData) -> None:
+    """Williams, Daly and Zachary: d log-sum / d v_i = P(i); here for x of the bus, by differences."""
+    one, b, step = data.subset(np.arange(50)), model.coefficients["x"], 2.0**-6
+    table = trips(400, 0.4, 0)
+
+    def worth(by: float) -> Any:
+        x = table["x"] + by * (table["mode"] == "bus")
+        return model._log_sums(read(table | {"x": x}).subset(np.arange(50)))[0][:, 0]
+
+    slope = (worth(step) - worth(-step)) / (2 * step)
+    p = model.predict_proba(one).reshape(-1, 4)[:, 1]
+    np.testing.assert_allclose(slope, b * p, atol=1e-4)  # a step that float32 can tell
+
+
+def test_an_offset_has_a_coefficient_of_1(data: ChoiceData) -> None:
+    table = trips(400, 0.4, 0)
+    wide = read(table | {"y": -0.5 * table["x"]}, features=["x", "y"])
+    model = NestedMNL(nests=NESTS, formula="x", offset="y").fit(wide)
+    plain = NestedMNL(nests=NESTS, formula="x").fit(wide)
+    assert model.coefficients["y"] == 1
+    assert model.coefficients["x"] - 0.5 == pytest.approx(plain.coefficients["x"], rel=1e-4)
+    assert model.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-9)
+
+
 def test_a_log_sum_of_1_is_the_multinomial_logit(data: ChoiceData) -> None:
     plain = MNL(formula="x").fit(data)
     model = NestedMNL(nests=NESTS, formula="x").fit(data)

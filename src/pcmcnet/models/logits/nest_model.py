@@ -21,7 +21,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.logits.estimation import Estimates, LogitSets, hessian, infer, maximise
 from pcmcnet.models.logits.estimation.identification import require_identified
-from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets
+from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets, Nests
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameters import Parameters
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel, log
@@ -211,18 +211,27 @@ class NestModel(LogitModel):
     def _log_proba(self, data: ChoiceData) -> Floats:
         if not len(data):
             return np.zeros(0)
-        leaves = self._leaves(data)
+        leaves, nests, v = self._placed(data)
+        log_p = nests.log_probabilities(v, self._logsums())
+        if len(leaves.alternative) == data.offsets[-1]:
+            return log_p
+        copies = np.searchsorted(leaves.alternative, np.arange(data.offsets[-1] + 1))
+        return log_softmax_by_set(log_sum_exp_by_set(log_p, copies), data.offsets)  # for the rounding of the sums
+
+    def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
+        """(S, 1), (S, 1) expected largest utility of each set, for people of one class."""
+        _, nests, v = self._placed(data)
+        sums = nests.inclusive_values(v, self._logsums())[:, None]
+        return sums, np.ones_like(sums)
+
+    def _placed(self, data: ChoiceData) -> tuple[Leaves, Nests, Floats]:
+        """Return the leaves of a table, where they lie, and their utilities."""
+        leaves, values = self._leaves(data), self.estimates_.values
         K, own = len(self.design_.names), len(self._own())
-        v = (self.design_.matrix(data) @ self.estimates_.values[:K])[leaves.alternative]
-        nests = Tree(self.training_["nests"], self.training_["parents"]).nests(leaves, data.offsets)
-        allocation = self._allocation(leaves)
-        if allocation is None:
-            return nests.log_probabilities(v, self._logsums())
-        copies = nests.log_probabilities(
-            v + allocation.logs(self.estimates_.values[K + own :])[allocation.pair], self._logsums()
-        )
-        log_p = log_sum_exp_by_set(copies, np.searchsorted(leaves.alternative, np.arange(data.offsets[-1] + 1)))
-        return log_softmax_by_set(log_p, data.offsets)  # rounding of the sums
+        v = (self.design_.matrix(data) @ values[:K])[leaves.alternative]
+        if (allocation := self._allocation(leaves)) is not None:
+            v = v + allocation.logs(values[K + own :])[allocation.pair]
+        return leaves, Tree(self.training_["nests"], self.training_["parents"]).nests(leaves, data.offsets), v
 
     # -- what is said of them ---------------------------------------------------------------------------------------
 
