@@ -2,11 +2,13 @@
 
 import io
 import logging
+import re
 import sys
 
 import pytest
 
-from pcmcnet.progress import describe_epoch, said_once, show_epochs, show_steps
+from pcmcnet import progress
+from pcmcnet.progress import clock, describe_epoch, said_once, show_epochs, show_steps
 
 ENTRY = {"epoch": 2, "train_loss": 0.51234, "valid_loss": None, "seconds": 1.26}
 
@@ -29,15 +31,55 @@ def test_a_log_gets_one_plain_line_per_epoch(monkeypatch: pytest.MonkeyPatch, ca
     assert sys.stderr.getvalue() == ""  # type: ignore[union-attr]
 
 
+def test_a_script_without_a_log_gets_lines_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with show_epochs(3, show=True) as report:
+        report(ENTRY)
+    two_cells(show=True)
+    assert sys.stderr.getvalue().splitlines() == [  # type: ignore[union-attr]
+        "epoch 2/3: train 0.5123, 1.3 s",
+        "fold 1/1, a: NLL 1.0",
+        "fold 1/1, [b]: failed: no [luck]",
+    ]
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Let standard error go to a terminal."""
+    found = Terminal()
+    monkeypatch.setattr(sys, "stderr", found)
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+    return found
+
+
 def test_a_terminal_gets_a_bar_and_no_lines(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
+    screen = terminal(monkeypatch)
     with caplog.at_level(logging.INFO, "pcmcnet"), show_epochs(3, show=True) as report:
         report(ENTRY)
-    assert "2/3" in sys.stderr.getvalue()  # type: ignore[union-attr]
-    assert "train 0.5123" in sys.stderr.getvalue()  # type: ignore[union-attr]
+    shown = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", screen.getvalue())
+    assert re.search(r"━.* 67% 0:00:00 elapsed .* left", shown)
+    assert "epoch 2/3: train 0.5123, 1.3 s" in shown
     assert caplog.messages == []
+
+
+def test_lines_of_the_log_go_above_the_bar_and_their_handler_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler holds the stream it was made with, behind the bar's back."""
+    screen = terminal(monkeypatch)
+    handler, log = logging.StreamHandler(screen), logging.getLogger("pcmcnet")
+    log.addHandler(handler)
+    try:
+        with show_steps(2, show=True) as report:
+            report.begin("first")
+            before = len(screen.getvalue())
+            log.warning("a line of the log")
+            written = screen.getvalue()[before:]
+        assert handler.stream is screen
+    finally:
+        log.removeHandler(handler)
+    erased, line = written.split("a line of the log")[0], written.index("a line of the log")
+    assert "\x1b[2K" in erased  # the bar is taken away first
+    assert "━" in written[line:]  # and drawn again below
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
@@ -47,6 +89,7 @@ def test_nothing_is_shown_when_nothing_is_wanted(
     monkeypatch.setattr(sys, "stderr", stream())
     with caplog.at_level(logging.INFO, "pcmcnet"), show_epochs(3, show=False) as report:
         report(ENTRY)
+    two_cells(show=False)
     assert caplog.messages == []
     assert sys.stderr.getvalue() == ""  # type: ignore[union-attr]
 
@@ -55,6 +98,7 @@ def two_cells(*, show: bool) -> None:
     with show_steps(2, show=show) as report:
         for name, result in (("fold 1/1, a", "NLL 1.0"), ("fold 1/1, [b]", "failed: no [luck]")):
             report.begin(name)
+            report.note("half way")
             report.end(name, result)
 
 
@@ -67,19 +111,42 @@ def test_a_log_gets_a_plain_line_per_cell(caplog: pytest.LogCaptureFixture) -> N
 def test_a_terminal_gets_a_bar_and_keeps_the_failures(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
+    screen = terminal(monkeypatch)
     with caplog.at_level(logging.INFO, "pcmcnet"):
         two_cells(show=True)
     assert "fold 1/1, [b]: failed: no [luck]" in screen.getvalue()
     assert caplog.messages == []
 
 
-def test_who_wants_nothing_gets_nothing(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "pcmcnet"):
-        two_cells(show=False)
-    assert (caplog.messages, *capsys.readouterr()) == ([], "", "")
+def test_a_notebook_gets_a_bar_that_is_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what IPython displays; tests/test_notebook.py asks a real kernel."""
+    drawn: list[str] = []
+
+    class Browser:
+        HTML = str
+
+        def display(self, content: str, display_id: bool) -> "Browser":
+            assert display_id
+            return self.update(content)
+
+        def update(self, content: str) -> "Browser":
+            drawn.append(content)
+            return self
+
+    monkeypatch.setattr(progress, "_in_notebook", lambda: True)
+    monkeypatch.setattr(progress, "import_module", lambda name: Browser())
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    with show_steps(2, show=True) as report:
+        report.begin("<first>")
+        report.end("<first>", "done")
+    assert drawn[0] == '<progress max="2" value="0"></progress> 0%, 0:00:00 elapsed<br><small></small>'
+    assert "&lt;first&gt;" in drawn[1]
+    assert '<progress max="2" value="1"></progress> 50%' in drawn[-1]
+    assert "0:00:00 left" in drawn[-1]
+
+
+def test_a_length_of_time_is_written_as_on_a_clock() -> None:
+    assert [clock(seconds) for seconds in (0.4, 61, 7325)] == ["0:00:00", "0:01:01", "2:02:05"]
 
 
 def test_what_is_said_again_of_the_same_column_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

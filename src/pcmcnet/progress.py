@@ -1,20 +1,33 @@
-"""What a person sees of long work: a bar on a terminal, plain lines in a log, nothing when not wanted."""
+"""What a person sees of long work: a bar on a terminal or in a notebook, plain lines elsewhere, nothing if not wanted.
+
+    terminal   ━━━━━━━━━━━━━━━╸━━━━━━━━━━  60%  0:00:12 elapsed  0:00:08 left
+               fold 2/3, pcmcnet
+    notebook   the same, drawn by the browser, in the output of the cell
+    elsewhere  a line for each step: to the log of the program where it has one, else to standard error
+
+Lines of the log that are written meanwhile go above the bar, never into it.
+"""
 
 from __future__ import annotations
 
+import html
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pcmcnet.errors import visible
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.console import Console
 
 log = logging.getLogger("pcmcnet")
 Report = Callable[[dict[str, Any]], None]  # takes an epoch's entry of the history
+
+_PAUSE = 0.2  # seconds between two pictures of a bar in a notebook
 
 
 @contextmanager
@@ -22,15 +35,14 @@ def show_epochs(epochs: int, *, show: bool) -> Iterator[Report]:
     """Yield a function that takes each epoch's entry of the history."""
     if not show:
         yield lambda entry: None
-    elif not sys.stderr.isatty():
-        yield lambda entry: log.info("epoch %d/%d: %s", entry["epoch"], epochs, describe_epoch(entry))
-    else:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        return
+    with _bar(epochs) as bar:
 
-        description = TextColumn("{task.description}")
-        with _bar(TextColumn("epoch"), MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), description) as bar:
-            task = bar.add_task("", total=epochs)
-            yield lambda entry: bar.update(task, completed=entry["epoch"], description=describe_epoch(entry))
+        def tell(entry: dict[str, Any]) -> None:
+            words = f"epoch {entry['epoch']}/{epochs}: {describe_epoch(entry)}"
+            say(words) if bar is None else bar.show(entry["epoch"], words)
+
+        yield tell
 
 
 def describe_epoch(entry: dict[str, Any]) -> str:
@@ -40,10 +52,13 @@ def describe_epoch(entry: dict[str, Any]) -> str:
 
 
 class Steps:
-    """Told when a step begins and how it ended."""
+    """Told when a step begins, what is under way in it, and how it ended."""
 
     def begin(self, step: str) -> None:
         """Say what is being done."""
+
+    def note(self, text: str) -> None:
+        """Say how far it is."""
 
     def end(self, step: str, result: str) -> None:
         """Say what came of it."""
@@ -51,20 +66,26 @@ class Steps:
 
 class _Lines(Steps):
     def end(self, step: str, result: str) -> None:
-        log.info("%s: %s", step, result)
+        say(f"{step}: {result}")
 
 
-class _Bar(Steps):
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self.progress, self.task = progress, task
+class _Shown(Steps):
+    def __init__(self, bar: Bar) -> None:
+        self.bar, self.done, self.step = bar, 0, ""
 
     def begin(self, step: str) -> None:
-        self.progress.update(self.task, description=visible(step))
+        self.step = step
+        self.bar.show(self.done, step)
+        self.bar.draw()
+
+    def note(self, text: str) -> None:
+        self.bar.show(self.done, f"{self.step}: {text}")
 
     def end(self, step: str, result: str) -> None:
-        self.progress.advance(self.task)
+        self.done += 1
+        self.bar.show(self.done, f"{step}: {result}")
         if result.startswith("failed"):
-            self.progress.console.print(visible(f"{step}: {result}"), markup=False, highlight=False)
+            self.bar.keep(f"{step}: {result}")
 
 
 @contextmanager
@@ -72,21 +93,156 @@ def show_steps(steps: int, *, show: bool) -> Iterator[Steps]:
     """Yield what is told of each of so many steps."""
     if not show:
         yield Steps()
-    elif not sys.stderr.isatty():
-        yield _Lines()
+        return
+    with _bar(steps) as bar:
+        yield _Lines() if bar is None else _Shown(bar)
+
+
+def say(line: str) -> None:
+    """Write a line to the log; a program that has set up none gets it on standard error."""
+    if log.hasHandlers():
+        log.info("%s", line)
+    elif sys.stderr is not None:
+        sys.stderr.write(visible(line) + "\n")
+
+
+# -- bars ---------------------------------------------------------------------------------------------------------
+
+
+class Bar(Protocol):
+    """A bar that is being shown."""
+
+    def show(self, done: int, words: str) -> None:
+        """Show how many steps are done, and what is to be said."""
+
+    def draw(self) -> None:
+        """Show it now, and not when it next would be."""
+
+    def keep(self, line: str) -> None:
+        """Write a line that stays."""
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Bar | None]:
+    """Yield the bar that there can be here, if any."""
+    if _in_notebook():
+        bar = _NotebookBar(total)
+        try:
+            yield bar
+        finally:
+            bar.draw()
+    elif sys.stderr is not None and sys.stderr.isatty():
+        with _terminal_bar(total) as shown:
+            yield shown
     else:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-
-        description = TextColumn("{task.description}", markup=False)
-        with _bar(MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), description) as bar:
-            yield _Bar(bar, bar.add_task("", total=steps))
+        yield None
 
 
-def _bar(*columns: Any) -> Progress:
-    from rich.console import Console
-    from rich.progress import Progress
+class _TerminalBar:
+    def __init__(self, total: int) -> None:
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.text import Text
 
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+        self.console = Console(stderr=True)
+        times = (TimeElapsedColumn(), TextColumn("elapsed"), TimeRemainingColumn(), TextColumn("left"))
+        self.progress = Progress(BarColumn(), TaskProgressColumn(), *times, console=self.console)
+        self.task = self.progress.add_task("", total=total)
+        self.words = Text(no_wrap=True, overflow="ellipsis", style="dim")
+        picture = lambda: Group(self.progress.get_renderable(), self.words)  # noqa: E731
+        out = sys.stdout is not None and sys.stdout.isatty()  # what goes to a file is not for the terminal
+        self.live = Live(console=self.console, get_renderable=picture, transient=True, redirect_stdout=out)
+
+    def draw(self) -> None:
+        self.live.refresh()
+
+    def show(self, done: int, words: str) -> None:
+        self.words.plain = visible(words)
+        self.progress.update(self.task, completed=done)
+
+    def keep(self, line: str) -> None:
+        self.console.print(visible(line), markup=False, highlight=False)
+
+
+@contextmanager
+def _terminal_bar(total: int) -> Iterator[Bar]:
+    """Show a bar by rich, which is gone at the end."""
+    bar = _TerminalBar(total)
+    with bar.live, _log_above(bar.console):
+        yield bar
+
+
+@contextmanager
+def _log_above(console: Console) -> Iterator[None]:
+    """Let handlers of the log that write to the terminal do so above what is shown there."""
+    from rich.file_proxy import FileProxy
+
+    moved = []
+    for handler in (*log.handlers, *logging.getLogger().handlers):
+        stream = getattr(handler, "stream", None)
+        if isinstance(handler, logging.StreamHandler) and stream is not None and stream.isatty():
+            moved.append((handler, handler.setStream(FileProxy(console, stream))))
+    try:
+        yield
+    finally:
+        for handler, stream in moved:
+            handler.setStream(stream)
+
+
+class _NotebookBar:
+    """HTML in the output of a cell, drawn anew as the work goes on; needs no widgets."""
+
+    def __init__(self, total: int) -> None:
+        self.browser: Any = import_module("IPython.display")
+        self.total, self.done, self.words = total, 0, ""
+        self.began, self.drawn = time.monotonic(), 0.0
+        self.handle = self.browser.display(self._html(), display_id=True)
+
+    def show(self, done: int, words: str) -> None:
+        self.done, self.words = done, words
+        if time.monotonic() - self.drawn >= _PAUSE:
+            self.draw()
+
+    def keep(self, line: str) -> None:
+        sys.stderr.write(visible(line) + "\n")
+
+    def draw(self) -> None:
+        self.drawn = time.monotonic()
+        self.handle.update(self._html())
+
+    def _html(self) -> Any:
+        elapsed = time.monotonic() - self.began
+        left = f", {clock(elapsed * (self.total / self.done - 1))} left" if 0 < self.done < self.total else ""
+        numbers = f"{self.done / self.total:.0%}, {clock(elapsed)} elapsed{left}"
+        words = html.escape(visible(self.words))
+        bar = f'<progress max="{self.total}" value="{self.done}"></progress>'
+        return self.browser.HTML(f"{bar} {numbers}<br><small>{words}</small>")
+
+
+def clock(seconds: float) -> str:
+    """Write a length of time.
+
+    Examples
+    --------
+    >>> clock(75.9), clock(3600)
+    ('0:01:15', '1:00:00')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _in_notebook() -> bool:
+    """Tell a notebook's kernel, whose outputs a browser shows, from other programs."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 @contextmanager

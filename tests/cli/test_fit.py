@@ -47,6 +47,8 @@ def test_the_result_as_json_is_all_that_standard_output_gets(
     assert result["model"] == str(tmp_path / "model")
     assert (result["choice_sets"], result["epoch"]) == (18, 3)
     history = load(tmp_path / "model").history
+    assert result["pseudo_r2"] == pytest.approx(1 - result["nll"] / result["nll_uniform"])
+    assert (result["epochs"], result["weight_decay"] > 0) == (3, True)
     assert (result["train_loss"], result["valid_loss"]) == (history[-1]["train_loss"], history[-1]["valid_loss"])
     assert re.findall(r"^epoch (\d)/3: train \d\.\d+, valid \d\.\d+, \d+\.\d s$", err, re.MULTILINE) == ["1", "2", "3"]
 

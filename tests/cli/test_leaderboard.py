@@ -17,7 +17,7 @@ def test_tables_and_models_become_a_folder_of_results(program: Run, tmp_path: Pa
     status, out, err = program(*QUICK, "-o", tmp_path / "board")
     assert status == 0, err
     names = [path.name for path in sorted((tmp_path / "board").iterdir())]
-    assert names == ["leaderboard.json", "leaderboard.md", "leaderboard.png", "tables"]
+    assert names == ["leaderboard.html", "leaderboard.json", "leaderboard.md", "leaderboard.png", "tables"]
     assert out.startswith("3 models on 2 tables, 2-fold cross-validation, seed 0; tables cut to 60 choice sets")
     assert re.search(r"^rock-paper-scissors +simulated +60 +0\.\d{4} ", out, re.MULTILINE)
     assert "bradley-terry on mlba: a model of items tells alternatives apart by their labels" in out
@@ -30,7 +30,7 @@ def test_the_result_as_json_is_all_that_standard_output_gets_and_a_second_run_go
     status, out, err = cli(*QUICK, "--json", "-o", tmp_path)
     assert status == 0, err
     found = json.loads(out)
-    assert found.pop("files") == [str(tmp_path / f"leaderboard.{kind}") for kind in ("json", "md", "png")]
+    assert found.pop("files") == [str(tmp_path / f"leaderboard.{kind}") for kind in ("json", "md", "png", "html")]
     assert found == json.loads((tmp_path / "leaderboard.json").read_text())
     cells = {path: path.stat().st_mtime_ns for path in tmp_path.glob("tables/*/cells/*.safetensors")}
     assert len(cells) == 4 + 6

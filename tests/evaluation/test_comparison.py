@@ -1,6 +1,7 @@
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,26 @@ def test_it_prints_as_an_aligned_table_with_its_notes() -> None:
         "cheap                         -  0.250 [0.000, 0.500]   12.3       4,321                           -      -",
         "broken  failed: no column 'a|b'. Sorry.",
         "",
+        "best is best: 0.25 NLL below MNL|a, p = .012.",
+        "",
         "* scores normalised within each set, not probabilities",
         "A ranking gives no probabilities, and so has no NLL.",
         "forest: 2 of the choices got probability 0.",
     ]
+
+
+def test_the_verdict_is_a_sentence() -> None:
+    best, other = row("a", values={"nll": 1.0}, difference=0.0), row("b", difference=0.05, p_value=0.2)
+    scores = row("c", difference=-0.5, p_value=0.001, gives="scores")
+
+    def verdict(*rows: Row, best: str | None = "a") -> str:
+        return comparison(rows=rows, best=best).verdict
+
+    assert verdict(best, other, scores) == "a has the least NLL, 0.05 NLL below b, which may be chance: p = .200."
+    assert verdict(best, replace(other, p_value=0.01)) == "a is best: 0.05 NLL below b, p = .010."
+    assert verdict(best, replace(other, p_value=None)) == "a has the least NLL: 0.05 NLL below b."
+    assert verdict(best) == "a is the only model with an NLL: 1.0000."
+    assert verdict(row("x", error="no"), best=None) == "No model is best: none gives a probability to every choice."
 
 
 def test_notes_name_the_caveats_of_fits_and_different_places() -> None:
@@ -135,7 +152,7 @@ def test_rows_are_found_by_label_and_nothing_can_be_changed() -> None:
 
 def test_what_a_terminal_would_obey_is_written_out() -> None:
     """Errors quote the values of a table, and groups are named by a column of it."""
-    found = comparison(rows=(row("net", error="a\x1b[2J"),), design={**DESIGN, "by": "b\x9b2J"})
+    found = comparison(rows=(row("net", error="a\x1b[2J"),), best=None, design={**DESIGN, "by": "b\x9b2J"})
     for text in (str(found), found.to_markdown()):
         assert r"b\x9b2J" in text
         assert "x1b[2J" in text

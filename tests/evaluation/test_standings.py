@@ -7,7 +7,8 @@ import pytest
 
 from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.comparison import Comparison, Row
-from pcmcnet.evaluation.standings import Leaderboard, TableResult
+from pcmcnet.evaluation.standings import Leaderboard
+from pcmcnet.evaluation.table_result import TableResult
 
 DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "seed": 0}
 HOW: dict[str, Any] = {"folds": 5, "seed": 0, "sets": 5000, "seconds": 600.0}
@@ -129,3 +130,16 @@ def test_what_a_terminal_would_obey_is_written_out() -> None:
         assert "x1b[2J" in text
         assert "x9b2J" in text
         assert not {"\x1b", "\x9b"} & set(text)
+
+
+def test_the_verdict_names_the_best_mean_rank_and_who_is_not_told_apart() -> None:
+    """Of 40 tables of ranks 1, 2, 3 the critical distance is 2.343 sqrt(3 4 / (6 40)) = 0.52: all are told apart."""
+
+    def verdict(tables: int) -> str:
+        rows = [row("a", 0.1), row("b", 0.2), row("c", 0.3)]
+        tables_ = tuple(result(f"table {k}", rows, absent={}) for k in range(tables))
+        return Leaderboard(models=("a", "b", "c"), tables=tables_, skipped={}, design=HOW).verdict
+
+    assert verdict(40) == "a has the best mean rank, 1.00 over 40 tables; all others rank surely lower."
+    assert verdict(1) == "a has the best mean rank, 1.00 over 1 table; not told apart from it: b, c."
+    assert verdict(0) == "No model is ranked: no table was measured."

@@ -5,7 +5,8 @@ import pytest
 
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
-from pcmcnet.evaluation.standings import Leaderboard, TableResult
+from pcmcnet.evaluation.standings import Leaderboard
+from pcmcnet.evaluation.table_result import TableResult
 from pcmcnet.plots import draw_ranks, rank_chart
 from pcmcnet.plots.leaderboard import Bar, RankChart
 

@@ -1,4 +1,7 @@
-from pcmcnet.reports.tables import escaped, markdown_table, text_table
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.reports.tables import escaped, fitting, markdown_table, text_table
 
 CELLS = [["model", "NLL", "TOP 1"], ["uniform", "1.10", "0.333"], ["a long name", "failed: no data at all"]]
 
@@ -31,3 +34,29 @@ def test_rules_are_drawn_below_the_heads_and_above_the_rows_asked_for() -> None:
     cells = [["a", "b"], ["x", "10"], ["y", "2"]]
     assert text_table(cells, {1}).splitlines() == ["a   b", "-----", "x  10", "-----", "y   2"]
     assert text_table(cells, ()).splitlines() == ["a   b", "-----", "x  10", "y   2"]
+
+
+def test_within_a_width_columns_that_do_not_fit_stand_below_and_short_rows_are_broken() -> None:
+    with fitting(20):
+        assert text_table(CELLS).splitlines() == [
+            "model         NLL",
+            "uniform      1.10",
+            "a long name  failed:",
+            "             no data",
+            "             at all",
+            "",
+            "model        TOP 1",
+            "uniform      0.333",
+        ]
+    assert len(text_table(CELLS).splitlines()) == 3
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(15, 60))
+def test_no_line_is_wider_than_the_limit_and_no_cell_is_lost(widths: list[int], limit: int) -> None:
+    """The first column has 1 letter, so that any column of up to 12 fits with it."""
+    head = ["a", *("h" * width for width in widths)]
+    with fitting(limit):
+        text = text_table([head, ["b", *(f"{k}" * width for k, width in enumerate(widths))]])
+    assert max(map(len, text.splitlines())) <= limit
+    for k, width in enumerate(widths):
+        assert f"{k}" * width in text

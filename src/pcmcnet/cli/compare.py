@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pcmcnet.cli import names, roles
-from pcmcnet.cli.output import Json, say, show, whole_numbers
+from pcmcnet.cli.output import Json, Open, open_page, say, show, whole_numbers, written
 
 
 def compare(
@@ -49,6 +49,7 @@ def compare(
         list[str] | None, typer.Option("--set", help="Option of a model, as MODEL.option=value; repeatable.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    open_: Open = False,
     json_: Json = False,
 ) -> None:
     """Fit and test several models on identical folds of TABLE, and say how sure their differences are.
@@ -108,7 +109,9 @@ def compare(
         (output / "comparison.png").unlink(missing_ok=True)  # that of an earlier run
     else:
         files.append(draw_comparison(comparison_chart(comparison), output / "comparison.png", title=table.name))
-    names = [str(file) for file in files]
-    show(f"{comparison}\n\nwritten: {', '.join(names)}", {**comparison.to_dict(), "files": names}, as_json=json_)
+    result = {**comparison.to_dict(), "files": [str(file) for file in files]}
+    show((comparison, written(files)), result, as_json=json_, strong=[comparison.verdict])
+    if open_:
+        open_page(output / "comparison.html")
     if all_failed:
         raise typer.Exit(1)

@@ -58,8 +58,7 @@ def evaluate(
         data = ChoiceData.from_schema(rows, estimator.schema)
     report, seen = assess(estimator, data, sizes, seed, truth=known), seen_by(estimator, data)
     note = in_sample_warning(estimator, data, seen)
-    text = str(report) if note is None else f"{report}\n\n{note}"
-    show(text, {**report.to_dict(), "seen_in_training": seen}, as_json=json_)
+    show((report,) if note is None else (report, note), {**report.to_dict(), "seen_in_training": seen}, as_json=json_)
 
 
 def _numbers(rows: pa.Table, column: str) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pcmcnet.cli import names
-from pcmcnet.cli.output import Json, show
+from pcmcnet.cli.output import Json, Open, open_page, show, written
 
 
 def explain(
@@ -28,6 +28,7 @@ def explain(
             autocompletion=names.model_lists,
         ),
     ] = "uniform,mnl",
+    open_: Open = False,
     json_: Json = False,
 ) -> None:
     """Write a report on MODEL and TABLE: fit, calibration, importance, elasticities, context effects, examples.
@@ -55,13 +56,16 @@ def explain(
     require_folder(output)
     title = f"{type(estimator).__name__} on {table.name}"
     found = find_out(estimator, table, seed, sets=sets, skip=skip or [], baselines=others, title=title)
-    files = [str(path) for path in write(found, output)]
+    files = write(found, output)
     summary = found.summary()
     figures = {name: value for name, value in summary["found"].items() if name != "findings"}
     said = [f"- {finding.text}" for finding in found.findings]
     lines = [*said, *([""] if said else []), *(f"{name}: {_spoken(value)}" for name, value in figures.items())]
     lines += [f"left out: {name} ({why})" for name, why in summary["left_out"].items()]
-    show("\n".join([title, "", *lines, "", f"written: {', '.join(files)}"]), {**summary, "files": files}, as_json=json_)
+    result = {**summary, "files": [str(file) for file in files]}
+    show((title, "\n".join(lines), written(files)), result, as_json=json_, strong=[title])
+    if open_:
+        open_page(output / "report.html")
 
 
 def _spoken(value: object) -> str:

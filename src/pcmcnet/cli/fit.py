@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pcmcnet.cli import names, roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, say, show
+
+if TYPE_CHECKING:
+    from pcmcnet.data import Sets
+    from pcmcnet.evaluation import Report
+    from pcmcnet.models import ChoiceModel
 
 
 def fit(
@@ -79,7 +84,7 @@ def fit(
     `pcmcnet fit trips.parquet --schema roles.toml --engine ray --workers 4 -o model`
     """
     from pcmcnet.checks import require_number
-    from pcmcnet.data import ChoiceData, ScannedData, Sets
+    from pcmcnet.data import ChoiceData, ScannedData
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation.in_sample import DRAWN_FROM
     from pcmcnet.layers.gpu import get_ready
@@ -130,8 +135,37 @@ def fit(
     if held_out is not None:
         estimator.training_[DRAWN_FROM] = data.fingerprint()
     estimator.save(output)
-    result = {"model": str(output), "choice_sets": len(train), "seconds": time.perf_counter() - began}
+    _show_fit(estimator, train, held_out, output, time.perf_counter() - began, as_json=json_)
+
+
+def _show_fit(
+    estimator: ChoiceModel, train: Sets, held_out: Sets | None, output: Path, seconds: float, *, as_json: bool
+) -> None:
+    """Print the model, how well it fits, and what the fit has chosen."""
+    from pcmcnet.evaluation import evaluate
+
+    parts = {"training": train, **({} if held_out is None else {"held-out": held_out})}
+    reports = {part: evaluate(estimator, sets, top=(), resamples=0) for part, sets in parts.items()}
+    own = reports["training"]
+    result: dict[str, Any] = {"model": str(output), "choice_sets": len(train)}
+    result |= {"nll": own.to_dict()["nll"], "nll_uniform": own.uniform["nll"], "pseudo_r2": own.pseudo_r2}
+    lines = [f"NLL of the {report.n_sets:,} {part} sets: {_quality(report)}" for part, report in reports.items()]
     if estimator.history:  # of the epoch whose weights were kept
-        kept = estimator.history[estimator.training_["epochs"] - 1]
+        facts, config = estimator.training_, estimator.config
+        kept = estimator.history[facts["epochs"] - 1]
         result |= {key: kept[key] for key in ("epoch", "train_loss", "valid_loss")}
-    show(f"{estimator.summary()}\n\nsaved to {output} after {result['seconds']:.1f} s", result, as_json=json_)
+        result |= {key: facts[key] for key in ("epochs", "weight_decay")}
+        learnt = "learnt from the table" if config.weight_decay == "auto" else "as given"
+        decay = f"{facts['weight_decay']:.3g}, {learnt}"
+        lines.append(f"epochs: {facts['epochs']} of {config.passes}; weight decay: {decay}")
+    lines.append(f"saved to {output} after {seconds:.1f} s")
+    result |= {"seconds": seconds}
+    show((estimator.summary(), "\n".join(lines)), result, as_json=as_json, strong=lines[: len(reports)])
+
+
+def _quality(report: Report) -> str:
+    """Say how well choices are predicted, beside the model that tells no alternatives apart."""
+    if report.nll is None:
+        return "none, since a ranking gives no probabilities"
+    ratio = "" if report.pseudo_r2 is None else f"; pseudo-R2 {report.pseudo_r2:.3f}"
+    return f"{report.nll:.4f} (uniform {report.uniform['nll']:.4f}){ratio}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.cli import names
-from pcmcnet.cli.output import Json, say, show
+from pcmcnet.cli.output import Json, Open, open_page, say, show, written
 
 
 def leaderboard(
@@ -27,13 +27,15 @@ def leaderboard(
     sets: Annotated[int, typer.Option(min=1, help="Cut larger tables to about so many choice sets.")] = 5_000,
     seconds: Annotated[float, typer.Option(help="What a fit may take; a slower model is reported as such.")] = 600.0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    open_: Open = False,
     json_: Json = False,
 ) -> None:
     """Measure every model with its defaults on public and simulated tables, and rank them.
 
     Tables come from installed packages (`pcmcnet datasets` lists them); one that is not installed is skipped with the
     command that installs it. Each model and fold is kept in the output folder as soon as it is measured: after an
-    interruption the same command goes on; tables and models may be added. The result is leaderboard.json, .md and .png.
+    interruption the same command goes on; tables and models may be added. The result is leaderboard.json, .md, .html
+    and .png.
 
     Example: `pcmcnet leaderboard -o board`, which takes about an hour on two cores
 
@@ -41,6 +43,7 @@ def leaderboard(
     --folds 3 -o board`
     """
     from pcmcnet.evaluation import leaderboard as measure
+    from pcmcnet.plots import write_leaderboard_page
     from pcmcnet.runtime.device import resolve_device
 
     resolve_device(device)
@@ -50,9 +53,12 @@ def leaderboard(
     except KeyboardInterrupt:
         say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
         raise SystemExit(130) from None
-    files = [output / f"leaderboard.{kind}" for kind in ("json", "md", "png")]
-    names = [str(file) for file in files if file.exists()]
-    show(f"{board}\n\nwritten: {', '.join(names)}", {**board.to_dict(), "files": names}, as_json=json_)
+    page = write_leaderboard_page(board, output / "leaderboard.html")
+    files = [*(f for kind in ("json", "md", "png") if (f := output / f"leaderboard.{kind}").exists()), page]
+    result = {**board.to_dict(), "files": [str(file) for file in files]}
+    show((board, written(files)), result, as_json=json_, strong=[board.verdict])
+    if open_:
+        open_page(page)
     if not any(standing.measured for standing in board.standings()):
         raise typer.Exit(1)
 

@@ -5,28 +5,49 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from shutil import get_terminal_size
+from textwrap import fill
 from typing import Annotated, Any
 
 import typer
 
 from pcmcnet.errors import visible
+from pcmcnet.reports.tables import fitting
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser when it is written.")]
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
 
 
-def show(text: str, result: dict[str, Any], *, as_json: bool, strong: Collection[str] = ()) -> None:
-    """Print one of the two forms of a result to standard output; lines in ``strong`` stand out on a terminal."""
+def show(text: object, result: dict[str, Any], *, as_json: bool, strong: Collection[str] = ()) -> None:
+    """Print one of the two forms of a result to standard output.
+
+    ``text`` is whatever prints, or several such things, between which a line stays empty. On a terminal tables fit its
+    width, other lines are broken between words, and the lines in ``strong`` stand out.
+    """
     if as_json:
         typer.echo(json.dumps(result, indent=1))
         return
+    with fitting(columns() if sys.stdout.isatty() else None):
+        words = "\n\n".join(map(str, text if isinstance(text, tuple) else (text,)))
     marked = {visible(line) for line in strong} if in_colour(sys.stdout) else set()
-    lines = [typer.style(line, bold=True) if line in marked else line for line in visible(text).split("\n")]
-    typer.echo("\n".join(lines))
+    for line in visible(words).split("\n"):
+        shown = _broken(line, sys.stdout)
+        typer.echo(typer.style(shown, bold=True) if line in marked else shown)
+
+
+def _broken(line: str, stream: Any) -> str:
+    """Break a line for a terminal between words; what is longer than its width, such as a path, stays whole."""
+    if not stream.isatty() or len(line) <= columns():
+        return line
+    name = re.match(r"\S+(?: \S+)* {2,}", line)  # the value of a fact stays below itself
+    indent = " " * len(name[0]) if name else ""
+    return fill(line, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def in_colour(stream: Any) -> bool:
@@ -35,13 +56,26 @@ def in_colour(stream: Any) -> bool:
 
 
 def columns() -> int:
-    """Return how many letters a line may have: those of the terminal; of what goes elsewhere, those of a page."""
-    return get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    """Return how many letters a line may have: those of the terminal; where there is none, those of a page."""
+    return get_terminal_size((100, 24)).columns if sys.stdout.isatty() or sys.stderr.isatty() else 100
+
+
+def written(files: Iterable[Path]) -> str:
+    """Say which files a command has written."""
+    return f"written: {', '.join(map(str, files))}"
+
+
+def open_page(page: Path) -> None:
+    """Show a page in the browser, or say where it is."""
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        say(f"no browser could be opened here: open {page} in one.")
 
 
 def say(message: str) -> None:
     """Print a message to standard error."""
-    typer.echo(visible(message), err=True)
+    typer.echo("\n".join(_broken(line, sys.stderr) for line in visible(message).split("\n")), err=True)
 
 
 class Stream:
@@ -83,7 +117,7 @@ class Visible(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the message alone."""
-        return visible(super().format(record))
+        return "\n".join(_broken(line, sys.stderr) for line in visible(super().format(record)).split("\n"))
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcmcnet.cli.output import Json, show
+from pcmcnet.cli.output import Json, show, written
 
 if TYPE_CHECKING:
     from pcmcnet.experiments.report import Result
@@ -163,6 +163,6 @@ def _command() -> str:
 
 def _show(result: Result, output: Path, *, as_json: bool) -> None:
     """Print a result, and where it was written."""
-    files = [str(output / name) for name in ("report.md", "report.html", "result.json")]
-    names = [*files, *(str(picture.file) for picture in result.pictures)]
-    show(f"{result}\n\nwritten: {', '.join(names)}", {**result.to_dict(), "files": names}, as_json=as_json)
+    files = [output / name for name in ("report.md", "report.html", "result.json")]
+    files += [picture.file for picture in result.pictures]
+    show((result, written(files)), {**result.to_dict(), "files": [str(file) for file in files]}, as_json=as_json)

@@ -9,7 +9,7 @@ import typer
 
 from pcmcnet.cli import names, roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
-from pcmcnet.cli.output import Json, say, show
+from pcmcnet.cli.output import Json, say, show, written
 
 
 def tune(
@@ -110,8 +110,9 @@ def tune(
     files = [output / "tuning.json", output / "tuning.md"]
     title = f"Search for {model} on {table.name}: trial 1 has the defaults\n{tuning.why}"
     files.append(draw_search(search_chart(tuning), output / "search.png", title=title))
-    names = [str(file) for file in (*files, output / "model")]
-    show(f"{tuning}\n\nwritten: {', '.join(names)}", {**tuning.to_dict(), "files": names}, as_json=json_)
+    files.append(output / "model")
+    result = {**tuning.to_dict(), "files": [str(file) for file in files]}
+    show((tuning, written(files)), result, as_json=json_, strong=[tuning.why])
 
 
 def _read_search(model: str, name: str | None, search: list[str], settings: list[str]) -> tuple[Any, Any]:

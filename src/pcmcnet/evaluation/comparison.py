@@ -197,11 +197,30 @@ class Comparison:
             notes.append(f"Measured in different places, so that seconds do not compare: {' | '.join(places)}.")
         return notes
 
+    @property
+    def verdict(self) -> str:
+        """One sentence on which model is best, by how much, and how sure that is."""
+        if self.best is None:
+            return "No model is best: none gives a probability to every choice."
+        others = [row for row in self.rows if row.difference is not None and row.label != self.best]
+        if not others:
+            return f"{self.best} is the only model with an NLL: {self[self.best].values['nll']:.4f}."
+        fair = [row for row in others if row.gives == "probabilities"] or others
+        following = min(fair, key=lambda row: row.difference or 0.0)
+        by = f"{following.difference:.2g} NLL below {following.label}"
+        if following.p_value is None:
+            return f"{self.best} has the least NLL: {by}."
+        p = f"p = {following.p_value:.3f}".replace("0.", ".")
+        if following.p_value > 1 - self.level:
+            return f"{self.best} has the least NLL, {by}, which may be chance: {p}."
+        return f"{self.best} is best: {by}, {p}."
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON; an infinite number is None."""
         return {
             "n_sets": self.n_sets,
             "best": self.best,
+            "verdict": self.verdict,
             "top": list(self.top),
             "level": self.level,
             "uniform": dict(self.uniform),
@@ -233,10 +252,11 @@ class Comparison:
     def to_markdown(self) -> str:
         """Return the comparison as a Markdown table with its notes."""
         notes = (f"\n{escaped(note)}" for note in self.notes)
-        return visible("\n".join([markdown_table(self.cells()), "", self.how, *notes]))
+        return visible("\n".join([markdown_table(self.cells()), "", escaped(self.verdict), "", self.how, *notes]))
 
     def __str__(self) -> str:
-        return visible("\n".join([self.how, "", text_table(self.cells()), *(["", *self.notes] if self.notes else [])]))
+        notes = ["", *self.notes] if self.notes else []
+        return visible("\n".join([self.how, "", text_table(self.cells()), "", self.verdict, *notes]))
 
     def cells(self) -> list[list[str]]:
         """The table as text: a row of heads, then one row per model; that of a failed model is shorter."""

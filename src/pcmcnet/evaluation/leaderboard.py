@@ -21,7 +21,8 @@ from pcmcnet.evaluation.compare import compare, surroundings
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.contestants import Contestant, entrants, require_contestants
 from pcmcnet.evaluation.report import check_options
-from pcmcnet.evaluation.standings import Leaderboard, TableResult
+from pcmcnet.evaluation.standings import Leaderboard
+from pcmcnet.evaluation.table_result import TableResult
 from pcmcnet.evaluation.time_limit import limited
 from pcmcnet.progress import log, said_once
 from pcmcnet.storage.files import as_path

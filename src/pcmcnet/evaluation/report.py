@@ -86,6 +86,12 @@ class Report:
         """The n for which the accuracy within the first n is shown: not those of which every model has 1."""
         return [n for n in self.top if telling([f"top_{n}"], self.uniform)]
 
+    @property
+    def pseudo_r2(self) -> float | None:
+        """McFadden's 1 - NLL / NLL of the uniform model; None for a ranking, or where every set has one alternative."""
+        uniform = self.uniform.get("nll", 0.0)
+        return None if self.nll is None or not uniform else finite(1 - self.nll / uniform)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON.
 

@@ -1,9 +1,8 @@
 """The result of a leaderboard: a comparison for each table, and where each model stands over all of them.
 
-On a table, the best model is that of least NLL. Another one is "tied" with it where the p-value of their paired
-difference is above 0.05, or where it has less NLL with scores that are no probabilities. Over the tables, models are
-ranked by their NLL; one without an NLL on a table shares the last places there, so that being unfit for a table costs
-as much as being the worst on it (``ranks.py``).
+What is measured on one table is in ``table_result.py``. Over the tables, models are ranked by their NLL; one without an
+NLL on a table shares the last places there, so that being unfit for a table costs as much as being the worst on it
+(``ranks.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,83 +19,14 @@ import pyarrow as pa
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import visible
 from pcmcnet.evaluation.board_tables import Use
-from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
-from pcmcnet.evaluation.ranks import LEVEL, critical_distance, ranks
-from pcmcnet.evaluation.report import FOOTNOTE, MARK, finite
+from pcmcnet.evaluation.ranks import critical_distance, ranks
+from pcmcnet.evaluation.report import FOOTNOTE
+from pcmcnet.evaluation.table_result import TableResult, nll_cell, plain_row
 from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.lock import sole_writer
-
-Verdict = Literal["best", "tied", "worse", "missing"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableResult:
-    """What was measured on one table.
-
-    Attributes
-    ----------
-    name, use, ranked
-        The table, what it is used for, and whether it counts in ranks.
-    comparison
-        The models that took part, as ``compare`` returns it.
-    absent
-        Why other models did not take part.
-    whole
-        Number of choice sets of the whole table, of which ``comparison.n_sets`` were measured.
-    floor
-        NLL of the true probabilities on these choices, where they are known.
-    """
-
-    name: str
-    use: Use
-    comparison: Comparison
-    absent: Mapping[str, str]
-    whole: int
-    floor: float | None = None
-    ranked: bool = True
-
-    def row(self, label: str) -> Row | None:
-        """Return the row of a model that has an NLL here."""
-        found = next((row for row in self.comparison.rows if row.label == label), None)
-        return found if found is not None and found.error is None and "nll" in found.values else None
-
-    def nll(self, label: str) -> float:
-        """Return the NLL of a model, inf where it has none."""
-        row = self.row(label)
-        return np.inf if row is None else row.values["nll"]
-
-    def reason(self, label: str) -> str | None:
-        """Return why a model has no NLL here; None if it has one."""
-        if self.row(label) is not None:
-            return None
-        if label in self.absent:
-            return self.absent[label]
-        return self.comparison[label].error or "a ranking gives no probabilities"
-
-    def verdict(self, label: str) -> Verdict:
-        """Tell how a model compares with the best one."""
-        row = self.row(label)
-        if row is None or row.difference is None:
-            return "missing"
-        if label == self.comparison.best:
-            return "best"
-        sure = row.p_value is not None and row.p_value <= 1 - LEVEL
-        return "worse" if sure and row.difference > 0 else "tied"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what survives JSON."""
-        return {
-            "name": self.name,
-            "use": self.use,
-            "ranked": self.ranked,
-            "sets_of_the_table": self.whole,
-            "floor": self.floor,
-            "absent": dict(self.absent),
-            "comparison": self.comparison.to_dict(),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +122,7 @@ class Leaderboard:
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return one plain row per table and model; None where there is no number."""
-        return [_plain(table, label) for table in self.tables for label in self.models]
+        return [plain_row(table, label) for table in self.tables for label in self.models]
 
     def to_frame(self) -> Any:
         """Return :meth:`to_rows` as a pandas data frame."""
@@ -205,6 +135,7 @@ class Leaderboard:
             "models": list(self.models),
             "design": dict(self.design),
             "critical_distance": self.critical_distance() if can_differ else None,
+            "verdict": self.verdict,
             "standings": [dict(vars(standing)) for standing in self.standings()],
             "skipped": dict(self.skipped),
             "tables": [table.to_dict() for table in self.tables],
@@ -212,23 +143,39 @@ class Leaderboard:
 
     def to_markdown(self, *, details: bool = False) -> str:
         """Return the standings and the NLL of every model on every table; with ``details`` also each comparison."""
-        parts = [markdown_table(cells) for cells in (self._standing_cells(), self._nll_cells())]
+        parts = [markdown_table(cells) for cells in (self.standing_cells(), self.nll_cells())]
         notes = "\n".join(f"- {escaped(note)}" for note in self.notes)
-        text = f"{self.how}\n\n{parts[0]}\n\n{parts[1]}\n\n{notes}"
+        text = f"{self.how}\n\n{parts[0]}\n\n{escaped(self.verdict)}\n\n{parts[1]}\n\n{notes}"
         if details:
             text += "".join(f"\n\n## {t.name}\n\n{t.comparison.to_markdown()}" for t in self.tables)
         return visible(text)
 
     def __str__(self) -> str:
-        parts = [self.how, text_table(self._standing_cells()), text_table(self._nll_cells()), "\n".join(self.notes)]
+        tables = [text_table(cells) for cells in (self.standing_cells(), self.nll_cells())]
+        parts = [self.how, tables[0], self.verdict, tables[1], "\n".join(self.notes)]
         return visible("\n\n".join(parts))
+
+    @property
+    def verdict(self) -> str:
+        """One sentence on which model has the best mean rank, and which ones are not told apart from it."""
+        standings, n = self.standings(), len(self.ranked())
+        if not n:
+            return "No model is ranked: no table was measured."
+        first = standings[0]
+        best = f"{first.model} has the best mean rank, {first.mean_rank:.2f} over {n} {'table' if n == 1 else 'tables'}"
+        if len(standings) == 1:
+            return f"{best}."
+        within = first.mean_rank + self.critical_distance()
+        alike = [standing.model for standing in standings[1:] if standing.mean_rank <= within]
+        apart = f"not told apart from it: {', '.join(alike)}" if alike else "all others rank surely lower"
+        return f"{best}; {apart}."
 
     @property
     def how(self) -> str:
         """One sentence on how it was measured."""
-        d = self.design
+        d, noun = self.design, "table" if len(self.tables) == 1 else "tables"
         return (
-            f"{len(self.models)} models on {len(self.tables)} tables, {d['folds']}-fold cross-validation, seed "
+            f"{len(self.models)} models on {len(self.tables)} {noun}, {d['folds']}-fold cross-validation, seed "
             f"{d['seed']}; tables cut to {d['sets']:,} choice sets, fits to {d['seconds']:g} s."
         )
 
@@ -255,7 +202,8 @@ class Leaderboard:
         notes += [f"{label} on {', '.join(names)}: {reason}" for (label, reason), names in reasons.items()]
         return notes + [f"{name} skipped: {reason}" for name, reason in self.skipped.items()]
 
-    def _standing_cells(self) -> list[list[str]]:
+    def standing_cells(self) -> list[list[str]]:
+        """The standings as text: a row of heads, then one per model, the best first."""
         uses = list(dict.fromkeys(table.use for table in self.ranked()))
         shown = uses if len(uses) > 1 else []
         head = ["model", "mean rank", *shown, "tables", "surely best", "not worse than best"]
@@ -265,13 +213,14 @@ class Leaderboard:
             table.append([s.model, *means, str(s.measured), str(s.surely_best), str(s.not_worse)])
         return table
 
-    def _nll_cells(self) -> list[list[str]]:
+    def nll_cells(self) -> list[list[str]]:
+        """The NLL of every model as text: a row of heads, then one per table."""
         labels = [standing.model for standing in self.standings()] or list(self.models)
         floors = any(table.floor is not None for table in self.tables)
         table = [["NLL", "use", "sets", *(["floor"] if floors else []), *labels]]
         for result in self.tables:
             floor = ["-" if result.floor is None else f"{result.floor:.4f}"] if floors else []
-            values = [_nll_cell(result, label) for label in labels]
+            values = [nll_cell(result, label) for label in labels]
             table.append([result.name, result.use, f"{result.comparison.n_sets:,}", *floor, *values])
         return table
 
@@ -309,36 +258,3 @@ class Leaderboard:
                 return files
             files[2].unlink(missing_ok=True)  # that of an earlier run
         return files[:2]
-
-
-def _nll_cell(table: TableResult, label: str) -> str:
-    """An NLL with its mark and what is to be said of it: 0.8123 best."""
-    row, verdict = table.row(label), table.verdict(label)
-    if row is None:
-        return "-"
-    mark = MARK if row.gives == "scores" else ""
-    return f"{row.values['nll']:.4f}{mark}{f' {verdict}' if verdict in ('best', 'tied') else ''}"
-
-
-def _plain(table: TableResult, label: str) -> dict[str, Any]:
-    row = table.row(label)
-    ends = {} if row is None else row.intervals
-    numbers: dict[str, Any] = {
-        "nll": None if row is None else row.values["nll"],
-        "nll_low": ends.get("nll", (None, None))[0],
-        "nll_high": ends.get("nll", (None, None))[1],
-        "difference": None if row is None else row.difference,
-        "difference_low": ends.get(DIFFERENCE, (None, None))[0],
-        "difference_high": ends.get(DIFFERENCE, (None, None))[1],
-        "p_value": None if row is None else row.p_value,
-        "fit_seconds": None if row is None else row.fit_seconds,
-        "floor": table.floor,
-    }
-    return {
-        "table": table.name,
-        "use": table.use,
-        "model": label,
-        **{name: finite(value) for name, value in numbers.items()},
-        "verdict": table.verdict(label),
-        "reason": table.reason(label),
-    }

@@ -3,6 +3,7 @@
 from pcmcnet.plots.comparison import ComparisonChart, comparison_chart, draw_comparison
 from pcmcnet.plots.comparison_page import comparison_page, write_comparison_page
 from pcmcnet.plots.leaderboard import RankChart, draw_ranks, plot_leaderboard, rank_chart
+from pcmcnet.plots.leaderboard_page import leaderboard_page, write_leaderboard_page
 from pcmcnet.plots.learning_curve import LearningCurve, draw_learning_curve, learning_curve
 from pcmcnet.plots.preference_map import PreferenceMap, draw_preference_maps, preference_error, preference_map
 from pcmcnet.plots.search import SearchChart, draw_search, search_chart
@@ -20,6 +21,7 @@ __all__ = [
     "draw_preference_maps",
     "draw_ranks",
     "draw_search",
+    "leaderboard_page",
     "learning_curve",
     "plot_leaderboard",
     "preference_error",
@@ -27,4 +29,5 @@ __all__ = [
     "rank_chart",
     "search_chart",
     "write_comparison_page",
+    "write_leaderboard_page",
 ]

@@ -49,7 +49,7 @@ def comparison_page(comparison: Comparison, *, title: str = "Comparison of choic
     notes = map(note, (*comparison.notes, how_to_read))
     table = Table(cells=comparison.cells(), strong=best)
     sections = [
-        Section(title="", blocks=(Text(comparison.how), table, *notes)),
+        Section(title="", blocks=(Text(comparison.verdict), note(comparison.how), table, *notes)),
         Section(title="Values with intervals", blocks=_charts(comparison)),
         Section(title="How it was measured", blocks=(Facts(_facts(comparison)),)),
     ]

@@ -2,17 +2,35 @@
 
 A table is a list of rows, the heads first. The first column is words, the others are numbers and stand to the right.
 A row shorter than the heads, such as that of a failure, ends in a cell that takes the rest of the line.
+
+Within ``fitting(width)``, as on a terminal, a table in plain letters is no wider: columns that do not fit stand below,
+with the first column before them again, and the texts of short rows are broken between words.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from textwrap import fill
 from typing import Any
 
 from pcmcnet.errors import visible
 
 Cells = Sequence[Sequence[str]]
+
+_WIDTH: ContextVar[int | None] = ContextVar("width of tables in plain letters", default=None)
+
+
+@contextmanager
+def fitting(width: int | None) -> Iterator[None]:
+    """Keep tables in plain letters within a width."""
+    before = _WIDTH.set(width)
+    try:
+        yield
+    finally:
+        _WIDTH.reset(before)
 
 
 def markdown_table(cells: Cells) -> str:
@@ -48,15 +66,36 @@ def text_table(cells: Cells, rules: Collection[int] | None = None) -> str:
     whole = [row for row in cells if len(row) == len(cells[0])]
     widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
     widths[0] = max(len(row[0]) for row in cells)
-    lines = []
-    for first, *rest in cells:
-        line = [first.ljust(widths[0])]
-        line += map(str.rjust, rest, widths[1:]) if len(rest) == len(widths) - 1 else rest
-        lines.append("  ".join(line).rstrip())
-    if rules is not None:
-        rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-        for place in sorted({0, *rules}, reverse=True):
-            lines.insert(place + 1, rule)
+    blocks = _blocks(widths, _WIDTH.get())
+    return "\n\n".join(_block(cells, widths, columns, rules, first=columns is blocks[0]) for columns in blocks)
+
+
+def _blocks(widths: Sequence[int], limit: int | None) -> list[list[int]]:
+    """Part the columns after the first into blocks that fit with it into the limit; one column at least in each."""
+    blocks: list[list[int]] = [[]]
+    for k, width in enumerate(widths[1:], start=1):
+        taken = widths[0] + sum(widths[c] + 2 for c in blocks[-1])
+        if limit is not None and blocks[-1] and taken + 2 + width > limit:
+            blocks.append([])
+        blocks[-1].append(k)
+    return blocks
+
+
+def _block(
+    cells: Cells, widths: Sequence[int], columns: Sequence[int], rules: Collection[int] | None, *, first: bool
+) -> str:
+    """Write the first column and some others; texts of short rows, once, in the first block."""
+    limit, lines = _WIDTH.get(), []
+    rule = "-" * (widths[0] + sum(widths[k] + 2 for k in columns))
+    for number, row in enumerate(cells):
+        if rules is not None and number > 0 and (number == 1 or number - 1 in rules):
+            lines.append(rule)
+        if len(row) == len(widths):
+            lines.append("  ".join([row[0].ljust(widths[0]), *(row[k].rjust(widths[k]) for k in columns)]).rstrip())
+        elif first:
+            line = "  ".join([row[0].ljust(widths[0]), *row[1:]]).rstrip()
+            indent = " " * (widths[0] + 2)
+            lines.append(line if limit is None else fill(line, limit, subsequent_indent=indent))
     return "\n".join(lines)
 
 

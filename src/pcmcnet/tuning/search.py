@@ -28,7 +28,7 @@ from pcmcnet.errors import ConfigError, InputError, TrainingError
 from pcmcnet.evaluation.cross_validation import fresh, model_identity
 from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.progress import log, show_steps
+from pcmcnet.progress import Report, Steps, log, show_steps
 from pcmcnet.runtime.device import resolve_device
 from pcmcnet.storage.files import as_path, json_bytes, write_bytes
 from pcmcnet.storage.lock import sole_writer
@@ -36,13 +36,14 @@ from pcmcnet.storage.versions import package_version
 from pcmcnet.tuning.decision import decide
 from pcmcnet.tuning.held_out import HeldOut
 from pcmcnet.tuning.objective import Objective
-from pcmcnet.tuning.result import TrialRecord, Tuning, Verdict, best_of
-from pcmcnet.tuning.space import Space
+from pcmcnet.tuning.result import FOLD, Measured, TrialRecord, Tuning, Verdict, best_of
+from pcmcnet.tuning.space import Space, in_words
 
 MODEL = "model"  # the folder of the fitted model within that of the search
 
 More = Callable[[int], bool]  # whether another trial is to begin, beside so many that are under way
-Runner = Callable[[Any, Space, Objective, More], Iterator[TrialRecord]]  # of a study; yields trials as they end
+Measure = Callable[[dict[str, Any], Report], Measured]  # a configuration, and who is told of its epochs
+Runner = Callable[[Any, Space, Any, More], Iterator[TrialRecord]]  # of a study; yields trials as they end
 
 
 class Run(NamedTuple):
@@ -183,7 +184,8 @@ def _search(
                 report.begin(f"trial {len(found) + under_way + 1}/{run.trials}")
             return not enough
 
-        for trial in run.runner(study, space, objective, more):
+        watched = _watched(objective, report, found) if run.runner is one_by_one else objective
+        for trial in run.runner(study, space, watched, more):
             found.append(trial)
             report.end(f"trial {len(found)}/{run.trials}", _in_words(found))
         found = records(study, space)
@@ -193,7 +195,26 @@ def _search(
         return found, importance(study, objective.seed), verdict
 
 
-def one_by_one(study: Any, space: Space, objective: Objective, more: More) -> Iterator[TrialRecord]:
+def _watched(objective: Objective, report: Steps, found: list[TrialRecord]) -> Measure:
+    """Let a person see the options of the trial under way, its epochs, and the best NLL so far."""
+
+    def measure(options: dict[str, Any], on_epoch: Report) -> Measured:
+        what = " ".join(f"{name}={in_words(value)}" for name, value in options.items())
+        values = [trial.value for trial in found if trial.state == "complete" and trial.value is not None]
+        best = f"best so far {min(values):.4f}; " if values else ""
+        report.note(f"{best}{what}")
+
+        def tell(entry: dict[str, Any]) -> None:
+            if entry["epoch"] < FOLD:
+                report.note(f"epoch {entry['epoch']}; {best}{what}")
+            on_epoch(entry)
+
+        return objective(options, tell)
+
+    return measure
+
+
+def one_by_one(study: Any, space: Space, objective: Measure, more: More) -> Iterator[TrialRecord]:
     """Run one trial after another, in this process."""
     from pcmcnet.tuning.study import run_trial
 

@@ -1,0 +1,88 @@
+"""What a person sees in a terminal of 80 and of 120 columns: bars, lines above them, tables that fit."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pcmcnet.cli import output
+
+pytest.importorskip("pty", reason="needs a pseudo-terminal")
+from terminal import Screen, run_in_terminal
+
+SRC = str(Path(output.__file__).parents[2])
+BAR = re.compile(r"^[━╸╺ ]{10,} +\d+% \d:\d\d:\d\d elapsed +(\d:\d\d:\d\d|-:--:--) left$")
+MODELS = "uniform,mnl,A-model-with-quite-a-long-name=pcmcnet,broken=rank-by:nonsense"
+QUICK = "--set=pcmcnet.epochs=2 --set=pcmcnet.hidden=4"
+
+
+def program(roles: list[str], commands: int) -> str:
+    """Return a program that runs commands with a bar, one after another."""
+    read = f"trips.csv {' '.join(roles)}"
+    every = [
+        f"compare {read} --models {MODELS} {QUICK} --folds 2 -o comparison",
+        f"fit {read} --set epochs=3 --set hidden=4 --valid 0.2 -o model",
+        f"tune {read} --search hidden=4/8 --set epochs=2 --trials 2 -o study",
+        "explain model trips.csv --sets 5 --skip axioms --skip context --baseline none -o report",
+        "leaderboard --tables rock-paper-scissors --models uniform,mnl --sets 60 --folds 2 -o board",
+    ]
+    return f"""
+import sys
+from pcmcnet.cli import main
+for command in {every[:commands]!r}:
+    print("$", command.split()[0])
+    sys.argv = ["pcmcnet", *command.split()]
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code, command
+"""
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_bars_never_meet_lines_and_no_row_is_wrapped(
+    columns: int, table: Path, roles: list[str], tmp_path: Path
+) -> None:
+    seen, bars = set(), set()
+
+    def watch(screen: Screen) -> None:
+        for row in screen.rows[-4:]:
+            if "━" in row:
+                bars.add(row.rstrip())
+            seen.add(row.rstrip())
+
+    shutil.copy(table, tmp_path / "trips.csv")
+    screen = run_in_terminal(
+        [sys.executable, "-c", program(roles, 5 if columns == 80 else 1)],
+        columns,
+        watch=watch,
+        folder=tmp_path,
+        environment={"PYTHONPATH": SRC, "OMP_NUM_THREADS": "1"},
+    )
+    text = "\n".join(row.rstrip() for row in screen.rows)
+    strange = [bar for bar in bars if not BAR.match(bar)]
+    assert bars
+    assert not strange, strange
+    assert screen.wrapped == []
+    assert "━" not in text, "a bar that stayed"
+    assert screen.colours
+    steps = ("fold 2/2, mnl", *(() if columns == 120 else ("trial 2/2", "importance", "fold 2/2, uniform")))
+    for step in steps:
+        assert any(row.startswith(step) for row in seen), step
+    assert re.search(r"^fold 1/2, broken: failed: .*nonsense", text, re.MULTILINE)  # above the bar, and there to stay
+    for line in ("is best: ", *(() if columns == 120 else ("pseudo-R2", "Kept: ", "has the best mean rank"))):
+        assert line in text
+    heads = [row for row in text.split("written: ")[0].splitlines() if row.startswith("model ")]
+    assert len(heads) == {80: 3, 120: 2}[columns]  # the columns that do not fit stand below
+
+
+def test_without_colour_nothing_is_coloured(table: Path, roles: list[str], tmp_path: Path) -> None:
+    code = "import sys\nfrom pcmcnet.cli import main\nsys.argv = ['pcmcnet', 'models', 'rank-by']\nmain()"
+    screens = [
+        run_in_terminal([sys.executable, "-c", code], 80, environment={"PYTHONPATH": SRC, **more})
+        for more in ({}, {"NO_COLOR": "1"})
+    ]
+    assert [screen.colours for screen in screens] == [True, False]
+    assert screens[0].rows == screens[1].rows
