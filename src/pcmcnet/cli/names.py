@@ -1,15 +1,17 @@
 """The names that a shell completes: of models, tables, simulators and kinds of columns.
 
-They stand here as words, so that help and completion need none of the modules that define them: those load PyTorch.
-The tests compare them with the registries.
+Help and completion do without the modules that define them, which load PyTorch: names of models are read out of their
+source, the others stand here as words. The tests compare all of them with the registries.
 """
 
 from __future__ import annotations
 
-MODELS = (
-    *("bradley-terry", "pcmc-linear", "mnl", "lc-mnl", "nested-mnl", "pcmc", "pcmcnet", "dpn", "rf", "rank-by"),
-    *("thurstone", "uniform", "cross-nested-mnl"),
-)
+import re
+from functools import cache
+from pathlib import Path
+
+_NAME = re.compile(r'^    name = "([\w-]+)"$', re.MULTILINE)  # in the class of a model
+
 BUILT = ("mnl+individual", "lc-mnl+individual")  # for each table of a leaderboard
 TABLES = (
     *("itinerary", "mtc-work", "swissmetro", "mode-canada", "train", "modechoice", "optima", "mode", "electricity"),
@@ -20,9 +22,17 @@ KINDS = ("vector", "datetime", "multi", "text", "image", "id", "piecewise", "spl
 SPACES = ("default", "paper", "wide")
 
 
+@cache
+def models() -> tuple[str, ...]:
+    """Return the names of the models."""
+    files = (Path(__file__).parents[1] / "models").rglob("*.py")
+    own = [file.read_text("utf-8") for file in files if file.parent.name != "wrappers"]
+    return tuple(sorted(name for text in own for name in _NAME.findall(text)))
+
+
 def model_names(incomplete: str) -> list[str]:
     """Complete the name of a model."""
-    return _beginning(incomplete, MODELS)
+    return _beginning(incomplete, models())
 
 
 def model_lists(incomplete: str) -> list[str]:
@@ -33,12 +43,12 @@ def model_lists(incomplete: str) -> list[str]:
     >>> model_lists("uniform,Small=pcmcn")
     ['uniform,Small=pcmcnet']
     """
-    return _last(incomplete, MODELS)
+    return _last(incomplete, models())
 
 
 def contestant_lists(incomplete: str) -> list[str]:
     """Complete the last of several models of a leaderboard."""
-    return _last(incomplete, (*MODELS, *BUILT))
+    return _last(incomplete, (*models(), *BUILT))
 
 
 def table_names(incomplete: str) -> list[str]:
