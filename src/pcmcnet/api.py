@@ -29,6 +29,7 @@ from pcmcnet.evaluation import (
     vuong,
 )
 from pcmcnet.insight.explanation import Explanation, explain
+from pcmcnet.insight.scenarios import Scenario, scenario
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
     MNL,
@@ -86,6 +87,7 @@ __all__ = [
     "RankBy",
     "Report",
     "ScannedData",
+    "Scenario",
     "Schema",
     "StopFit",
     "Thurstone",
@@ -102,6 +104,7 @@ __all__ = [
     "optimise_offer",
     "optimise_offers",
     "optimise_prices",
+    "scenario",
     "stationary_distribution",
     "table",
     "tune",

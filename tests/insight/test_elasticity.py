@@ -32,7 +32,7 @@ def test_averages_are_those_that_the_logit_itself_gives(model: MNL, driven: Choi
         assert found[entry.of, entry.when] == pytest.approx(entry.value, rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.parametrize("name", ["mnl", "nested-mnl", "lc-mnl", "pcmcnet"])
+@pytest.mark.parametrize("name", ["mnl", "nested-mnl", "pcmcnet"])
 def test_elasticities_are_finite_differences_of_predicted_shares(
     name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]
 ) -> None:

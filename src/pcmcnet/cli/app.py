@@ -22,6 +22,7 @@ from pcmcnet.cli.models import models
 from pcmcnet.cli.optimise import optimise
 from pcmcnet.cli.predict import predict
 from pcmcnet.cli.reproduce import reproduce
+from pcmcnet.cli.scenario import scenario
 from pcmcnet.cli.serve import serve
 from pcmcnet.cli.simulate import simulate
 from pcmcnet.cli.tune import tune
@@ -46,7 +47,20 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (fit, predict, evaluate, compare, leaderboard, tune, explain, optimise, simulate, datasets, models):
+for command in (
+    fit,
+    predict,
+    evaluate,
+    compare,
+    leaderboard,
+    tune,
+    explain,
+    scenario,
+    optimise,
+    simulate,
+    datasets,
+    models,
+):
     app.command(cls=Command)(command)
 for experiment in reproduce.registered_commands:
     experiment.cls = Command

@@ -39,6 +39,18 @@ def min_by_set(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
     return smallest
 
 
+def argmax_by_set(values: NDArray[Any], offsets: Ints) -> Ints:
+    """Return where the largest value of each set is, the first of equals: (N,) -> (S,) places in the flat array.
+
+    Examples
+    --------
+    >>> argmax_by_set(np.array([1.0, 3.0, 3.0, 2.0]), np.array([0, 3, 4]))
+    array([1, 3])
+    """
+    order: Ints = np.lexsort((np.arange(len(values)), -values, spread(np.arange(len(offsets) - 1), offsets)))
+    return order[offsets[:-1]]
+
+
 def spread(values: NDArray[Any], offsets: Ints) -> NDArray[Any]:
     """Give every alternative its set's value: (S, ...) -> (N, ...)."""
     return np.repeat(values, np.diff(offsets), axis=0)

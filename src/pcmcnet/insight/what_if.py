@@ -1,8 +1,8 @@
 """Choice sets that were never observed: a table's alternatives in other company, or with other values.
 
-``compose`` takes alternatives out of sets, copies them, or puts them together anew; ``with_values`` changes a column.
-The results are choice data like any other, of which every model can be asked. Their choices are unknown, but for
-``with_values``, which leaves them as they are.
+``compose`` takes alternatives out of sets, copies them, or puts them together anew; ``with_alternatives`` does so for
+all sets of a table at once, and ``with_values`` changes a column. The results are choice data like any other, of which
+every model can be asked. Their choices are unknown, but for ``with_values``, which leaves them as they are.
 """
 
 from __future__ import annotations
@@ -56,16 +56,27 @@ def compose(data: ChoiceData, sets: Sequence[ArrayLike], individuals: ArrayLike)
     for what, index, most in (("places", places, len(data.rows)), ("individuals", who, len(data))):
         if index.size and not (index.min() >= 0 and index.max() < most):
             raise InputError(f"{what}: expected numbers from 0 to {most - 1}, got {index.min()} to {index.max()}.")
-    return replace(
+    people = replace(
         data,
-        offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)]),
         set_ids=np.arange(len(parts)),
-        chosen=None,
         weights=data.weights[who],
-        features=take(data.features, places),
-        labels=None if data.labels is None else data.labels.take(places),
         individual=take(data.individual, who),
         keep=take(data.keep, who),
+    )
+    return with_alternatives(people, places, np.array([len(part) for part in parts], np.int64))
+
+
+def with_alternatives(data: ChoiceData, places: Ints, sizes: Ints) -> ChoiceData:
+    """Offer other alternatives in each set: places (M,) in the flat columns, set after set, and how many in each (S,).
+
+    The sets keep their ids, individuals, kept columns and weights; their choices are unknown.
+    """
+    return replace(
+        data,
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        chosen=None,
+        features=take(data.features, places),
+        labels=None if data.labels is None else data.labels.take(places),
         rows=np.arange(len(places)),
         hidden_rows=np.empty(0, np.int64),
         hidden_sets=np.empty(0, np.int64),

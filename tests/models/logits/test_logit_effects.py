@@ -8,12 +8,13 @@ from choice_tables import largest
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.errors import InputError, NotFittedError
-from pcmcnet.models import MNL
+from pcmcnet.insight.slopes import slopes
+from pcmcnet.models import MNL, LatentClassMNL
 
 LABELS = ("bike", "bus", "car")
 
 
-def trips(sets: int = 60, *, labels: bool, seed: int = 0, **roles: Any) -> ChoiceData:
+def trips(sets: int = 60, *, labels: bool, individual: bool = False, seed: int = 0, **roles: Any) -> ChoiceData:
     """Sets of two or three, one of a single alternative; positive costs; weights 1 to 3."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(2, 4, sets)
@@ -31,6 +32,8 @@ def trips(sets: int = 60, *, labels: bool, seed: int = 0, **roles: Any) -> Choic
         "time": time,
         "comfort": np.array(["low", "high"])[rng.integers(2, size=n)],
         "weight": rng.integers(1, 4, sets)[s],
+        "income": rng.uniform(1, 3, sets)[s],
+        "age": rng.uniform(1, 3, sets)[s],
     }
     return ChoiceData.from_long(
         table,
@@ -38,6 +41,7 @@ def trips(sets: int = 60, *, labels: bool, seed: int = 0, **roles: Any) -> Choic
         chosen="took",
         alternative="mode" if labels else None,
         features=["cost", "time", "comfort"],
+        individual=["income", "age"] if individual else [],
         weight="weight",
         **roles,
     )
@@ -189,3 +193,18 @@ def test_elasticities_need_a_fitted_model_and_a_set() -> None:
         MNL().elasticities(data, "cost")
     with pytest.raises(InputError, match="elasticities need at least one choice set"):
         MNL(formula="cost").fit(data).elasticities(data.subset([]), "cost")
+
+
+@pytest.mark.parametrize("column", ["cost", "income", "age"])
+def test_slopes_of_a_mixture_are_differences(column: str) -> None:
+    """Of a feature and of a person's column in the utility; a column that moves the classes has no formula."""
+    data = trips(labels=True, individual=True)
+    model = LatentClassMNL(formula="cost + cost:income + time", classes=2, membership="age", starts=1).fit(data)
+    found = model._slopes(data, column)
+    if column == "age":
+        assert found is None
+        return
+    assert found is not None
+    np.testing.assert_allclose(found, slopes(model, data, column, method="differences"), atol=2e-3)  # float32 columns
+    assert np.abs(found).max() > 0.01
+    assert not model._slopes(data, "comfort").any()  # type: ignore[union-attr]  # is not in the utility

@@ -22,7 +22,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.describe import describe
-from pcmcnet.data.ragged import sum_by_set
+from pcmcnet.data.ragged import argmax_by_set, sum_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import make_config
@@ -122,6 +122,10 @@ class ChoiceModel(Estimator, ABC):
         (S, C) shares of the C logits in each set, and (N, C) log-probabilities of the alternatives in each.
         """
         return (np.ones((len(data), 1)), self._log_proba(data)[:, None]) if self.is_logit else None
+
+    def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
+        """(S, C), (S, C) expected largest utility by set and class of people, and the classes' shares; None if none."""
+        return None
 
     @abstractmethod
     def _files(self) -> dict[str, bytes]:
@@ -284,7 +288,7 @@ class ChoiceModel(Estimator, ABC):
     def predict(self, data: Any) -> NDArray[Any]:
         """Return the first alternative of each set's ranking: its label, or its row in a table without labels."""
         sets = self._read(data)
-        best = _argmax_by_set(self._scores(sets), sets)
+        best = argmax_by_set(self._scores(sets), sets.offsets)
         return sets.rows[best] if sets.labels is None else sets.labels.take(best).plain()
 
     def score(self, data: Any) -> float:
@@ -342,9 +346,3 @@ class ChoiceModel(Estimator, ABC):
                 )
             return data.read()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
-
-
-def _argmax_by_set(values: Floats, data: ChoiceData) -> NDArray[np.int64]:
-    """Flat index of each set's largest value, the first of equals."""
-    order = np.lexsort((np.arange(len(values)), -values, data.set_of_alternative))
-    return order[data.offsets[:-1]]

@@ -19,7 +19,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Numeric
-from pcmcnet.data.ragged import log_softmax_by_set, spread
+from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set, spread
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
@@ -29,6 +29,7 @@ from pcmcnet.models.logits.estimation.class_search import ClassSearch, Fitted, P
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.mixture_likelihood import log_shares
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
+from pcmcnet.models.logits.logit_effects import class_slopes
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
 from pcmcnet.models.logits.persons import By, Persons
 from pcmcnet.storage.files import json_bytes
@@ -246,6 +247,16 @@ class LatentClassMNL(LogitModel):
         """Return the log-probabilities of the alternatives in each class, (N, C)."""
         v = self.design_.matrix(data) @ self._split()[0].T
         return np.column_stack([log_softmax_by_set(column, data.offsets) for column in v.T])
+
+    def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
+        v = self.design_.matrix(data) @ self._split()[0].T
+        sums = np.column_stack([log_sum_exp_by_set(column, data.offsets) for column in v.T])
+        return sums, self.membership(data)
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
+        if column in self.who_.codes and column in data.individual:  # which moves the classes, too
+            return None
+        return class_slopes(self.design_, data, column, self._split()[0], self.membership(data))
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return self._mixed(data, self._log_membership(data)) if len(data) else np.zeros(0)

@@ -128,6 +128,26 @@ def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
     return _slopes_at(b, p, _moves(model.design_, data, column), length)
 
 
+def class_slopes(
+    design: Design, data: ChoiceData, column: str, coefficients: Floats, shares: Floats
+) -> Floats:  # (C, K), (S, C) -> (sum n^2,), or (N,)
+    """Return the same for a mixture of logits, whose classes have these coefficients and do not depend on the column.
+
+    With r_c the share of class c among those who choose i, d log P(i) = sum_c r_c d log P_c(i).
+    """
+    length = int((data.sizes**2 if column in data.features else data.sizes).sum())
+    if column not in design.codes or not len(data):
+        return np.zeros(length)
+    v, moves = design.matrix(data) @ coefficients.T, list(_moves(design, data, column))
+    p = np.column_stack([np.exp(log_softmax_by_set(of_class, data.offsets)) for of_class in v.T])
+    joint = p * spread(shares, data.offsets)
+    r = joint / joint.sum(axis=1, keepdims=True)
+    of = ordered_pairs(data.offsets)[0] if column in data.features else np.arange(len(v))
+    slopes = [_slopes_at(b, p_c, moves, length) for b, p_c in zip(coefficients, p.T, strict=True)]
+    mixed: Floats = np.einsum("pc,cp->p", r[of], np.stack(slopes))
+    return mixed
+
+
 class _Move(NamedTuple):
     """What moves with one value of each of some sets: of the alternative at one place, or of the individual."""
 

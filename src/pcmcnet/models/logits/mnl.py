@@ -13,7 +13,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
@@ -72,6 +72,10 @@ class MNL(LogitModel):
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)
+
+    def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
+        sums = log_sum_exp_by_set(self.utilities(data), data.offsets)[:, None]
+        return sums, np.ones_like(sums)
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
         super()._restore(files)

@@ -152,6 +152,13 @@ class Ensemble(Wrapper):
         mean: Floats = np.einsum("kp,kp->p", share[:, of], np.stack(found))
         return mean
 
+    def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats] | None:
+        """Take the classes of all members together: what is worth something to people is the mean over members."""
+        found = [sums for member in self.members_ if (sums := member._log_sums(data)) is not None]
+        if len(found) < len(self.members_):
+            return None
+        return np.concatenate([s for s, _ in found], 1), np.concatenate([pi for _, pi in found], 1) / len(found)
+
     def _log_p_of_members(self, data: ChoiceData) -> Floats:
         """(n, N)."""
         return np.stack([member._log_proba(data) for member in self.members_])

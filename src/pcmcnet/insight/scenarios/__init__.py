@@ -1,0 +1,6 @@
+"""Scenarios: a table with changes -> what a fitted model says of shares, revenue and surplus."""
+
+from pcmcnet.insight.scenarios.result import Scenario
+from pcmcnet.insight.scenarios.scenario import scenario
+
+__all__ = ["Scenario", "scenario"]

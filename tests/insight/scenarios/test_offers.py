@@ -1,0 +1,170 @@
+"""What statements do to the alternatives on offer, and what they refuse."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from choice_tables import read
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import InputError
+from pcmcnet.insight.scenarios.offers import Extent, Offer
+from pcmcnet.insight.scenarios.statements import read_change
+
+TABLE = {
+    "trip": [1, 1, 1, 2, 2],
+    "took": [1, 0, 0, 0, 1],
+    "mode": ["car", "bus", "air", "car", "bus"],
+    "price": [2.0, 4.0, 9.0, 3.0, 5.0],
+    "seat": ["a", "b", "a", "b", "b"],
+    "income": [10.0] * 3 + [20.0] * 2,
+    "zone": ["x"] * 3 + ["y"] * 2,
+    "who": ["p"] * 3 + ["q"] * 2,
+    "w": [1.0] * 3 + [3.0] * 2,
+}
+ROLES: dict[str, Any] = {
+    "alternative": "mode",
+    "features": ["price", "seat"],
+    "individual": ["income", "zone"],
+    "weight": "w",
+    "person": "who",
+}
+
+
+@pytest.fixture
+def data() -> ChoiceData:
+    return read(TABLE, **ROLES)
+
+
+def change(data: ChoiceData, *texts: str, known: frozenset[str] = frozenset()) -> Offer:
+    offer = Offer.of(data)
+    for text in texts:
+        offer, _ = offer.apply(read_change(text), known)
+    return offer
+
+
+def prices(offer: Offer) -> list[float]:
+    values: list[float] = offer.data.features["price"].values.tolist()  # type: ignore[union-attr]
+    return values
+
+
+def test_columns_change_where_the_condition_holds(data: ChoiceData) -> None:
+    offer = change(data, "price *= 2 where mode == 'car'", "price += income where zone == 'y' and price > 5.5")
+    assert prices(offer) == [4.0, 4.0, 9.0, 26.0, 5.0]
+    assert offer.touched.tolist() == [True, False, False, True, False]
+    assert prices(Offer.of(data)) == [2.0, 4.0, 9.0, 3.0, 5.0]
+    seat = change(data, "seat = 'b' where mode == 'air'").data.features["seat"]
+    assert seat.plain().tolist() == ["a", "b", "b", "b", "b"]
+
+
+def test_the_individual_changes_for_all_alternatives(data: ChoiceData) -> None:
+    offer = change(data, "income += 5 where zone == 'x'", "zone = 'x'")
+    assert offer.data.individual["income"].values.tolist() == [15.0, 20.0]  # type: ignore[union-attr]
+    assert offer.data.individual["zone"].plain().tolist() == ["x", "x"]
+
+
+def test_ids_weights_and_persons_may_be_asked_for(data: ChoiceData) -> None:
+    assert change(data, "price = 0 where trip == 2").touched.tolist() == [False] * 3 + [True] * 2
+    assert change(data, "price = 0 where w > 2 and who == 'q'").touched.sum() == 2
+
+
+def test_alternatives_are_taken_off(data: ChoiceData) -> None:
+    offer, extent = Offer.of(data).apply(read_change("remove where price > 4.5"))
+    assert extent == Extent(2, 2)
+    assert offer.data.sizes.tolist() == [2, 1]
+    assert prices(offer) == [2.0, 4.0, 3.0]
+    assert offer.lost.tolist() == [False, False, True, False, True]
+    assert offer.origin.tolist() == [0, 1, 3]
+    assert offer.data.weights.tolist() == [1.0, 3.0]
+    assert offer.data.set_ids.tolist() == [1, 2]
+    assert change(data, "remove air").data.sizes.tolist() == [2, 2]
+
+
+def test_a_new_alternative_is_a_copy_with_changes(data: ChoiceData) -> None:
+    offer, extent = Offer.of(data).apply(read_change("add tram like bus with price *= 2, seat = 'c' where income > 15"))
+    assert extent == Extent(1, 1)
+    assert offer.data.sizes.tolist() == [3, 3]
+    assert offer.names is not None
+    assert offer.names.tolist() == ["car", "bus", "air", "car", "bus", "tram"]
+    assert offer.data.labels is not None
+    assert offer.data.labels.plain().tolist()[-1] == "bus"  # what the model takes it for
+    assert prices(offer)[-1] == 10.0
+    assert offer.touched.tolist() == [False] * 5 + [True]
+    assert offer.origin.tolist() == [0, 1, 2, 3, 4, 4]
+    assert "'tram' is new to the model, which takes it for 'bus'" in offer.notes[0]
+
+
+def test_a_label_that_the_model_knows_keeps_what_it_has_of_its_own(data: ChoiceData) -> None:
+    """The first set offers it already, and gets no other."""
+    offer = change(data, "add air like bus with price = 7", known=frozenset(["air"]))
+    assert offer.data.sizes.tolist() == [3, 3]
+    assert offer.data.labels is not None
+    assert offer.data.labels.plain().tolist()[-1] == "air"
+    assert not offer.notes
+
+
+def test_where_the_label_is_a_feature_too_a_known_one_is_seen_in_both() -> None:
+    data = read({**TABLE, "kind": TABLE["mode"]}, **{**ROLES, "alternative": "mode", "features": ["price", "mode"]})
+    offer = change(data, "add air like bus", known=frozenset(["air"]))
+    assert offer.data.features["mode"].plain().tolist()[-1] == "air"
+
+
+def test_without_labels_alternatives_are_copied_by_a_condition() -> None:
+    data = read(TABLE, **{**ROLES, "alternative": None})
+    offer = change(data, "copy with price = 1 where seat == 'a'")
+    assert offer.data.sizes.tolist() == [5, 2]
+    assert prices(offer) == [2.0, 4.0, 9.0, 1.0, 1.0, 3.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("prize = 1", "no column 'prize' among features and columns of the individual. Did you mean 'price'"),
+        ("took = 1", "column 'took' holds the choices"),
+        ("trip = 1", "column 'trip' holds the id of the choice sets"),
+        ("w = 1", "column 'w' holds the weight"),
+        ("who = 1", "column 'who' holds the id of the persons"),
+        ("mode = 'bus'", "column 'mode' holds the labels: write remove LABEL, or add LABEL like LABEL"),
+        (
+            "price = 1 where mode == 'cra'",
+            "selects none of 5 alternatives of 2 choice sets. No mode is 'cra'. Did you mean 'car'",
+        ),
+        ("price = 1 where price > 99", "the condition selects none of 5 alternatives"),
+        ("price = 1 where price", "expected a condition after where, such as mode == 'car', got the number price"),
+        ("price = 'x'", "column 'price' holds numbers, and the new value is a word"),
+        ("seat = price", "column 'seat' holds categories: give it a word in quotes"),
+        ("price /= price - 2", "would become inf in choice set 1, and 0 more such values: expected finite numbers"),
+        ("income += price", "'income' belongs to the individual"),
+        ("income = 1 where mode == 'car'", "'income' belongs to the individual"),
+        ("remove where zone == 'x'", "1 of 2 choice sets would have no alternative left, the first of them 1"),
+        ("remove aire", "no alternative is called 'aire'. Did you mean 'air'"),
+        ("remove air where zone == 'y'", "there is nothing to remove"),
+        ("add tram like bsu", "no alternative is called 'bsu'. Did you mean 'bus'"),
+        ("add car like bus", "there is nothing to copy"),
+        ("copy with price = 1", "alternatives have labels: write add LABEL like LABEL"),
+    ],
+)
+def test_what_cannot_be_changed_is_named(text: str, problem: str, data: ChoiceData) -> None:
+    with pytest.raises(InputError, match=problem):
+        change(data, text)
+
+
+def test_what_a_model_does_not_see_and_contents_are_refused() -> None:
+    kept = read(TABLE, alternative="mode", features=["price"], keep=["zone"])
+    with pytest.raises(InputError, match="'zone' is kept for grouping, and models do not see it"):
+        change(kept, "zone = 'x'")
+    text = read(TABLE, features=["price", "seat"], kinds={"seat": "text"})
+    with pytest.raises(InputError, match="'seat' is of kind text"):
+        change(text, "price = 1 where seat == 'a'")
+    with pytest.raises(InputError, match="'seat' is of kind text: only numbers and categories can be changed"):
+        change(text, "seat = 'a'")
+    with pytest.raises(InputError, match=r"the table has no labels, so there is no 'air': write remove where"):
+        change(text, "remove air")
+    assert np.isnan(
+        prices(
+            change(
+                read({**TABLE, "price": [2.0, None, 9.0, 3.0, 5.0]}, features=["price"], missing="indicator"),
+                "price *= 2",
+            )
+        )[1]
+    )

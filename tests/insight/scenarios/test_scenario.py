@@ -1,0 +1,249 @@
+"""Scenarios: figures worked out by hand, derivatives, every model, and errors."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import pcmcnet as pn
+from choice_tables import read
+from pcmcnet import MNL, MODELS, ChoiceData, Ensemble, scenario
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.insight.elasticity import elasticity
+from pcmcnet.insight.what_if import with_values
+from pcmcnet.models import ChoiceModel
+from pcmcnet.models.logits.logit_model import LogitModel
+
+TWO = {
+    "trip": [1, 1, 2, 2],
+    "took": [1, 0, 0, 1],
+    "mode": ["car", "bus", "car", "bus"],
+    "cost": [2.0, 2.0, 2.0, 2.0],
+    "w": [1, 1, 3, 3],
+}
+
+
+def with_coefficients(model: MNL, *values: float) -> MNL:
+    model.estimates_ = replace(model.estimates_, values=np.array(values))
+    return model
+
+
+@pytest.fixture
+def halves() -> tuple[MNL, ChoiceData]:
+    """A logit in which a unit of cost halves the odds."""
+    data = read(TWO, alternative="mode", features=["cost"], weight="w")
+    fitted = MNL(formula="cost | 0").fit(with_values(data, "cost", [2.0, 4.0, 3.0, 2.0]))
+    return with_coefficients(fitted, -math.log(2)), data
+
+
+def test_a_toll_by_hand(halves: tuple[MNL, ChoiceData]) -> None:
+    """The car's odds go from 1 to 1/2: 50% -> 33.3%; the log-sum falls by log(3/4), and a unit of cost is log 2."""
+    model, data = halves
+    found = scenario(model, data, "cost += 1 where mode == 'car'", revenue="cost", cost="cost")
+    car = found.shares["car"]
+    assert (car.before, car.after, car.change) == pytest.approx((1 / 2, 1 / 3, -1 / 6))
+    assert found.volumes["car"].before == pytest.approx(2)
+    assert found.volumes["bus"].after == pytest.approx(4 * 2 / 3)
+    assert found.revenue["car"].after == pytest.approx(4 / 3 * 3)
+    assert found.revenue["all"].before == pytest.approx(8)
+    assert found.diversion.of == ("car",)
+    assert found.diversion["bus"].ratio == pytest.approx(1)
+    surplus = found.consumer_surplus
+    assert surplus.mean == pytest.approx(math.log(3 / 4) / math.log(2))
+    assert surplus.total == pytest.approx(4 * surplus.mean)
+    assert surplus.unit == "cost"
+
+
+def test_an_alternative_that_is_new_or_gone_by_hand(halves: tuple[MNL, ChoiceData]) -> None:
+    """A third one like the bus takes a third from all; without the bus the car has all."""
+    model, data = halves
+    new = scenario(model, data, "add tram like bus")
+    assert [row.group for row in new.shares.rows] == ["bus", "car", "tram"]
+    assert new.shares["tram"].after == pytest.approx(1 / 3)
+    assert new.diversion.of == ("tram",)
+    assert new.diversion["car"].ratio == pytest.approx(1 / 2)
+    gone = scenario(model, data, ["remove bus"], cost="cost")
+    assert (gone.shares["bus"].after, gone.shares["car"].after) == (0, 1)
+    assert gone.consumer_surplus.mean == pytest.approx(-1)  # log 2 / log 2
+    assert any("all choice sets of the table offer 'bus'" in note for note in gone.notes)
+
+
+def test_errors_by_the_delta_method(halves: tuple[MNL, ChoiceData]) -> None:
+    """The share after is p = 1 / (1 + exp(-b)), whose derivative in b is p (1 - p)."""
+    model, data = halves
+    found = scenario(model, data, "cost += 1 where mode == 'car'", level=0.9)
+    car, error = found.shares["car"], model.standard_errors()["cost"]
+    reach = 1.6448536 * error * (1 / 3) * (2 / 3)
+    assert car.low is not None
+    assert car.high is not None
+    assert (car.high - car.low) / 2 == pytest.approx(reach, rel=1e-6)
+    assert (car.after_low, car.after_high) == pytest.approx((max(1 / 3 - reach, 0), min(1 / 3 + reach, 1)))
+    assert "delta method, classical" in found.intervals
+    assert scenario(model, data, "cost += 1", intervals=False).shares["car"].low is None
+
+
+NESTS = {"car": "road", "bus": "road", "bike": "light", "train": "rail"}
+
+
+@pytest.mark.parametrize(
+    ("model", "step"),  # steps are those that float32, of columns and of networks, leaves room for
+    [
+        (MNL(), 0.001),
+        (pn.NestedMNL(nests=NESTS), 0.001),
+        (pn.LatentClassMNL(classes=2, membership="1", formula="price + time", starts=2), 0.001),
+        (pn.PCMCNet(hidden=(8,), activation="tanh", epochs=3, weight_decay=1.0), 0.004),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_differences_of_scenarios_are_elasticities(
+    model: ChoiceModel, step: float, make_driven: Callable[..., ChoiceData]
+) -> None:
+    data = make_driven(200)
+    model.fit(data, progress=False)
+    expected = elasticity(model, data, "price").between()
+    for when in expected.names:
+        up, down = (
+            scenario(model, data, f"price *= {1 + side * step} where mode == '{when}'", intervals=False).shares
+            for side in (1, -1)
+        )
+        for of in expected.names:
+            slope = math.log(up[of].after / down[of].after) / math.log((1 + step) / (1 - step))
+            assert slope == pytest.approx(expected[of, when], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_has_scenarios(name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
+    model = fitted(name)
+    changes = ["price *= 1.5 where mode == 'car'", "remove train where time > 40", "add tram like bus with time /= 2"]
+    found = scenario(model, driven, changes, revenue="price", cost="price")
+    for effects in (found.shares, found.volumes):
+        assert sum(row.change for row in effects.rows) == pytest.approx(0, abs=1e-6)
+    assert sum(row.before for row in found.shares.rows) == pytest.approx(1)
+    assert [row.group for row in found.shares.rows] == ["bike", "bus", "car", "train", "tram"]
+    assert str(found).startswith(f"Scenario: {type(model).__name__} on 40 choice sets")
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert found.to_frame().loc["tram", "share_before"] == 0
+    logit = isinstance(model, LogitModel)
+    assert (found.shares["car"].low is not None) == logit
+    assert ("no intervals" in found.intervals) == (not logit)
+    if not logit:
+        with pytest.raises(InputError, match=f"{type(model).__name__} has no utilities, and so no log-sum"):
+            _ = found.consumer_surplus
+
+
+def test_an_ensemble_has_intervals_and_a_surplus(driven: ChoiceData) -> None:
+    model = Ensemble(MNL(formula="price + time"), n=4, resample=True).fit(driven, progress=False)
+    found = scenario(model, driven, "price += 1 where mode == 'car'", cost="price")
+    each = [scenario(m, driven, "price += 1 where mode == 'car'", cost="price") for m in model.members_]
+    car = found.shares["car"]
+    assert car.after == pytest.approx(np.mean([one.shares["car"].after for one in each]))
+    assert car.low < car.change < car.high  # type: ignore[operator]
+    assert found.consumer_surplus.mean == pytest.approx(np.mean([one.consumer_surplus.mean for one in each]))
+    assert "between the 4 members" in found.intervals
+
+
+def test_shares_within_segments_of_people(driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> None:
+    model = fitted("mnl")
+    found = scenario(model, driven, "price *= 2 where mode == 'car'", by="purpose", intervals=False)
+    work = driven.subset(driven.individual["purpose"].plain() == "work")
+    alone = scenario(model, work, "price *= 2 where mode == 'car'", intervals=False)
+    assert found.by == "purpose, mode"
+    for row in alone.shares.rows:
+        assert found.shares[f"work: {row.group}"].after == pytest.approx(row.after)
+        if row.group != "car":
+            assert found.diversion[f"work: {row.group}"].ratio == pytest.approx(alone.diversion[row.group].ratio)
+
+
+def test_tables_without_labels_have_places_or_a_column(make_driven: Callable[..., ChoiceData]) -> None:
+    data = make_driven(labels=False)
+    model = MNL(formula="price + time").fit(data)
+    found = scenario(model, data, "price *= 2 where comfort == 'low'")
+    assert [row.group for row in found.shares.rows] == ["#1", "#2", "#3", "#4"]
+    assert found.by == "place"
+    comfort = scenario(model, data, "copy with price /= 2 where comfort == 'low'", by="comfort")
+    assert comfort.shares["low"].change > 0
+    assert comfort.diversion["high"].ratio == pytest.approx(1)
+    places = scenario(model, data, "copy with price /= 2 where comfort == 'low'").shares
+    assert places["(new)"].before == 0 < places["(new)"].after
+
+
+def test_functions_mappings_and_changed_data_are_changes_too(driven: ChoiceData, fitted: Any) -> None:
+    model = fitted("mnl")
+    text = scenario(model, driven, "price *= 2 where mode == 'car'", intervals=False)
+    price = driven.features["price"].values  # type: ignore[union-attr]
+    car = driven.labels.plain() == "car"  # type: ignore[union-attr]
+    values = np.where(car, 2 * price, price)
+
+    def dearer(data: ChoiceData) -> ChoiceData:
+        return with_values(data, "price", values)
+
+    for change in (dearer, lambda data: {"price": values}, {"price": values}, dearer(driven)):
+        found = scenario(model, driven, change, intervals=False)  # type: ignore[arg-type]
+        assert found.shares == text.shares
+        assert found.diversion.of == ("car",)
+    assert scenario(model, driven, dearer, intervals=False).steps[0].text == "dearer"
+
+
+def test_a_table_may_have_columns_that_only_the_change_names(tmp_path: Any) -> None:
+    table = {**TWO, "cost": [2.0, 4.0, 3.0, 2.0], "region": ["n", "n", "s", "s"], "margin": [1.0, 2.0, 3.0, 4.0]}
+    data = read(table, alternative="mode", features=["cost"], weight="w")
+    model = MNL(formula="cost | 0").fit(data)
+    found = scenario(model, pa.table(table), "cost += 1 where mode == 'car' and region == 's'", revenue="margin")
+    assert (found.steps[0].alternatives, found.steps[0].sets) == (1, 1)
+    p = model.predict_proba(data)
+    assert found.revenue["car"].before == pytest.approx(p[0] * 1 + 3 * p[2] * 3)
+    without = pa.table({k: v for k, v in table.items() if k not in ("took", "w")})
+    assert sum(
+        row.after for row in scenario(model, without, "cost += 1 where mode == 'car'").volumes.rows
+    ) == pytest.approx(2)
+
+
+def test_what_the_model_has_not_seen_is_said(driven: ChoiceData, fitted: Any) -> None:
+    notes = scenario(fitted("mnl"), driven, ["price *= 100", "comfort = 'plush' where mode == 'car'"]).notes
+    assert any("price goes from" in note and "the model extrapolates" in note for note in notes)
+    assert any("the model has not seen comfort 'plush'" in note for note in notes)
+    none = scenario(MNL(formula="price").fit(driven), driven, "time += 5")
+    assert any("no share changes: the model does not use what was changed" in note for note in none.notes)
+    with pytest.raises(InputError, match="the change is of all alternatives"):
+        _ = none.diversion
+    with pytest.raises(InputError, match="no column of revenue was named"):
+        _ = none.revenue
+    assert any("gives scores" in note for note in scenario(fitted("rf"), driven, "price += 1").notes)
+    assert any("gives a ranking" in note for note in scenario(fitted("rank-by"), driven, "price += 1").notes)
+
+
+def test_bad_questions_are_refused(driven: ChoiceData, fitted: Any) -> None:
+    model = fitted("mnl")
+    with pytest.raises(InputError, match=r"change 'prize = 1': no column 'prize'.* Did you mean 'price'"):
+        scenario(model, driven, "prize = 1")
+    with pytest.raises(InputError, match=r"change .*: the condition selects none of .* No mode is 'plane'"):
+        scenario(model, driven, "price = 1 where mode == 'plane'")
+    with pytest.raises(InputError, match="changes: expected a text such as"):
+        scenario(model, driven, [])
+    with pytest.raises(InputError, match="changes: expected a text such as"):
+        scenario(model, driven, 3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="level must be a number above 0 and below 1"):
+        scenario(model, driven, "price = 1", level=95)
+    with pytest.raises(InputError, match="no column 'colour' in the table"):
+        scenario(model, driven, "price = 1", by="colour")
+    with pytest.raises(InputError, match=r"'prise' is no feature.* Did you mean 'price'"):
+        scenario(model, driven, "price = 1", revenue="prise")
+    with pytest.raises(InputError, match="'comfort' is categorical: expected a numeric one"):
+        scenario(model, driven, "price = 1", cost="comfort")
+    with pytest.raises(InputError, match="revenue 'income' belongs to the individual: expected a feature"):
+        scenario(model, driven, "price = 1", revenue="income")
+    with pytest.raises(InputError, match="errors are for the standard errors of a logit, and Uniform has none"):
+        scenario(fitted("uniform"), driven, "price = 1", errors="robust")
+    with pytest.raises(InputError, match="returned int"):
+        scenario(model, driven, lambda data: 3)
+    with pytest.raises(InputError, match="expected an object with the method predict_log_proba"):
+        scenario(3, driven, "price = 1")  # type: ignore[arg-type]
+
+
+def test_scenarios_are_public() -> None:
+    assert {"scenario", "Scenario"} <= set(pn.__all__)
