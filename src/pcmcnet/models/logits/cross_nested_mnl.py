@@ -14,6 +14,7 @@ logit, and with l = 1 the multinomial logit. The likelihood and its gradient are
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,8 +96,8 @@ class CrossNestedMNL(NestModel):
         first: dict[str, int] = {}
         for k, pair in enumerate(pairs):
             first.setdefault(pair.label, k)
-        labels = require_labels(first, data)
-        many = {label: sum(pair.label == label for pair in pairs) for label in first}
+        many = Counter(pair.label for pair in pairs)
+        labels = require_labels(many, data)
         start, number = (np.array([of.get(label, 0) for label in labels.categories]) for of in (first, many))
         counts = number[labels.codes]
         rows = np.repeat(np.arange(len(counts)), counts)
@@ -167,8 +168,12 @@ def _checked(nests: Any) -> dict[str, Any]:
                 f"nests[{str(nest)!r}] must hold labels, such as ['train', 'car'], or their parts, such as "
                 f"{{'train': 0.5, 'car': 1}}; got {members!r}."
             )
-    for label in dict.fromkeys(label for members in found.values() for label in members):
-        _require_whole(label, {nest: members for nest, members in found.items() if label in members})
+    parts: dict[str, list[float | None]] = {}
+    for members in found.values():
+        for label in members:
+            parts.setdefault(label, []).append(members[label] if isinstance(members, Mapping) else None)
+    for label, each in parts.items():
+        _require_whole(label, each)
     return found
 
 
@@ -178,12 +183,12 @@ def _part(nest: Any, label: Any, part: Any) -> float:
     return float(part)
 
 
-def _require_whole(label: str, nests: Mapping[str, Any]) -> None:
+def _require_whole(label: str, parts: Sequence[float | None]) -> None:
     """See that the parts of an alternative are all given and add up to 1, or all to be estimated."""
-    given = [members[label] for members in nests.values() if isinstance(members, Mapping)]
-    if given and len(given) < len(nests):
+    given = [part for part in parts if part is not None]
+    if given and len(given) < len(parts):
         raise ConfigError(
-            f"nests: the part of {label!r} is given in {len(given)} of {len(nests)} nests: give it in all of them, or "
+            f"nests: the part of {label!r} is given in {len(given)} of {len(parts)} nests: give it in all of them, or "
             f"in none, which has it estimated."
         )
     if given and abs(sum(given) - 1) > _WHOLE:

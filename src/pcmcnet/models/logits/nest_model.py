@@ -2,14 +2,14 @@
 
 A nest's log-sum is the product of the coefficients ``logsum[NEST]`` from the top of the tree to it, so each of them is
 the nest's scale relative to that of its parent. Random utilities need 0 < logsum <= 1, and the search stays there
-unless ``bounds`` say otherwise. Its ends are 0.05 and 100: a log-sum that comes to one of them has no finite estimate,
-nor has a coefficient that grows or shrinks with it.
+unless ``bounds`` say otherwise. A log-sum at an end of the search has no finite estimate: see
+``estimation/logsum_limits.py``.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,20 +19,16 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.logits.estimation import Estimates, LogitSets, hessian, infer, maximise
+from pcmcnet.models.logits.estimation import LogitSets, hessian, infer, maximise
 from pcmcnet.models.logits.estimation.identification import require_identified
+from pcmcnet.models.logits.estimation.logsum_limits import LEAST, MOST, at_end, without_limit
 from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets, Nests
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameters import Parameters
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel, log
 from pcmcnet.models.logits.nests import Leaves, Tree, require_nests
 
-# Of a log-sum that has no other bounds: there the correlation within a nest is 1 - l^2 > .997, which makes it one
-# alternative; or alternatives are chosen blindly.
-LEAST, MOST = 0.05, 100.0
 _POSITIVE = 1e-3  # the least log-sum that can be given: utilities are divided by it
-_NEAR_END = 1.5  # factor: where the likelihood is flat, the search stops short of an end
-_FOLLOWS = 0.5  # change of a coefficient with a log-sum, both relative; 1 where it is proportional
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +118,7 @@ class NestModel(LogitModel):
             constants_log_likelihood=self._constants_alone(plain, sets.weights),
             within=within,
         )
-        self.estimates_ = _without_limit(found, bend, set(self._own()) - {*(self.config.bounds or {})})
+        self.estimates_ = without_limit(found, bend, set(self._own()) - {*(self.config.bounds or {})})
         self._note()
         for problem in self._problems():
             log.warning("%s", problem)
@@ -243,7 +239,7 @@ class NestModel(LogitModel):
             value = float(found.values[found.position(name)])
             if name in found.fixed:
                 continue
-            if name in found.unbounded and _at_end(value):
+            if name in found.unbounded and at_end(value):
                 problem = "without limit, as alternatives are chosen as if they were "
                 problem += "one" if value < 1 else "all the same, however they differ"
             elif name in found.at_bound and value == 1:
@@ -296,31 +292,3 @@ class NestModel(LogitModel):
             and ((shares >= 0) & (shares <= 1)).all()
         ):
             raise ValueError("the nests and their log-sums do not fit each other")
-
-
-def _at_end(logsum: float) -> bool:
-    """Tell whether a log-sum runs as far as it may."""
-    return not _NEAR_END * LEAST < logsum < MOST / _NEAR_END
-
-
-def _without_limit(found: Estimates, bend: Floats, logsums: Collection[str]) -> Estimates:
-    """Say of log-sums at the ends of the search, and of all that goes with them, that they have no finite estimate.
-
-    To first order, with the Hessian H, the others b follow as those log-sums l go on together: -H_bb^-1 H_bl dl with
-    dl = l or -l, by the end.
-    """
-    ended = [k for k, name in enumerate(found.names) if name in logsums and _at_end(found.values[k])]
-    ended = [k for k in ended if found.names[k] not in found.fixed]
-    if not ended:
-        return found
-    given = {*found.fixed, *found.at_bound, *(found.names[k] for k in ended)}
-    free = [k for k, name in enumerate(found.names) if name not in given]
-    onward = found.values[ended] * np.where(found.values[ended] > 1, 1, -1)
-    follow = np.linalg.pinv(bend[np.ix_(free, free)]) @ (bend[np.ix_(free, ended)] @ onward)
-    moved = np.abs(follow) > _FOLLOWS * np.abs(found.values[free])
-    lost = {found.names[k] for k in (*ended, *np.array(free, int)[moved])}
-    return replace(
-        found,
-        at_bound=tuple(name for name in found.at_bound if name not in lost),
-        unbounded=tuple(name for name in found.names if name in lost or name in found.unbounded),
-    )

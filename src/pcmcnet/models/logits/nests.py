@@ -104,18 +104,18 @@ def checked_tree(nests: Any) -> dict[str, Any]:
     if all(isinstance(value, str | int | float) for value in nests.values()):
         return {str(label): str(nest) for label, nest in nests.items()}
     tree = _checked_node(nests, "nests")
-    seen: dict[str, str] = {}
+    nest_of: dict[str, str] = {}
+    above: dict[str, NestPath] = {}
     for path, label in _walk(tree):
-        if label in seen:
+        if label in nest_of:
             raise ConfigError(
-                f"nests: {label!r} is in two nests, {seen[label]!r} and {path[-1]!r}: take one out, or let "
+                f"nests: {label!r} is in two nests, {nest_of[label]!r} and {path[-1]!r}: take one out, or let "
                 f"cross-nested-mnl share it between them."
             )
-        seen[label] = path[-1]
-    nodes = [path[-1] for path in {path[:d]: None for path, _ in _walk(tree) for d in range(1, len(path) + 1)}]
-    for name in nodes:
-        if nodes.count(name) > 1:
-            raise ConfigError(f"nests: two nests are called {name!r}: give each a name of its own.")
+        nest_of[label] = path[-1]
+        for depth, name in enumerate(path):
+            if above.setdefault(name, path[:depth]) != path[:depth]:
+                raise ConfigError(f"nests: two nests are called {name!r}: give each a name of its own.")
     return tree
 
 
