@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from choice_tables import logit_choices, read
-from pcmcnet import MNL, ChoiceData, LatentClassMNL, NestedMNL, Uniform
+from pcmcnet import MNL, ChoiceData, CrossNestedMNL, LatentClassMNL, MixedMNL, NestedMNL, Uniform
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests import likelihood_ratio
 
@@ -100,6 +100,22 @@ def test_restrictions_at_the_edge_and_dependent_choices_are_noted(modes: ChoiceD
     notes = " ".join(likelihood_ratio(small, nested).notes)
     assert "lies at the edge of what it may be: the p-value is an upper bound" in notes
     assert "take the choices of a person for independent" in notes
+    free = NestedMNL(formula="x + y", bounds=None, nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes)
+    assert not any("at the edge" in note for note in likelihood_ratio(small, free).notes)
+
+
+def test_a_spread_of_0_is_at_the_edge_and_persons_are_joined(modes: ChoiceData) -> None:
+    large = MixedMNL(formula="x", random={"x": "normal"}, draws=40).fit(modes)
+    (note,) = likelihood_ratio(MNL(formula="x").fit(modes), large).notes
+    assert note.startswith("the restriction of 'sd[x]' lies at the edge of what it may be")
+    assert note.endswith("the p-value is an upper bound, and half of it is exact")
+
+
+def test_parts_in_nests_mean_nothing_without_nests(modes: ChoiceData) -> None:
+    nests = {"one": ["A", "B"], "two": ["B", "C", "D"]}
+    large = CrossNestedMNL(formula="x + y", nests=nests).fit(modes)
+    notes = likelihood_ratio(MNL(formula="x + y").fit(modes), large).notes
+    assert any("the parts of alternatives in them mean nothing" in note for note in notes)
 
 
 def test_a_class_more_has_no_chi_squared_law(modes: ChoiceData) -> None:

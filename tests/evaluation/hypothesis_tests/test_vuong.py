@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from choice_tables import logit_choices, read
-from pcmcnet import MNL, ChoiceData, RankBy, Uniform
+from pcmcnet import MNL, ChoiceData, MixedMNL, RankBy, Uniform
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation.hypothesis_tests import vuong
@@ -67,3 +67,10 @@ def test_what_has_no_likelihood_to_compare_is_refused(data: ChoiceData) -> None:
         vuong(a, Uniform().fit(data), data.subset([0, 1, 2]))
     with pytest.raises(ConfigError, match=r"unknown correction .hqc.. Known: aic, bic, none"):
         vuong(a, a, data, correction="hqc")  # type: ignore[arg-type]
+
+
+def test_a_model_that_joins_the_choices_of_a_person_is_asked_for_them_together(data: ChoiceData) -> None:
+    mixed, plain = MixedMNL(random={"x": "normal"}, draws=40).fit(data), MNL().fit(data)
+    test = vuong(mixed, plain, data)
+    gap = mixed.estimates_.log_likelihood - plain.estimates_.log_likelihood
+    assert test.details["difference"] == pytest.approx(gap, rel=1e-8)

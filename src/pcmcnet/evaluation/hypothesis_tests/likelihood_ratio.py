@@ -19,10 +19,11 @@ from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.estimation.identification import listed
 from pcmcnet.models.logits.logit_model import LogitModel
+from pcmcnet.models.logits.person_likelihoods import belongs_to_person
 
 _ROUNDING = 1e-6  # by which maxima of equal height may differ
 _FREE = ("formula", "fixed", "bounds", "start", "errors", "cluster", "max_iter", "reference")  # may differ when nested
-_AT_BOUNDARY = ("logsum", "sd[")  # beginnings of parameters whose restriction lies at the edge of what they may be
+_LOG_SUM, _SPREAD, _PART = "logsum", "sd[", "alpha["  # how the names of parameters begin
 
 
 def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: float = 0.05) -> Outcome:
@@ -164,13 +165,15 @@ def _classes_differ(small: LogitModel, large: LogitModel) -> bool:
 
 def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
     """Say where the statistic is not chi-squared."""
-    notes = []
-    if _classes_differ(small, large):
-        notes.append(
-            "with fewer classes, parameters of the others mean nothing, and the statistic is not chi-squared: take "
-            "this p-value for a rough guide, and compare AIC and BIC"
-        )
-    edge = [name for name in restricted(small, large) if name.startswith(_AT_BOUNDARY)]
+    tested = restricted(small, large)
+    lost = {
+        "with fewer classes, parameters of the others": _classes_differ(small, large),
+        "without nests, the parts of alternatives in them": any(name.startswith(_PART) for name in tested),
+    }
+    advice = "the statistic is not chi-squared: take this p-value for a rough guide, and compare AIC and BIC"
+    notes = [f"{what} mean nothing, and {advice}" for what, so in lost.items() if so]
+    edges = (_SPREAD,) if large.config.bounds is None else (_SPREAD, _LOG_SUM)  # a free log-sum may be above 1
+    edge = [name for name in tested if name.startswith(edges)]
     if edge:
         notes.append(
             f"the restriction of {listed(edge)} lies at the edge of what it may be: the p-value is an upper bound"
@@ -183,7 +186,7 @@ def _regularity(small: LogitModel, large: LogitModel) -> list[str]:
     bound = [name for name in large.estimates_.at_bound if name not in edge]
     if bound:
         notes.append(f"{listed(bound)} of the larger model came to a bound, so that the p-value is approximate")
-    if small.schema.person is not None and type(large).__name__ in ("MNL", "NestedMNL"):
+    if large.schema.person is not None and not belongs_to_person(large):
         notes.append(
             "the likelihoods take the choices of a person for independent; where they are not, the p-value is too small"
         )

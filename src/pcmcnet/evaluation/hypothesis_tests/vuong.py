@@ -5,7 +5,8 @@ With m_u = log p_a - log p_b of the choices of unit u, a choice set or, where pe
     z = sum_u m_u / (sqrt(n) sd(m))  ~  N(0, 1)        if both are equally far from the truth.
 
 A correction for the numbers of parameters k takes k_a - k_b ("aic") or (k_a - k_b) log(n) / 2 ("bic") from the sum.
-Weights of sets multiply their m. On sets that neither model has seen, no correction is due, and the test is one of
+Weights of sets multiply their m. Where a model joins a person's choices, as person-level classes do, log p is that of
+all of them together. On sets that neither model has seen, no correction is due, and the test is one of
 predictions (Diebold & Mariano, 1995).
 """
 
@@ -23,6 +24,7 @@ from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, require_signifi
 from pcmcnet.evaluation.in_sample import seen_by
 from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, require_data
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.logits.person_likelihoods import person_log_likelihoods
 
 Correction = Literal["none", "aic", "bic"]
 
@@ -87,19 +89,22 @@ def two_sided(z: float) -> float:
 
 def _differences(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData) -> Floats:
     """(U,) weighted log-likelihood of each unit under one model minus that under the other."""
-    picked = sets.offsets[:-1] + sets.require_chosen("a test")
-    found = []
-    for model in (a, b):
-        if gives_of(model) != "probabilities":
-            raise InputError(f"{type(model).__name__} gives no probabilities, and so has no likelihood to compare.")
-        of_choices = predicted_log_p(model, sets)[picked]
-        if np.isneginf(of_choices).any():
-            lost = int(np.isneginf(of_choices).sum())
-            raise InputError(
-                f"{type(model).__name__} gives probability 0 to {lost} of the choices: it is refuted by them."
-            )
-        found.append(of_choices)
-    return np.asarray(np.bincount(sets.groups(), weights=sets.weights * (found[0] - found[1])), np.float64)
+    return _log_likelihoods(a, sets) - _log_likelihoods(b, sets)
+
+
+def _log_likelihoods(model: ChoiceModel, sets: ChoiceData) -> Floats:
+    """(U,) weighted log-likelihood of each unit."""
+    if gives_of(model) != "probabilities":
+        raise InputError(f"{type(model).__name__} gives no probabilities, and so has no likelihood to compare.")
+    groups = sets.groups()
+    joint = person_log_likelihoods(model, sets)
+    if joint is not None:  # a person's sets all have the same weight
+        return joint * sets.weights[np.unique(groups, return_index=True)[1]]
+    of_choices = predicted_log_p(model, sets)[sets.offsets[:-1] + sets.require_chosen("a test")]
+    if np.isneginf(of_choices).any():
+        lost = int(np.isneginf(of_choices).sum())
+        raise InputError(f"{type(model).__name__} gives probability 0 to {lost} of the choices: they refute it.")
+    return np.asarray(np.bincount(groups, weights=sets.weights * of_choices), np.float64)
 
 
 def _names(a: ChoiceModel, b: ChoiceModel) -> tuple[str, str]:
