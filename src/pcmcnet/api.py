@@ -29,7 +29,7 @@ from pcmcnet.evaluation import (
     vuong,
 )
 from pcmcnet.insight.explanation import Explanation, explain
-from pcmcnet.insight.scenarios import Scenario, scenario
+from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
     MNL,
@@ -49,6 +49,7 @@ from pcmcnet.models import (
     RankBy,
     Thurstone,
     Uniform,
+    WithConstants,
     load,
 )
 from pcmcnet.storage.versions import package_version
@@ -93,7 +94,9 @@ __all__ = [
     "Thurstone",
     "Tuning",
     "Uniform",
+    "WithConstants",
     "bootstrap_errors",
+    "calibrate_constants",
     "compare",
     "evaluate",
     "explain",

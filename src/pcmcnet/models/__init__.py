@@ -20,6 +20,7 @@ from pcmcnet.models.rules.uniform import Uniform
 from pcmcnet.models.saving.artifact import load
 from pcmcnet.models.wrappers.calibrated import Calibrated
 from pcmcnet.models.wrappers.ensemble import Ensemble
+from pcmcnet.models.wrappers.with_constants import WithConstants
 
 MODELS: dict[str, type[ChoiceModel]] = {
     model.name: model
@@ -42,7 +43,7 @@ MODELS: dict[str, type[ChoiceModel]] = {
 }
 
 # What may be in a saved folder: a wrapper has the name and the options of another model among its own.
-KINDS: dict[str, type[ChoiceModel]] = {**MODELS, Calibrated.name: Calibrated, Ensemble.name: Ensemble}
+KINDS: dict[str, type[ChoiceModel]] = {**MODELS, **{kind.name: kind for kind in (Calibrated, Ensemble, WithConstants)}}
 
 
 def model_class(name: str) -> type[ChoiceModel]:
@@ -73,6 +74,7 @@ __all__ = [
     "RankBy",
     "Thurstone",
     "Uniform",
+    "WithConstants",
     "load",
     "model_class",
 ]

@@ -62,6 +62,7 @@ def models() -> dict[str, Any]:
         "rf": forest,
         "thurstone": pn.Thurstone(),
         "uniform": pn.Uniform(),
+        "with-constants": pn.WithConstants(forest, {"car": 0.5, "bus": 0.25, "train": 0.25}),
     }
 
 

@@ -24,6 +24,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "nested-mnl": {"nests": {"car": "road", "bus": "road"}},
     "pcmcnet": {"hidden": [4, 4]},
     "rank-by": {"column": "price"},
+    "with-constants": {"model": "mnl", "shares": {"car": 0.75, "bus": 0.25}},
 }
 
 

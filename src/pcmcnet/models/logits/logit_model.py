@@ -175,6 +175,9 @@ class LogitModel(ChoiceModel):
         facts = {"formula": self.config.formula, **self.estimates_.facts()}
         if self.design_.labels is not None:
             facts["reference"] = self.design_.labels.reference
+        if known := self.training_.get("known_shares"):
+            shown = ", ".join(f"{label} {share:.4g}" for label, share in known.items())
+            facts["constants"] = f"moved to the shares {shown}; the figures of fit are those before"
         pooled = {name: code.pooling for name, code in self.design_.codes.items() if isinstance(code, LevelCode)}
         if any(pooled.values()):
             least = f" (chosen fewer than {self.config.min_chosen} times)"
