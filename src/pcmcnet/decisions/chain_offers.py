@@ -30,8 +30,10 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.decisions.constraints import Rows
 from pcmcnet.decisions.offer_value import Chains, earned
 from pcmcnet.decisions.search import Search
+from pcmcnet.models.logits.estimation.parallel import by_part, products_in_one_thread
 
 _BATCH = 64  # nodes that are divided at once
+_PART = 16  # nodes whose bounds one thread computes at once: they fit into its cache
 _POLICIES = 30  # steps of policy iteration, at most; the bound holds after any number of them
 _FLOOR = 1e-12  # of the largest rate: what the relaxation takes a rate of 0 for, so that every state can be left
 _ROOT_STEPS, _NODE_STEPS = 40, 2  # steps of the multipliers
@@ -48,7 +50,7 @@ class _Nodes:
     h: Floats  # (B, C, n) relative values
     multipliers: Floats  # (B, m)
 
-    def take(self, rows: Bools | list[int]) -> _Nodes:
+    def take(self, rows: Bools | list[int] | slice) -> _Nodes:
         return _Nodes(self.shown[rows], self.hidden[rows], self.anchor[rows], self.h[rows], self.multipliers[rows])
 
     @property
@@ -64,6 +66,7 @@ class _Bounds(NamedTuple):
     loss: Floats  # (B, n) what the bound loses at least, to first order, once the alternative is decided
 
 
+@products_in_one_thread()
 def best_chain_offer(
     value: Chains, rows: Rows, start: Bools, *, stop: Callable[[], bool] = lambda: False, gap: float = _PROVEN
 ) -> Search:
@@ -165,14 +168,14 @@ class _ChainSearch:
 
     def _bound(self, nodes: _Nodes, steps: int) -> _Bounds:
         """Bound nodes from above; with constraints, at the best of some multipliers."""
-        found = self._relax(nodes)
+        found = self._relax_all(nodes)
         best, at = found, nodes
         for _ in range(steps):
             excess = found.shares @ self.rows.matrix.T - self.rows.upper  # (B, m) minus a subgradient
             size = np.maximum((excess**2).sum(axis=1), 1e-12)
             step = np.maximum(found.upper - self.best, 0.0) / size
             at = replace(at, h=found.h, multipliers=np.maximum(at.multipliers + step[:, None] * excess, 0.0))
-            found = self._relax(at)
+            found = self._relax_all(at)
             better = found.upper < best.upper
             best = _Bounds(
                 *(
@@ -181,6 +184,12 @@ class _ChainSearch:
                 )
             )
         return best
+
+    def _relax_all(self, nodes: _Nodes) -> _Bounds:
+        """Solve the decision processes of nodes, several parts at a time."""
+        cuts = range(0, len(nodes.anchor), _PART)
+        parts = by_part(self._relax, [nodes.take(slice(first, first + _PART)) for first in cuts])
+        return _Bounds(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _relax(self, nodes: _Nodes) -> _Bounds:
         """Solve the decision process of each node by policy iteration, at its multipliers."""
@@ -196,11 +205,12 @@ class _ChainSearch:
             if moves.shape == policy.shape and (moves == policy).all():
                 break
             policy = moves
-            flow = q * moves
-            system = -flow
-            system[..., own, own] = flow.sum(axis=3)
+            system = q * moves
+            leaving = system.sum(axis=3)
+            np.negative(system, out=system)
+            system[..., own, own] = leaving
             system[at] = 1.0  # the value of the anchor is 0: its column is that of the average reward
-            reward = self.value.revenue - (moves * cost[:, None, None]).sum(axis=3)  # (B, C, n)
+            reward = self.value.revenue - np.einsum("bcij,bj->bci", moves, cost)  # (B, C, n)
             h = np.linalg.solve(system, reward[..., None])[..., 0]
             h[at[0], at[1], nodes.anchor[:, None]] = 0.0
         gain = self._gain(h, cost)
@@ -219,7 +229,10 @@ class _ChainSearch:
 
     def _gain(self, h: Floats, cost: Floats) -> Floats:  # (B, C, n, n)
         """Return what it brings to be able to move from i to j; to be at home costs, too."""
-        gain: Floats = self.q * (h[:, :, None, :] - h[:, :, :, None]) - cost[:, None, None]
+        gain: Floats = h[:, :, None, :] - h[:, :, :, None]
+        gain *= self.q
+        if len(self.rows.upper):
+            gain -= cost[:, None, None]
         return gain
 
     def _moves(self, gain: Floats, nodes: _Nodes) -> Bools:

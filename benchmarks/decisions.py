@@ -1,0 +1,147 @@
+"""The best offers: how long a proof takes, how near local search comes, and offers for many people.
+
+    python -m benchmarks.decisions [SECTION ...]     chains, mixtures, people
+
+Chains have log-normal rates exp(sigma z) among n products and an outside option that earns nothing, and revenues
+uniform on [0, 1]. Beside them stands what an offer ordered by revenue, the best for a logit, would lose. Mixtures of
+logits have attractions exp(2 z) and equal segments.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import torch
+
+from benchmarks.harness import RUNS, Row, Section, Table, run
+from pcmcnet import ChoiceData, Constraints, PCMCNet, optimise_offers
+from pcmcnet.arrays import Floats
+from pcmcnet.datasets import airline
+from pcmcnet.decisions.chain_offers import best_chain_offer
+from pcmcnet.decisions.constraints import Rows
+from pcmcnet.decisions.local_search import climb, starting_offers
+from pcmcnet.decisions.logit_offers import best_logit_mixture_offer
+from pcmcnet.decisions.offer_value import Chains, Logits, OfferValue, earned
+
+SEEDS, LIMIT, STARTS, PEOPLE = 10, 60.0, 8, 10_000
+THREADS = os.cpu_count() or 1
+
+
+def _local(value: OfferValue, rows: Rows) -> tuple[Floats, Floats]:
+    """Return the best of some local searches, as an offer and its value."""
+    starts = starting_offers(rows, value.revenue, STARTS, np.random.default_rng(0))
+    offers, values = climb(lambda there, _: earned(value, there), rows, starts)
+    return offers[values.argmax()], values.max()
+
+
+def chains() -> list[Row]:
+    """Prove the best offers of random chains."""
+    torch.set_num_threads(THREADS)
+    title = (
+        f"Best offers of random chains, {SEEDS} of each kind, at most {LIMIT:.0f} s: seconds, and losses in per cent."
+    )
+    numbers = {"median, s": ".2f", "longest, s": ".2f", "proven": "", "largest gap": ".2f", "nodes": ",.0f"}
+    table = Table(title, {"chains": "", **numbers, "local": ".2f", "ordered": ".1f"})
+    for n in (20, 30, 50):
+        for sigma in (1, 2):
+            found = [_chain(n, sigma, seed) for seed in range(SEEDS)]
+            columns = {key: [row[key] for row in found] for key in found[0]}
+            table.add(
+                {
+                    "chains": f"n = {n}, sigma = {sigma}",
+                    "median, s": float(np.median(columns["seconds"])),
+                    "longest, s": max(columns["seconds"]),
+                    "proven": f"{sum(gap < 1e-6 for gap in columns['gap'])} of {SEEDS}",
+                    "largest gap": 100 * max(columns["gap"]),
+                    "nodes": float(np.median(columns["nodes"])),
+                    "local": 100 * float(np.mean(columns["local"])),
+                    "ordered": 100 * float(np.mean(columns["ordered"])),
+                    "each": found,
+                }
+            )
+    return table.rows
+
+
+def _chain(n: int, sigma: int, seed: int) -> dict[str, float]:
+    rng = np.random.default_rng([n, sigma, seed])
+    rates = np.exp(sigma * rng.standard_normal((1, 1, n + 1, n + 1)))
+    value = Chains(np.ones((1, 1)), rates, np.append(0.0, rng.random(n)))
+    rows = Rows.none(np.arange(n + 1) == 0)
+    began = time.perf_counter()
+    offer, near = _local(value, rows)
+    found = best_chain_offer(value, rows, offer, stop=lambda: time.perf_counter() - began > LIMIT)
+    ended = time.perf_counter()
+    ordered = np.tri(n, dtype=np.bool_)[:, np.argsort(np.argsort(-value.revenue[1:]))]
+    by_revenue = earned(value, np.insert(ordered, 0, True, axis=1)).max()
+    return {
+        "seconds": ended - began,
+        "gap": found.gap,
+        "nodes": found.nodes,
+        "local": 1 - float(near) / found.value,
+        "ordered": 1 - float(by_revenue) / found.value,
+    }
+
+
+def mixtures() -> list[Row]:
+    """Compare local search with the best offers of mixtures of logits."""
+    title = (
+        "Best offers of mixtures of logits by HiGHS, 3 of each kind, at most 60 s: loss of local search in per cent."
+    )
+    columns = {"mixtures": "", "proven": "", "loss, proven": ".4f", "local, s": ".2f", "HiGHS, s": ".1f"}
+    table = Table(title, columns, first=26)
+    for n, segments in ((50, 5), (100, 5), (50, 10), (100, 25)):
+        losses, seconds = [], []
+        for seed in range(3):
+            rng = np.random.default_rng([n, segments, seed])
+            attraction = np.exp(2 * rng.standard_normal((1, segments, n + 1)))
+            value = Logits(np.full((1, segments), 1 / segments), attraction, np.append(0.0, rng.random(n)))
+            rows = Rows.none(np.arange(n + 1) == 0)
+            began = time.perf_counter()
+            offer, near = _local(value, rows)
+            between = time.perf_counter()
+            found = best_logit_mixture_offer(value, rows, offer, seconds=LIMIT)
+            seconds.append((between - began, time.perf_counter() - between))
+            losses += [1 - float(near) / found.value] if found.gap < 1e-6 else []
+        table.add(
+            {
+                "mixtures": f"{n} products, {segments} segments",
+                "proven": f"{len(losses)} of 3",
+                "loss, proven": 100 * float(np.mean(losses)) if losses else None,
+                "local, s": float(np.median([a for a, _ in seconds])),
+                "HiGHS, s": float(np.median([b for _, b in seconds])),
+            }
+        )
+    return table.rows
+
+
+def people() -> list[Row]:
+    """Search for an offer of up to 6 of 20 itineraries to each of many people."""
+    torch.set_num_threads(THREADS)
+    bookings = airline.simulate(400, seed=0).to_pandas()
+    who, what = ["dtd", "staySaturday"], ["totalPrice", "totalTripDurationMinutes", "nFlights", "airlines"]
+    data = ChoiceData.from_long(bookings, choice_set="individual", chosen="choice", individual=who, features=what)
+    model = PCMCNet(epochs=5, weight_decay=0.5).fit(data, device="cpu", progress=False)
+    catalogue = bookings.groupby("individual").filter(lambda rows: len(rows) >= 20).head(20)[what]
+    catalogue = catalogue.assign(margin=np.r_[0.0, np.random.default_rng(0).uniform(10, 50, 19)])
+    people = bookings.drop_duplicates("individual")[who].sample(PEOPLE, replace=True, random_state=0)
+    began = time.perf_counter()
+    offers = optimise_offers(model, catalogue, people, "margin", outside="0", constraints=Constraints(size=6))
+    table = Table(
+        "Offers of up to 6 of 20 itineraries by local search, one for each person.", {"people": "", "seconds": ".1f"}
+    )
+    table.add({"people": f"{len(offers):,}", "seconds": time.perf_counter() - began})
+    return table.rows
+
+
+SECTIONS: dict[str, Section] = {"chains": chains, "mixtures": mixtures, "people": people}
+
+if __name__ == "__main__":
+    run(
+        "benchmarks.decisions",
+        SECTIONS,
+        description=__doc__ or "",
+        json_file=RUNS / "bench-decisions.json",
+        device="cpu",
+    )
