@@ -64,5 +64,14 @@ def test_nine_choices_of_one_person_are_worth_less_than_nine(model: pn.MNL) -> N
 
 def test_the_value_of_time_is_the_ratio_of_coefficients(model: pn.MNL) -> None:
     found = model.willingness_to_pay("time/100", "cost/100")
-    assert found.value == pytest.approx(1.28 / 1.08, abs=0.01)  # francs a minute, of rounded figures
+    assert -found.value == pytest.approx(1.28 / 1.08, abs=0.01)  # francs a minute, of rounded figures
     assert np.isfinite(found.error)
+
+
+def test_the_exponent_of_box_and_cox_is_that_of_biogeme(data: pn.ChoiceData) -> None:
+    """Biogeme's own test of its example b08boxcox expects this log-likelihood; its time is in hundreds of minutes."""
+    model = pn.MNL(formula="boxcox(time) + cost/100", reference="SM").fit(data)
+    assert model.estimates_.log_likelihood == pytest.approx(-5292.0954108, abs=1e-5)
+    assert model.coefficients["lambda[time]"] == pytest.approx(0.51, abs=5e-4)
+    assert model.coefficients["boxcox(time)"] * 100**0.51 == pytest.approx(-1.675, abs=5e-3)
+    assert model.coefficients["cost/100"] == pytest.approx(-1.079, abs=5e-4)

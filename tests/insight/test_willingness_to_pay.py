@@ -23,12 +23,12 @@ def test_in_a_logit_it_is_the_ratio_of_coefficients_everywhere(driven: ChoiceDat
 
 
 def test_interactions_make_a_distribution_over_segments(driven: ChoiceData) -> None:
-    """b_time / (b_price + b_price:income income): the quartiles are those of income, weighted by sets."""
+    """-b_time / (b_price + b_price:income income): the quartiles are those of income, weighted by sets."""
     model = MNL(formula="price + time + price:income | 0").fit(driven)
     b = model.coefficients
     many = driven.subset(driven.sizes > 1)
     income = many.individual["income"].values.astype(float)  # type: ignore[union-attr]
-    worth = b["time"] / (b["price"] + b["price:income"] * income)
+    worth = -b["time"] / (b["price"] + b["price:income"] * income)
     order = np.argsort(worth)
     reached = np.cumsum(many.weights[order]) / many.weights.sum()
     quartiles = [worth[order][np.searchsorted(reached, q)] for q in (0.25, 0.5, 0.75)]

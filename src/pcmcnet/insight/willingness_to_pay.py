@@ -1,14 +1,14 @@
-"""What one unit of a feature is worth in units of price, at every alternative, for any model.
+"""What one more unit of a feature is worth in units of price, at every alternative, for any model.
 
-Where utilities are known this is (dU / dx) / (dU / dprice). From probabilities alone, the log-odds of an alternative
+Where utilities are known this is -(dU / dx) / (dU / dprice). From probabilities alone, the log-odds of an alternative
 take the place of its utility:
 
-    WTP_i = (d logit p_i / d x_i) / (d logit p_i / d price_i) = (d log p_i / d x_i) / (d log p_i / d price_i),
+    WTP_i = -(d logit p_i / d x_i) / (d logit p_i / d price_i) = -(d log p_i / d x_i) / (d log p_i / d price_i),
 
 as d logit p = d log p / (1 - p). In a multinomial logit it is the ratio of the coefficients, the same at every
 alternative, and ``MNL.willingness_to_pay`` gives it with its standard error; elsewhere it has a distribution. An
-alternative of set S counts w_S p_i, so that each set counts w_S. The sign is that of the ratio: with a price and a time
-that both repel, the value of time is positive.
+alternative of set S counts w_S p_i, so that each set counts w_S. What attracts is worth more than 0, as a price repels;
+a minute, which repels, is worth less, and minus this is the value of time.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def willingness_to_pay(
     method: Method = "auto",
     step: float | None = None,
 ) -> WillingnessToPay:
-    """Return the local worth of a numeric feature in units of another, and its quartiles.
+    """Return what one more unit of a numeric feature is worth in units of another, locally, and its quartiles.
+
+    It is more than 0 for what attracts, where the price repels. To be spared a unit is worth minus this.
 
     Parameters
     ----------
@@ -124,7 +126,7 @@ def willingness_to_pay(
     there = np.abs(bottom) > _FLAT * np.abs(bottom).max(initial=0)
     if not (weights * there).any():
         raise InputError(f"no probability depends on {price!r}, so that nothing can be expressed in its units.")
-    ratios = np.divide(top, bottom, out=np.zeros_like(top), where=there)
+    ratios = np.divide(-top, bottom, out=np.zeros_like(top), where=there)
     groups = segments(data, by)
     rows = []
     for k, name in enumerate(groups.names):

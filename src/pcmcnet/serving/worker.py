@@ -24,7 +24,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import PcmcNetError, shortened, shown
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logits.design.design import UnseenLabelError
+from pcmcnet.models.logits.design.labels import UnseenLabelError
 from pcmcnet.serving.batch import together
 from pcmcnet.serving.jobs import Job, Pieces
 from pcmcnet.serving.metrics import Metrics

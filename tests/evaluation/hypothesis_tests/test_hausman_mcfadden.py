@@ -73,6 +73,8 @@ def test_what_cannot_be_tested_is_refused(iia: ChoiceData) -> None:
         hausman_mcfadden(model, iia, ["A", "B", "C"])
     with pytest.raises(InputError, match="expected the choice sets that the model was fitted to"):
         hausman_mcfadden(model, iia.subset(np.arange(400)), "A")
+    with pytest.raises(InputError, match="needs a utility that is linear in its parameters"):
+        hausman_mcfadden(MNL(formula="x", wtp_space="x").fit(iia), iia, "A")
     with pytest.raises(InputError, match="'x' is fixed or at a bound"):
         hausman_mcfadden(MNL(fixed={"x": 1.0}).fit(iia), iia, "A")
     nests = {"A": "one", "B": "one", "C": "two", "D": "two"}

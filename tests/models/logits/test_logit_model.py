@@ -188,10 +188,14 @@ def test_fixed_and_bounded_coefficients_come_back_and_old_files_have_none(data: 
 
 def test_a_model_that_takes_no_fixed_coefficients_says_so(data: ChoiceData) -> None:
     class Plain(MNL):
-        control = False
+        control = curved = False
 
     with pytest.raises(ConfigError, match="Plain does not take fixed=, which mnl does"):
         Plain(fixed={"price": 0.0}).fit(data)
+    with pytest.raises(ConfigError, match=r"Plain takes no exponents .*: give them, as in boxcox\(time, 0.5\)"):
+        Plain(formula="boxcox(price)").fit(data)
+    with pytest.raises(ConfigError, match=r"Plain takes no wtp_space=, which mnl does: willingness_to_pay\(\) gives"):
+        Plain(formula="price + minutes", wtp_space="price").fit(data)
 
 
 @pytest.mark.parametrize("file", ["design.json", "estimates.json", "estimates.safetensors"])

@@ -18,7 +18,7 @@ from choice_tables import logit_choices
 from pcmcnet.cli import main
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
-from pcmcnet.errors import DatasetError, InputError, NotFittedError
+from pcmcnet.errors import DatasetError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import MNL, load
 from pcmcnet.models.logits.estimation import infer
 
@@ -286,12 +286,149 @@ def test_the_willingness_to_pay_is_a_ratio_with_the_error_of_the_closed_form() -
     t, c = model.coefficients["time"], model.coefficients["cost"]
     v = model.covariance("robust")
     r = t / c
-    assert found.name == "time / cost"
-    assert found.value == pytest.approx(r)
+    assert found.name == "time in cost"
+    assert found.value == pytest.approx(-r)  # a minute more is worth less than nothing
     assert found.error == pytest.approx(np.sqrt(v[0, 0] - 2 * r * v[0, 1] + r**2 * v[1, 1]) / abs(c), rel=1e-7)
     assert model.willingness_to_pay("time", "cost", "classical").error != found.error
     with pytest.raises(InputError, match=r"no coefficient is called 'costs'. Did you mean 'cost'\?"):
         model.willingness_to_pay("time", "costs")
+
+
+def test_what_attracts_is_worth_more_than_0_in_units_of_the_table() -> None:
+    """b_comfort = 1 and b_cost = -0.5 make a unit of comfort worth 2, whatever the formula divides by."""
+    data = read(simulated(2000, {"comfort": 1.0, "cost": -0.5}), "comfort", "cost", alternative="mode")
+    found = MNL(formula="comfort + cost").fit(data).willingness_to_pay("comfort", "cost")
+    assert found.value == pytest.approx(2, abs=3 * found.error)
+    scaled = MNL(formula="comfort/100 + cost/7").fit(data).willingness_to_pay("comfort/100", "cost/7")
+    assert (scaled.value, scaled.error) == pytest.approx((found.value, found.error), rel=1e-6)
+    constant = MNL(formula="comfort + cost/7", reference="A").fit(data)
+    b = constant.coefficients
+    assert constant.willingness_to_pay("constant[B]", "cost/7").value == pytest.approx(
+        -7 * b["constant[B]"] / b["cost/7"]
+    )
+
+
+def test_ratios_that_mean_nothing_are_refused_or_said(caplog: pytest.LogCaptureFixture) -> None:
+    table = simulated(200, {"time": -1.0, "cost": -0.5})
+    table = table.set_column(table.column_names.index("cost"), "cost", pa.array(np.exp(table["cost"].to_numpy())))
+    data = read(table, "time", "cost", alternative="mode")
+    model = MNL(formula="time + log(cost)").fit(data)
+    with pytest.raises(InputError, match=r"'log\(cost\)' is not what one unit of 'cost' is worth: .* no straight line"):
+        model.willingness_to_pay("time", "log(cost)")
+    with pytest.raises(InputError, match=r"'constant.*' has no unit in which others could be expressed"):
+        model.willingness_to_pay("time", model.design_.names[-1])
+    assert caplog.text == ""
+    MNL(formula="time + cost", bounds={"cost": (0.1, None)}).fit(data).willingness_to_pay("time", "cost")
+    assert "the coefficient of 'cost' is above 0" in caplog.text
+
+
+# -- utilities that are not linear in their parameters ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def curved() -> ChoiceData:
+    """v = -2 boxcox(time, 0.4) - cost + 0.5 [B], time between 0.2 and 5."""
+    rng = np.random.default_rng(5)
+    time, cost = rng.uniform(0.2, 5, (3000, 3)), rng.normal(size=(3000, 3))
+    v = -2 * (time**0.4 - 1) / 0.4 - cost + [0, 0.5, 0]
+    took = np.zeros(v.shape, np.int8)
+    took[np.arange(3000), (v + rng.gumbel(size=v.shape)).argmax(1)] = 1
+    table = {"trip": np.repeat(np.arange(3000), 3), "mode": ["A", "B", "C"] * 3000, "took": took.ravel()}
+    return read(table | {"time": time.ravel(), "cost": cost.ravel()}, "time", "cost", alternative="mode")
+
+
+def test_the_exponent_of_box_and_cox_is_that_of_a_grid_and_of_the_truth(curved: ChoiceData, tmp_path: Path) -> None:
+    model = MNL(formula="boxcox(time) + cost", reference="A").fit(curved)
+    truth = {"boxcox(time)": -2, "cost": -1, "constant[B]": 0.5, "constant[C]": 0, "lambda[time]": 0.4}
+    for name, error in model.standard_errors().items():
+        assert model.coefficients[name] == pytest.approx(truth[name], abs=3 * error), name
+    found = model.coefficients["lambda[time]"]
+    grid = {found + d: MNL(formula=f"boxcox(time, {found + d}) + cost").fit(curved) for d in (-0.02, 0.0, 0.02)}
+    likelihoods = [other.estimates_.log_likelihood for other in grid.values()]
+    assert max(likelihoods) == likelihoods[1] == pytest.approx(model.estimates_.log_likelihood, rel=1e-10)
+    profile = -(likelihoods[0] - 2 * likelihoods[1] + likelihoods[2]) / 0.02**2  # its curvature is 1 / variance
+    assert model.standard_errors()["lambda[time]"] == pytest.approx(profile**-0.5, rel=0.01)
+    held = MNL(formula="boxcox(time) + cost", fixed={"lambda[time]": 1.0}).fit(curved)
+    assert held.estimates_.log_likelihood == pytest.approx(
+        MNL(formula="time + cost").fit(curved).estimates_.log_likelihood, rel=1e-10
+    )
+    back = load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(back.predict_proba(curved), model.predict_proba(curved))
+    assert str(back.summary()) == str(model.summary())
+    assert model.summary().facts["lambdas tested against"] == "1"
+
+
+def test_elasticities_of_a_curve_are_those_at_its_exponent(curved: ChoiceData) -> None:
+    model = MNL(formula="boxcox(time) + cost").fit(curved)
+    part = curved.subset(np.arange(50))
+    given = MNL(formula=f"boxcox(time, {model.coefficients['lambda[time]']!r}) + cost").fit(curved)
+    ours, known = model.elasticities(part, "time"), given.elasticities(part, "time")
+    for one, other in zip(ours.entries, known.entries, strict=True):
+        assert one.value == pytest.approx(other.value, rel=1e-4)  # coefficients of two searches
+        assert one.error != other.error  # which does not know that the exponent is estimated
+
+
+def test_a_column_that_is_not_positive_has_no_box_cox_transformation(curved: ChoiceData) -> None:
+    with pytest.raises(SchemaError, match=r"boxcox\(cost\): expected numbers above 0 .* in table row \d+ \(choice set"):
+        MNL(formula="time + boxcox(cost)").fit(curved)
+
+
+def test_wtp_space_has_the_likelihood_of_preference_space_and_its_ratios(curved: ChoiceData) -> None:
+    """Estimates are -b_k / b_cost, errors those of the delta method, of all kinds."""
+    formula, options = "boxcox(time, 0.4) + cost", {"errors": "robust", "reference": "A"}
+    space = MNL(formula=formula, wtp_space="cost", **options).fit(curved)  # type: ignore[arg-type]
+    plain = MNL(formula=formula, **options).fit(curved)  # type: ignore[arg-type]
+    assert space.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-12)
+    assert [*space.coefficients] == ["wtp[boxcox(time, 0.4)]", "cost", "wtp[constant[B]]", "wtp[constant[C]]"]
+    assert space.summary().facts["wtp in units of"] == "cost"
+    for kind in ("classical", "robust"):
+        found, b = space.standard_errors(kind), plain.estimates_
+        for column, name in zip(plain.coefficients, space.coefficients, strict=True):
+            at = b.position(column)
+            value, error = b.delta(lambda v, at=at: v[1] if at == 1 else -v[at] / v[1], kind)  # type: ignore[misc]
+            assert space.coefficients[name] == pytest.approx(float(value), rel=1e-6, abs=1e-9)
+            assert found[name] == pytest.approx(float(error), rel=1e-5)
+    np.testing.assert_allclose(space.predict_proba(curved), plain.predict_proba(curved), rtol=1e-7)
+    ours, theirs = (model.willingness_to_pay("constant[B]", "cost") for model in (space, plain))
+    assert (ours.value, ours.error) == pytest.approx((theirs.value, theirs.error), rel=1e-5)
+
+
+def test_a_willingness_to_pay_can_be_fixed_or_bounded_in_its_space(curved: ChoiceData) -> None:
+    """With the worth of B fixed at 1, v = -b (1[B] - cost) + ...: one column less."""
+    model = MNL(
+        formula="boxcox(time, 0.4) + cost", wtp_space="cost", reference="A", fixed={"wtp[constant[B]]": 1.0}
+    ).fit(curved)
+    less_b = curved.features["cost"].values - (curved.labels.plain() == "B")  # type: ignore[union-attr]
+    table = {
+        "trip": np.repeat(np.arange(3000), 3),
+        "took": np.isin(np.arange(9000), curved.offsets[:-1] + curved.chosen),
+        "curve": (curved.features["time"].values.astype(float) ** 0.4 - 1) / 0.4,  # type: ignore[union-attr]
+        "less": less_b,
+        "c": (curved.labels.plain() == "C").astype(float),  # type: ignore[union-attr]
+    }
+    expected = MNL(formula="curve + less + c").fit(read(table, "curve", "less", "c"))
+    assert model.estimates_.log_likelihood == pytest.approx(expected.estimates_.log_likelihood, rel=1e-9)
+    assert model.coefficients["cost"] == pytest.approx(expected.coefficients["less"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("formula", "cost", "problem"),
+    [
+        ("time + cost", "coost", r"the utility has no coefficient 'coost'. Did you mean 'cost'\?"),
+        ("log(time) + cost", "log(time)", r"is not what one unit of 'time' is worth: log\(time\) is no straight line"),
+        ("time + cost", "constant[B]", "has no unit in which others could be expressed"),
+    ],
+)
+def test_a_space_of_what_is_no_cost_is_refused(formula: str, cost: str, problem: str, curved: ChoiceData) -> None:
+    with pytest.raises(InputError, match=problem):
+        MNL(formula=formula, wtp_space=cost, reference="A").fit(curved)
+
+
+def test_an_offset_stays_as_it_is_in_wtp_space(curved: ChoiceData) -> None:
+    space = MNL(formula="cost | 1", offset="time", wtp_space="cost").fit(curved)
+    plain = MNL(formula="cost | 1", offset="time").fit(curved)
+    assert space.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-10)
+    assert (space.coefficients["time"], space.estimates_.fixed) == (1.0, ("time",))
 
 
 def test_utilities_at_other_coefficients() -> None:

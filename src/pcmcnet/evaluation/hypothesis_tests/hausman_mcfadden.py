@@ -145,6 +145,8 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
     sets = require_data(model, data)
     if seen_by(model, sets) != "all":
         raise InputError("expected the choice sets that the model was fitted to, got others: the fingerprints differ.")
+    if not model.design_.form.is_linear:
+        raise InputError("the test needs a utility that is linear in its parameters: no boxcox(x), no wtp_space.")
     held = (*model.estimates_.fixed, *model.estimates_.at_bound)
     if held:
         raise InputError(f"the test needs estimates of all coefficients, and {listed(held)} is fixed or at a bound.")

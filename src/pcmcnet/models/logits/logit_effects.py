@@ -87,18 +87,20 @@ def elasticities(model: MNL, data: ChoiceData, column: str, errors: Errors) -> E
         ("other", "own"), of the others.
     """
     _require_numeric(model.design_, data, column)
-    design, offsets = model.design_.matrix(data), data.offsets
-    moves = list(_moves(model.design_, data, column))
+    design, offsets = model.design_, data.offsets
+    linear = design.matrix(data), list(_moves(design, data, column))
     at = np.nan_to_num(_exact(data, column))[ordered_pairs(offsets)[1]]  # x_j of each pair
     labels, codes = _labels(data), _codes(data)
 
-    def means(b: Floats) -> Floats:
-        p = np.exp(log_softmax_by_set(design @ b, offsets))
-        values, mass = _slopes_at(b, p, moves, len(at)) * at, p * spread(data.weights, offsets)
+    def means(values: Floats) -> Floats:
+        here, b = design.given(values), design.form.coefficients(values)
+        x, moves = linear if here is design else (here.matrix(data), list(_moves(here, data, column)))
+        p = np.exp(log_softmax_by_set(x @ b, offsets))
+        percent, mass = _slopes_at(b, p, moves, len(at)) * at, p * spread(data.weights, offsets)
         if labels:
-            return cross_means(values, mass, offsets, codes, len(labels)).T.ravel()
-        own = weighted_mean_by(own_responses(values, offsets), mass, codes, 1)
-        return np.concatenate([own, other_means(values, mass, offsets, codes, 1)])
+            return cross_means(percent, mass, offsets, codes, len(labels)).T.ravel()
+        own = weighted_mean_by(own_responses(percent, offsets), mass, codes, 1)
+        return np.concatenate([own, other_means(percent, mass, offsets, codes, 1)])
 
     names = [(of, when) for when in labels for of in labels] or [("own", "own"), ("other", "own")]
     found, error = model.estimates_.delta(means, errors)
@@ -123,9 +125,10 @@ def logit_slopes(model: MNL, data: ChoiceData, column: str) -> Floats:
     length = int((data.sizes**2 if column in data.features else data.sizes).sum())
     if column not in model.design_.codes or not len(data):
         return np.zeros(length)
-    b = model.estimates_.values
-    p = np.exp(log_softmax_by_set(model.design_.matrix(data) @ b, data.offsets))
-    return _slopes_at(b, p, _moves(model.design_, data, column), length)
+    values = model.estimates_.values
+    design, b = model.design_.given(values), model.design_.form.coefficients(values)
+    p = np.exp(log_softmax_by_set(design.matrix(data) @ b, data.offsets))
+    return _slopes_at(b, p, _moves(design, data, column), length)
 
 
 def class_slopes(

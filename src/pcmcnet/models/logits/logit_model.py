@@ -1,99 +1,35 @@
-"""What the logit models share: options of the utility, estimates with their errors, the table, the saved form."""
+"""What the logit models share: design, estimates with their errors, summary, willingness to pay, the saved form."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.summary import Summary
-from pcmcnet.models.logits.design import Design, parse_formula
+from pcmcnet.models.logits.design import Design
+from pcmcnet.models.logits.design.empty_table import empty_sets
 from pcmcnet.models.logits.design.factor_coding import LevelCode
 from pcmcnet.models.logits.design.formula import quoted
+from pcmcnet.models.logits.design.units import require_unit
 from pcmcnet.models.logits.estimation import Errors, Estimates, LogitSets, Ratio
 from pcmcnet.models.logits.estimation.estimate_table import estimate_frame, estimate_rows, interval_ends
 from pcmcnet.models.logits.estimation.identification import listed
-from pcmcnet.models.logits.estimation.parameters import Bounds, Parameters, checked_control
+from pcmcnet.models.logits.estimation.parameters import Bounds, Parameters
+from pcmcnet.models.logits.logit_config import LogitConfig as LogitConfig
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LogitConfig:
-    """Options of the logit models.
-
-    Parameters
-    ----------
-    formula
-        The utility: "cost + log(time) + cost:income | income | wait", or "." for all features and, where
-        alternatives have labels, a constant for each.
-    reference
-        Label of the alternative whose constant is 0; the one chosen most often if not given.
-    min_chosen
-        Levels of categorical features chosen fewer times than this are pooled in one.
-    base
-        Levels of categorical columns without a coefficient, {"comfort": "low"}; those chosen most often if not given.
-    offset
-        Feature that is part of the utility as it is, with a coefficient of 1, such as a correction for the sampling of
-        alternatives.
-    errors
-        Standard errors that the summary shows: classical, robust or clustered; "auto" for clustered ones where a
-        cluster is named or the table declares persons, and classical ones elsewhere.
-    cluster
-        Column, individual or kept, whose groups have dependent choices; the persons of the table if not given.
-    max_iter
-        Steps of the maximisation, at most.
-    fixed
-        Values of coefficients that are not estimated, by their names in the summary: {"price": -1.0}.
-    bounds
-        The least and the largest value that coefficients may have, None for no bound: {"price": (None, 0)}.
-    start
-        Values of coefficients to begin the maximisation with; others begin at 0.
-    """
-
-    formula: str = "."
-    reference: str | None = None
-    min_chosen: int = 10
-    base: Mapping[str, str] = field(default_factory=dict)
-    offset: str | None = None
-    errors: Errors | Literal["auto"] = "auto"
-    cluster: str | None = None
-    max_iter: int = 200
-    fixed: Mapping[str, float] = field(default_factory=dict)
-    bounds: Mapping[str, Bounds] | None = field(default_factory=dict)
-    start: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        parse_formula(self.formula)
-        require_number("min_chosen", self.min_chosen, whole=True, low=0)
-        require_number("max_iter", self.max_iter, whole=True, low=1)
-        require_word("errors", self.errors, ("auto", *get_args(Errors)))
-        control = checked_control(self.fixed, self.bounds, self.start)
-        for name, value in zip(("fixed", "bounds", "start"), control, strict=True):
-            object.__setattr__(self, name, value)
-        if isinstance(self.reference, int) and not isinstance(self.reference, bool):
-            object.__setattr__(self, "reference", str(self.reference))  # labels that are numbers have these names
-        for name in ("reference", "cluster", "offset"):
-            value = getattr(self, name)
-            if not (value is None or isinstance(value, str)):
-                raise ConfigError(f"{name} must be a name, got {value!r}.")
-        if not isinstance(self.base, Mapping):
-            raise ConfigError(f"base must map columns to levels, got {self.base!r}.")
-        object.__setattr__(self, "base", {str(column): str(level) for column, level in self.base.items()})
-        if self.offset is not None and {*self.fixed, *(self.bounds or {}), *self.start} & {quoted(self.offset)}:
-            raise ConfigError(f"the offset {self.offset!r} has a coefficient of 1: leave it out of the other options.")
 
 
 class LogitModel(ChoiceModel):
@@ -102,6 +38,7 @@ class LogitModel(ChoiceModel):
     config: LogitConfig
     control = False  # whether parameters can be fixed, bounded and started
     given_design: Design | None = None  # columns of the utility that are known and not to be learnt
+    curved = False  # whether utilities need not be linear in their parameters
     design_: Design
     estimates_: Estimates
 
@@ -173,6 +110,10 @@ class LogitModel(ChoiceModel):
     def _facts(self) -> dict[str, str]:
         """Return what the summary says above its table."""
         facts = {"formula": self.config.formula, **self.estimates_.facts()}
+        if self.design_.cost is not None:
+            facts["wtp in units of"] = self.design_.cost
+        if self.design_.form.curves:
+            facts["lambdas tested against"] = "1"
         if self.design_.labels is not None:
             facts["reference"] = self.design_.labels.reference
         if known := self.training_.get("known_shares"):
@@ -209,15 +150,21 @@ class LogitModel(ChoiceModel):
         if self.given_design is not None:
             return self.given_design
         config = self.config
-        return Design.learn(
+        design = Design.learn(
             config.formula,
             sets,
             reference=config.reference,
             least=config.min_chosen,
             base=config.base,
             offset=config.offset,
+            cost=config.wtp_space,
             leave_out=leave_out,
         )
+        if not (self.curved or design.form.is_linear):
+            what = "wtp_space=" if design.cost else "exponents to be estimated"
+            remedy = "willingness_to_pay() gives the ratios" if design.cost else "give them, as in boxcox(time, 0.5)"
+            raise ConfigError(f"{type(self).__name__} takes no {what}, which mnl does: {remedy}.")
+        return design
 
     def _parameters(
         self, names: Sequence[str], begin: Floats | None = None, bounds: Mapping[str, Bounds] | None = None
@@ -238,10 +185,10 @@ class LogitModel(ChoiceModel):
 
         ``problem`` has the columns of the design, ``weights`` those of its sets.
         """
-        names, labels = self.design_.names, self.design_.labels
+        labels = self.design_.labels
         if labels is None or not self.design_.terms.constants:
             return None
-        columns = [names.index(f"constant[{level}]") for level in labels.levels]
+        columns = [self.design_.columns.index(f"constant[{level}]") for level in labels.levels]
         alone = replace(problem, z=problem.z[:, columns])
         b, _, _ = alone.maximise(weights, max_iter=self.config.max_iter)
         return float(weights @ alone.log_likelihoods(b))
@@ -268,17 +215,43 @@ class LogitModel(ChoiceModel):
         )
 
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
-        """Return what one unit of a column is worth in units of cost: b_name / b_cost, with its error.
+        """Return what one more unit of something is worth in units of a cost: -b_name / b_cost, with its error.
 
-        With a cost and a time that both lower the utility this is the value of time. Both names are those of
-        coefficients, as the summary shows them.
+        It is positive for what attracts, as costs repel: so much would be paid for it. It is negative for what repels,
+        such as a minute: so much would be paid to be spared it, and minus this is the value of time. Units are those of
+        the table, whatever the formula divides a column by; a level or a constant is worth so much beside its
+        reference. Both names are those of coefficients, as the summary shows them.
+
+        Raises
+        ------
+        InputError
+            When a coefficient is not what a unit is worth, such as that of log(cost) or of a product.
         """
         _ = self.schema
-        top, bottom = self.estimates_.position(name), self.estimates_.position(cost)
-        if self.estimates_.values[bottom] == 0:
+        (whose, top), (others, bottom) = self._marginal_utility(name), self._marginal_utility(cost, money=True)
+        if whose != others:
+            raise InputError(f"{name!r} and {cost!r} belong to different classes: take both from one.")
+        at_cost = bottom(self.estimates_.values)
+        if at_cost == 0:
             raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
-        value, error = self.estimates_.delta(lambda b: b[top] / b[bottom], errors or self._errors)
-        return Ratio(f"{name} / {cost}", float(value), float(error))
+        if at_cost > 0:
+            log.warning("the coefficient of %r is above 0, so that no cost it is: ratios to it mean little", cost)
+        value, error = self.estimates_.delta(lambda b: -top(b) / bottom(b), errors or self._errors)
+        return Ratio(f"{name} in {cost}", float(value), float(error))
+
+    def _marginal_utility(self, name: str, *, money: bool = False) -> tuple[str, Callable[[Floats], float]]:
+        """Return the class that a coefficient belongs to, and what a unit is worth as a function of all parameters."""
+        form = self.design_.form
+        if form.cost is not None and name in form.columns:
+            name = form.names[form.columns.index(name)]
+        at = self.estimates_.position(name)
+        column = next((c for c in form.columns if name == c or name.endswith(f": {c}")), name)  # that of a class
+        if not form.is_linear and at < len(form.columns):
+            column = form.columns[at]
+        unit = require_unit(self.design_, empty_sets(self.schema, self.design_.codes), column, money=money)
+        if form.is_linear:
+            return name.removesuffix(column), lambda values: float(values[at]) / unit
+        return "", lambda values: float(form.coefficients(values)[at]) / unit
 
     def _files(self) -> dict[str, bytes]:
         arrays = {"values": self.estimates_.values, "null": self.estimates_.null}

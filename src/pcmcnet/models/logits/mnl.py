@@ -1,26 +1,42 @@
 """Multinomial logit (McFadden, 1974): P(i | S) = exp(v_i) / sum_j exp(v_j), with v linear in its coefficients.
 
 The odds of two alternatives do not depend on which others there are (independence of irrelevant alternatives). The
-log-likelihood is concave; Newton's method in float64 on ragged rows finds its maximum.
+log-likelihood is concave; Newton's method in float64 on ragged rows finds its maximum. Where v has exponents to be
+estimated, or parameters that are willingnesses to pay, it is not concave: steps uphill begin at the maximum for
+exponents of 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
+from pcmcnet.models.logits.estimation import Errors, LogitSets, hessian, infer, maximise
+from pcmcnet.models.logits.estimation.curved_utility import CurvedLogit
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
+from pcmcnet.models.logits.estimation.parameters import Parameters
 from pcmcnet.models.logits.logit_effects import Elasticities, elasticities, logit_slopes
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
+
+
+class _Maximum(NamedTuple):
+    """What was found: parameters (K,), the Hessian there (K, K), and log-likelihoods and scores of the sets."""
+
+    values: Floats
+    hessian: Floats
+    log_likelihoods: Floats  # (S,)
+    scores: Floats  # (S, K)
+    spread: Floats  # (K,) size of what each parameter moves
+    steps: int
 
 
 class MNL(LogitModel):
@@ -40,7 +56,7 @@ class MNL(LogitModel):
     name = "mnl"
     is_logit = True
     config_class = LogitConfig
-    control = True
+    control = curved = True
 
     @takes(LogitConfig)
     def __init__(self, **options: Any) -> None:
@@ -50,25 +66,54 @@ class MNL(LogitModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
         self.design_ = self._learn_design(sets)
-        problem = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
-        within = self._parameters(self.design_.names)
-        require_identified(problem.z, self.design_.names, within)
-        b, hessian, steps = problem.maximise(sets.weights, within=within, max_iter=self.config.max_iter)
+        form = self.design_.form
+        within = self._parameters(form.names, form.begin)
+        problem = LogitSets.from_matrix(self.design_.given(within.start).matrix(sets), sets.offsets, chosen)
+        require_identified(problem.z, form.columns, within)
+        found = self._linear(problem, within, sets) if form.is_linear else self._curved(problem, within, sets, chosen)
         self.estimates_ = infer(
-            self.design_.names,
-            b,
-            log_likelihood=float(sets.weights @ problem.log_likelihoods(b)),
-            hessian=hessian,
-            scores=problem.scores(b),
+            form.names,
+            found.values,
+            log_likelihood=float(sets.weights @ found.log_likelihoods),
+            hessian=found.hessian,
+            scores=found.scores,
             weights=sets.weights,
             sizes=sets.sizes,
-            steps=steps,
+            steps=found.steps,
             clusters=clusters,
-            spread=problem.spread,
+            null=form.begin,
+            spread=found.spread,
             constants_log_likelihood=self._constants_alone(problem, sets.weights),
             within=within,
         )
         self._note()
+
+    def _linear(self, problem: LogitSets, within: Parameters, sets: ChoiceData) -> _Maximum:
+        """Find the maximum where the utility is linear in its parameters."""
+        b, bend, steps = problem.maximise(sets.weights, within=within, max_iter=self.config.max_iter)
+        return _Maximum(b, bend, problem.log_likelihoods(b), problem.scores(b), problem.spread, steps)
+
+    def _curved(self, problem: LogitSets, within: Parameters, sets: ChoiceData, chosen: Ints) -> _Maximum:
+        """Find the maximum where it is not, from that of the linear utility in ``problem``."""
+        design, form = self.design_, self.design_.form
+        known = {} if form.offset is None else {form.offset: 1.0}
+        linear = Parameters.of(form.columns, fixed=known, bounds={}, start={})
+        b, _, _ = problem.maximise(sets.weights, within=linear, max_iter=self.config.max_iter)
+        begin = self._parameters(form.names, form.parameters(b, form.exponents(within.start))).start
+        curved = CurvedLogit(partial(design.linearised, sets), sets.offsets, chosen)
+        theta, steps = maximise(
+            curved.objective,
+            begin,
+            sets.weights,
+            scale=1 / curved.spread(begin),
+            within=within,
+            max_iter=self.config.max_iter,
+        )
+        ll, scores = curved.objective(theta)
+        spread = curved.spread(theta)
+        return _Maximum(
+            theta, hessian(curved.objective, theta, sets.weights, scale=1 / spread), ll, scores, spread, steps
+        )
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)
@@ -88,8 +133,7 @@ class MNL(LogitModel):
     def utilities(self, data: ChoiceData, coefficients: Floats | None = None) -> Floats:  # -> (N,)
         """Return the utility of each alternative, set after set; at other coefficients, if given."""
         _ = self.schema
-        utility: Floats = self.design_.matrix(data) @ (self.estimates_.values if coefficients is None else coefficients)
-        return utility
+        return self.design_.utilities(data, self.estimates_.values if coefficients is None else coefficients)
 
     def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
         """Return by how many per cent probabilities change when a feature rises by one per cent, with errors.

@@ -305,7 +305,7 @@ def test_a_formula_without_columns_is_refused(formula: str) -> None:
 
 def test_the_error_of_a_transformation_counts_all_rows() -> None:
     data = read({"cost": [4.0, 0.0, 1.0, 0.0, -3.0, 5.0]})
-    with pytest.raises(SchemaError, match=r"log\(cost\): .* found 0; 3 such values"):
+    with pytest.raises(SchemaError, match=r"log\(cost\): .* found 0 in table row 1 \(choice set 1\); 3 such"):
         Design.learn("log(cost)", data).matrix(data)
 
 

@@ -86,9 +86,9 @@ def test_the_pieces_sum_to_the_number(x: float, knots: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "values", "problem"),
     [
-        ("log(x)", (1, 0, -2, 3), r"log\(x\): expected numbers above 0 in column 'x', found 0; 2 such values"),
-        ("sqrt(x)", (1, 0, -2, 3), r"sqrt\(x\): expected numbers of at least 0 in column 'x', found -2; 1 such"),
-        ("relative(x)", (1, 2, 0, 3), r"relative\(x\): expected numbers above 0 in column 'x', found 0; 1 such"),
+        ("log(x)", (1, 0, -2, 3), r"log\(x\): expected numbers above 0 in column 'x', found 0 in 1; 2 such values"),
+        ("sqrt(x)", (1, 0, -2, 3), r"sqrt\(x\): expected numbers of at least 0 in column 'x', found -2 in 2; 1 such"),
+        ("relative(x)", (1, 2, 0, 3), r"relative\(x\): expected numbers above 0 in column 'x', found 0 in 2; 1 such"),
     ],
 )
 def test_numbers_without_an_answer_are_refused(text: str, values: tuple[float, ...], problem: str) -> None:

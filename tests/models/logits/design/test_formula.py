@@ -136,7 +136,10 @@ def test_numbers_are_written_in_full() -> None:
         ("cost/1e999", "1e999 is too large a number"),
         ("cost/time", "expected a number, found 'time'"),
         ("lgo(cost)", r"unknown transformation 'lgo'. Did you mean 'log'\?"),
-        ("exp(cost)", "unknown transformation 'exp'. Known: log, piecewise, relative, sqrt, square, standardise"),
+        (
+            "exp(cost)",
+            "unknown transformation 'exp'. Known: boxcox, log, piecewise, relative, sqrt, square, standardise",
+        ),
         ("x[car", r"expected '\]', but it ends there"),
         ("x[]", r"expected the label of an alternative, found '\]'"),
         ("x[a, a]", r"a label is there twice in \[a,a\]"),

@@ -6,8 +6,8 @@ What is learnt (levels, references, means) comes from the training part alone an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, reduce
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -15,27 +15,31 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Column, Numeric
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
+from pcmcnet.errors import ArtifactError, InputError, SchemaError
 from pcmcnet.models.logits.design.empty_table import empty_sets, require_names
-from pcmcnet.models.logits.design.factor_coding import Code, LevelCode, block, learn_levels, learn_number, read_code
-from pcmcnet.models.logits.design.formula import Factor, Formula, Term, parse_formula
+from pcmcnet.models.logits.design.factor_coding import (
+    SLOPE,
+    Code,
+    LevelCode,
+    block,
+    learn_levels,
+    learn_number,
+    read_code,
+)
+from pcmcnet.models.logits.design.formula import Factor, Formula, Term, parse_formula, quoted
+from pcmcnet.models.logits.design.labels import label_marks, learn_labels
 from pcmcnet.models.logits.design.resolution import (
     find_column,
     require_labels,
     require_levels,
     resolve,
+    row_name,
     with_offset,
 )
+from pcmcnet.models.logits.design.units import require_unit
+from pcmcnet.models.logits.design.utility_form import Linearised, UtilityForm
 
 MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients
-
-
-class UnseenLabelError(InputError):
-    """An alternative has a label that was not in training; ``label`` and ``what`` are for those who know its place."""
-
-    def __init__(self, label: str, where: str, what: str) -> None:
-        super().__init__(f"alternative {label!r} ({where}) {what}")
-        self.label, self.what = label, what
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,21 @@ class Design:
     terms: Formula  # with every '.' replaced by the columns it stands for
     codes: Mapping[str, Code]
     labels: LevelCode | None  # where some coefficient belongs to an alternative
-    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    cost: str | None = None  # the column in whose units the others' parameters are, in a space of willingness to pay
+    offset: str | None = None  # the column whose coefficient is 1
+    exponents: Mapping[str, float] = field(default_factory=dict)  # of the Box-Cox terms without one; 1 if not given
+
+    @cached_property
+    def form(self) -> UtilityForm:
+        """How coefficients follow from parameters."""
+        curves = dict.fromkeys(f.column for term in self.terms.terms for f in term.factors if f.is_curve)
+        return UtilityForm(self.columns, tuple(curves), self.cost, self.offset)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the parameters: of the columns, and of exponents that are to be estimated."""
+        return self.form.names
 
     @classmethod
     def learn(
@@ -58,6 +76,7 @@ class Design:
         least: int = 0,
         base: Mapping[str, str] | None = None,
         offset: str | None = None,
+        cost: str | None = None,
         leave_out: frozenset[str] = frozenset(),
     ) -> Design:
         """Learn a design from the training part.
@@ -76,6 +95,8 @@ class Design:
             Levels without a coefficient, by column; elsewhere those chosen most often.
         offset
             Feature that has a term of its own, whose coefficient is not to be estimated.
+        cost
+            Column of the utility in whose units all others are measured: parameters are willingnesses to pay.
         leave_out
             Features that ``.`` does not stand for.
         """
@@ -91,65 +112,110 @@ class Design:
                 assert isinstance(column, Categorical)  # contents are left out
                 picked = chosen if name in data.features else np.arange(len(data))
                 codes[name] = learn_levels(column, picked, least=least, base=base.get(name))
-        design = cls(formula, terms, codes, _learn_labels(terms, data, chosen, reference), ())
-        names = design._build(data.subset([]))[1]
+        design = cls(formula, terms, codes, learn_labels(terms, data, chosen, reference), ())
+        nobody = data.subset([])
+        names = design._build(nobody)[1]
         if not names:
             raise InputError(f"formula {formula!r} has no column to estimate a coefficient for: name some features.")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise SchemaError(f"two coefficients would be called {twice!r}: rename a column, or a level.")
-        return replace(design, names=tuple(names))
+        known = None if offset is None else quoted(offset)
+        design = replace(design, columns=tuple(names), cost=cost, offset=known)
+        if cost is not None:
+            require_unit(design, nobody, cost)
+        return design
 
-    def matrix(self, data: ChoiceData) -> Floats:  # -> (N, K)
-        """Return the numbers that the coefficients multiply, alternative by alternative."""
-        numbers, names = self._build(data)
-        if tuple(names) != self.names:
+    def matrix(self, data: ChoiceData, slope_in: str | None = None) -> Floats:  # -> (N, L)
+        """Return the numbers that the coefficients multiply, alternative by alternative.
+
+        With ``slope_in`` a column of the table, return their derivative in its exponent.
+        """
+        numbers, names = self._build(data, slope_in)
+        if tuple(names) != self.columns:
             raise ArtifactError("the saved design does not fit its own names of coefficients: save the model again.")
         return numbers
 
+    def given(self, values: Floats) -> Design:  # (K,)
+        """Return the design with the exponents among these parameters."""
+        if not self.form.curves:
+            return self
+        exponents = self.form.exponents(values).tolist()
+        return replace(self, exponents=dict(zip(self.form.curves, exponents, strict=True)))
+
+    def utilities(self, data: ChoiceData, values: Floats) -> Floats:  # (K,) -> (N,)
+        """Return the utility of each alternative at these parameters."""
+        utilities: Floats = self.given(values).matrix(data) @ self.form.coefficients(values)
+        return utilities
+
+    def linearised(self, data: ChoiceData, values: Floats) -> Linearised:  # (K,)
+        """Return a linear utility with the value and the derivatives of this one at these parameters."""
+        here, b = self.given(values), self.form.coefficients(values)
+        with np.errstate(invalid="ignore", over="ignore"):  # exponents may lead beyond any number
+            slopes = [here.matrix(data, curve) @ b for curve in self.form.curves]
+            numbers = np.column_stack([here.matrix(data), *slopes])
+        return Linearised(numbers, np.append(b, np.zeros(len(slopes))), self.form.chain(values))
+
     def sources(self, data: ChoiceData) -> list[str]:
         """Return the term that each column comes from, as the formula writes it; "1" for the constants."""
-        terms = self.terms
-        owners = [*terms.generic, *(["1"] if terms.constants else []), *terms.individual, *terms.specific]
-        blocks = self._blocks(data.subset([]))
-        return [str(owner) for owner, (_, names) in zip(owners, blocks, strict=True) for _ in names]
+        return ["1" if owner is None else str(owner) for owner in self.owners(data)]
 
-    def _build(self, data: ChoiceData) -> tuple[Floats, list[str]]:
-        blocks = list(self._blocks(data))
+    def owners(self, data: ChoiceData) -> list[Term | None]:
+        """Return the term that each column comes from; None for the constants."""
+        terms = self.terms
+        owners = [*terms.generic, *([None] if terms.constants else []), *terms.individual, *terms.specific]
+        blocks = self._blocks(data.subset([]))
+        return [owner for owner, (_, names) in zip(owners, blocks, strict=True) for _ in names]
+
+    def _build(self, data: ChoiceData, slope_in: str | None = None) -> tuple[Floats, list[str]]:
+        blocks = list(self._blocks(data, slope_in))
         numbers = np.column_stack([b for b, _ in blocks]) if blocks else np.zeros((len(data.rows), 0))
         return numbers, [name for _, names in blocks for name in names]
 
-    def _blocks(self, data: ChoiceData) -> Iterator[tuple[Floats, list[str]]]:
+    def _blocks(self, data: ChoiceData, slope_in: str | None = None) -> Iterator[tuple[Floats, list[str]]]:
         """Yield numbers and names: of each generic term, of the constants, of each term of the other parts."""
-        yield from (self._generic(term, data) for term in self.terms.generic)
+        yield from (self._generic(term, data, slope_in) for term in self.terms.generic)
         if self.labels is not None:
-            dummies, levels = self._label_dummies(data, self.labels)
+            dummies, levels = label_marks(data, self.labels)
             if self.terms.constants:
-                yield dummies[:, 1:], [f"constant[{level}]" for level in levels[1:]]
-            yield from (_by_label(self._term(t, data), dummies[:, 1:], levels[1:]) for t in self.terms.individual)
-            yield from (_by_label(self._term(t, data), dummies, levels) for t in self.terms.specific)
+                constants = dummies[:, 1:] if slope_in is None else np.zeros_like(dummies[:, 1:])
+                yield constants, [f"constant[{level}]" for level in levels[1:]]
+            for term in self.terms.individual:
+                yield _by_label(self._term(term, data, slope_in), dummies[:, 1:], levels[1:])
+            for term in self.terms.specific:
+                yield _by_label(self._term(term, data, slope_in), dummies, levels)
 
-    def _generic(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
+    def _generic(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
         """Return the numbers of a term; 0 for alternatives that it does not name, where it names some."""
-        numbers, names = self._term(term, data)
+        numbers, names = self._term(term, data, slope_in)
         if not term.labels:
             return numbers, names
         labels = require_labels(data)
         counts = np.isin(labels.categories, term.labels)[labels.codes]
         return numbers * counts[:, None], [f"{name}[{','.join(term.labels)}]" for name in names]
 
-    def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
+    def _term(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
         parts, cells = [], len(term.factors) > 1  # whether it is a cell of a table of levels that each column marks
         for factor in term.factors:
             column, code = _column(factor, data), self.codes[factor.column]
             full = self._keeps_reference(term, factor, data)
-            numbers, endings = block(factor, column, code, data.offsets, full=full)
+            own = self._with_exponent(factor, slope_in)
+            numbers, endings = block(own, column, code, data.offsets, full=full, place=partial(row_name, data))
             parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
             cells = cells and full and isinstance(code, LevelCode)
         numbers, names = reduce(product, parts)
+        if slope_in is not None and not any(f.is_curve and f.column == slope_in for f in term.factors):
+            numbers = np.zeros_like(numbers)
         if cells and (self.terms.constants or not (term.labels or term.key in self._individual)):
             return numbers[:, 1:], names[1:]  # the cells sum to a constant, which is there or has no effect
         return numbers, names
+
+    def _with_exponent(self, factor: Factor, slope_in: str | None) -> Factor:
+        """Give a Box-Cox term its exponent; with ``slope_in`` its column, make it the derivative."""
+        if not factor.is_curve:
+            return factor
+        function = SLOPE if factor.column == slope_in else factor.function
+        return replace(factor, function=function, numbers=(self.exponents.get(factor.column, 1.0),))
 
     def _keeps_reference(self, term: Term, factor: Factor, data: ChoiceData) -> bool:
         """Tell whether all levels have a coefficient: where the term without the factor is not there by itself."""
@@ -171,26 +237,9 @@ class Design:
         """All other terms by their keys."""
         return frozenset(term.key for term in (*self.terms.generic, *self.terms.specific))
 
-    def _label_dummies(self, data: ChoiceData, code: LevelCode) -> tuple[Floats, tuple[str, ...]]:
-        labels = require_labels(data)
-        place = {level: k for k, level in enumerate(code.names)}
-        table = np.array([place.get(c, -1) for c in labels.categories], np.int64)
-        at = table[labels.codes]
-        if (at < 0).any():
-            row = int(np.argmax(at < 0))
-            raise UnseenLabelError(
-                labels.categories[labels.codes[row]],
-                f"table row {data.rows[row]}",
-                f"was not in training, so it has no constant; {int((at < 0).sum())} such rows. Fit without constants "
-                f"(formula '... | 0'), or use pcmcnet, which knows alternatives by their features alone.",
-            )
-        numbers = np.zeros((len(at), len(code.names)))
-        numbers[np.arange(len(at)), at] = 1.0
-        return numbers, code.names
-
     def require_fit(self, schema: Schema) -> None:
         """Refuse a design that was read and does not give its own names, by a table of no rows with these roles."""
-        require_names(self._blocks(empty_sets(schema, self.codes)), self.names)
+        require_names(self._blocks(empty_sets(schema, self.codes)), self.columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -199,7 +248,9 @@ class Design:
             "resolved": str(self.terms),
             "codes": {name: asdict(code) for name, code in self.codes.items()},
             "labels": None if self.labels is None else asdict(self.labels),
-            "names": list(self.names),
+            "names": list(self.columns),
+            "cost": self.cost,
+            "offset": self.offset,
         }
 
     @classmethod
@@ -213,23 +264,14 @@ class Design:
             _ = [codes[factor.column] for term in terms.terms for factor in term.factors]
             if len(entries["names"]) > MOST_COLUMNS:
                 raise ValueError(f"{len(entries['names']):,} columns")
-            return cls(entries["formula"], terms, codes, labels, tuple(map(str, entries["names"])))
+            columns, cost, offset = tuple(map(str, entries["names"])), entries.get("cost"), entries.get("offset")
+            if not {cost, offset} <= {None, *columns}:
+                raise ValueError(f"cost {cost!r}, offset {offset!r}")
+            return cls(entries["formula"], terms, codes, labels, columns, cost, offset)
         except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ArtifactError(
                 f"the saved design is incomplete or altered ({error!r}): save the model again."
             ) from error
-
-
-def _learn_labels(terms: Formula, data: ChoiceData, chosen: Any, reference: str | None) -> LevelCode | None:
-    if not (terms.constants or terms.individual or terms.specific):
-        return None
-    labels = require_labels(data)
-    present = [labels.categories[k] for k in np.unique(labels.codes)]
-    if reference is None:
-        reference = learn_levels(labels, chosen, least=0).reference
-    elif reference not in present:
-        raise ConfigError(f"reference {reference!r} is no alternative of the table." + did_you_mean(reference, present))
-    return LevelCode(reference, tuple(sorted(set(present) - {reference})), False)
 
 
 def _column(factor: Factor, data: ChoiceData) -> Column:

@@ -9,7 +9,7 @@ categories never seen belong as well. Where the training part has gaps in a nume
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,9 +21,11 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.data.ragged import min_by_set, spread
 from pcmcnet.errors import SchemaError
-from pcmcnet.models.logits.design.formula import Factor, plain_number
+from pcmcnet.models.logits.design.box_cox import box_cox, box_cox_slope
+from pcmcnet.models.logits.design.formula import Factor, plain_number, quoted
 
 OTHER = "(other)"
+SLOPE = "derivative of boxcox"  # in its exponent: no function that a formula knows
 _NAMED = 8  # of the levels that are pooled
 
 
@@ -62,6 +64,7 @@ class LevelCode:
 
 
 Code = NumberCode | LevelCode
+Place = Callable[[int], str]
 
 
 def learn_number(values: NDArray[np.float32]) -> NumberCode:
@@ -105,9 +108,12 @@ def read_code(entries: Mapping[str, Any]) -> Code:
 
 
 def block(
-    factor: Factor, column: Column, code: Code, offsets: Ints, *, full: bool
+    factor: Factor, column: Column, code: Code, offsets: Ints, *, full: bool, place: Place = str
 ) -> tuple[Floats, list[str]]:  # (N,) -> (N, k), k names
-    """Return the numbers of a factor and the endings of their names; ``full`` gives the reference a column, too."""
+    """Return the numbers of a factor and the endings of their names.
+
+    ``full`` gives the reference a column, too. ``place`` says where a row stands, for those that are refused.
+    """
     if isinstance(code, LevelCode) and isinstance(column, Categorical):
         return _dummies(column, code, full=full)
     if isinstance(code, LevelCode) or not isinstance(column, Numeric):
@@ -124,9 +130,9 @@ def block(
         )
     if code.gaps:
         values[gaps] = code.mean
-    numbers, endings = _transformed(factor, values, code, offsets)
+    numbers, endings = _transformed(factor, values, code, offsets, place)
     if code.gaps:
-        return np.column_stack([numbers, gaps]), [*endings, "[missing]"]
+        return np.column_stack([numbers, gaps & (factor.function != SLOPE)]), [*endings, "[missing]"]
     return numbers, endings
 
 
@@ -140,7 +146,9 @@ def _dummies(column: Categorical, code: LevelCode, *, full: bool) -> tuple[Float
     return numbers[:, 0 if full else 1 :], [f"[{name}]" for name in names]
 
 
-def _transformed(factor: Factor, values: Floats, code: NumberCode, offsets: Ints) -> tuple[Floats, list[str]]:
+def _transformed(
+    factor: Factor, values: Floats, code: NumberCode, offsets: Ints, place: Place
+) -> tuple[Floats, list[str]]:
     if factor.function == "piecewise":
         return _piecewise(values, factor.numbers) / factor.divisor, _spans(factor.numbers)
     if factor.function == "standardise":
@@ -148,11 +156,18 @@ def _transformed(factor: Factor, values: Floats, code: NumberCode, offsets: Ints
     elif factor.function == "square":
         values = values**2
     elif factor.function == "relative":
-        values = values / spread(_positive(factor, min_by_set(values, offsets)), offsets)
+        _require_positive(factor, values, place)
+        values = values / spread(min_by_set(values, offsets), offsets)
     elif factor.function == "log":
-        values = np.log(_positive(factor, values))
+        _require_positive(factor, values, place)
+        values = np.log(values)
     elif factor.function == "sqrt":
-        values = np.sqrt(_positive(factor, values, zero=True))
+        _require_positive(factor, values, place, zero=True)
+        values = np.sqrt(values)
+    elif factor.function in ("boxcox", SLOPE):
+        _require_positive(factor, values, place)
+        transform = box_cox if factor.function == "boxcox" else box_cox_slope
+        values = transform(values, factor.numbers[0] if factor.numbers else 1.0)
     return (values / factor.divisor)[:, None], [""]
 
 
@@ -169,13 +184,12 @@ def _spans(knots: Sequence[float]) -> list[str]:
     return [f"[to {ends[0]}]", *(f"[{a} to {b}]" for a, b in pairwise(ends)), f"[from {ends[-1]}]"]
 
 
-def _positive(factor: Factor, values: Floats, *, zero: bool = False) -> Floats:
+def _require_positive(factor: Factor, values: Floats, place: Place, *, zero: bool = False) -> None:
     """Refuse values that the transformation has no answer for."""
-    bad = values < 0 if zero else values <= 0
-    if bad.any():
-        bound = "of at least 0" if zero else "above 0"
+    bad = np.flatnonzero(values < 0 if zero else values <= 0)
+    if bad.size:
+        term, bound = f"{factor.function}({quoted(factor.column)})", "of at least 0" if zero else "above 0"
         raise SchemaError(
-            f"{factor}: expected numbers {bound} in column {factor.column!r}, found {values[bad][0]:g}; "
-            f"{int(bad.sum())} such values. Use another transformation, or correct the column."
+            f"{term}: expected numbers {bound} in column {factor.column!r}, found {values[bad[0]]:g} in "
+            f"{place(int(bad[0]))}; {bad.size} such values. Use another transformation, or correct the column."
         )
-    return values

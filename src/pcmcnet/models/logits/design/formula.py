@@ -21,18 +21,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 
 from pcmcnet.errors import ConfigError, did_you_mean
 
-# Transformations and the numbers they take: none, or at least one.
-FUNCTIONS = {
-    "log": False,
-    "sqrt": False,
-    "square": False,
-    "standardise": False,
-    "relative": False,
-    "piecewise": True,
+# Transformations and the numbers they take, at least and at most.
+FUNCTIONS: dict[str, tuple[int, float]] = {
+    "log": (0, 0),
+    "sqrt": (0, 0),
+    "square": (0, 0),
+    "standardise": (0, 0),
+    "relative": (0, 0),
+    "piecewise": (1, inf),
+    "boxcox": (0, 1),  # the exponent, which is estimated if it is not given
+}
+_WANTED = {
+    "piecewise": "rising knots, as in piecewise(time, 30, 60)",
+    "boxcox": "an exponent at most, as in boxcox(time, 0.5)",
 }
 _NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _TOKEN = re.compile(
@@ -64,6 +69,11 @@ class Factor:
         inside = ", ".join([name, *map(plain_number, self.numbers)])
         text = name if self.function is None else f"{self.function}({inside})"
         return text if self.divisor == 1 else f"{text}/{plain_number(self.divisor)}"
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether it has an exponent that is to be estimated."""
+        return self.function == "boxcox" and not self.numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +268,9 @@ class _Parser:
             numbers.append(self._number())
         if not self._take(")"):
             raise self._wrong("')'")
-        if bool(numbers) != FUNCTIONS[function] or sorted(set(numbers)) != numbers:
-            wanted = "rising knots, as in piecewise(time, 30, 60)" if FUNCTIONS[function] else "a column alone"
-            raise ConfigError(f"formula {self.text!r}: {function} takes {wanted}.")
+        least, most = FUNCTIONS[function]
+        if not least <= len(numbers) <= most or sorted(set(numbers)) != numbers:
+            raise ConfigError(f"formula {self.text!r}: {function} takes {_WANTED.get(function, 'a column alone')}.")
         return _unquoted(column), tuple(numbers)
 
     def _number(self) -> float:

@@ -137,3 +137,8 @@ def find_column(name: str, data: ChoiceData) -> Column:
             f"the utility needs column {name!r}, which the table does not have." + did_you_mean(name, columns)
         )
     return columns[name]
+
+
+def row_name(data: ChoiceData, row: int) -> str:
+    """Say where an alternative stands."""
+    return f"table row {data.rows[row]} (choice set {data.set_ids[data.set_of_alternative[row]]!s})"

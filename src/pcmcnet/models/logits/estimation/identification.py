@@ -30,7 +30,7 @@ def require_identified(
         Naming a column and those it depends on, with the number of such columns.
     """
     if within is not None and within.fixed.any():
-        free = np.flatnonzero(~within.fixed).tolist()
+        free = np.flatnonzero(~within.fixed[: len(names)]).tolist()
         z, names = z[:, free], [names[k] for k in free]
     lost = dependent_columns(z)
     still = [names[k] for k, others in lost if not others]
