@@ -27,7 +27,7 @@ def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
 
 def test_a_command_that_needs_the_choices_says_so() -> None:
     arguments = dict.fromkeys(["schema", "chosen", "rank", "alternative", "individual", "features", "categorical"])
-    arguments |= dict.fromkeys(["available", "weight", "person", "keep", "conflict", "missing", "kinds"])
+    arguments |= dict.fromkeys(["available", "weight", "person", "keep", "outside", "conflict", "missing", "kinds"])
     with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN, or --rank COLUMN"):
         of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
     found = of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")

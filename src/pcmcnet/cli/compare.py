@@ -36,6 +36,7 @@ def compare(
     available: roles.Available = None,
     weight: roles.Weight = None,
     keep: roles.Keep = None,
+    outside: roles.Outside = None,
     conflict: roles.Conflict = None,
     missing: roles.Missing = None,
     kinds: roles.Kinds = None,

@@ -46,6 +46,10 @@ Keep = Annotated[
     str | None,
     typer.Option(help="Columns carried along for grouping, not shown to the model.", rich_help_panel=_PANEL),
 ]
+Outside = Annotated[
+    str | None,
+    typer.Option(help="Name of an alternative of every set without rows, such as none.", rich_help_panel=_PANEL),
+]
 Available = Annotated[str | None, typer.Option(help="Column 0/1: rows with 0 are left out.", rich_help_panel=_PANEL)]
 Weight = Annotated[str | None, typer.Option(help="Column with the weight of the set.", rich_help_panel=_PANEL)]
 Conflict = Annotated[
@@ -76,7 +80,7 @@ Memory = Annotated[
 
 _LISTS = ("individual", "features", "categorical", "keep")
 _SINGLE = ("choice_set", "chosen", "rank", "alternative", "available", "weight", "person")
-_ROLES = (*_SINGLE, *_LISTS, "conflict", "missing", "kinds")
+_ROLES = (*_SINGLE, *_LISTS, "outside", "conflict", "missing", "kinds")
 
 
 def read_schema(file: str | Path | None, **roles: str | None) -> Schema:

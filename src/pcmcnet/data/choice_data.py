@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcmcnet.arrays import Ints
+from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data import long, wide
 from pcmcnet.data.columns import Categorical, Columns, Contents, raw
 from pcmcnet.data.fingerprint import fingerprint
+from pcmcnet.data.outside import outside_rows
 from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Conflict, Missing, Schema
 from pcmcnet.data.splits import fold_parts, generator, number_groups, split_parts
@@ -55,6 +56,8 @@ class ChoiceData:
         Columns of length S; ``keep`` has the persons, too, where they are declared, and the ids of rankings.
     rows, hidden_rows, hidden_sets
         Table row of each alternative; table rows and sets of the unavailable ones.
+    added
+        Number of rows behind those of the table: outside options that the table has no rows of.
     """
 
     schema: Schema
@@ -69,6 +72,7 @@ class ChoiceData:
     rows: Ints
     hidden_rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     hidden_sets: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    added: int = 0
 
     @classmethod
     def from_long(
@@ -86,6 +90,7 @@ class ChoiceData:
         weight: str | None = None,
         person: str | None = None,
         keep: Sequence[str] = (),
+        outside: str | None = None,
         conflict: Conflict = "error",
         missing: Missing = "error",
         kinds: Mapping[str, str] | None = None,
@@ -100,7 +105,7 @@ class ChoiceData:
             frame that narwhals knows (pandas, polars, pyarrow, ...).
         choice_set, chosen, rank, alternative, individual, features, categorical
             The roles of the columns: see :class:`Schema`.
-        available, weight, person, keep, conflict, missing, kinds
+        available, weight, person, keep, outside, conflict, missing, kinds
             Likewise.
         columns
             What people call columns in reports and on the served page, and their units, as in
@@ -138,6 +143,7 @@ class ChoiceData:
             weight=weight,
             person=person,
             keep=keep,  # type: ignore[arg-type]
+            outside=outside,
             conflict=conflict,
             missing=missing,
             kinds=kinds or {},
@@ -170,6 +176,7 @@ class ChoiceData:
         categorical: Sequence[str] | None = None,
         person: str | None = None,
         keep: Sequence[str] = (),
+        outside: str | None = None,
         missing: Missing = "error",
         kinds: Mapping[str, str] | None = None,
         columns: Mapping[str, Any] | None = None,
@@ -192,7 +199,7 @@ class ChoiceData:
             from each label to a column name or to a number that holds for every row.
         available
             Likewise for the 0/1 availability of each alternative.
-        individual, weight, choice_set, categorical, person, keep, missing, kinds, columns
+        individual, weight, choice_set, categorical, person, keep, outside, missing, kinds, columns
             As for :meth:`from_long`; without ``choice_set`` every row is its own set.
 
         Returns
@@ -224,6 +231,7 @@ class ChoiceData:
             categorical=categorical,
             person=person,
             keep=keep,
+            outside=outside,
             missing=missing,
             kinds=kinds or {},
             columns=columns,
@@ -285,8 +293,13 @@ class ChoiceData:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows of the table, unavailable ones included."""
+        """Number of rows of the table, unavailable ones and outside options included."""
         return len(self.rows) + len(self.hidden_rows)
+
+    @property
+    def outside(self) -> Bools | None:
+        """(N,) which alternatives are the outside option; None where the table declares none."""
+        return outside_rows(self)
 
     @property
     def set_of_alternative(self) -> Ints:

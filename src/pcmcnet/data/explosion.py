@@ -126,4 +126,5 @@ def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
         "rows": np.arange(len(flat)),
         "hidden_rows": np.empty(0, np.int64),
         "hidden_sets": np.empty(0, np.int64),
+        "added": 0,
     }

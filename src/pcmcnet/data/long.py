@@ -19,6 +19,7 @@ from pcmcnet.data.columns import Categorical, Column
 from pcmcnet.data.contents import read_contents
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
 from pcmcnet.data.explosion import explode, read_ranks
+from pcmcnet.data.outside import with_outside, without_features
 from pcmcnet.data.reader import Part, Reader, require_exact
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.table import folder_of, read_table
@@ -73,6 +74,11 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     require_rows(arrow.num_rows, schema)
     set_of_row, ids = _number_sets(arrow[schema.choice_set], name=schema.choice_set)
     everything = Reader.of(arrow, name_set=lambda row: str(ids[set_of_row[row]]), part=part, folder=folder)
+    n_rows = arrow.num_rows
+    if schema.outside is not None:
+        completed, set_of_row = with_outside(everything, schema, set_of_row, ids)
+        arrow = completed.replace_schema_metadata(arrow.schema.metadata)
+        everything = Reader.of(arrow, name_set=everything.name_set, folder=folder)
     del arrow  # its columns live on in the reader, until they are forgotten
     rows, hidden = _order_rows(everything, schema, set_of_row)
     reader = everything.at(rows)
@@ -106,6 +112,8 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
         "hidden_rows": hidden,
         "hidden_sets": set_of_row[hidden].astype(np.int64),
     }
+    if schema.outside is not None:
+        fields = without_features(fields, n_rows)
     return fields if ranks is None else explode(fields, ranks)
 
 
@@ -245,14 +253,14 @@ def _categorical(reader: Reader, schema: Schema) -> tuple[str, ...]:
     """Which model inputs are categorical: as declared, or by dtype."""
     if schema.categorical is not None:
         return schema.categorical
-    inputs = [c for c in (*schema.individual, *schema.features) if c not in schema.kinds]
+    inputs = [c for c in (*schema.individual, *schema.table_features) if c not in schema.kinds]
     return tuple(c for c in inputs if reader.is_categorical(c))
 
 
 def _features(reader: Reader, schema: Schema) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     categorical, rich = frozenset(schema.categorical or ()), schema.contents  # a table may have thousands of columns
-    for name in schema.features:
+    for name in schema.table_features:
         if name in rich:
             columns[name] = read_contents(reader, name, rich[name], missing=schema.missing)
         else:

@@ -56,6 +56,7 @@ def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
         "individual": take(data.individual, sets),
         "keep": take(data.keep, sets),
         "rows": places[: len(flat)],
+        "added": int((data.rows[flat] >= data.n_rows - data.added).sum()),
         "hidden_rows": places[len(flat) :],
         "hidden_sets": new_set[data.hidden_sets[hidden]],
     }
@@ -79,10 +80,20 @@ def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
         "labels": labels,
         "individual": concat(first.individual, second.individual),
         "keep": concat(first.keep, second.keep),
-        "rows": np.concatenate([first.rows, first.n_rows + second.rows]),
-        "hidden_rows": np.concatenate([first.hidden_rows, first.n_rows + second.hidden_rows]),
+        "rows": np.concatenate(_joined_rows(first, second)),
+        "added": first.added + second.added,
+        "hidden_rows": np.concatenate([first.hidden_rows, first.n_rows - first.added + second.hidden_rows]),
         "hidden_sets": np.concatenate([first.hidden_sets, len(first) + second.hidden_sets]),
     }
+
+
+def _joined_rows(first: ChoiceData, second: ChoiceData) -> tuple[Ints, Ints]:
+    """Number the rows of both tables, then those that were added to the first, then those to the second."""
+    ours, theirs = first.n_rows - first.added, second.n_rows - second.added
+    return (
+        np.where(first.rows < ours, first.rows, first.rows + theirs),
+        np.where(second.rows < theirs, second.rows + ours, second.rows + ours + first.added),
+    )
 
 
 def _ranks(places: Ints) -> Ints:

@@ -25,13 +25,8 @@ Missing = Literal["error", "indicator"]
 
 _SINGLE = ("choice_set", "chosen", "rank", "alternative", "available", "weight", "person")
 _LISTS = ("individual", "features", "categorical", "keep")
-_LATER = (
-    "rank",
-    "person",
-    "kinds",
-    "columns",
-    "wide",
-)  # not written where empty: what was saved before they came compares as equal
+# Not written where empty: what was saved before they came compares as equal.
+_LATER = ("rank", "person", "outside", "kinds", "columns", "wide")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +59,10 @@ class Schema:
         together in splits, folds and resamples. Models do not see it.
     keep
         Columns constant within a set that are carried along for grouping, not for models.
+    outside
+        Name of an alternative of every set that has no features, such as "none" for buying nothing. It needs no rows:
+        a set without a chosen row is one in which it was chosen. Without ``alternative``, it is a feature of this name,
+        1 for the option and 0 for others.
     conflict
         What to do when an individual column varies within a set: "error", or take the "first" row's.
     missing
@@ -91,6 +90,7 @@ class Schema:
     weight: str | None = None
     person: str | None = None
     keep: tuple[str, ...] = ()
+    outside: str | None = None
     conflict: Conflict = "error"
     missing: Missing = "error"
     kinds: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -104,6 +104,10 @@ class Schema:
             value = getattr(self, name)
             if not (isinstance(value, str) or (value is None and name != "choice_set")):
                 raise SchemaError(f"{name} must be the name of a column, got {value!r}.")
+        if self.outside is not None and not (isinstance(self.outside, str) and self.outside.strip()):
+            raise SchemaError(f"outside must be the name of an alternative, got {self.outside!r}.")
+        if self.outside_feature is not None and self.outside_feature not in self.features:
+            object.__setattr__(self, "features", (*self.features, self.outside_feature))
         _require_word("conflict", self.conflict, get_args(Conflict))
         _require_word("missing", self.missing, get_args(Missing))
         object.__setattr__(self, "kinds", _kinds(self.kinds))
@@ -155,7 +159,22 @@ class Schema:
     def columns(self) -> tuple[str, ...]:
         """Every column named by some role, once, in a stable order."""
         names = [getattr(self, role) for role in _SINGLE if getattr(self, role) is not None]
-        return tuple(dict.fromkeys([*names, *self.individual, *self.features, *self.keep]))
+        return tuple(dict.fromkeys([*names, *self.individual, *self.table_features, *self.keep]))
+
+    @property
+    def outside_feature(self) -> str | None:
+        """Feature that marks the outside option, where there are no labels; it is no column of the table."""
+        return self.outside if self.alternative is None else None
+
+    @property
+    def table_features(self) -> tuple[str, ...]:
+        """Features that are columns of the table."""
+        return tuple(name for name in self.features if name != self.outside_feature)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether features may be missing: where the table may have gaps, or there is an outside option."""
+        return self.missing == "indicator" or self.outside is not None
 
     @property
     def names(self) -> ColumnNames:

@@ -17,6 +17,7 @@ from pcmcnet.data.wide_roles import OWN, Label, label_of, labels_of
 from pcmcnet.errors import SchemaError
 
 Place = str | Mapping[Any, str | float]  # a template with {alternative}, or label -> column or constant
+Places = Mapping[str, list[str | float | None]]  # column or constant of each alternative; None for the outside option
 
 
 def to_long(
@@ -33,6 +34,7 @@ def to_long(
     categorical: Sequence[str] | None = None,
     person: str | None = None,
     keep: Sequence[str] = (),
+    outside: str | None = None,
     missing: Missing = "error",
     kinds: Mapping[str, str] | None = None,
     columns: Mapping[str, Any] | None = None,
@@ -58,14 +60,17 @@ def to_long(
         chosen=None if chosen is None else "chosen",
         rank=None if rank is None else "rank",
         alternative="alternative",
+        outside=outside,
         available=None if available is None else "available",
         weight=weight,
     )
     codes = labels_of(alternatives)
-    places = _places(features, {"available": available, "rank": rank}, codes)
+    names = {"chosen"} if any(isinstance(code, str) for code in codes.values()) else set()
+    if outside is not None:
+        codes = {**codes, outside: codes.get(outside, outside)}
+    places = _places(features, {"available": available, "rank": rank}, codes, outside)
     _require_apart(schema, places, chosen=chosen, choice_set=choice_set)
     own = {"choice_set": choice_set, "chosen": chosen}
-    names = {"chosen"} if any(isinstance(code, str) for code in codes.values()) else set()
     arrow = _read(table, schema, carried, {**places, **{k: [c] for k, c in own.items() if c is not None}}, names)
     repeated = np.repeat(np.arange(arrow.num_rows), len(codes))
     labels = np.tile(np.arange(len(codes), dtype=np.int32), arrow.num_rows)
@@ -76,7 +81,7 @@ def to_long(
         **{name: _interleave(arrow, row, name=name) for name, row in places.items()},
     }
     if chosen is not None:
-        long["chosen"] = _flags(arrow[chosen], codes, name=chosen)
+        long["chosen"] = _flags(arrow[chosen], codes, name=chosen, outside=outside)
     asked = {"alternatives": codes, "features": features, "chosen": chosen, "rank": rank, "available": available}
     return pa.table(long), replace(schema, wide={**asked, "choice_set": choice_set})
 
@@ -89,20 +94,28 @@ def long_form(table: Any, schema: Schema) -> pa.Table | None:
     for role in ("chosen", "rank"):
         if getattr(schema, role) is None:
             wide.pop(role, None)
-    others = ("individual", "categorical", "weight", "person", "keep", "missing", "kinds")
+    others = ("individual", "categorical", "weight", "person", "keep", "outside", "missing", "kinds")
     return to_long(table, **wide, **{role: getattr(schema, role) for role in others})[0]
 
 
 def _places(
-    features: Mapping[str, Place], roles: Mapping[str, Place | None], codes: Mapping[str, Any]
-) -> dict[str, list[str | float]]:
-    """Feature or role -> where the values of each alternative are."""
+    features: Mapping[str, Place], roles: Mapping[str, Place | None], codes: Mapping[str, Any], outside: str | None
+) -> dict[str, list[str | float | None]]:
+    """Feature or role -> where the values of each alternative are; the outside option is always available."""
     if not isinstance(features, Mapping):
         raise SchemaError(
             f"features must be a mapping from names to templates or to columns of each alternative, got {features!r}."
         )
     declared = {**features, **{role: place for role, place in roles.items() if place is not None}}
-    return {name: _resolve(name, place, codes) for name, place in declared.items()}
+    inside = {label: code for label, code in codes.items() if label != outside}
+    places: dict[str, list[str | float | None]] = {}
+    for name, place in declared.items():
+        if outside is None or (isinstance(place, Mapping) and outside in place):
+            places[name] = [*_resolve(name, place, codes)]
+        else:
+            found = dict(zip(inside, _resolve(name, place, inside), strict=True))
+            places[name] = [found.get(label, 1 if name == "available" else None) for label in codes]
+    return places
 
 
 def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | float]:
@@ -129,9 +142,7 @@ def _resolve(name: str, place: Place, codes: Mapping[str, Any]) -> list[str | fl
     return [place[label] for label in codes]
 
 
-def _require_apart(
-    schema: Schema, places: Mapping[str, list[str | float]], *, chosen: str | None, choice_set: str | None
-) -> None:
+def _require_apart(schema: Schema, places: Places, *, chosen: str | None, choice_set: str | None) -> None:
     """Refuse a column of the wide table with two roles that contradict or leak into each other.
 
     The availability of one alternative may well say something of the individual (has a car), so a column of
@@ -171,9 +182,7 @@ def _require_apart(
             )
 
 
-def _read(
-    table: Any, schema: Schema, carried: list[str], places: Mapping[str, list[str | float]], names: set[str]
-) -> pa.Table:
+def _read(table: Any, schema: Schema, carried: list[str], places: Places, names: set[str]) -> pa.Table:
     """Read all columns that are named anywhere, once; ``names`` are columns of the long form that hold names."""
     sources = {name: [name] for name in carried}
     sources |= {name: [place for place in row if isinstance(place, str)] for name, row in places.items()}
@@ -183,7 +192,7 @@ def _read(
     return read_table(table, list(asked), text=text, ids=ids)
 
 
-def _interleave(arrow: pa.Table, places: list[str | float], *, name: str) -> pa.ChunkedArray:
+def _interleave(arrow: pa.Table, places: list[str | float | None], *, name: str) -> pa.ChunkedArray:
     """Weave one column per alternative into one long column."""
     n = arrow.num_rows
     parts = [arrow[p].combine_chunks() if isinstance(p, str) else pa.array(np.full(n, p)) for p in places]
@@ -209,6 +218,8 @@ def _as_lists(parts: list[pa.Array]) -> list[pa.Array]:
 
 def _as_one(part: pa.Array, kinds: set[pa.DataType]) -> pa.Array:
     """Bring a column to the type that all of a feature's have in common."""
+    if part.type == pa.null() and len(kinds) == 1:
+        return pa.nulls(len(part), next(iter(kinds)))
     if all(map(_is_number, kinds)):
         return _as_float(part)
     items = [kind.value_type for kind in kinds if pa.types.is_list(kind)]
@@ -226,8 +237,8 @@ def _as_float(part: pa.Array) -> pa.Array:
     return (part.cast(pa.int8()) if pa.types.is_boolean(part.type) else part).cast(pa.float64(), safe=False)
 
 
-def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str) -> pa.Array:
-    """1 where the row's choice is the alternative; refuses a value that stands for none."""
+def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str, outside: str | None) -> pa.Array:
+    """1 where the row's choice is the alternative; a gap is the outside option, and a value for none is refused."""
     try:
         found = distinct(column)
         values = [*names(found.values), None]  # the last entry is for the gaps' -1
@@ -236,7 +247,9 @@ def _flags(column: pa.ChunkedArray, codes: Mapping[str, Any], *, name: str) -> p
         raise SchemaError(f"column {name!r}: expected text or numbers that stand for the alternatives.") from error
     if len(set(known)) < len(known) or None in known:
         raise SchemaError(f"alternatives: expected a value of its own for each label, got {dict(codes)!r}.")
-    place = {value: k for k, value in enumerate(known)}
+    place: dict[Any, int] = {value: k for k, value in enumerate(known)}
+    if outside is not None:
+        place[None] = list(codes).index(outside)
     choice = np.array([place.get(value, -1) for value in values])[found.codes]
     bad = np.flatnonzero(choice < 0)
     if bad.size:

@@ -127,7 +127,7 @@ def _individuals(schema: Schema, rows: pa.Table, individual: Any) -> pa.Table:
 def _cross(rows: pa.Table, who: pa.Table, schema: Schema) -> ChoiceData:
     """Offer every alternative to every individual."""
     n, P = rows.num_rows, max(who.num_rows, 1)
-    wanted = [name for name in (schema.alternative, *schema.features) if name is not None]
+    wanted = [name for name in (schema.alternative, *schema.table_features) if name is not None]
     missing = [name for name in wanted if name not in rows.column_names]
     if missing:
         raise InputError(
@@ -138,4 +138,10 @@ def _cross(rows: pa.Table, who: pa.Table, schema: Schema) -> ChoiceData:
     columns = {name: alternatives[name] for name in wanted}
     columns |= {name: who[name].take(np.repeat(np.arange(P), n)) for name in who.column_names}
     columns[schema.choice_set] = pa.array(np.repeat(np.arange(P), n))
-    return ChoiceData.from_schema(pa.table(columns), replace(schema.for_prediction(), available=None))
+    data = ChoiceData.from_schema(pa.table(columns), replace(schema.for_prediction(), available=None))
+    if data.added:
+        raise InputError(
+            f"the model has the outside option {schema.outside!r}, which is not in the catalogue: add its row, whose "
+            f"features may be empty, and pass outside={schema.outside!r}."
+        )
+    return data

@@ -32,7 +32,12 @@ class Input:
 
 
 def inputs_of(schema: Schema) -> dict[str, Input]:
-    """List the columns that a prediction needs, the individual's first."""
+    """List the columns that a prediction needs, the individual's first; refuses what no request can say."""
+    if schema.outside is not None:
+        raise ConfigError(
+            f"the model has the outside option {schema.outside!r}, which a request has no place for: predict tables "
+            f"with it, or fit it to a table with rows of the option, and without outside."
+        )
     roles: dict[str, Role] = dict.fromkeys(schema.individual, "individual")
     if schema.alternative is not None and schema.alternative not in roles:
         roles[schema.alternative] = "alternative"

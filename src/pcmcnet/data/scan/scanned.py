@@ -97,6 +97,11 @@ class ScannedData:
             raise SchemaError("a wide table cannot be scanned: read it whole, or write it as a long one.")
         if schema.rank is not None:
             raise SchemaError("a scanned table cannot hold rankings: read it whole, with ChoiceData.from_long.")
+        if schema.outside is not None:
+            raise SchemaError(
+                f"a scanned table has no outside option: write rows of {schema.outside!r}, or read it whole, with "
+                f"ChoiceData.from_long."
+            )
         allowed = bytes_of(memory)
         place = None if cache is None else Path(cache)
         checked, manifest = cached(Path(table), schema, cache=place, memory=allowed)

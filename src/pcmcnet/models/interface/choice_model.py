@@ -270,7 +270,7 @@ class ChoiceModel(Estimator, ABC):
             _ = self.schema
             return data.by_row(lambda part: part.to_rows(self._checked_log_proba(part), fill=-np.inf))
         sets = self._read(data)
-        return sets.to_rows(self._checked_log_proba(sets), fill=-np.inf)
+        return _by_row(sets, self._checked_log_proba(sets), data)
 
     def predict_proba(self, data: Any) -> Floats:
         """Return probabilities, one per row of the table in its order; 0 for unavailable rows."""
@@ -283,13 +283,18 @@ class ChoiceModel(Estimator, ABC):
         Log-probabilities, for all models but those that give a ranking alone.
         """
         sets = self._read(data)
-        return sets.to_rows(self._scores(sets), fill=-np.inf)
+        return _by_row(sets, self._scores(sets), data)
 
     def predict(self, data: Any) -> NDArray[Any]:
-        """Return the first alternative of each set's ranking: its label, or its row in a table without labels."""
+        """Return the first alternative of each set's ranking: its label, or its row in a table without labels.
+
+        An outside option that has no row is -1.
+        """
         sets = self._read(data)
         best = argmax_by_set(self._scores(sets), sets.offsets)
-        return sets.rows[best] if sets.labels is None else sets.labels.take(best).plain()
+        if sets.labels is not None:
+            return sets.labels.take(best).plain()
+        return np.where(sets.rows[best] < sets.n_rows - sets.added, sets.rows[best], -1)
 
     def score(self, data: Any) -> float:
         """Return the weighted mean log-likelihood of the choices."""
@@ -346,3 +351,9 @@ class ChoiceModel(Estimator, ABC):
                 )
             return data.read()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
+
+
+def _by_row(sets: ChoiceData, values: Floats, data: Any) -> Floats:
+    """Put values in the order of the table: its own rows, or those of choice data, which may have outside options."""
+    found: Floats = sets.to_rows(values, fill=-np.inf)
+    return found if isinstance(data, ChoiceData) else found[: sets.n_rows - sets.added]

@@ -24,7 +24,7 @@ class LogitConfig:
         The utility: "cost + log(time) + cost:income | income | wait", or "." for all features and, where
         alternatives have labels, a constant for each.
     reference
-        Label of the alternative whose constant is 0; the one chosen most often if not given.
+        Label of the alternative whose constant is 0; if not given, the outside option or the one chosen most often.
     min_chosen
         Levels of categorical features chosen fewer times than this are pooled in one.
     base

@@ -156,7 +156,7 @@ class NeuralModel(ChoiceModel):
             return None
         train = train.counted()
         # Gaps that no other part has, and vectors of frozen encoders, are known from the whole training part.
-        known = self._encoder(train) if train.schema.missing == "indicator" or frozen_ones(self.encoders) else None
+        known = self._encoder(train) if train.schema.has_gaps or frozen_ones(self.encoders) else None
         known = known if settings.init is None else settings.init.encoder
         pairs = held_out_parts(train, None if valid is None else valid.counted(), settings.seed)
         encoders = {id(part): known or self._encoder(part) for part, _ in pairs}

@@ -95,7 +95,7 @@ def export_network(network: PCMCNetwork, encoder: Encoder, path: str | Path) -> 
 
 def describe_inputs(encoder: Encoder) -> dict[str, Any]:
     """Return what a program needs to turn choice sets into the inputs of a graph, as plain values that explain."""
-    gaps = encoder.schema.missing == "indicator"
+    gaps = encoder.schema.has_gaps
     inputs: list[dict[str, Any]] = []
     for name, side, axes in (("", encoder.features, ["sets", "places"]), ("individual_", encoder.individual, ["sets"])):
         for kind, dtype, columns in (

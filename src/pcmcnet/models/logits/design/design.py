@@ -15,6 +15,7 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.outside import with_features_of_others
 from pcmcnet.errors import ArtifactError, InputError, SchemaError
 from pcmcnet.models.logits.design.empty_table import empty_sets, require_names
 from pcmcnet.models.logits.design.factor_coding import (
@@ -88,7 +89,7 @@ class Design:
         data
             Choice sets with choices.
         reference
-            Label of the alternative whose constant is 0; the one chosen most often if not given.
+            Label of the alternative whose constant is 0; if not given, the outside option or the one chosen most often.
         least
             Levels of categorical features chosen fewer times are pooled.
         base
@@ -100,17 +101,23 @@ class Design:
         leave_out
             Features that ``.`` does not stand for.
         """
+        data = with_features_of_others(data)
         terms, base = resolve(parse_formula(formula), data, leave_out), require_levels(base or {}, data)
         terms = terms if offset is None else with_offset(terms, offset, data)
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
+        inside = np.ones(len(data.rows), np.bool_) if data.outside is None else ~data.outside
         codes: dict[str, Code] = {}
         for name in dict.fromkeys(f.column for t in terms.terms for f in t.factors):
             column = find_column(name, data)
+            if name in data.features and name != data.schema.outside_feature:
+                column = column.take(np.flatnonzero(inside))
             if isinstance(column, Numeric):
                 codes[name] = learn_number(column.values)
             else:
                 assert isinstance(column, Categorical)  # contents are left out
-                picked = chosen if name in data.features else np.arange(len(data))
+                picked = np.arange(len(data))
+                if name in data.features:
+                    picked = (np.cumsum(inside) - 1)[chosen[inside[chosen]]]
                 codes[name] = learn_levels(column, picked, least=least, base=base.get(name))
         design = cls(formula, terms, codes, learn_labels(terms, data, chosen, reference), ())
         nobody = data.subset([])
@@ -168,7 +175,7 @@ class Design:
         return [owner for owner, (_, names) in zip(owners, blocks, strict=True) for _ in names]
 
     def _build(self, data: ChoiceData, slope_in: str | None = None) -> tuple[Floats, list[str]]:
-        blocks = list(self._blocks(data, slope_in))
+        blocks = list(self._blocks(with_features_of_others(data), slope_in))
         numbers = np.column_stack([b for b, _ in blocks]) if blocks else np.zeros((len(data.rows), 0))
         return numbers, [name for _, names in blocks for name in names]
 
@@ -183,11 +190,19 @@ class Design:
             for term in self.terms.individual:
                 yield _by_label(self._term(term, data, slope_in), dummies[:, 1:], levels[1:])
             for term in self.terms.specific:
-                yield _by_label(self._term(term, data, slope_in), dummies, levels)
+                yield _by_label(self._features(term, data, slope_in), dummies, levels)
+
+    def _features(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
+        """Return the numbers of a term with features, which are 0 for the outside option."""
+        numbers, names = self._term(term, data, slope_in)
+        own = term.labels or any(factor.column == data.schema.outside_feature for factor in term.factors)
+        if data.outside is None or own:
+            return numbers, names
+        return np.where(data.outside[:, None], 0.0, numbers), names
 
     def _generic(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
         """Return the numbers of a term; 0 for alternatives that it does not name, where it names some."""
-        numbers, names = self._term(term, data, slope_in)
+        numbers, names = self._features(term, data, slope_in)
         if not term.labels:
             return numbers, names
         labels = require_labels(data)

@@ -26,6 +26,8 @@ def learn_labels(terms: Formula, data: ChoiceData, chosen: Ints, reference: str 
         return None
     labels = require_labels(data)
     present = [labels.categories[k] for k in np.unique(labels.codes)]
+    if reference is None and data.schema.outside in present:
+        reference = data.schema.outside
     if reference is None:
         reference = learn_levels(labels, chosen, least=0).reference
     elif reference not in present:

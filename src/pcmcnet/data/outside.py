@@ -1,0 +1,137 @@
+"""The outside option: an alternative of every choice set without features of its own, such as buying nothing.
+
+A table need not have rows of it. A set without a row of the option gets one, behind all rows of the table; a set
+without a chosen row is one in which the option was chosen. Its features are missing, whatever its rows say, and what
+belongs to the set (individual columns, weight, person) is that of the other rows. With labels, its own name is its
+label; without, a feature of that name is 1 for the option and 0 for others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pcmcnet.arrays import Bools, Ints
+from pcmcnet.data.columns import GAP, Categorical, Column, Numeric
+from pcmcnet.data.reader import MISSING_CATEGORY, Reader
+from pcmcnet.data.schema import Schema
+from pcmcnet.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pcmcnet.data.choice_data import ChoiceData
+
+
+def with_outside(
+    everything: Reader, schema: Schema, set_of_row: NDArray[np.int32], ids: NDArray[Any]
+) -> tuple[pa.Table, NDArray[np.int32]]:
+    """Complete a long table with rows of the outside option, at its end; returns their sets, too."""
+    n, own = len(set_of_row), _own_rows(everything, schema)
+    offered = np.ones(n, np.bool_) if schema.available is None else everything.flag(schema.available)
+    filler = np.full(len(ids), n)  # the first other alternative of each set, whose columns the option's rows take
+    others = np.flatnonzero(offered & ~own)
+    np.minimum.at(filler, set_of_row[others], others)
+    if (filler == n).any():
+        sets = np.flatnonzero(filler == n)
+        raise SchemaError(
+            f"choice set {ids[sets[0]]}: no alternative is available but the outside option {schema.outside!r}; "
+            f"{len(sets)} such sets. Drop them: there is nothing to choose."
+        )
+    added = np.setdiff1d(np.arange(len(ids)), set_of_row[own])
+    rows = np.concatenate([np.arange(n), filler[added]])
+    source = np.where(np.append(own, np.zeros(len(added), np.bool_)), filler[np.append(set_of_row, added)], rows)
+    kept = {schema.choice_set, schema.available}
+    columns = {name: column.take(rows if name in kept else source) for name, column in everything.columns.items()}
+    if schema.alternative is not None:
+        columns[schema.alternative] = _labels(everything, schema, len(added))
+    if schema.chosen is not None:
+        columns[schema.chosen] = _flags(everything, schema, set_of_row, own, offered, added)
+    if schema.rank is not None:
+        behind = pa.array(rows, mask=np.arange(len(rows)) >= n)
+        columns[schema.rank] = everything.columns[schema.rank].take(behind)
+    return pa.table(columns), np.append(set_of_row, added).astype(np.int32)
+
+
+def _own_rows(everything: Reader, schema: Schema) -> Bools:
+    """Tell which rows of the table are those of the option."""
+    if schema.alternative is None:
+        return np.zeros(everything.n_rows, np.bool_)
+    exact = everything.exact(schema.alternative, categorical=True)
+    names = np.append([name == schema.outside for name in exact.categories or ()], False).astype(np.bool_)
+    return np.asarray(names[exact.values])  # the last entry is for the gaps' -1
+
+
+def _labels(everything: Reader, schema: Schema, added: int) -> pa.Array:
+    """Name the option in the rows that are added."""
+    assert schema.alternative is not None
+    everything.require_exact(schema.alternative)
+    exact = everything.exact(schema.alternative, categorical=True)
+    names = [*dict.fromkeys([*(exact.categories or ()), str(schema.outside)])]
+    codes = np.append(exact.values, np.full(added, names.index(str(schema.outside)))).astype(np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(names, pa.string()))
+
+
+def _flags(
+    everything: Reader, schema: Schema, set_of_row: NDArray[np.int32], own: Bools, offered: Bools, added: Ints
+) -> pa.Array:
+    """Let the option be chosen where nothing else is."""
+    assert schema.chosen is not None
+    everything.at(np.flatnonzero(offered & ~own)).flag(schema.chosen)  # refuses what is no flag
+    flags = everything.is_set(schema.chosen)
+    taken = np.zeros(int(set_of_row.max(initial=-1)) + 1, np.bool_)
+    taken[set_of_row[flags]] = True
+    flags = flags | (own & offered & ~taken[set_of_row])
+    return pa.array(np.append(flags, ~taken[added]).astype(np.int8))
+
+
+def without_features(fields: dict[str, Any], n_rows: int) -> dict[str, Any]:
+    """Take the features from the option's rows, in the fields of a ``ChoiceData``; the table itself has ``n_rows``."""
+    schema, rows, labels = fields["schema"], fields["rows"], fields["labels"]
+    out = rows >= n_rows if labels is None else _is_label(labels, schema.outside)
+    features = {name: _blank(column, out) for name, column in fields["features"].items()}
+    if schema.outside_feature is not None:
+        features[schema.outside_feature] = Numeric(out.astype(np.float32))
+        features = {name: features[name] for name in schema.features}
+    return fields | {"features": features, "added": int((rows >= n_rows).sum())}
+
+
+def _is_label(labels: Categorical, name: str) -> Bools:
+    return np.append([category == name for category in labels.categories], False).astype(np.bool_)[labels.codes]
+
+
+def _blank(column: Column, out: Bools) -> Column:
+    """Make values missing."""
+    if isinstance(column, Numeric):
+        return Numeric(np.where(out, np.float32(np.nan), column.values))
+    if not isinstance(column, Categorical):
+        return replace(column, codes=np.where(out, np.int32(GAP), column.codes))
+    categories = tuple(dict.fromkeys([*column.categories, MISSING_CATEGORY]))
+    return Categorical(np.where(out, np.int32(categories.index(MISSING_CATEGORY)), column.codes), categories)
+
+
+def with_features_of_others(data: ChoiceData) -> ChoiceData:
+    """Give the option the features of the first other alternative of its set, for those who can do without gaps."""
+    out = outside_rows(data)
+    if out is None or not len(data):
+        return data
+    place = np.arange(len(out))
+    other = np.minimum.reduceat(np.where(out, len(out), place), data.offsets[:-1])
+    alone = other == len(out)
+    other[alone] = data.offsets[:-1][alone]  # a set of the option alone, which has a probability of 1 whatever it is
+    source = np.where(out, other[data.set_of_alternative], place)
+    mark = data.schema.outside_feature
+    columns = {name: column if name == mark else column.take(source) for name, column in data.features.items()}
+    return replace(data, features=columns)
+
+
+def outside_rows(data: ChoiceData) -> Bools | None:
+    """(N,) which alternatives are the outside option; None where the table declares none."""
+    schema = data.schema
+    if schema.outside is None:
+        return None
+    if schema.outside_feature is not None:
+        return np.asarray(data.features[schema.outside_feature].plain() == 1)
+    return None if data.labels is None else _is_label(data.labels, schema.outside)
