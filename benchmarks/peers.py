@@ -6,7 +6,7 @@ nested logit. The packages are statsmodels (ConditionalLogit), xlogit and Biogem
 by colons; a package that none of them has is skipped::
 
     python3 -m venv ../peers && ../peers/bin/pip install statsmodels==0.15.0 xlogit==0.2.7 pandas
-    python3 -m venv ../biogeme && ../biogeme/bin/pip install biogeme==3.2.14 pandas
+    python3 -m venv ../biogeme && ../biogeme/bin/pip install biogeme==3.2.14 'tomlkit<0.14'
     PCMCNET_PEERS=../peers/bin/python:../biogeme/bin/python python -m benchmarks.peers
 """
 

@@ -75,3 +75,37 @@ def test_the_exponent_of_box_and_cox_is_that_of_biogeme(data: pn.ChoiceData) -> 
     assert model.coefficients["lambda[time]"] == pytest.approx(0.51, abs=5e-4)
     assert model.coefficients["boxcox(time)"] * 100**0.51 == pytest.approx(-1.675, abs=5e-3)
     assert model.coefficients["cost/100"] == pytest.approx(-1.079, abs=5e-4)
+
+
+# -- numbers of other packages, run on the same table: Biogeme 3.2.14 and xlogit 0.2.7 ------------------------------
+
+PANEL = {"constant[CAR]": 0.128908, "constant[TRAIN]": 0.183470, "cost/100": 0.161169, "time/100": 0.237727}
+
+
+def test_clustered_errors_are_those_of_biogeme_for_a_panel(model: pn.MNL) -> None:
+    """log(PanelLikelihoodTrajectory(...)) with database.panel("ID"); it has no factor G / (G - 1) for 752 persons."""
+    found = {name: error * np.sqrt(751 / 752) for name, error in model.standard_errors("clustered").items()}
+    assert found == pytest.approx(PANEL, abs=1e-6)
+
+
+def test_the_likelihood_ratio_against_a_nest_is_that_of_biogeme(data: pn.ChoiceData, model: pn.MNL) -> None:
+    """lognested with train and car in one nest: -5236.900015; likelihood_ratio_test: 188.703984."""
+    nests = {"TRAIN": "existing", "CAR": "existing", "SM": "new"}
+    nested = pn.NestedMNL(formula="time/100 + cost/100", reference="SM", nests=nests).fit(data)
+    assert nested.estimates_.log_likelihood == pytest.approx(-5236.900015, abs=2e-5)  # ends of two searches
+    assert pn.likelihood_ratio(model, nested).statistic == pytest.approx(188.703984, abs=1e-4)
+
+
+def test_a_fixed_coefficient_gives_what_xlogit_gives_with_an_offset(data: pn.ChoiceData) -> None:
+    """MultinomialLogit with addit = -cost."""
+    held = pn.MNL(formula="time/100 + cost/100", reference="SM", fixed={"cost/100": -1.0}).fit(data)
+    assert held.estimates_.log_likelihood == pytest.approx(-5332.577102, abs=1e-5)
+    assert held.coefficients["time/100"] == pytest.approx(-1.261126, abs=1e-4)  # where its search ended
+
+
+def test_shares_with_dearer_cars_are_those_of_biogeme_and_xlogit(data: pn.ChoiceData, model: pn.MNL) -> None:
+    shares = pn.scenario(model, data, "cost *= 1.1 where alternative == 'CAR'").shares
+    before = {"TRAIN": 0.134161, "SM": 0.604314, "CAR": 0.261525}
+    after = {"TRAIN": 0.136650, "SM": 0.615868, "CAR": 0.247482}
+    assert {label: shares[label].before for label in before} == pytest.approx(before, abs=2e-6)
+    assert {label: shares[label].after for label in after} == pytest.approx(after, abs=2e-6)

@@ -86,3 +86,11 @@ def test_what_cannot_be_tested_is_refused(iia: ChoiceData) -> None:
     alone = read(logit_choices(50, {"x": 1.0}, sizes=(3, 3)), alternative="mode", features=["x"])
     with pytest.raises(InputError, match="clustered errors need the clusters"):
         hausman_mcfadden(MNL().fit(alone), alone, "A", errors="clustered")
+
+
+def test_a_utility_that_is_not_linear_is_refused() -> None:
+    table = logit_choices(200, {"x": 1.0, "y": -0.5}, sizes=(3, 3))
+    data = read({**table, "x": np.exp(table["x"])}, alternative="mode", features=["x", "y"])
+    model = MNL(formula="boxcox(x) + y").fit(data)
+    with pytest.raises(InputError, match="the test needs a utility that is linear in its parameters"):
+        hausman_mcfadden(model, data, "A")
