@@ -4,6 +4,7 @@ Every search begins with local search from several offers. What proves the best 
 
     chains and mixtures of them    branch and bound, chain_offers.py
     a logit, a mixture of logits   Dinkelbach's method or a mixed integer program, logit_offers.py
+    a nested logit of one level    revenue by revenue in each nest, nested_offers.py
     any other model                nothing: the offer is called heuristic, and its bound is the largest revenue
 
 The members of an ensemble say what is not known from the data. Its mean is optimised as a mixture. With ``risk`` it is
@@ -28,6 +29,7 @@ from pcmcnet.decisions.chain_offers import best_chain_offer
 from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
 from pcmcnet.decisions.local_search import climb, starting_offers
 from pcmcnet.decisions.logit_offers import best_logit_mixture_offer, best_logit_offer
+from pcmcnet.decisions.nested_offers import NestedLogits, best_nested_offer
 from pcmcnet.decisions.offer import Offer
 from pcmcnet.decisions.offer_value import Chains, Logits, OfferValue, earned
 from pcmcnet.decisions.search import PROVEN, Search
@@ -161,6 +163,8 @@ def prove(value: OfferValue, rows: Rows, start: Bools, *, deadline: float) -> Se
         return best_logit_offer(value, rows, start)
     if isinstance(value, Logits):
         return best_logit_mixture_offer(value, rows, start, seconds=max(deadline - time.monotonic(), 0.1))
+    if isinstance(value, NestedLogits):
+        return best_nested_offer(value, rows, start)
     best = float(earned(value, start[None])[0])
     return Search(start, best, max(best, float(value.revenue[~rows.never].max())), 0)
 

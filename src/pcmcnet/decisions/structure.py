@@ -12,8 +12,9 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
+from pcmcnet.decisions.nested_offers import NestedLogits
 from pcmcnet.decisions.offer_value import AnyModel, Chains, Logits, OfferValue
-from pcmcnet.models import ChainModel, ChoiceModel, Ensemble
+from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, NestedMNL
 
 _OFFERS = 16  # that the model is compared on
 _CLOSE = 1e-5  # in probability: networks compute in 32 bits
@@ -22,12 +23,10 @@ _CLOSE = 1e-5  # in probability: networks compute in 32 bits
 def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
     """Return what offers of a catalogue earn; ``sets`` holds all of it for each individual."""
     asked = AnyModel(model, sets, revenue)
-    for structure in (_chains, _logits):
-        found = structure(_members(model), sets)
-        if found is not None:
-            value = (Chains if structure is _chains else Logits)(*found, revenue)
-            if _agree(value, asked, len(sets)):
-                return value
+    for structure in (_chains, _logits, _nested):
+        value = structure(_members(model), sets, revenue)
+        if value is not None and _agree(value, asked, len(sets)):
+            return value
     return asked
 
 
@@ -35,17 +34,17 @@ def _members(model: ChoiceModel) -> list[ChoiceModel]:
     return list(model.members_) if isinstance(model, Ensemble) else [model]
 
 
-def _chains(members: list[ChoiceModel], sets: ChoiceData) -> tuple[Floats, Floats] | None:
-    """Return weights (P, C) and rates (P, C, n, n), where all members are chains."""
+def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Chains | None:
+    """Return chains, where all members are such."""
     if not all(isinstance(member, ChainModel) for member in members):
         return None
     rates: list[Any] = [member.rates(sets) for member in members if isinstance(member, ChainModel)]
     C = len(members)
-    return np.full((len(sets), C), 1 / C), np.stack([np.stack(q) for q in rates], axis=1)
+    return Chains(np.full((len(sets), C), 1 / C), np.stack([np.stack(q) for q in rates], axis=1), revenue)
 
 
-def _logits(members: list[ChoiceModel], sets: ChoiceData) -> tuple[Floats, Floats] | None:
-    """Return weights (P, C) and attraction (P, C, n), where all members are mixtures of logits."""
+def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
+    """Return logits, where all members are mixtures of such."""
     found = [member.as_logits(sets) for member in members]
     weights, attraction = [], []
     for part in found:
@@ -54,7 +53,17 @@ def _logits(members: list[ChoiceModel], sets: ChoiceData) -> tuple[Floats, Float
         shares, log_p = part
         weights.append(shares / len(members))
         attraction.append(np.exp(log_p).reshape(len(sets), -1, log_p.shape[1]).swapaxes(1, 2))
-    return np.concatenate(weights, axis=1), np.concatenate(attraction, axis=1)
+    return Logits(np.concatenate(weights, axis=1), np.concatenate(attraction, axis=1), revenue)
+
+
+def _nested(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> NestedLogits | None:
+    """Return nested logits, where the model is one with a single level of nests."""
+    model = members[0]
+    found = model.as_nests(sets) if len(members) == 1 and isinstance(model, NestedMNL) else None
+    if found is None:
+        return None
+    v, nests, logsums = found
+    return NestedLogits(v.reshape(len(sets), -1), nests[: len(revenue)], logsums, revenue)
 
 
 def _agree(value: OfferValue, asked: AnyModel, individuals: int) -> bool:

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.options import takes
@@ -78,6 +81,15 @@ class NestedMNL(NestModel):
             )
         assert not isinstance(by, Path)  # read
         return leaves_by_feature(by, data) if isinstance(by, str) else leaves_by_label(paths_by_label(by), data)
+
+    def as_nests(self, data: ChoiceData) -> tuple[Floats, Ints, Floats] | None:
+        """Return the utilities (N,) and nests (N,) of alternatives, and the log-sums (M,); None for a tree of nests."""
+        if any(parent >= 0 for parent in self.training_["parents"]):
+            return None
+        leaves, _, v = self._placed(data)
+        place = {name: k for k, name in enumerate(self.training_["nests"])}
+        nests: Ints = np.array([place.get(path[0], -1) for path in leaves.paths])[leaves.code]
+        return v, nests, self._logsums()
 
     def _leave_out(self) -> frozenset[str]:
         by = self.config.nests
