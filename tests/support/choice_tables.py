@@ -1,13 +1,13 @@
 """Small choice tables for the tests, as dictionaries of columns with one row per alternative.
 
 Which one to take: ``trips`` for any plausible choices, with a column for every role; ``logit_choices`` where the true
-coefficients matter; ``item_choices`` for labels alone; ``read_column`` for one column of contents; ``encoded_sets``
-for a network. A table that a test works out by hand, or that shows one special case, stays beside that test;
-``largest`` marks its chosen rows.
+coefficients matter; ``panel`` where persons differ in their coefficients; ``item_choices`` for labels alone;
+``read_column`` for one column of contents; ``encoded_sets`` for a network. A table that a test works out by hand, or
+that shows one special case, stays beside that test; ``largest`` marks its chosen rows.
 """
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,27 @@ def logit_choices(
     total = np.bincount(trip, np.exp(utility))[trip]
     known = {"person": trip // 4, "probability": np.exp(utility) / total}
     return {"trip": trip, "mode": np.array(list("ABCDEFGH"))[mode], "took": took, **columns, **known}
+
+
+PANEL: dict[str, Any] = {"features": ["x", "y"], "person": "person"}  # roles of the columns of ``panel``
+Tastes = Callable[[np.random.Generator, int], NDArray[Any]]
+
+
+def normal_tastes(rng: np.random.Generator, persons: int) -> NDArray[Any]:
+    """Draw coefficients of x with mean 1 and deviation 0.8, and of y with -0.5 and 0.5: (persons, 2)."""
+    return np.column_stack([1 + 0.8 * rng.standard_normal(persons), -0.5 + 0.5 * rng.standard_normal(persons)])
+
+
+def panel(persons: int, tastes: Tastes, seed: int = 0, *, sets: int = 8, sizes: tuple[int, int] = (3, 4)) -> Table:
+    """Draw choices of persons with ``tastes`` for the standard normal columns x and y, in several sets each."""
+    rng = np.random.default_rng(seed)
+    b = tastes(rng, persons)
+    counts = rng.integers(sizes[0], sizes[1] + 1, persons * sets)
+    trip = np.repeat(np.arange(len(counts)), counts)
+    x, y = rng.standard_normal((2, len(trip))).astype(np.float32).astype(float)
+    utility = x * b[trip // sets, 0] + y * b[trip // sets, 1]
+    took = largest(utility + rng.gumbel(size=len(trip)), trip).astype(np.int8)
+    return {"trip": trip, "took": took, "x": x, "y": y, "person": trip // sets}
 
 
 def item_choices(

@@ -7,6 +7,7 @@ from pcmcnet.plots.leaderboard_page import leaderboard_page, write_leaderboard_p
 from pcmcnet.plots.learning_curve import LearningCurve, draw_learning_curve, learning_curve
 from pcmcnet.plots.preference_map import PreferenceMap, draw_preference_maps, preference_error, preference_map
 from pcmcnet.plots.search import SearchChart, draw_search, search_chart
+from pcmcnet.plots.tastes import TasteChart, draw_taste, draw_tastes, taste_chart
 
 __all__ = [
     "ComparisonChart",
@@ -14,6 +15,7 @@ __all__ = [
     "PreferenceMap",
     "RankChart",
     "SearchChart",
+    "TasteChart",
     "comparison_chart",
     "comparison_page",
     "draw_comparison",
@@ -21,6 +23,8 @@ __all__ = [
     "draw_preference_maps",
     "draw_ranks",
     "draw_search",
+    "draw_taste",
+    "draw_tastes",
     "leaderboard_page",
     "learning_curve",
     "plot_leaderboard",
@@ -28,6 +32,7 @@ __all__ = [
     "preference_map",
     "rank_chart",
     "search_chart",
+    "taste_chart",
     "write_comparison_page",
     "write_leaderboard_page",
 ]

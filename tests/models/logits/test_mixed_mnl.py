@@ -7,42 +7,11 @@ import pytest
 import torch
 
 import pcmcnet as pn
-from choice_tables import ROLES, logit_choices, read, trips
+from choice_tables import PANEL, ROLES, logit_choices, normal_tastes, panel, read, trips
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models import MNL, MixedMNL
-
-PANEL = {"alternative": None, "features": ["x", "y"], "person": "person"}
-
-
-def panel(
-    persons: int,
-    tastes: Any,
-    seed: int = 0,
-    *,
-    sets: int = 8,
-    sizes: tuple[int, int] = (3, 4),
-) -> dict[str, Any]:
-    """Draw choices of persons whose coefficients of x and y are ``tastes(rng, persons)``, (persons, 2)."""
-    rng = np.random.default_rng(seed)
-    b = tastes(rng, persons)
-    counts = rng.integers(sizes[0], sizes[1] + 1, persons * sets)
-    trip = np.repeat(np.arange(len(counts)), counts)
-    columns = rng.standard_normal((len(trip), 2)).astype(np.float32).astype(float)
-    utility = (columns * b[trip // sets]).sum(1) + rng.gumbel(size=len(trip))
-    best = np.maximum.reduceat(utility, np.cumsum(counts) - counts)
-    return {
-        "trip": trip,
-        "took": (utility == best[trip]).astype(int),
-        "x": columns[:, 0],
-        "y": columns[:, 1],
-        "person": trip // sets,
-    }
-
-
-def normal(rng: np.random.Generator, persons: int) -> Floats:
-    return np.column_stack([1 + 0.8 * rng.standard_normal(persons), -0.5 + 0.5 * rng.standard_normal(persons)])
 
 
 def in_errors(model: MixedMNL, truth: dict[str, float]) -> Floats:
@@ -52,7 +21,7 @@ def in_errors(model: MixedMNL, truth: dict[str, float]) -> Floats:
 
 
 def test_a_panel_of_normal_coefficients_is_recovered() -> None:
-    model = MixedMNL(draws=200).fit(read(panel(300, normal), **PANEL), progress=False)
+    model = MixedMNL(draws=200).fit(read(panel(300, normal_tastes), **PANEL), progress=False)
     assert list(model.coefficients) == ["x", "y", "sd[x]", "sd[y]"]
     truth = {"x": 1.0, "y": -0.5, "sd[x]": 0.8, "sd[y]": 0.5}
     assert np.abs(in_errors(model, truth)).max() < 3
@@ -88,7 +57,7 @@ def test_where_everyone_is_alike_spreads_are_found_to_be_0() -> None:
 
 
 def test_neither_the_order_of_rows_nor_that_of_persons_matters() -> None:
-    table = panel(40, normal)
+    table = panel(40, normal_tastes)
     order = np.random.default_rng(0).permutation(len(table["trip"]))
     mixed = {name: column[order] for name, column in table.items()}
     one, other = (MixedMNL(draws=50).fit(read(t, **PANEL), progress=False) for t in (table, mixed))
@@ -97,7 +66,7 @@ def test_neither_the_order_of_rows_nor_that_of_persons_matters() -> None:
 
 
 def test_choices_of_a_person_go_together_unless_each_set_is_for_itself() -> None:
-    data = read(panel(60, normal), **PANEL)
+    data = read(panel(60, normal_tastes), **PANEL)
     together, alone = (MixedMNL(draws=50, by=by).fit(data, progress=False) for by in ("auto", "set"))
     assert together.training_["persons"] == 60
     assert alone.training_["persons"] == 480
@@ -106,7 +75,7 @@ def test_choices_of_a_person_go_together_unless_each_set_is_for_itself() -> None
 
 
 def test_a_weight_of_2_counts_a_person_twice() -> None:
-    table = panel(30, normal)
+    table = panel(30, normal_tastes)
     heavy = {**table, "weight": np.where(table["person"] < 10, 2.0, 1.0)}
     more = {name: np.concatenate([v, v[table["person"] < 10]]) for name, v in table.items()}
     again = np.arange(len(more["trip"])) >= len(table["trip"])
@@ -146,14 +115,14 @@ def test_error_components_and_means_of_individuals_enter() -> None:
 
 
 def test_several_starts_are_no_worse_than_one() -> None:
-    data = read(panel(40, normal), **PANEL)
+    data = read(panel(40, normal_tastes), **PANEL)
     one, three = (MixedMNL(draws=40, starts=starts).fit(data, progress=False) for starts in (1, 3))
     assert three.estimates_.log_likelihood >= one.estimates_.log_likelihood - 0.1
 
 
 @pytest.mark.parametrize("sequence", ["halton", "mlhs", "random"])
 def test_all_sequences_lead_to_about_the_same(sequence: Any) -> None:
-    data = read(panel(60, normal), **PANEL)
+    data = read(panel(60, normal_tastes), **PANEL)
     found = MixedMNL(draws=200, sequence=sequence, antithetic=True).fit(data, progress=False)
     usual = MixedMNL(draws=200).fit(data, progress=False)
     assert found.estimates_.log_likelihood == pytest.approx(usual.estimates_.log_likelihood, abs=3)
@@ -179,7 +148,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_what_a_table_cannot_give_is_refused() -> None:
-    table = panel(10, normal)
+    table = panel(10, normal_tastes)
     with pytest.raises(ConfigError, match=r"by='person' needs persons: read the table with person=<column>"):
         MixedMNL(by="person").fit(read(table, features=["x", "y"]), progress=False)
     still = {**table, "z": np.repeat(1.0, len(table["x"]))}
@@ -195,7 +164,7 @@ def test_what_a_table_cannot_give_is_refused() -> None:
 
 
 def test_a_mean_cannot_depend_on_what_varies_within_a_person() -> None:
-    table = panel(10, normal)
+    table = panel(10, normal_tastes)
     varying = {**table, "day": (table["trip"] % 8).astype(float)}
     with pytest.raises(InputError, match=r"means\['x'\]: column 'day' varies within a person.*x:day into the formula"):
         MixedMNL(means={"x": "day"}).fit(read(varying, **PANEL, individual=["day"]), progress=False)
@@ -205,6 +174,45 @@ def test_an_unknown_label_of_a_component_is_refused() -> None:
     data = ChoiceData.from_long(trips(), **ROLES)
     with pytest.raises(ConfigError, match=r"components names 'cart', which is no alternative.*Did you mean 'car'\?"):
         MixedMNL(components={"cart": "road"}).fit(data, progress=False)
+
+
+def lognormal_tastes(rng: np.random.Generator, persons: int) -> Floats:
+    return np.column_stack(
+        [0.7 + 0.5 * rng.standard_normal(persons), -np.exp(-0.3 + 0.6 * rng.standard_normal(persons))]
+    )
+
+
+def correlated_tastes(rng: np.random.Generator, persons: int) -> Floats:
+    """L is ((0.8, 0), (0.5, 0.6)): a correlation of 0.64."""
+    return np.array([1.0, -0.5]) + rng.standard_normal((persons, 2)) @ np.array([[0.8, 0.5], [0.0, 0.6]])
+
+
+RECOVERED: dict[str, tuple[Any, dict[str, Any], dict[str, float]]] = {
+    "normal": (normal_tastes, {}, {"x": 1.0, "y": -0.5, "sd[x]": 0.8, "sd[y]": 0.5}),
+    "lognormal": (
+        lognormal_tastes,
+        {"random": {"x": "normal", "y": "lognormal"}},
+        {"x": 0.7, "y": -0.3, "sd[x]": 0.5, "sd[y]": 0.6},
+    ),
+    "correlated": (
+        correlated_tastes,
+        {"correlated": True},
+        {"x": 1.0, "y": -0.5, "cholesky[x, x]": 0.8, "cholesky[y, x]": 0.5, "cholesky[y, y]": 0.6},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECOVERED)
+def test_means_spreads_and_correlations_are_within_two_standard_errors_nine_times_of_ten(name: str) -> None:
+    """Of 20 tables of 300 persons with 8 choices each."""
+    tastes, options, truth = RECOVERED[name]
+    near = []
+    for seed in range(20):
+        data = read(panel(300, tastes, seed), **PANEL)
+        model = MixedMNL(draws=500, **options).fit(data, seed=seed, progress=False)
+        near.append(np.abs(in_errors(model, truth)) < 2)
+    assert np.mean(near) >= 0.9
 
 
 @pytest.mark.slow
@@ -217,7 +225,7 @@ def test_the_electricity_panel_has_the_published_likelihood() -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_finds_the_same_maximum() -> None:
-    data = read(panel(60, normal), **PANEL)
+    data = read(panel(60, normal_tastes), **PANEL)
     cpu, gpu = (MixedMNL(draws=100).fit(data, device=device, progress=False) for device in ("cpu", "cuda"))
     assert torch.cuda.is_available()
     np.testing.assert_allclose(gpu.estimates_.values, cpu.estimates_.values, rtol=1e-3)

@@ -39,6 +39,7 @@ class LogitModel(ChoiceModel):
     control = False  # whether parameters can be fixed, bounded and started
     given_design: Design | None = None  # columns of the utility that are known and not to be learnt
     curved = False  # whether utilities need not be linear in their parameters
+    own_worths = False  # whether the model itself, and not its design, goes to willingness-to-pay space
     design_: Design
     estimates_: Estimates
 
@@ -157,7 +158,7 @@ class LogitModel(ChoiceModel):
             least=config.min_chosen,
             base=config.base,
             offset=config.offset,
-            cost=config.wtp_space,
+            cost=None if self.own_worths else config.wtp_space,
             leave_out=leave_out,
         )
         if not (self.curved or design.form.is_linear):

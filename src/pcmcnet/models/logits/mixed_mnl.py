@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
@@ -30,101 +30,27 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.design.individual_design import IndividualDesign, parse_membership
-from pcmcnet.models.logits.estimation import LogitSets, infer
+from pcmcnet.models.logits.estimation import Errors, LogitSets, Ratio, infer
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets
 from pcmcnet.models.logits.estimation.mixed_search import Maximum, Search
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameters import Parameters
-from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
+from pcmcnet.models.logits.logit_model import LogitModel
+from pcmcnet.models.logits.mixed_config import MixedMNLConfig
 from pcmcnet.models.logits.persons import Persons
 from pcmcnet.models.logits.simulation.coefficients import Mixing
-from pcmcnet.models.logits.simulation.distributions import Distribution
-from pcmcnet.models.logits.simulation.draws import Draws, Sequence, keys_of
+from pcmcnet.models.logits.simulation.draws import Draws, keys_of
 from pcmcnet.models.logits.simulation.prediction import Population
+from pcmcnet.models.logits.simulation.slopes import mixed_slopes
 from pcmcnet.models.logits.simulation.specification import require_moving, specify
+from pcmcnet.models.logits.tastes import Conditional, Tastes
+from pcmcnet.reports.drawing import draw
 from pcmcnet.runtime.device import resolve_device
 from pcmcnet.storage.files import json_bytes
 
-_LEAST = 10  # draws
+_SHOWN, _KINDS = 4096, 100  # draws that stand for people, and kinds of people at most, where tastes are shown
 _TOGETHER = 15  # Newton's steps of the logit where the search begins: its own maximum may be at infinity
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MixedMNLConfig(LogitConfig):
-    """Options of the mixed logit: those of the logit models, and which coefficients are random.
-
-    Parameters
-    ----------
-    random
-        Distribution of each random coefficient by name: "normal", "lognormal", "truncated-normal", "triangular",
-        "uniform" or "johnson-sb(low, high)". A lognormal or truncated normal coefficient has the sign that the
-        multinomial logit finds, or the one in "+lognormal" and "-lognormal". None makes those of all numeric features
-        normal.
-    correlated
-        Whether random coefficients with a normal distribution behind them are correlated, or the names of those that
-        are.
-    components
-        Error components: the nest of some labels, as in {"bus": "public", "train": "public"}. The alternatives of a
-        nest share a normal random utility of mean 0.
-    means
-        What the location of a random coefficient depends on, by its name: a sum of individual columns such as "income +
-        age".
-    draws
-        Draws of each person's coefficients; the search begins with fewer.
-    sequence
-        What draws are made of: "sobol", "halton", "mlhs" or "random".
-    antithetic
-        Whether half of the draws mirror the others.
-    by
-        Whose coefficients they are: those of a "person" in all sets, of every choice "set", or "auto" for persons where
-        the table declares them.
-    starts
-        Where the search begins: near the multinomial logit, and from so many places in all around it.
-    prior
-        Precision of a normal prior around 0 on each parameter, in units that change a utility by about 1: a weak pull
-        that keeps estimates finite. Standard errors are those of the likelihood, without it. 0 for none.
-    memory
-        GiB that draws may take to be kept between steps; beyond, they are made again at each.
-    """
-
-    random: Mapping[str, str] | None = None
-    correlated: bool | tuple[str, ...] = False
-    components: Mapping[str, str] = field(default_factory=dict)
-    means: Mapping[str, str] = field(default_factory=dict)
-    draws: int = 1000
-    sequence: Sequence = "sobol"
-    antithetic: bool = False
-    by: Literal["auto", "person", "set"] = "auto"
-    starts: int = 1
-    prior: float = 0.001
-    memory: float = 1.0
-
-    def __post_init__(self) -> None:
-        super(MixedMNLConfig, self).__post_init__()  # slots make a new class, which super() misses
-        for option in ("random", "components", "means"):
-            named = getattr(self, option)
-            if named is not None:
-                object.__setattr__(self, option, _words(option, named))
-        for name, text in (self.random or {}).items():
-            Distribution.parse(name, text)
-        for text in self.means.values():
-            parse_membership(text)
-        if not isinstance(self.correlated, bool):
-            names = self.correlated
-            if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
-                raise ConfigError(f"correlated must be True, False or names of coefficients, got {names!r}.")
-            object.__setattr__(self, "correlated", tuple(names))
-        require_number("draws", self.draws, whole=True, low=_LEAST, high=10**7)
-        require_word("sequence", self.sequence, get_args(Sequence))
-        require_word("by", self.by, ("auto", "person", "set"))
-        require_number("starts", self.starts, whole=True, low=1)
-        require_number("prior", self.prior, low=0)
-        require_number("memory", self.memory, low=0)
-        if not isinstance(self.antithetic, bool):
-            raise ConfigError(f"antithetic must be True or False, got {self.antithetic!r}.")
-        if self.antithetic and self.draws % 2:
-            raise ConfigError(f"antithetic draws come in pairs: draws must be even, got {self.draws}.")
 
 
 class MixedMNL(LogitModel):
@@ -136,7 +62,7 @@ class MixedMNL(LogitModel):
     name = "mixed-mnl"
     config_class = MixedMNLConfig
     config: MixedMNLConfig
-    control = True
+    control = own_worths = True
     mixing_: Mixing
     who_: dict[str, IndividualDesign]
 
@@ -161,12 +87,12 @@ class MixedMNL(LogitModel):
         scale = mixing.scale(whole.spread, b)
         within = self._parameters(mixing.names, mixing.start(b, 1 / whole.spread))
         keys, device = keys_of(self._ids(sets)[persons.first]), resolve_device(settings.device)
-        who, of_set = self._who(persons.table), persons.number[whole.sets]
+        who = self._who(persons.table)
 
         def make(number: int, which: int) -> MixedSets:
             draws = self._draws(mixing, number, settings.seed ^ (which << 32), device)
             memory = 0.0 if which else self.config.memory * 2**30  # the second set of draws is used once
-            return MixedSets(whole.z, whole.offsets, of_set, keys, who, mixing, draws, memory)
+            return MixedSets.of(whole, persons.number, keys, who, mixing, draws, memory)
 
         config = self.config
         search = Search(make, persons.weights(sets), scale, within, config.draws, config.prior, config.max_iter)
@@ -244,6 +170,7 @@ class MixedMNL(LogitModel):
             nests=sorted(set(config.components.values())),
             means={name: design.names[1:] for name, design in self.who_.items()},
             offset=None if config.offset is None else quoted(config.offset),
+            cost=config.wtp_space,
         )
 
     def _alike(self, mixing: Mixing) -> Parameters:
@@ -286,7 +213,9 @@ class MixedMNL(LogitModel):
     def _facts(self) -> dict[str, str]:
         facts, config, mixing = super()._facts(), self.config, self.mixing_
         other = self.training_["simulation"]
-        facts["random"] = ", ".join(f"{mixing.columns[r.column]}: {r.distribution}" for r in mixing.random)
+        facts["random"] = ", ".join(f"{mixing.labels[r.column]}: {r.distribution}" for r in mixing.random)
+        if config.wtp_space is not None:
+            facts["wtp in units of"] = config.wtp_space
         n = self.training_["persons"]
         facts["coefficients of"] = "each choice set" if n == self.estimates_.n_sets else f"{n:,} persons"
         facts["draws"] = f"{config.draws:,} ({config.sequence}{', antithetic' * config.antithetic})"
@@ -310,6 +239,95 @@ class MixedMNL(LogitModel):
         out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, found)
         return out
 
+    def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
+        if not len(data) or any(column in design.codes for design in self.who_.values()):
+            return None  # the means move as well: by differences
+        if column not in self.design_.codes:
+            return np.zeros(int((data.sizes**2 if column in data.features else data.sizes).sum()))
+        columns = partial(self._columns, mixing=self.mixing_)
+        return mixed_slopes(self.population_, self.design_, data, column, columns, self._who)
+
+    def conditional(self, data: Any, cost: str | None = None) -> Conditional:
+        """Return the random coefficients of each person given the choices: means and standard deviations.
+
+        Parameters
+        ----------
+        data
+            Choice data, or a table to be read by the model's schema, with choices and, where coefficients are those of
+            persons, persons.
+        cost
+            Name of a coefficient: what one more unit of each column is worth in its units is given, minus the ratio of
+            the coefficients.
+        """
+        sets = self._read(data, chosen=True)
+        persons, mixing = self._persons(sets, None), self.mixing_
+        chosen = sets.require_chosen("the coefficients of persons")
+        whole = LogitSets.from_matrix(self._columns(sets, mixing), sets.offsets, chosen)
+        ids = self._ids(sets)[persons.first]
+        place = None if cost is None else self._cost(cost)
+        who, draws = self._who(persons.table), self.population_.draws
+        found = MixedSets.of(whole, persons.number, keys_of(ids), who, mixing, draws, 0.0)
+        means, deviations = found.conditional(self.estimates_.values, place)
+        kept = [d for d, r in enumerate(mixing.random) if r.column != place]
+        names = [mixing.labels[mixing.random[d].column] for d in kept]
+        names = names if cost is None else [f"wtp[{name}]" for name in names]
+        return Conditional(ids, tuple(names), means[:, kept], deviations[:, kept])
+
+    def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
+        """Return minus the ratio of two coefficients that are the same for all, or of the means of normal ones.
+
+        See :meth:`LogitModel.willingness_to_pay`. Other random coefficients are refused: their parameters are no means.
+        """
+        _ = self.schema
+        laws = {self.mixing_.labels[r.column]: r.distribution.name for r in self.mixing_.random}
+        for each in (name, cost):
+            if laws.get(each, "normal") != "normal":
+                raise InputError(
+                    f"the coefficient of {each!r} is {laws[each]}, so it has no ratio to another's: "
+                    f"conditional(data, cost={cost!r}) gives those of persons, and wtp_space={cost!r} estimates them."
+                )
+        return super().willingness_to_pay(name, cost, errors)
+
+    def _cost(self, name: str) -> int:
+        """Return the column of a cost, in whose units others are to be expressed."""
+        columns = self.mixing_.columns[: self.mixing_.located]
+        if name not in columns:
+            raise InputError(f"no coefficient is called {name!r}." + did_you_mean(name, columns))
+        if self.config.wtp_space is not None:
+            raise InputError(f"the coefficients are worths in units of {self.config.wtp_space!r} already.")
+        return columns.index(name)
+
+    def tastes(self, data: Any = None) -> Tastes:
+        """Return the distributions of the random coefficients over people; prints as a table.
+
+        Where means depend on individuals, ``data`` has those that are meant.
+        """
+        _ = self.schema
+        mixing, people = self.mixing_, replace(self.population_, draws=replace(self.population_.draws, number=_SHOWN))
+        if mixing.who and data is None:
+            raise InputError(
+                f"the tastes depend on {', '.join(mixing.who)}: give the data of the people who are meant."
+            )
+        h = self._who(self._read(data)) if mixing.who else np.zeros((1, 0))
+        some = h[np.lexsort(h.T)][:: max(len(h) // _KINDS, 1)] if mixing.who else h
+        random = [r.column for r in mixing.random]
+        draws = people.worths(some)[:, random].transpose(0, 1).flatten(1).numpy()
+        return Tastes.of([mixing.labels[k] for k in random], [str(r.distribution) for r in mixing.random], draws)
+
+    def plot_distributions(self, name: str | None = None, *, data: Any = None, ax: Any = None) -> Any:
+        """Draw the distribution of one random coefficient, and return its axes; of all of them, and return a figure.
+
+        Parameters
+        ----------
+        name
+            Which coefficient; all if not given.
+        data
+            See :meth:`tastes`.
+        ax
+            Axes of matplotlib to draw one coefficient into.
+        """
+        return draw("tastes", self.tastes(data), name, ax=ax)
+
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
         found = self.population_.log_sums(self._columns(data, self.mixing_), data.offsets, self._who(data))
         return found, np.full_like(found, 1 / found.shape[1])
@@ -328,13 +346,6 @@ class MixedMNL(LogitModel):
         self.mixing_ = Mixing.from_dict(entries["mixing"])
         if self.mixing_.names != self.estimates_.names:
             raise ValueError("the random coefficients and the estimates do not fit each other")
-
-
-def _words(option: str, named: Any) -> dict[str, str]:
-    """Refuse anything but words by name."""
-    if not (isinstance(named, Mapping) and all(isinstance(word, str) for pair in named.items() for word in pair)):
-        raise ConfigError(f"{option} must map names to words, got {named!r}.")
-    return dict(named)
 
 
 def _labels(data: ChoiceData) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ MIXINGS = {
     "means": Mixing(
         COLUMNS, 3, random(a="+lognormal", c="-truncated-normal"), means=((0, 0), (0, 1), (1, 1)), who=("h", "i")
     ),
+    "worths": Mixing(COLUMNS, 3, random(a="-lognormal", c="normal"), cost=0),
+    "correlated worths": Mixing(COLUMNS, 2, random(a="normal", b="+lognormal", c="normal"), group=(0, 1), cost=1),
     "component": Mixing(COLUMNS, 2, random(b="normal", c="normal")),
     "turned": Mixing(COLUMNS, 3, random(a="normal", b="+lognormal"), mirror=(-1, 1)),
 }
@@ -87,6 +89,8 @@ def test_the_likelihood_is_the_mean_over_draws_of_products_over_sets(name: str) 
         values = mixing.sample(locations, torch.from_numpy(mixing.triangle(x)), draws).value[0].numpy()
         b = np.tile(fixed[:, None], (1, sets.draws.number))
         b[[r.column for r in mixing.random]] = values
+        if mixing.cost is not None:
+            b[[k for k in range(mixing.located) if k != mixing.cost]] *= -b[mixing.cost]
         total = np.zeros(sets.draws.number)
         for t in np.flatnonzero(sets.person == n):
             v = sets.z[sets.offsets[t] : sets.offsets[t + 1]] @ b

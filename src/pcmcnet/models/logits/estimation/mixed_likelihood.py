@@ -33,6 +33,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.layers.threads import in_threads
+from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
 from pcmcnet.models.logits.simulation.blocks import Block, blocks
 from pcmcnet.models.logits.simulation.coefficients import Mixing, Sampled
 from pcmcnet.models.logits.simulation.draws import Draws
@@ -42,7 +43,7 @@ Precision = Literal["float32", "float64"]
 T = TypeVar("T")
 
 _ON_CPU, _ON_GPU = 2**17, 2**25  # numbers of an array, at a time: what a processor's cache holds, what keeps a GPU busy
-_GRAM = 2**18  # numbers of the products that make a Hessian, at a time, on a CPU
+_GRAM = 2**20  # numbers of the products that make a Hessian, at a time, on a CPU
 _LARGEST = {torch.float32: 60.0, torch.float64: 600.0}  # utilities whose exponentials can be summed
 
 
@@ -63,6 +64,7 @@ class _Inside(NamedTuple):
     e: Tensor  # (N m, R) exponentials of the rows' utilities
     inverse: Tensor  # (T, R) what they are multiplied by to be probabilities
     w: Tensor  # (N, R) shares of the draws given the choices
+    whole: Tensor | None  # (K, N, R) coefficients, or cost and worths, of all columns: in willingness-to-pay space
 
 
 @dataclass
@@ -78,6 +80,13 @@ class MixedSets:
     draws: Draws
     memory: float  # bytes that draws may take to be kept
     _kept: dict[int, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, sets: LogitSets, person: Ints, keys: Ints, who: Floats, mixing: Mixing, draws: Draws, memory: float
+    ) -> MixedSets:
+        """Take the differences of choice sets, whose persons (S,) are numbered."""
+        return cls(sets.z, sets.offsets, person[sets.sets], keys, who, mixing, draws, memory)
 
     def __post_init__(self) -> None:
         device, D, R = self.draws.device, self.mixing.dimensions, self.draws.number
@@ -107,37 +116,68 @@ class MixedSets:
         with torch.no_grad():
             return list(map(function, self.blocks))
 
-    def coefficients(self, block: Block, x: Floats, dtype: torch.dtype) -> Sampled:
-        """Return the random coefficients of a block's persons."""
-        locations = torch.from_numpy(self.mixing.locations(x, self.who[block.persons]))
-        triangle = torch.from_numpy(self.mixing.triangle(x))
-        device = self.draws.device
-        return self.mixing.sample(locations.to(device, dtype), triangle.to(device, dtype), self._standard(block, dtype))
+    def coefficients(self, persons: Ints, x: Floats, dtype: torch.dtype) -> Sampled:
+        """Return the random coefficients of some persons."""
+        locations = torch.from_numpy(self.mixing.locations(x, self.who[persons]))
+        triangle, device = torch.from_numpy(self.mixing.triangle(x)), self.draws.device
+        draws = self._standard(persons, dtype)
+        return self.mixing.sample(locations.to(device, dtype), triangle.to(device, dtype), draws)
 
-    def _standard(self, block: Block, dtype: torch.dtype) -> Tensor:  # -> (N, D, R)
+    def _standard(self, persons: Ints, dtype: torch.dtype) -> Tensor:  # -> (N, D, R)
         """Return the standard draws of a block's persons, kept from the first time on where there is room."""
-        first = int(block.persons[0])
+        first = int(persons[0])
         found = self._kept.get(first)
         if found is None:
-            found = self.mixing.standard(self.draws.of(self.keys[block.persons]))
+            found = self.mixing.standard(self.draws.of(self.keys[persons]))
             if self._keeps:
                 self._kept[first] = found
         return found.to(dtype)
 
     def inside(self, block: Block, x: Floats, dtype: torch.dtype) -> tuple[Tensor, _Inside]:
         """Return the log-likelihoods of a block's persons (N,), and what is needed to differentiate them."""
-        draws, mixing = self.coefficients(block, x, dtype), self.mixing
+        draws, mixing, whole = self.coefficients(block.persons, x, dtype), self.mixing, None
         z, random = block.z.to(dtype), [r.column for r in mixing.random]
-        still = [k for k in range(mixing.located) if k not in random]
-        common = block.z[:, :, still] @ torch.from_numpy(x[still]).to(block.z)  # (N, m)
-        v = torch.baddbmm(common.to(dtype)[:, :, None].expand(-1, -1, self.draws.number), z[:, :, random], draws.value)
+        if mixing.cost is None:
+            still = [k for k in range(mixing.located) if k not in random]
+            common = (block.z[:, :, still] @ torch.from_numpy(x[still]).to(block.z)).to(dtype)  # (N, m)
+            v = torch.baddbmm(common[:, :, None].expand(-1, -1, self.draws.number), z[:, :, random], draws.value)
+        else:
+            every = mixing.whole(x, draws.value)
+            v, whole = torch.bmm(z, mixing.in_utility(every)), every.transpose(0, 1)
         log_p, e, inverse = _exponentials(v.view(-1, v.shape[-1]), block)
         joint = block.sum_sets(log_p).double()  # (N, R)
         ll = joint.logsumexp(1)
         w = (joint - ll[:, None]).exp_().to(dtype)
         ones = np.ones((len(block.persons), 1))
         who = torch.from_numpy(np.hstack([ones, self.who[block.persons]])).to(v)
-        return ll - math.log(self.draws.number), _Inside(block, who, draws, e, inverse, w)
+        return ll - math.log(self.draws.number), _Inside(block, who, draws, e, inverse, w, whole)
+
+    def conditional(self, x: Floats, cost: int | None = None) -> tuple[Floats, Floats]:  # -> (N, D), (N, D)
+        """Return means and standard deviations of each person's random coefficients, given the choices.
+
+        With a column for ``cost``, those of willingness to pay: minus their ratios to its coefficient.
+        """
+        mean, deviation = np.empty((2, len(self.keys), self.mixing.dimensions))
+
+        def moments(values: Tensor, w: Tensor) -> tuple[Floats, Floats]:  # (N, D, R), (N, R, 1)
+            if cost is not None:
+                values = -values / self.mixing.whole(x, values)[:, cost, None]
+            middle = torch.bmm(values, w)
+            width = torch.bmm((values - middle) ** 2, w).sqrt()
+            return middle[:, :, 0].cpu().numpy(), width[:, :, 0].cpu().numpy()
+
+        def given(block: Block) -> tuple[Floats, Floats]:
+            at = self.inside(block, x, torch.float64)[1]
+            return moments(at.draws.value, at.w[:, :, None])
+
+        for block, found in zip(self.blocks, self.by_block(given), strict=True):
+            mean[block.persons], deviation[block.persons] = found
+        chose = np.unique(self.person)
+        for n in np.setdiff1d(np.arange(len(self.keys)), chose):  # of whom no choice tells anything
+            values = self.coefficients(np.array([n]), x, torch.float64).value
+            alike = torch.full_like(values[:, :1], 1 / values.shape[2]).mT
+            mean[n], deviation[n] = (part[0] for part in moments(values, alike))
+        return mean, deviation
 
     def _part(self, block: Block, x: Floats, dtype: torch.dtype, scores: bool, weights: Floats | None) -> Part:
         ll, inside = self.inside(block, x, dtype)
@@ -166,12 +206,17 @@ def _scores(at: _Inside, mixing: Mixing) -> Floats:  # -> (N, P)
     random = [r.column for r in mixing.random]
     share = at.inverse * at.w.index_select(0, at.block.person_of_set)
     p = at.e.mul_(share.index_select(0, at.block.set_of_row)).view(N, -1, R)  # times the share of the draw
-    weighted = torch.bmm(z[:, :, random].mT, p)  # (N, D, R)
-    if at.draws.slope is not None:
-        weighted *= at.draws.slope
     by_draw = torch.zeros(N, z.shape[2], 1 + len(random), dtype=p.dtype, device=p.device)
-    if z.shape[2] > len(random):
-        by_draw[:, :, 0] = torch.bmm(z.mT, p.sum(2, keepdim=True))[:, :, 0]
+    if at.whole is not None:
+        every = torch.bmm(z.mT, p).transpose(0, 1)  # (K, N, R)
+        mixing.to_worths(every, at.whole)
+        weighted, by_draw[:, :, 0] = every[random].transpose(0, 1), every.sum(2).T
+    else:
+        weighted = torch.bmm(z[:, :, random].mT, p)  # (N, D, R)
+        if z.shape[2] > len(random):
+            by_draw[:, :, 0] = torch.bmm(z.mT, p.sum(2, keepdim=True))[:, :, 0]
+    if at.draws.slope is not None:
+        weighted = weighted * at.draws.slope
     by_draw[:, random, 0] = weighted.sum(2)
     by_draw[:, random, 1:] = torch.bmm(weighted, at.draws.basis.mT)
     score = -by_draw[:, mixing.column, mixing.basis] * at.who[:, mixing.individual]
@@ -192,6 +237,8 @@ def _curvature(at: _Inside, mixing: Mixing, weights: Tensor, part: slice) -> Ten
     """Add up some draws."""
     w = at.w[:, part] * weights[:, None]
     score, bend = _in_coefficients(at, part)
+    if at.whole is not None:
+        _in_worths(score, bend, at.whole[:, :, part], mixing)
     bend *= w
     features = _features(at.draws.basis, at, part)  # (F, N, R)
     if at.draws.slope is not None:
@@ -224,6 +271,16 @@ def _in_coefficients(at: _Inside, part: slice) -> tuple[Tensor, Tensor]:  # -> (
         out[k, k:] = between.sub_(within).addcmul_(score[k].expand_as(between), score[k:])
         out[k + 1 :, k] = out[k, k + 1 :]
     return score, out
+
+
+def _in_worths(score: Tensor, bend: Tensor, whole: Tensor, mixing: Mixing) -> None:
+    """Take both to derivatives in the cost and in worths; second derivatives of their products are scores."""
+    crossed = score[mixing.worths].clone()
+    mixing.to_worths(score, whole)
+    mixing.to_worths(bend, whole)  # the columns, then the rows
+    mixing.to_worths(bend.transpose(0, 1), whole)
+    bend[mixing.worths, mixing.cost] -= crossed
+    bend[mixing.cost, mixing.worths] -= crossed
 
 
 def _features(basis: Tensor, at: _Inside, part: slice) -> Tensor:  # (N, D, R) -> (1 + D + G, N, R)

@@ -10,6 +10,11 @@ covariance of their indices. Every parameter p so belongs to one column, and the
 in it is slope x basis x who: basis is 1 or x_l, who is 1 or h_g. The tables ``column``, ``basis`` and ``who`` say which
 (basis 0 is 1, basis 1 + l is x_l; likewise who). Columns of error components have no location: their mean is 0.
 
+In willingness-to-pay space one column is a cost, and what is random for the other columns is their worth w in its
+units (Train & Weeks, 2005): with c the coefficient of the cost, that of column k is -c w_k. ``in_utility`` makes the
+coefficients of the utility, ``to_worths`` takes derivatives in those to derivatives in c and w. Error components stay
+as they are.
+
 Parameters (P,): locations, then means that depend on individuals, then spreads. A spread may come out negative, as the
 draws' sign is arbitrary: ``mirrored`` turns the draws instead, and the likelihood stays as it is.
 """
@@ -57,6 +62,7 @@ class Mixing:
     means: tuple[tuple[int, int], ...] = ()  # random coefficients whose mean depends on a number of the individual
     who: tuple[str, ...] = ()  # names of those numbers
     mirror: tuple[int, ...] = ()  # (D,) 1, or -1 where draws are turned
+    cost: int | None = None  # the column in whose units the others are worth something, in willingness-to-pay space
 
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> Mixing:
@@ -70,6 +76,7 @@ class Mixing:
             tuple((int(d), int(g)) for d, g in entries["means"]),
             tuple(map(str, entries["who"])),
             tuple(map(int, entries["mirror"])),
+            None if entries.get("cost") is None else int(entries["cost"]),
         )
         places = [r.column for r in random]
         if not (0 <= found.located <= len(found.columns) and {*places} <= {*range(len(found.columns))}):
@@ -79,7 +86,14 @@ class Mixing:
             raise ValueError("correlations or means of coefficients that are not random")
         if not {g for _, g in found.means} <= numbers or len(found.mirror) not in (0, len(random)):
             raise ValueError("means by numbers that are not there")
+        if found.cost is not None and not 0 <= found.cost < found.located:
+            raise ValueError("a cost that is no column with a location: those are not there")
         return found
+
+    @property
+    def worths(self) -> list[int]:
+        """Columns that have a worth in units of the cost."""
+        return [] if self.cost is None else [k for k in range(self.located) if k != self.cost]
 
     @property
     def dimensions(self) -> int:
@@ -94,10 +108,15 @@ class Mixing:
         return alone + below
 
     @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """(K,) names of what the parameters of each column are about: a coefficient, or a willingness to pay."""
+        return tuple(f"wtp[{name}]" if k in self.worths else name for k, name in enumerate(self.columns))
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """(P,) names of the parameters."""
-        named = [self.columns[r.column] for r in self.random]
-        found = list(self.columns[: self.located])
+        named = [self.labels[r.column] for r in self.random]
+        found = list(self.labels[: self.located])
         found += [f"mean[{named[d]}]:{self.who[g]}" for d, g in self.means]
         for d, c in self._pairs:
             if d in self.group:
@@ -173,9 +192,31 @@ class Mixing:
                 slope[:, d], bends[d] = curve.slope, curve.bend
         return Sampled(value, slope, basis, tilt, bends)
 
+    def whole(self, x: Floats, random: Tensor) -> Tensor:  # (P,), (N, D, R) -> (N, K, R)
+        """Return the coefficients, or the cost and the worths, of all columns."""
+        out = random.new_zeros(random.shape[0], len(self.columns), random.shape[2])
+        out[:, : self.located] = torch.from_numpy(x[: self.located]).to(out)[:, None]
+        out[:, [r.column for r in self.random]] = random
+        return out
+
+    def in_utility(self, whole: Tensor) -> Tensor:  # (N, K, R) -> (N, K, R)
+        """Return the coefficients of the utility."""
+        if self.cost is None:
+            return whole
+        out = whole.clone()
+        out[:, self.worths] *= -whole[:, self.cost, None]
+        return out
+
+    def to_worths(self, values: Tensor, whole: Tensor) -> None:  # (..., K, N, R), (K, N, R)
+        """Take derivatives in coefficients, along the first of the last three axes, to those in cost and worths."""
+        for k in self.worths:
+            values[..., self.cost, :, :] -= whole[k] * values[..., k, :, :]
+            values[..., k, :, :] *= -whole[self.cost]
+
     def start(self, estimates: Floats, scale: Floats) -> Floats:  # (K0,), (K,) -> (P,)
         """Return parameters to begin with, near the estimates of the logit without random coefficients."""
         x = np.zeros(len(self.names))
+        estimates, scale = self._in_units(estimates, scale)
         x[: self.located] = estimates
         spread = np.zeros(self.dimensions)
         for d, (column, distribution) in enumerate(self.random):
@@ -187,8 +228,19 @@ class Mixing:
             x[p] = spread[d] if d == c else 0.0
         return x
 
+    def _in_units(self, estimates: Floats, scale: Floats) -> tuple[Floats, Floats]:  # (K0,), (K,)
+        """Take coefficients, and changes of them that matter, to worths in units of the cost."""
+        if self.cost is None:
+            return estimates, scale
+        price = estimates[self.cost] or scale[self.cost]
+        worth, size = estimates.copy(), scale.copy()
+        worth[self.worths] /= -price
+        size[self.worths] /= abs(price)
+        return worth, size
+
     def signed(self, estimates: Floats) -> Mixing:  # (K0,)
         """Give the distributions that have none the sign of the estimates."""
+        estimates, _ = self._in_units(estimates, np.ones(len(self.columns)))
 
         def known(r: Random) -> Random:
             sign = r.distribution.sign or (-1 if estimates[r.column] < 0 else 1)
@@ -213,8 +265,9 @@ class Mixing:
         ``sizes`` are those of the columns; ``estimates`` are coefficients, by which an index counts that is no
         coefficient itself but its logarithm, or the like.
         """
-        per = 1 / sizes
+        estimates, per = self._in_units(estimates, 1 / sizes)
+        per = per.copy()
         for column, distribution in self.random:
             if distribution.name in ("lognormal", "johnson-sb"):
-                per[column] = min(1.0, 1 / max(sizes[column] * abs(estimates[column]), 1e-300))
+                per[column] = min(1.0, per[column] / max(abs(estimates[column]), 1e-300))
         return per[self.column]

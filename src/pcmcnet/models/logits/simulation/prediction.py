@@ -32,15 +32,16 @@ class Population:
     draws: Draws
 
     def coefficients(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
-        """Return the coefficients of all columns, for individuals with these numbers."""
+        """Return the coefficients of all columns in the utility, for individuals with these numbers."""
+        return self.mixing.in_utility(self.worths(h))
+
+    def worths(self, h: Floats) -> Tensor:  # (N, G) -> (N, K, R)
+        """Return the same as they are estimated: in willingness-to-pay space, the cost's and the others' worths."""
         mixing = self.mixing
         locations = torch.from_numpy(mixing.locations(self.x, h))
         triangle, standard = torch.from_numpy(mixing.triangle(self.x)), mixing.standard(self.draws.common()).double()
         random = mixing.sample(locations, triangle, standard.expand(len(h), -1, -1)).value
-        out = torch.empty(len(h), len(mixing.columns), self.draws.number, dtype=torch.float64)
-        out[:, : mixing.located] = torch.from_numpy(self.x[: mixing.located])[:, None]
-        out[:, [r.column for r in mixing.random]] = random
-        return out
+        return mixing.whole(self.x, random)
 
     def log_probabilities(self, x: Floats, offsets: Ints, h: Floats) -> Floats:  # (N, K), (S + 1,), (S, G) -> (N,)
         """Return the log-probability of every alternative."""

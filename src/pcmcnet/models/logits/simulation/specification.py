@@ -27,6 +27,7 @@ def specify(
     nests: Sequence[str] = (),
     means: Mapping[str, Sequence[str]] | None = None,
     offset: str | None = None,
+    cost: str | None = None,
 ) -> Mixing:
     """Find the coefficients that options name.
 
@@ -45,6 +46,8 @@ def specify(
         Names of the individual's numbers that the mean of a coefficient depends on, by its name.
     offset
         Name of the column whose coefficient is 1.
+    cost
+        Name of the column in whose units the others are worth something, in willingness-to-pay space.
 
     Raises
     ------
@@ -70,7 +73,8 @@ def specify(
                 raise ConfigError(f"means names {name!r}, which is not random: put {name}:COLUMN into the formula.")
             pairs += [(place[column], who.setdefault(number, len(who))) for number in numbers]
     group = _group(correlated, parts, design.names, sources)
-    return Mixing(columns, len(design.names), tuple(parts), group, tuple(pairs), tuple(who))
+    unit = None if cost is None else _cost(cost, design.names, sources, offset)
+    return Mixing(columns, len(design.names), tuple(parts), group, tuple(pairs), tuple(who), cost=unit)
 
 
 def columns_of(name: str, names: Sequence[str], sources: Sequence[str], option: str) -> list[int]:
@@ -93,6 +97,16 @@ def _numeric(design: Design, sources: Sequence[str], offset: str | None) -> list
     }
     names = [(name, term) for name, term in zip(design.names, sources, strict=True) if name != offset]
     return [name for name, term in names if term in numeric] or [name for name, _ in names]
+
+
+def _cost(name: str, names: Sequence[str], sources: Sequence[str], offset: str | None) -> int:
+    """Return the column of the cost."""
+    found = columns_of(name, names, sources, "wtp_space")
+    if len(found) > 1:
+        raise ConfigError(f"wtp_space names {name!r}, which has {len(found)} coefficients: name a single one.")
+    if offset is not None:
+        raise ConfigError("wtp_space makes worths of all coefficients, and that of an offset is 1: leave one out.")
+    return found[0]
 
 
 def _group(
