@@ -36,8 +36,8 @@ class NestedLogits:
         total = a @ (self.nests[:, None] == np.arange(len(self.logsums)))  # (B, M) A
         weight = np.where(total > 0, total, 0.0) ** self.logsums  # W
         share = weight / weight.sum(axis=1, keepdims=True)
-        inside: Floats = a / np.where(total > 0, total, 1.0)[:, self.nests]
-        return inside * share[:, self.nests]
+        found: Floats = a / np.where(total > 0, total, 1.0)[:, self.nests] * share[:, self.nests]
+        return found
 
     @property
     def attraction(self) -> Floats:
