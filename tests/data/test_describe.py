@@ -66,14 +66,14 @@ def test_gaps_are_left_out_of_ranges_and_shown_as_none() -> None:
 
 def test_of_many_categories_the_most_frequent_are_listed() -> None:
     n = 3 * MOST_CATEGORIES
-    names = [f"{k:03d}" for k in range(n)] + ["299"]
+    names = [f"{k:04d}" for k in range(n)] + ["2999"]
     took = np.tile([1, 0], (n + 1) // 2 + 1)[: n + 1]
     took[-1] = 0
     data = ChoiceData.from_long(
         {"trip": np.append(np.arange(n) // 2, 0), "took": took, "kind": names}, features=["kind"], **ROLES
     )
     found = describe(data)["columns"]["kind"]
-    assert found == {"categories": [*names[: MOST_CATEGORIES - 1], "299"], "most": "299", "distinct": n}
+    assert found == {"categories": [*names[: MOST_CATEGORIES - 1], "2999"], "most": "2999", "distinct": n}
 
 
 def test_a_description_is_json_and_the_same_each_time() -> None:
@@ -85,3 +85,17 @@ def test_quartiles_of_a_long_table_come_from_some_rows(monkeypatch: pytest.Monke
     monkeypatch.setattr(number, "_ROWS", 5)  # so every second row: 0.1, 3, 5, 7, 9
     found = describe(ChoiceData.from_long(table(), features=["price"], **ROLES))["columns"]["price"]
     assert found == {"min": 0.1, "max": 10.0, "quartiles": [3.0, 5.0, 7.0]}
+
+
+def test_further_sets_come_from_all_over_the_table() -> None:
+    n = 40
+    data = ChoiceData.from_long(
+        {"trip": np.repeat(np.arange(n), 2), "took": [1, 0] * n, "price": np.arange(2.0 * n)},
+        features=["price"],
+        **ROLES,
+    )
+    more = describe(data)["more_examples"]
+    assert len(more) == 7
+    prices = [one["alternatives"][0]["price"] for one in more]
+    assert prices == sorted(set(prices))
+    assert (prices[0], prices[-1]) == (2.0, 78.0)  # the first set is the example

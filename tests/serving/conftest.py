@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import choice_tables
+from browser import chromium
 from choice_tables import picture
 from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import airline
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving.app import create_app
 from pcmcnet.serving.settings import ServeSettings
@@ -174,3 +176,51 @@ def room_sets(room_table: dict[str, Any]) -> list[dict[str, Any]]:
         ]
         sets.append({"individual": {"at": str(room_table["at"][k])}, "alternatives": alternatives})
     return sets
+
+
+# -- the page in a browser ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[PCMCNet, MNL]:
+    data = ChoiceData.from_long(airline.simulate(400, seed=0), **airline.ROLES)
+    net = PCMCNet(hidden=(16, 16), epochs=2, weight_decay=2.0, utility="none").fit(data, progress=False)
+    return net, MNL(formula="totalPrice + totalTripDurationMinutes + nFlights").fit(data, progress=False)
+
+
+@pytest.fixture(scope="module")
+def address(models: tuple[PCMCNet, MNL]) -> Iterator[str]:
+    from served_page import serving
+
+    with serving(*models) as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open pages, each as a new visitor; afterwards nothing may have gone wrong unseen."""
+    from served_page import PATIENCE, Seen, watch
+
+    seen, contexts = Seen([], set(), set()), []
+
+    def open_(url: str, *, width: int = 1280, height: int = 900, refusals: tuple[int, ...] = (), **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(PATIENCE)
+        contexts.append(context)
+        page = context.new_page()
+        seen.refusals.update(refusals)
+        watch(page, seen)
+        page.goto(url)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert seen.faults == []
+    assert seen.hosts == {"127.0.0.1"}

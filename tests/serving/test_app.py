@@ -222,6 +222,38 @@ def test_the_example_is_posted_as_it_is(name: str, request: pytest.FixtureReques
     assert all(label in alternative for alternative in one["alternatives"] if label is not None)
 
 
+def test_there_are_more_examples_and_words_for_the_page(make_client: Any, make_trips: Any) -> None:
+    data = ChoiceData.from_long(
+        make_trips(),
+        choice_set="trip",
+        chosen="took",
+        features=["price", "minutes"],
+        columns={"price": {"name": "Fare", "unit": "EUR"}},
+    )
+    client = make_client(Uniform().fit(data), title="summer fares")
+    about = client.get("/v1/schema").json()
+    openapi.About.model_validate(about)
+    assert (about["title"], about["choice_set"]) == ("summer fares", "trip")
+    assert [(c["title"], c["unit"]) for c in about["columns"]] == [("Fare", "EUR"), ("minutes", "")]
+    every = client.get("/v1/examples").json()
+    assert len(every["sets"]) == 8
+    assert client.get("/v1/example").json()["sets"] == every["sets"][:1]
+    assert client.post("/v1/probabilities", json=every).status_code == 200
+
+
+def test_all_categories_that_a_network_knows_are_listed_also_where_it_was_saved_with_fewer(
+    make_client: Any, net: PCMCNet
+) -> None:
+    facts = net.training_["table"]["columns"]["comfort"]
+    whole = facts["categories"]
+    facts["categories"] = whole[:1]
+    try:
+        columns = {c["name"]: c for c in make_client(net).get("/v1/schema").json()["columns"]}
+    finally:
+        facts["categories"] = whole
+    assert columns["comfort"]["categories"] == whole == ["high", "low", "middle"]
+
+
 def test_a_model_saved_without_a_description_is_served_all_the_same(make_client: Any, make_trips: Any) -> None:
     data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", features=["price", "minutes"])
     model = Uniform().fit(data)

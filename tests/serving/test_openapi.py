@@ -15,7 +15,7 @@ from pcmcnet.serving.app import create_app
 from pcmcnet.serving.settings import ServeSettings
 
 QUESTIONS = ["/v1/probabilities", "/v1/rates", "/v1/map"]
-FACTS = ["/v1/schema", "/v1/example", "/health", "/live", "/ready", "/metrics"]
+FACTS = ["/v1/schema", "/v1/example", "/v1/examples", "/health", "/live", "/ready", "/metrics"]
 CONFORM = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 
 

@@ -1,78 +1,21 @@
 """The page in a real browser, against a real server. A test fails on any console error and on any foreign request."""
 
 import base64
-import json
-import os
 import re
-import shutil
-import threading
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from browser import needs_chromium
 from pcmcnet.data import ChoiceData
-from pcmcnet.datasets import airline
 from pcmcnet.models import MNL, PCMCNet, Uniform
+from served_page import answer, cell, expect, get, link, probabilities, serving, settled
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="needs playwright: pip install -c constraints.txt playwright"
-)
-uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve: pip install -c constraints.txt -e '.[serve]'")
-from pcmcnet.serving.app import create_app  # noqa: E402  # needs the extra
-from pcmcnet.serving.server import address_of, bind  # noqa: E402
-from pcmcnet.serving.settings import ServeSettings  # noqa: E402
-
-expect = playwright.expect
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs Chromium: run `make browser`, or name the program in PCMCNET_CHROMIUM"
-)
-ARGUMENTS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
-PATIENCE = 30_000  # milliseconds, for a machine that does much else
-expect.set_options(timeout=PATIENCE)
-
-
-# -- servers ------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def serving(*models: Any, token: str | None = None) -> Iterator[str]:
-    """Serve models on a free port; gives the address."""
-    app = create_app(*models, settings=ServeSettings(token=token))
-    with bind("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        try:
-            yield address_of(listening) + "/"
-        finally:
-            server.should_exit = True
-            thread.join(timeout=20)
-
-
-@pytest.fixture(scope="module")
-def models() -> tuple[PCMCNet, MNL]:
-    data = ChoiceData.from_long(airline.simulate(400, seed=0), **airline.ROLES)
-    net = PCMCNet(hidden=(16, 16), epochs=2, weight_decay=2.0, utility="none").fit(data, progress=False)
-    return net, MNL(formula="totalPrice + totalTripDurationMinutes + nFlights").fit(data, progress=False)
-
-
-@pytest.fixture(scope="module")
-def address(models: tuple[PCMCNet, MNL]) -> Iterator[str]:
-    with serving(*models) as where:
-        yield where
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -92,114 +35,6 @@ def modes() -> Iterator[str]:
     data = ChoiceData.from_long(table, **roles, features=["price", "minutes"])
     with serving(MNL().fit(data, progress=False)) as where:
         yield where
-
-
-# -- browser ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)  # with a new profile
-        yield chromium
-        chromium.close()
-
-
-class Seen(NamedTuple):
-    """What must not happen on a page, and the statuses that a test asks for."""
-
-    faults: list[str]
-    hosts: set[str]
-    refusals: set[int]
-
-
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open pages, each as a new visitor; afterwards nothing may have gone wrong unseen."""
-    seen, contexts = Seen([], set(), set()), []
-
-    def open_(url: str, *, width: int = 1280, height: int = 900, refusals: tuple[int, ...] = (), **options: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(PATIENCE)
-        contexts.append(context)
-        page = context.new_page()
-        seen.refusals.update(refusals)
-        watch(page, seen)
-        page.goto(url)
-        return page
-
-    yield open_
-    for context in contexts:
-        context.close()
-    assert seen.faults == []
-    assert seen.hosts == {"127.0.0.1"}
-
-
-def watch(page: Any, seen: Seen) -> None:
-    """Write down every fault; a question that the page itself broke off is none."""
-
-    def console(message: Any) -> None:
-        status = re.search(r"status of (\d+)", message.text)
-        if message.type in ("error", "warning") and not (status and int(status[1]) in seen.refusals):
-            seen.faults.append(f"console: {message.text}")
-
-    def failed(request: Any) -> None:
-        if request.failure != "net::ERR_ABORTED":
-            seen.faults.append(f"request: {request.url} {request.failure}")
-
-    page.on("console", console)
-    page.on("pageerror", lambda error: seen.faults.append(f"exception: {error}"))
-    page.on("requestfailed", failed)
-    page.on("request", lambda request: seen.hosts.add(re.sub(r"^\w+://([^/:]+).*", r"\1", request.url, flags=re.S)))
-
-
-def settled(page: Any) -> Any:
-    """Wait until no question is under way."""
-    expect(page.locator("#table tbody tr").first).to_be_visible()
-    expect(page.locator("[aria-busy=true]")).to_have_count(0)
-    return page
-
-
-def probabilities(page: Any, kind: str = "main") -> list[float]:
-    shown = settled(page).locator(f".bar.{kind}").evaluate_all("bars => bars.map(bar => Number(bar.dataset.p))")
-    return list(shown)
-
-
-def cell(page: Any, column: str, name: str) -> Any:
-    return page.get_by_label(f"{column} of {name}", exact=True)
-
-
-def get(address: str, path: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
-
-
-def link(address: str, *, take: int) -> str:
-    """Return the address of the page with the first few alternatives of the example."""
-    schema, example = get(address, "v1/schema"), get(address, "v1/example")["sets"][0]
-    features = [c["name"] for c in schema["columns"] if c["role"] != "individual"]
-    state = {
-        "v": 1,
-        "columns": [c["name"] for c in schema["columns"]],
-        "individual": [example["individual"][c["name"]] for c in schema["columns"] if c["role"] == "individual"],
-        "rows": [["ABCDE"[k], None, *map(example["alternatives"][k].get, features)] for k in range(take)],
-        "map": [-1, -1, -1, None, None, "main", "three"],
-    }
-    return address + "#" + base64.urlsafe_b64encode(json.dumps(state).encode()).decode().rstrip("=")
-
-
-def answer(address: str, take: int | None = None, **changes: Any) -> list[float]:
-    """Ask the server itself about the example, or some of it, with other values for its first alternative."""
-    example = get(address, "v1/example")["sets"][0]
-    first, *rest = example["alternatives"][:take]
-    sets = [{"individual": example["individual"], "alternatives": [{**first, **changes}, *rest]}]
-    found = get(address, "v1/probabilities", {"sets": sets, "model": "main"})
-    return list(found["sets"][0]["probabilities"])
-
-
-# -- tests --------------------------------------------------------------------------------------------------------
 
 
 def test_the_page_starts_with_the_example_and_bars_follow_an_edit(
@@ -232,25 +67,36 @@ def test_copies_share_what_the_original_had(address: str, visit: Callable[..., A
     assert once[0] == pytest.approx(once[1], rel=1e-5)  # single precision
     page.get_by_role("button", name="Copy B", exact=True).click()
     assert probabilities(page) == pytest.approx([a / 2, a / 2, b / 2, b / 2], rel=1e-5)
-    page.get_by_role("button", name="Delete C", exact=True).click()
-    page.get_by_role("button", name="Delete D", exact=True).click()
+    page.get_by_role("button", name="Delete A copy", exact=True).click()
+    page.get_by_role("button", name="Delete B copy", exact=True).click()
     assert probabilities(page) == pytest.approx([a, b], abs=1e-6)
     for _ in range(4):
         page.get_by_role("button", name="Undo").click()
     assert probabilities(page) == pytest.approx([a, b], abs=1e-6)
     expect(page.get_by_role("button", name="Undo")).to_be_disabled()
+    for _ in range(2):
+        page.get_by_role("button", name="Redo").click()
+    assert probabilities(page) == pytest.approx([a / 2, a / 2, b / 2, b / 2], rel=1e-5)
+    page.get_by_role("button", name="Redo").press("Control+z")
+    assert probabilities(page) == pytest.approx(once, rel=1e-5)
+    page.get_by_role("button", name="Redo").press("Control+Shift+z")
+    assert len(probabilities(page)) == 4
 
 
-def test_an_added_alternative_is_typical_and_the_last_cannot_be_deleted(
+def test_an_added_alternative_is_the_middle_of_the_set_and_the_last_cannot_be_deleted(
     address: str, visit: Callable[..., Any]
 ) -> None:
     page = visit(link(address, take=1))
     expect(page.get_by_role("button", name="Delete A", exact=True)).to_be_disabled()
     expect(page.get_by_text("The map needs three alternatives")).to_be_visible()
     page.get_by_role("button", name="Add alternative").click()
-    typical = {c["name"]: c["typical"] for c in get(address, "v1/schema")["columns"]}
-    assert float(cell(page, "totalPrice", "B").input_value()) == pytest.approx(typical["totalPrice"], rel=1e-6)
-    assert cell(page, "airlines", "B").input_value() == typical["airlines"]
+    first = get(address, "v1/example")["sets"][0]["alternatives"][0]
+    assert float(cell(page, "totalPrice", "New").input_value()) == pytest.approx(first["totalPrice"], rel=1e-6)
+    cell(page, "totalPrice", "New").fill("100")
+    cell(page, "totalPrice", "A").fill("300")
+    page.get_by_role("button", name="Add alternative").click()
+    assert cell(page, "totalPrice", "New 2").input_value() == "200"  # the median
+    assert cell(page, "airlines", "New 2").input_value() == first["airlines"]
     assert sum(probabilities(page)) == pytest.approx(1, abs=1e-6)
 
 
@@ -283,6 +129,8 @@ def test_an_address_of_another_model_is_told_and_the_example_shown(address: str,
 
 def test_the_map_is_drawn_and_its_alternative_moves_by_keys(address: str, visit: Callable[..., Any]) -> None:
     page = settled(visit(link(address, take=4), height=1800))
+    page.get_by_label("stretch the shades").check()
+    settled(page)
     greys = page.locator("#map canvas").evaluate(
         "c => [...new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)].length"
     )
@@ -412,8 +260,8 @@ def test_everything_is_done_by_keyboard(address: str, visit: Callable[..., Any])
     assert outline == "solid"
     expect(page.locator("#live")).to_contain_text("Probabilities:")
     page.get_by_role("button", name="Copy C", exact=True).press("Enter")
-    expect(page.get_by_label("Name of alternative D")).to_be_focused()
-    page.get_by_role("button", name="Delete D", exact=True).press("Enter")
+    expect(page.get_by_label("Name of alternative C copy")).to_be_focused()
+    page.get_by_role("button", name="Delete C copy", exact=True).press("Enter")
     expect(page.get_by_role("button", name="Delete C", exact=True)).to_be_focused()
 
 
@@ -457,7 +305,7 @@ def test_labels_stay_unique_and_what_a_model_lacks_is_not_shown(modes: str, visi
         expect(part).to_be_hidden()
     expect(page.locator(".bar.baseline")).to_have_count(0)
     page.locator("button.copy").first.click()
-    labels = page.locator("#table select").evaluate_all("all => all.map(one => one.value)")
+    labels = page.locator("#table .name input").evaluate_all("all => all.map(one => one.value)")
     assert sorted(labels) == ["bike", "bus", "car", "train"]
     shown = probabilities(page)
     assert min(shown) > 0
@@ -489,9 +337,11 @@ def test_labels_have_the_room_they_need_and_no_way_is_better_to_a_model_that_doe
             const room = list.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight);
             return pen.measureText(list.value).width <= room;
         })"""
-        assert page.locator("#table .name select").evaluate_all(fits) == [True] * 3
+        assert page.locator("#table .name input").evaluate_all(fits) == [True] * 3
         expect(page.locator("#map")).to_contain_text("makes no difference to the model here, so no effects are marked")
         expect(page.locator("#map svg")).not_to_contain_text("is better")
+        page.locator("#table .name input").first.fill("ferry")  # a new label is a name like any other
+        expect(page.locator("#status")).to_have_text("3 alternatives.")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.close()
 

@@ -68,6 +68,7 @@ def serve(
         queue=queue,
         deadline=deadline,
         drain=drain,
+        title=model.resolve().name,
     )
     require_guarded(host, token, insecure=insecure)
     if many:

@@ -1,4 +1,4 @@
-"""What a table looks like, in a few plain values: the range of each column, and one choice set to show.
+"""What a table looks like, in a few plain values: the range of each column, and some choice sets to show.
 
 The description travels with a fitted model, so that a form can be filled in and a map can be drawn without the table.
 Sets of weight 0 take no part. Plain values only, the same for the same table.
@@ -19,10 +19,11 @@ from pcmcnet.data.kinds.kind import written
 from pcmcnet.data.kinds.number import number_facts
 
 _SHOWN = 50  # alternatives of a set that is shown, where there is one so small
+_MORE = 7  # further sets, of a table without contents such as pictures
 
 
 def describe(data: ChoiceData) -> dict[str, Any]:
-    """Describe each model input and the labels, and show one set.
+    """Describe each model input and the labels, and show some sets.
 
     Returns
     -------
@@ -31,7 +32,8 @@ def describe(data: ChoiceData) -> dict[str, Any]:
         categories ``categories`` (the most frequent ones, sorted), ``most`` (the most frequent) and ``distinct`` (how
         many there are), for contents their ``kind``, ``distinct`` and what their kind has (``size`` of vectors, ``min``
         and ``max`` of instants and ids, ``categories`` and ``words`` of lists); ``example``: the ``individual`` and
-        the ``alternatives`` of a set of median size, and which of them was ``chosen``.
+        the ``alternatives`` of a set of median size, and which of them was ``chosen``; ``more_examples``: up to seven
+        others, from all over the table, unless it has contents such as pictures.
 
     Examples
     --------
@@ -47,7 +49,8 @@ def describe(data: ChoiceData) -> dict[str, Any]:
     columns = {**_of_alternatives(counted), **counted.individual}
     return {
         "columns": {name: _column(column) for name, column in columns.items()},
-        "example": _example(counted) if len(counted) else None,
+        "example": _example(counted, at) if (at := _typical(counted)) is not None else None,
+        "more_examples": [_example(counted, k) for k in _others(counted, at)],
     }
 
 
@@ -69,10 +72,24 @@ def content_facts(column: Contents) -> dict[str, Any]:
     return {"kind": column.kind, "distinct": len(column.table), **KINDS[column.kind].facts(column)}
 
 
-def _example(data: ChoiceData) -> dict[str, Any]:
-    """Show the first set whose size is nearest to the median, or to what can be shown."""
+def _typical(data: ChoiceData) -> int | None:
+    """Return the position of the first set whose size is nearest to the median, or to what can be shown."""
+    if not len(data):
+        return None
     size = min(int(np.median(data.sizes)), _SHOWN)
-    at = int(np.argmin(np.abs(data.sizes - size)))
+    return int(np.argmin(np.abs(data.sizes - size)))
+
+
+def _others(data: ChoiceData, typical: int | None) -> list[int]:
+    """Return positions of other sets to show, at equal distances in the table."""
+    fit = [k for k in np.flatnonzero((data.sizes > 1) & (data.sizes <= _SHOWN)).tolist() if k != typical]
+    if not fit or data.schema.contents:
+        return []
+    return [fit[k] for k in np.unique(np.linspace(0, len(fit) - 1, _MORE).round().astype(int))]
+
+
+def _example(data: ChoiceData, at: int) -> dict[str, Any]:
+    """Show one set."""
     one = data.subset([at])
     individual = {name: json_values(column)[0] for name, column in one.individual.items()}
     columns = {name: json_values(column) for name, column in _of_alternatives(one).items()}

@@ -28,6 +28,10 @@ def require_description(training: Mapping[str, Any], schema: Schema) -> None:
         _require_facts(_entries(found, f"column {name!r}"), kinds[name], f"the facts of column {name!r}")
     if table.get("example") is not None:
         _require_example(_entries(table["example"], "the example"), alternative, individual)
+    more = table.get("more_examples", [])
+    _require(isinstance(more, list), "the other examples")
+    for one in more:
+        _require_example(_entries(one, "the example"), alternative, individual)
 
 
 def _kinds(schema: Schema) -> tuple[dict[str, str], dict[str, str]]:

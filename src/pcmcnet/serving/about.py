@@ -23,6 +23,8 @@ def about(models: Mapping[str, ChoiceModel], settings: ServeSettings) -> dict[st
     main, baseline = models["main"], models.get("baseline")
     return {
         "version": package_version("pcmcnet"),
+        "title": settings.title or type(main).__name__,
+        "choice_set": main.schema.choice_set,
         **_model(main),
         "label": main.schema.alternative,
         "columns": [_column(main, column) for column in inputs_of(main.schema).values()],
@@ -67,7 +69,21 @@ def _column(model: ChoiceModel, column: Input) -> dict[str, Any]:
     missing = model.schema.missing == "indicator" and column.role in ("individual", "feature")
     optional = column.role == "available"
     field = KINDS[column.kind].page_field if column.kind in KINDS else column.kind
-    return {**asdict(column), "field": field, "required": not optional, "may_be_null": missing, **facts}
+    words = {"title": model.schema.names[column.name], "unit": model.schema.names.unit(column.name)}
+    if column.kind == "category":
+        facts["categories"] = _all_categories(model, column.name, facts)
+    return {**asdict(column), **words, "field": field, "required": not optional, "may_be_null": missing, **facts}
+
+
+def _all_categories(model: ChoiceModel, name: str, facts: Mapping[str, Any]) -> list[str] | None:
+    """Return the categories of the training table; a network saved with fewer has those it knows in its encoder."""
+    listed: list[str] | None = facts["categories"]
+    if listed is not None and facts["distinct"] is not None and len(listed) < facts["distinct"]:
+        encoder: Any = getattr(model, "encoder_", None)
+        sides = [getattr(encoder, side).categorical for side in ("features", "individual") if hasattr(encoder, side)]
+        known = {code.name: code.categories for side in sides for code in side}
+        return sorted({*known.get(name, ()), *listed})
+    return listed
 
 
 def column_facts(model: ChoiceModel, name: str) -> dict[str, Any]:
@@ -82,9 +98,8 @@ def sizes_of(model: ChoiceModel) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if isinstance(size, int)}
 
 
-def example(model: ChoiceModel) -> dict[str, Any] | None:
-    """Return a question about a choice set of the training table: the body of a request for its probabilities."""
-    found = model.training_.get("table", {}).get("example")
-    if not isinstance(found, dict):
-        return None
-    return {"sets": [{key: found[key] for key in ("individual", "alternatives")}]}
+def examples(model: ChoiceModel) -> list[dict[str, Any]]:
+    """Return choice sets of the training table as requests give them, a typical one first; none of an old model."""
+    table = model.training_.get("table", {})
+    found = [one for one in (table.get("example"), *table.get("more_examples", ())) if isinstance(one, dict)]
+    return [{key: one[key] for key in ("individual", "alternatives")} for one in found]

@@ -1,6 +1,6 @@
 """The application: paths, and how questions, refusals and mishaps become answers.
 
-POST /v1/probabilities, /v1/rates, /v1/map        GET /v1/schema, /v1/example, /openapi.json
+POST /v1/probabilities, /v1/rates, /v1/map        GET /v1/schema, /v1/example, /v1/examples, /openapi.json
 GET /health, /live, /ready, /metrics               GET / and the files of the page
 """
 
@@ -145,7 +145,11 @@ def _add_facts(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/example", response_model=openapi.Example, responses=token | missing, summary="A choice set to try")
     async def example() -> Response:
-        return JSONResponse(service.shown_example())
+        return JSONResponse(service.shown_examples(1))
+
+    @app.get("/v1/examples", response_model=openapi.Example, responses=token | missing, summary="Choice sets to try")
+    async def examples() -> Response:
+        return JSONResponse(service.shown_examples())
 
     @app.get("/health", response_model=openapi.Health, summary="Whether the server answers")
     @app.get("/live", response_model=openapi.Health, summary="Whether the process lives: if not, start it again")

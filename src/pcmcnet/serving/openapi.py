@@ -62,6 +62,8 @@ class Column(Answer):
     """A column of a request, and what the training table had in it; null where that is not known."""
 
     name: str
+    title: str = Field(description="what people call it; the name where nothing else was said")
+    unit: str = Field(description="what it is measured in; empty where that was not said")
     role: str = Field(description="individual, feature, alternative (the label) or available")
     kind: str = Field(description=f"number, category, flag, {', '.join([*KINDS][:-1])} or {[*KINDS][-1]}")
     field: str = Field(description="how the page lets it be edited: mostly as its kind")
@@ -113,6 +115,8 @@ class About(ServedModel):
     """The main model, what requests to it look like, and whether there is a baseline."""
 
     version: str
+    title: str = Field(description="what the page calls the model")
+    choice_set: str = Field(description="the column of a table that says which rows make up a choice set")
     label: str | None = Field(description="the column that names an alternative")
     columns: list[Column]
     limits: Limits
@@ -128,7 +132,7 @@ class ExampleSet(Answer):
 
 
 class Example(Answer):
-    """A choice set of the training table, as the body of a request for its probabilities."""
+    """Choice sets of the training table, as the body of a request for their probabilities."""
 
     sets: list[ExampleSet]
 

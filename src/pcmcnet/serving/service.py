@@ -13,7 +13,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import did_you_mean, shown
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.serving.about import about, example, sizes_of
+from pcmcnet.serving.about import about, examples, sizes_of
 from pcmcnet.serving.columns import inputs_of, require_keys, require_within
 from pcmcnet.serving.grid import Grid
 from pcmcnet.serving.jobs import Job
@@ -47,7 +47,7 @@ class Service:
             name: SetReader(model.schema, self.inputs, settings, sizes_of(main)) for name, model in self.models.items()
         }
         self.about = about(self.models, settings)
-        self.example = example(main)
+        self.examples = examples(main)
 
     async def parse(self, content: bytes) -> Any:
         """Parse a body, beside the event loop if it is large."""
@@ -93,13 +93,13 @@ class Service:
         log_p = await self._log_proba(name, await self._beside(grid.sets), admission, given)
         return grid.answer(log_p)
 
-    def shown_example(self) -> dict[str, Any]:
-        """Answer with a question about a set of the training table."""
-        if self.example is None:
+    def shown_examples(self, most: int | None = None) -> dict[str, Any]:
+        """Answer with a question about sets of the training table, all that are known or the first few."""
+        if not self.examples:
             raise RefusalError(
                 404, "the model was saved by an earlier version, without an example: fit and save it again."
             )
-        return self.example
+        return {"sets": self.examples[:most]}
 
     def _model(self, asked: Mapping[str, Any]) -> str:
         name = asked.get("model", "main")

@@ -52,6 +52,8 @@ class ServeSettings:
         Seconds from the end of the body within which there must be an answer; then the work stops, with status 504.
     drain
         Seconds that requests under way have to finish when the server is told to stop.
+    title
+        What the page calls the model; by default its class.
     """
 
     token: str | None = None
@@ -73,6 +75,7 @@ class ServeSettings:
     body_timeout: float = 30.0
     deadline: float = 30.0
     drain: float = 20.0
+    title: str | None = None
 
     def __post_init__(self) -> None:
         sizes = ("max_sets", "max_alternatives", "max_pairs", "max_body", "max_values", "max_pixels", "queue")

@@ -11,7 +11,7 @@ from pcmcnet.data.columns import Categorical
 from pcmcnet.data.kinds.json_checks import are_strings, is_count, is_string
 
 UNSEEN = 0  # the reserved index of every vocabulary
-MOST_CATEGORIES = 100  # names that a description lists, the most frequent ones
+MOST_CATEGORIES = 1000  # names that a description lists, the most frequent ones
 FACT_CHECKS = {"categories": are_strings, "most": is_string, "distinct": is_count}
 
 

@@ -54,7 +54,7 @@ class Tree(NamedTuple):
                 if name not in place:
                     raise InputError(
                         f"nest {name!r} was not in training, so it has no log-sum parameter; "
-                        f"known: {', '.join(self.names)}."
+                        f"known: {', '.join(map(str, self.names))}."
                     )
         nodes = np.full((len(leaves.paths), max(map(len, leaves.paths))), -1)
         for code, path in enumerate(leaves.paths):

@@ -11,6 +11,23 @@ export function fullWidth(probabilities) {
   return ENDS.find((end) => greatest <= end) ?? 1;
 }
 
+/** The bars of all alternatives as a picture by itself: rows of {name, p, q}, q null where there is no baseline. */
+export function drawBars(rows, full, names) {
+  const [left, width, line] = [150, 420, rows.some(({ q }) => q !== null) ? 40 : 26];
+  const height = line * rows.length + 30;
+  const bar = (p, y, kind, thick) => [
+    make("rect", { class: `picture-bar ${kind}`, x: left, y, width: (width * p) / full, height: thick }),
+    make("text", { x: left + (width * p) / full + 6, y: y + thick - 3 }, percent(p)),
+  ];
+  const parts = rows.flatMap(({ name, p, q }, k) => [
+    make("text", { x: left - 8, y: line * k + 18, "text-anchor": "end" }, name.length > 20 ? `${name.slice(0, 19)}…` : name),
+    ...bar(p, line * k + 6, "main", 15),
+    ...(q === null ? [] : bar(q, line * k + 23, "baseline", 11)),
+  ]);
+  const key = make("text", { class: "axis", x: left, y: height - 8 }, names.join(" above "));
+  return make("svg", { width: left + width + 60, height }, ...parts, key);
+}
+
 export function makeBars(hasBaseline) {
   const main = makeBar("main");
   const baseline = hasBaseline ? makeBar("baseline") : null;

@@ -28,3 +28,8 @@ export function make(tag, attributes = {}, ...children) {
 export function breakable(name) {
   return name.replace(/([a-z\d])([A-Z])/g, "$1\u200b$2").replace(/([_.:/-])/g, "$1\u200b");
 }
+
+/** What people call a column, with its unit. */
+export function titled(column) {
+  return column.unit ? `${column.title} (${column.unit})` : column.title;
+}

@@ -1,19 +1,22 @@
-// One value to edit: a number with its slider over the range seen in training, a category, or a content.
+// One value to edit: a number with its slider over the range of the set at hand, a switch, a category, or a content.
 
 import * as contents from "./contents.js";
+import { makeCombobox } from "./combobox.js";
 import { make } from "./dom.js";
 import { parse, plain, pretty } from "./format.js";
-import { makeScale } from "./scale.js";
 
-let lists = 0; // for the ids of lists of suggestions
+const FEW = 12; // categories that a plain list shows at a glance
+let marks = 0; // for the ids of what is said of a category
 
 /**
- * Make the controls of a column. `label` names them for those who cannot see the table, `get` and `set` are the value;
- * `refresh` shows the present one, without touching what is being typed.
+ * Make the controls of a column. `label` names them for those who cannot see the table, `get` and `set` are the value,
+ * `span` the scale of the set at hand; `refresh` shows the present value, without touching what is being typed.
  */
-export function makeField(column, { label, get, set }) {
-  const kind = { number: numberField, category: categoryField, flag: flagField }[column.field];
-  return (kind ?? contents[`${column.field}Field`])(column, label, get, set);
+export function makeField(column, { label, get, set, span }) {
+  if (column.isSwitch) return switchField(label, () => get() === 1, (on) => set(on ? 1 : 0));
+  if (column.field === "flag") return switchField(label, () => Boolean(get()), set);
+  if (column.field === "number") return numberField(column, label, get, set, span);
+  return (column.field === "category" ? categoryField : contents[`${column.field}Field`])(column, label, get, set);
 }
 
 /** What is wrong with a value, in few words; empty where nothing is. */
@@ -26,8 +29,9 @@ export function problem(column, value) {
   return value === "" || value === null ? "needs a number" : "not a number";
 }
 
-/** Whether a value lies outside what the model saw in training. */
+/** Whether a value lies outside what the model saw in training; a label of an alternative may be any. */
 export function isBeyond(column, value) {
+  if (column.role === "alternative") return false;
   if (column.field === "category") {
     const all = column.categories && column.categories.length === column.distinct;
     return Boolean(all) && !column.categories.includes(String(value));
@@ -36,8 +40,7 @@ export function isBeyond(column, value) {
   return typeof value === "number" && (value < (column.min ?? -Infinity) || value > (column.max ?? Infinity));
 }
 
-function numberField(column, label, get, set) {
-  const scale = makeScale(column);
+function numberField(column, label, get, set, span) {
   const input = make("input", {
     ...{ type: "text", inputmode: "decimal", autocomplete: "off", spellcheck: "false", class: "number" },
     on: {
@@ -46,12 +49,10 @@ function numberField(column, label, get, set) {
       keydown: (event) => step(event),
     },
   });
-  const slider =
-    scale &&
-    make("input", {
-      ...{ type: "range", min: 0, max: scale.steps, step: 1 },
-      on: { input: () => write(plain(scale.value(slider.valueAsNumber / scale.steps)), "slider") },
-    });
+  const slider = make("input", {
+    ...{ type: "range", min: 0, step: 1 },
+    on: { input: () => write(plain(span().value(slider.valueAsNumber)), "slider") },
+  });
   const message = make("span", { class: "message" });
   const element = make("div", { class: "field" }, input, make("div", { class: "under" }, slider, message));
 
@@ -61,16 +62,16 @@ function numberField(column, label, get, set) {
     refresh(from);
   }
 
-  /** Up and down move as the slider does, where there is one. */
+  /** Up and down go to the next round number; what lies outside the range seen in training can be typed. */
   function step(event) {
+    const scale = span();
     if (!scale || !["ArrowUp", "ArrowDown"].includes(event.key) || event.altKey || event.ctrlKey) return;
     event.preventDefault();
-    const from = get();
-    const by = (event.shiftKey ? 10 : 1) * (event.key === "ArrowUp" ? 1 : -1);
-    const start = typeof from === "number" ? from : scale.min;
-    let place = Math.round(scale.place(start) * scale.steps) + by;
-    while (place > 0 && place < scale.steps && scale.value(place / scale.steps) === start) place += Math.sign(by);
-    write(plain(scale.value(place / scale.steps)), "keys");
+    const from = typeof get() === "number" ? get() : scale.value(0);
+    const up = event.key === "ArrowUp";
+    const to = scale.next(from, up ? 1 : -1, event.shiftKey ? 10 : 1);
+    const end = up ? Math.max(from, column.max ?? Infinity) : Math.min(from, column.min ?? -Infinity);
+    write(plain(up ? Math.min(to, end) : Math.max(to, end)), "keys");
   }
 
   function show() {
@@ -81,10 +82,13 @@ function numberField(column, label, get, set) {
     const value = get();
     const wrong = problem(column, value);
     const beyond = isBeyond(column, value);
+    const scale = span();
     if (from !== "text") show();
-    if (slider && from !== "slider" && typeof value === "number") slider.value = scale.place(value) * scale.steps;
-    slider?.setAttribute("aria-valuetext", pretty(value));
-    slider?.setAttribute("aria-label", `${label()}, slider`);
+    slider.hidden = !scale;
+    if (scale) slider.max = scale.steps;
+    if (scale && from !== "slider" && typeof value === "number") slider.value = scale.place(value);
+    slider.setAttribute("aria-valuetext", pretty(value));
+    slider.setAttribute("aria-label", `${label()}, slider`);
     input.setAttribute("aria-label", label());
     input.setAttribute("aria-invalid", wrong ? "true" : "false");
     element.classList.toggle("wrong", wrong !== "");
@@ -98,40 +102,58 @@ function numberField(column, label, get, set) {
 }
 
 function categoryField(column, label, get, set) {
-  const options = (column.categories ?? []).map((name) => make("option", { value: name }, name));
-  const known = options.length > 0 && column.categories.length === column.distinct; // too many are not all listed
-  const list = known || !options.length ? null : make("datalist", { id: `list-${(lists += 1)}` }, ...options);
-  const input = known
-    ? make("select", { on: { change: () => set(input.value) } }, ...options)
-    : make("input", { type: "text", autocomplete: "off", list: list?.id, on: { input: () => set(input.value) } });
-  const element = make("div", { class: "field" }, input, list, make("div", { class: "under" }));
+  const names = column.categories ?? [];
+  const isList = names.length <= FEW && names.length === column.distinct && column.role !== "alternative";
+  const options = names.map((name) => make("option", { value: name }, name));
+  const write = (value) => {
+    set(value);
+    judge();
+  };
+  const input = isList
+    ? make("select", { on: { change: () => write(input.value) } }, ...options)
+    : makeCombobox(names, get, write);
+  const message = make("span", { class: "message new", id: `new-${(marks += 1)}` });
+  input.setAttribute("aria-describedby", message.id);
+  const element = make("div", { class: "field" }, input, make("div", { class: "under" }, message));
+
+  function judge() {
+    const beyond = isBeyond(column, get() ?? "");
+    element.classList.toggle("beyond", beyond);
+    message.textContent = beyond ? "new to the model" : "";
+    input.setAttribute("aria-label", label());
+  }
 
   function refresh() {
     const value = String(get() ?? "");
-    if (known && ![...input.options].some((option) => option.value === value)) {
+    if (isList && ![...input.options].some((option) => option.value === value)) {
       input.append(make("option", { value }, value || "(none)")); // from a link, or none: the model takes it for unseen
     }
-    if (document.activeElement !== input || known) input.value = value;
-    input.setAttribute("aria-label", label());
-    element.classList.toggle("beyond", isBeyond(column, value));
-    input.title = isBeyond(column, value) ? "Not seen in training" : "";
+    if (document.activeElement !== input || isList) input.value = value;
+    input.title = isList ? "" : value;
+    judge();
   }
 
   refresh();
   return { element, refresh, input };
 }
 
-/** Whether an alternative is available. */
-function flagField(column, label, get, set) {
-  const options = [
-    ["1", "yes"],
-    ["0", "no"],
-  ].map(([value, text]) => make("option", { value }, text));
-  const input = make("select", { on: { change: () => set(input.value === "1") } }, ...options);
-  const refresh = () => {
-    input.value = get() ? "1" : "0";
+/** Yes or no: a column of 0 and 1, or whether an alternative is available. */
+function switchField(label, get, set) {
+  const input = make("input", { type: "checkbox", role: "switch", on: { change: () => write() } });
+  const word = make("span", { "aria-hidden": "true" });
+  const element = make("div", { class: "field" }, make("label", { class: "switch" }, input, word), make("div", { class: "under" }));
+
+  function write() {
+    set(input.checked);
+    refresh();
+  }
+
+  function refresh() {
+    input.checked = get();
+    word.textContent = input.checked ? "yes" : "no";
     input.setAttribute("aria-label", label());
-  };
+  }
+
   refresh();
-  return { element: make("div", { class: "field" }, input, make("div", { class: "under" })), refresh, input };
+  return { element, refresh, input };
 }

@@ -4,6 +4,7 @@
 import { latest } from "./api.js";
 import { make } from "./dom.js";
 import { percent } from "./format.js";
+import { savePicture } from "./picture.js";
 
 const MOST = 8; // discs, the rest apart
 const ARROWS = 28;
@@ -17,6 +18,9 @@ export class Flow {
     this.report = report;
     this.question = latest("v1/rates");
     this.lit = null;
+    root.querySelector("[data-flow=png]").addEventListener("click", () => {
+      savePicture(this.picture, "Transition flows", "flows");
+    });
     new ResizeObserver(() => this.draw()).observe(this.picture);
   }
 

@@ -2,10 +2,11 @@
 // features. Lighter is more for a, as in figure 2 of the paper. c can be moved on the map, by pointer or arrow keys.
 
 import { ask, latest } from "./api.js";
-import { make } from "./dom.js";
+import { make, titled } from "./dom.js";
 import { EFFECTS, effectPlaces, inPairs, tradesOff } from "./effects.js";
 import { percent, points } from "./format.js";
 import { drawMap } from "./mapdraw.js";
+import { savePicture } from "./picture.js";
 import { makeAxis, makeScale } from "./scale.js";
 
 const COARSE = 9; // points along an axis of the first, quick answer
@@ -35,6 +36,10 @@ export class PreferenceMap {
     for (const role of ["a", "b", "c", "x", "y", "model", "among"]) {
       this.find(role).addEventListener("change", (event) => this.choose(role, event.target.value));
     }
+    this.find("zoom").addEventListener("change", (event) => {
+      this.store.change("map", ({ map }) => (map.zoom = event.target.checked));
+    });
+    this.find("png").addEventListener("click", () => this.save());
     this.find("swap").addEventListener("click", () => {
       this.store.change("map", ({ map }) => ([map.a, map.b] = [map.b, map.a]));
     });
@@ -58,34 +63,51 @@ export class PreferenceMap {
   // -- what the map is about -------------------------------------------------------------------------------------
 
   /**
-   * Ask the model which features count and which way is better: the favourite alternative moves from the first to the
-   * third quartile of each. Sets the directions, and the order in which features are offered.
+   * Ask the model which features count and which way is better: each of the favourite alternatives, three at most, moves
+   * from the first to the third quartile of each. Quartiles are those of the set at hand; where its values are all alike,
+   * those of the training table tell the direction, and the feature comes last. Sets the directions, and the order in
+   * which features are offered.
    */
-  async learn(favourite) {
+  async learn(favourites) {
     const set = this.store.choiceSet();
     const { limits } = this.store.schema;
-    const many = 2 * this.numeric.length;
+    const many = 2 * this.numeric.length * favourites.length;
     if (many > limits.sets || many * set.alternatives.length ** 2 > limits.pairs) {
       this.learnNothing();
       return;
     }
-    const sets = this.numeric.flatMap((column) => {
-      const scale = this.scales.get(column.name);
-      return [0.25, 0.75].map((u) => ({
-        individual: set.individual,
-        alternatives: set.alternatives.map((values, k) =>
-          k === favourite ? { ...values, [column.name]: scale.raw(u) } : values,
-        ),
-      }));
+    const moved = (favourite, column, u) => ({
+      individual: set.individual,
+      alternatives: set.alternatives.map((values, k) =>
+        k === favourite ? { ...values, [column.name]: ends.get(column.name)[u] } : values,
+      ),
     });
+    const ends = new Map(this.numeric.map((column) => [column.name, this.quartiles(column.name)]));
+    const asked = this.numeric.flatMap((column) => favourites.map((favourite) => [column, favourite]));
+    const sets = asked.flatMap(([column, favourite]) => [0, 1].map((u) => moved(favourite, column, u)));
     const answer = await ask("v1/probabilities", { sets, model: "main" });
-    const odds = answer.sets.map(({ probabilities }) => {
-      const p = Math.min(1 - 1e-9, Math.max(1e-9, probabilities[favourite]));
-      return Math.log(p / (1 - p));
+    const odds = (k) => {
+      const p = answer.sets[k].probabilities[asked[k >> 1][1]];
+      const within = Math.min(1 - 1e-9, Math.max(1e-9, p));
+      return Math.log(within / (1 - within));
+    };
+    const changes = asked.map((_, k) => odds(2 * k + 1) - odds(2 * k));
+    const gains = this.numeric.map((column, j) => {
+      const own = changes.slice(j * favourites.length, (j + 1) * favourites.length);
+      return [column.name, own.reduce((sum, change) => sum + change, 0) / own.length];
     });
-    const gains = this.numeric.map((column, k) => [column.name, odds[2 * k + 1] - odds[2 * k]]);
     for (const [name, gain] of gains) this.better.set(name, Math.abs(gain) < 1e-9 ? 0 : Math.sign(gain));
-    this.order = gains.sort((one, other) => Math.abs(other[1]) - Math.abs(one[1])).map(([name]) => name);
+    const size = ([name, gain]) => Math.abs(gain) - (ends.get(name)[2] ? 0 : 1e6);
+    this.order = gains.sort((one, other) => size(other) - size(one)).map(([name]) => name);
+  }
+
+  /** First and third quartile of a feature in the set, or of the training table; and whether it varies in the set. */
+  quartiles(name) {
+    const values = this.store.value.rows.map((row) => this.number(row.id, name)).sort((one, other) => one - other);
+    const at = (u) => values[Math.round(u * (values.length - 1))];
+    const scale = this.scales.get(name);
+    if (at(0.25) < at(0.75)) return [at(0.25), at(0.75), true];
+    return at(0) < at(1) ? [at(0), at(1), true] : [scale.raw(0.25), scale.raw(0.75), false];
   }
 
   /** Where the model cannot say, features are offered as they stand, and no effects are marked. */
@@ -93,14 +115,14 @@ export class PreferenceMap {
     this.order = this.numeric.map((column) => column.name);
   }
 
-  /** Fill in what the person has not chosen: features that count, favourites that trade off. */
+  /** Fill in what the person has not chosen: the two features that count most, favourites that trade off. */
   fill(probabilities) {
     const { map, rows } = this.store.value;
     const names = this.order;
     const p = (id) => probabilities?.get(id) ?? 0;
     const free = rows.map((row) => row.id).sort((one, other) => p(other) - p(one));
     const open = { axes: map.x === null && map.y === null, ends: map.a === null && map.b === null };
-    const axes = open.axes ? inPairs(names) : [[map.x, map.y]];
+    const axes = open.axes ? [names.slice(0, 2)] : [[map.x, map.y]];
     const ends = open.ends ? inPairs(free.slice(0, 8)) : [[map.a, map.b]];
     const options = ends
       .flatMap(([a, b], j) => axes.map(([x, y], i) => ({ option: { a, b, x, y }, late: i + j })))
@@ -109,12 +131,16 @@ export class PreferenceMap {
     const usable = options.filter(
       (option) => Object.values(option).every((value) => value !== null) && this.contrast(option),
     );
-    Object.assign(map, usable.find((option) => this.marks(option) === 3) ?? usable[0] ?? options[0]);
+    const apart = ({ a, b, x, y }) => [x, y].some((name) => this.number(a, name) !== this.number(b, name));
+    const best = usable.find((option) => this.marks(option) === 3) ?? usable[0] ?? options.find(apart) ?? options[0];
+    Object.assign(map, best);
     const place = (id) => rows.findIndex((row) => row.id === id);
     if (open.ends && place(map.a) > place(map.b)) [map.a, map.b] = [map.b, map.a];
     map.x ??= names.find((name) => name !== map.y);
     map.y ??= names.find((name) => name !== map.x);
-    for (const role of ["a", "b", "c"]) map[role] ??= free.find((id) => ![map.a, map.b, map.c].includes(id)) ?? null;
+    const left = () => free.filter((id) => ![map.a, map.b, map.c].includes(id));
+    for (const role of ["a", "b"]) map[role] ??= left()[0] ?? null;
+    map.c ??= left().find((id) => this.isOnMap(id)) ?? left()[0] ?? null;
   }
 
   /** Whether two alternatives trade off in two features, clearly so among those of the training table. */
@@ -244,10 +270,20 @@ export class PreferenceMap {
     for (const role of ["x", "y"])
       fill(
         role,
-        this.numeric.map((column) => [column.name, column.name]),
+        this.numeric.map((column) => [column.name, column.title]),
       );
     this.find("model").value = map.model;
     this.find("among").value = map.among;
+    this.find("zoom").checked = map.zoom;
+  }
+
+  save() {
+    const name = (role) => this.store.row(this.store.value.map[role])?.name;
+    savePicture(this.find("picture"), `Preference for ${name("a")} over ${name("b")}, as ${name("c")} moves`, "map");
+  }
+
+  titleOf(name) {
+    return titled(this.numeric.find((column) => column.name === name));
   }
 
   draw() {
@@ -258,7 +294,8 @@ export class PreferenceMap {
     const places = this.places();
     drawMap(this.find("picture"), {
       ...this.found,
-      axes: ["x", "y"].map((axis, k) => ({ name: map[axis], scale: this.axis(map[axis]), better: this.sides()[k] })),
+      zoom: map.zoom,
+      axes: ["x", "y"].map((axis, k) => ({ name: this.titleOf(map[axis]), scale: this.axis(map[axis]), better: this.sides()[k] })),
       points: ["a", "b", "c"].map((role) => ({
         role,
         name: names[role],
@@ -292,7 +329,7 @@ export class PreferenceMap {
     const apart =
       idle === undefined
         ? `${names.a} and ${names.b} do not trade off in these two features`
-        : `Whether ${idle} is at its first or third quartile makes no difference to the model here`;
+        : `Whether ${this.titleOf(idle)} is at its first or third quartile makes no difference to the model here`;
     const none = trade
       ? `No effect with respect to ${names.a} fits into the range seen in training.`
       : `${apart}, so no effects are marked.`;

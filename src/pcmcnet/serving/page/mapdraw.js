@@ -18,9 +18,10 @@ export function drawMap(root, picture) {
   const down = MARGIN.top + size + MARGIN.bottom;
   parts.svg.setAttribute("width", across);
   parts.svg.setAttribute("height", down);
-  const greys = range(picture.share);
-  if (parts.painted !== picture.share || parts.canvas.clientWidth !== size) paint(parts.canvas, picture, size, greys);
-  parts.painted = picture.share;
+  const greys = picture.zoom ? range(picture.share) : [0, 1];
+  const painted = [picture.share, size, ...greys];
+  if (painted.some((part, k) => part !== parts.painted?.[k])) paint(parts.canvas, picture, size, greys);
+  parts.painted = painted;
   parts.scene.replaceChildren(
     ...axes(picture, size),
     ...legend(size, greys, picture.points[0].name),

@@ -1,13 +1,17 @@
 // The page at work: changes go to the server, answers to the table and the pictures, troubles to where they belong.
 
 import { Answers } from "./answers.js";
-import { breakable, debounce, make } from "./dom.js";
+import { drawBars, fullWidth } from "./bars.js";
+import { breakable, debounce, make, titled } from "./dom.js";
 import { isBeyond, makeField, problem } from "./fields.js";
 import { Flow } from "./flow.js";
 import { percent } from "./format.js";
 import { PreferenceMap } from "./map.js";
 import { askToken, find, notice } from "./notices.js";
+import { savePicture } from "./picture.js";
+import { Scenarios } from "./scenarios.js";
 import { Table } from "./table.js";
+import { Tables } from "./tables.js";
 
 export class Page {
   constructor(store) {
@@ -18,7 +22,10 @@ export class Page {
     this.flow = store.schema.has_rates
       ? new Flow(find("flow"), store, (error) => this.showTrouble("flow", error))
       : null;
+    this.scenarios = new Scenarios(find("scenarios"), store, (error) => this.showTrouble("scenarios", error));
+    this.tables = new Tables(find("table-dialog"), store);
     find("map").hidden = !this.map.possible;
+    find("another").hidden = store.examples.length < 2;
     this.answers = new Answers(
       store,
       () => this.ready(),
@@ -39,6 +46,12 @@ export class Page {
     });
     find("add").addEventListener("click", () => this.table.add());
     find("undo").addEventListener("click", () => this.store.undo());
+    find("redo").addEventListener("click", () => this.store.redo());
+    document.addEventListener("keydown", (event) => this.travel(event));
+    find("another").addEventListener("click", () => this.store.another());
+    find("keep").addEventListener("click", () => this.scenarios.keep());
+    find("open-table").addEventListener("click", () => this.tables.ask());
+    find("bars-png").addEventListener("click", () => this.saveBars());
     find("reset").addEventListener("click", () => this.store.reset());
     find("mark").addEventListener("click", () => this.mark());
     find("sort").addEventListener("click", () => this.sort());
@@ -54,7 +67,8 @@ export class Page {
     find("who").hidden = this.store.who.length === 0;
     return this.store.who.map((column) => {
       const field = makeField(column, {
-        label: () => column.name,
+        label: () => column.title,
+        span: () => this.store.span(column),
         get: () => this.store.value.individual[column.name],
         set: (value) => this.store.change("cell", ({ individual }) => (individual[column.name] = value), column.name),
       });
@@ -62,7 +76,7 @@ export class Page {
         make(
           "div",
           { class: `of-individual ${column.field}` },
-          make("span", { class: "caption", "aria-hidden": "true" }, breakable(column.name)),
+          make("span", { class: "caption", "aria-hidden": "true" }, breakable(titled(column))),
           field.element,
         ),
       );
@@ -89,10 +103,12 @@ export class Page {
     for (const field of this.fields)
       if (!field.element.contains(document.activeElement) || kind === "all") field.refresh();
     find("undo").disabled = this.store.past.length === 0;
+    find("redo").disabled = this.store.future.length === 0;
     find("add").disabled = this.store.value.rows.length >= this.table.limit;
     this.table.showProbabilities(this.answers.main, this.answers.baseline);
     this.showStatus();
     if (kind === "map") this.pictures();
+    else if (kind === "scenarios") this.scenarios.update(this.answers.main);
     else if (kind !== "mark") this.answers.ask();
     this.map.draw();
     this.flow?.rename();
@@ -108,7 +124,7 @@ export class Page {
     const { individual, rows } = this.store.value;
     const look = (columns, values, where) =>
       columns
-        .map((column) => [column.name, where, problem(column, values[column.name])])
+        .map((column) => [column.title, where, problem(column, values[column.name])])
         .filter(([, , words]) => words);
     const { who, features } = this.store;
     return [...look(who, individual, "the individual"), ...rows.flatMap((row) => look(features, row.values, row.name))];
@@ -127,6 +143,7 @@ export class Page {
     if (error?.status === 401) askToken();
     if (error) return;
     this.announce();
+    this.scenarios.update(main);
     this.pictures();
   }
 
@@ -145,7 +162,8 @@ export class Page {
     if (this.map.possible && !this.map.order) {
       const { rows } = this.store.value;
       const p = rows.map((row) => this.answers.main.get(row.id) ?? 0);
-      await this.map.learn(p.indexOf(Math.max(...p))).catch(() => this.map.learnNothing());
+      const favourites = p.map((_, k) => k).sort((one, other) => p[other] - p[one]);
+      await this.map.learn(favourites.slice(0, 3)).catch(() => this.map.learnNothing());
     }
     await this.map.update(this.answers.main);
   }
@@ -230,6 +248,30 @@ export class Page {
   sort() {
     const p = (row) => this.answers.main?.get(row.id) ?? 0;
     this.store.change("rows", ({ rows }) => rows.sort((one, other) => p(other) - p(one)));
+  }
+
+  /** Control and Z goes back, with shift or Y forward; in a field it is the browser's. */
+  travel(event) {
+    const key = event.key.toLowerCase();
+    const writing = event.target.matches("input:not([type=range], [type=checkbox]), textarea");
+    if (!(event.ctrlKey || event.metaKey) || !["z", "y"].includes(key) || writing) return;
+    event.preventDefault();
+    if (key === "y" || event.shiftKey) this.store.redo();
+    else this.store.undo();
+  }
+
+  /** A picture of the bars, which on the page are part of the table. */
+  async saveBars() {
+    const { main, baseline } = this.answers;
+    if (!main) return;
+    const { schema, value } = this.store;
+    const rows = value.rows.map((row) => ({ name: row.name, p: main.get(row.id) ?? 0, q: baseline?.get(row.id) ?? null }));
+    const full = fullWidth(rows.flatMap(({ p, q }) => [p, q ?? 0]));
+    const names = [schema.class, ...(baseline ? [schema.baseline.class] : [])];
+    const room = make("div", { class: "off-screen" }, drawBars(rows, full, names));
+    document.body.append(room);
+    await savePicture(room, `Probability of each alternative, ${schema.title}`, "probabilities");
+    room.remove();
   }
 
   async share() {

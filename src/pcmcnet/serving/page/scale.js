@@ -37,6 +37,46 @@ export function makeScale(column) {
   return { min, max, whole, steps, place, value, raw };
 }
 
+/**
+ * The scale of a slider: the values of the set at hand with half their width on either side, within the range seen in
+ * training; whole numbers of a short range have all of it. Steps are round, a hundred or more of them. Null where
+ * nothing is known.
+ */
+export function makeSpan(column, values) {
+  const numbers = values.filter((value) => typeof value === "number" && Number.isFinite(value));
+  const [min, max] = [column.min ?? -Infinity, column.max ?? Infinity];
+  if (column.field !== "number" || (!numbers.length && !(min < max))) return null;
+  const here = numbers.length ? [Math.min(...numbers), Math.max(...numbers)] : [min, max];
+  if (column.whole && max - min <= 50) return steps(Math.min(min, here[0]), Math.max(max, here[1]), 1, true);
+  const seen = Number.isFinite(max - min) ? (max - min) / 20 : 1;
+  const width = here[1] - here[0] || Math.abs(here[0]) || seen || 1;
+  const low = Math.min(here[0], Math.max(min, here[0] - width / 2));
+  const high = Math.max(here[1], Math.min(max, here[1] + width / 2));
+  const rough = (high - low || width) / 100;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const unit = [5, 2, 1].map((factor) => factor * power).find((step) => step <= rough * 1.001) ?? power;
+  return steps(low, high, column.whole ? Math.max(1, Math.round(unit)) : unit, column.whole);
+}
+
+/** A scale whose steps are multiples of a unit; its ends are the multiples around low and high. */
+function steps(low, high, unit, whole) {
+  const first = Math.floor(low / unit + 1e-9);
+  const count = Math.max(1, Math.ceil(high / unit - 1e-9) - first);
+  const at = (k) => exact(unit < 1 ? (first + k) / Math.round(1 / unit) : (first + k) * unit);
+  return {
+    steps: count,
+    value: (k) => at(k),
+    place: (value) => Math.min(count, Math.max(0, Math.round(value / unit) - first)),
+    /** The next multiple of the unit after a value, or of ten units; below it for -1. Small values have small steps. */
+    next: (value, direction, times) => {
+      const own = value === 0 ? Infinity : 10 ** Math.floor(Math.log10(Math.abs(value) / 20));
+      const size = times * (whole ? Math.max(1, Math.min(unit, own)) : Math.min(unit, own));
+      const k = direction > 0 ? Math.floor(value / size + 1e-6) + 1 : Math.ceil(value / size - 1e-6) - 1;
+      return exact(size < 1 ? k / Math.round(1 / size) : k * size);
+    },
+  };
+}
+
 /** Piecewise linear: the value at x of the line through (xs, ys), xs increasing. */
 export function between(xs, ys, x) {
   let k = 1;

@@ -3,26 +3,35 @@
 //
 //   individual  {column: value}
 //   rows        [{id, name, values: {column: value}, mark}]   mark: the probability that changes are counted from
-//   map         {a, b, c: row ids, x, y: features, model, among}   null where the page may choose
+//   map         {a, b, c: row ids, x, y: features, model, among, zoom}   null where the page may choose
+//   scenarios   [{name, individual, rows: [{name, values}]}]   kept by the person, to be compared
 //
 // A value is a number, a category, a content (see contents.js), or the text that was typed where a number was expected.
 
 import { blank } from "./contents.js";
+import { exact } from "./format.js";
+import { makeSpan } from "./scale.js";
 
 const KEPT = 100; // earlier states
 const LONGEST = 1e6; // characters of an address: browsers take no more; so many pictures are not kept in it
 const REST = 100; // milliseconds between two changes of the address: browsers allow 200 in 10 seconds
 
 export class Store {
-  constructor(schema, example) {
+  constructor(schema, examples) {
     this.schema = schema;
-    this.example = example;
-    for (const column of schema.columns) column.whole = isWhole(column, example);
+    this.examples = examples;
+    this.turn = 0; // which of the examples is shown
+    for (const column of schema.columns) {
+      column.whole = isWhole(column, examples[0]);
+      column.isSwitch = column.field === "number" && column.whole && column.min === 0 && column.max === 1;
+    }
     this.who = schema.columns.filter((column) => column.role === "individual");
     this.features = schema.columns.filter((column) => column.role !== "individual"); // labels and availability, too
     this.label = this.features.find((column) => column.role === "alternative");
     this.listeners = [];
     this.past = [];
+    this.future = [];
+    this.spans = new Map(); // column -> the scale of its slider, of the set that was opened last
     this.lastId = 0;
     this.value = this.fromExample();
     this.saved = this.encode();
@@ -31,7 +40,7 @@ export class Store {
 
   // -- change ----------------------------------------------------------------------------------------------------
 
-  /** Call back after every change with what kind it was: "cell", "rows", "map", "mark" or "all". */
+  /** Call back after every change with what kind it was: "cell", "rows", "map", "mark", "scenarios" or "all". */
   onChange(listener) {
     this.listeners.push(listener);
   }
@@ -40,27 +49,73 @@ export class Store {
   change(kind, edit, same = null) {
     if (same === null || same !== this.same) this.past = [...this.past.slice(1 - KEPT), this.encode()];
     this.same = same;
+    this.future = [];
     edit(this.value);
     this.tell(kind);
   }
 
   tell(kind, detail = undefined) {
+    if (kind === "all") this.spans.clear();
     this.save();
     for (const listener of this.listeners) listener(kind, detail);
   }
 
   undo() {
-    const before = this.past.pop();
+    this.travel(this.past, this.future);
+  }
+
+  redo() {
+    this.travel(this.future, this.past);
+  }
+
+  /** Go to the last of some states, and keep the present one among the others. */
+  travel(from, to) {
+    const there = from.pop();
+    if (there === undefined) return;
+    to.push(this.encode());
     this.same = null;
-    if (before !== undefined) this.value = this.decode(before);
+    this.value = this.decode(there);
     this.tell("all");
-    return before !== undefined;
   }
 
   reset() {
-    this.change("all", () => {
-      this.value = this.fromExample();
+    this.turn = 0;
+    this.show(this.fromExample());
+  }
+
+  /** Show another choice set of the training table. */
+  another() {
+    this.turn = (this.turn + 1) % this.examples.length;
+    this.show(this.fromExample());
+  }
+
+  /** Show a choice set: {individual, rows: [{name, values}]}; scenarios stay. */
+  load({ individual, rows }) {
+    const alternatives = rows.map(({ name, values }, k) => this.newRow(name ?? letters(k), values));
+    this.show({ individual: { ...this.typicalValues(this.who), ...individual }, rows: alternatives });
+  }
+
+  show({ individual, rows }) {
+    this.change("all", (value) => {
+      value.individual = individual;
+      value.rows = rows;
+      value.map = { ...this.freshMap(), model: value.map.model, zoom: value.map.zoom };
     });
+  }
+
+  newRow(name, values) {
+    const own = { ...this.typicalValues(this.features.filter((column) => !(column.name in values))), ...values };
+    return { id: this.nextId(), name, values: own, mark: null };
+  }
+
+  /** The scale of a number's slider and keys: that of the set at hand. */
+  span(column) {
+    if (!this.spans.has(column.name)) {
+      const { individual, rows } = this.value;
+      const values = column.role === "individual" ? [individual] : rows.map((row) => row.values);
+      this.spans.set(column.name, makeSpan(column, values.map((one) => one[column.name])));
+    }
+    return this.spans.get(column.name);
   }
 
   // -- rows ------------------------------------------------------------------------------------------------------
@@ -69,9 +124,9 @@ export class Store {
     return this.value.rows.find((row) => row.id === id);
   }
 
-  /** Put a row after another one: a copy of it, or typical values. Returns its id. */
-  addRow(after, values) {
-    const name = this.freeName();
+  /** Put a row after another one: a copy of it, or the middle of the set. Returns its id. */
+  addRow(after, values, wanted) {
+    const name = this.freeName(wanted);
     const own = this.label === undefined ? {} : { [this.label.name]: name }; // labels are unique within a set
     const row = { id: this.nextId(), name, values: { ...values, ...own }, mark: null };
     this.change("rows", ({ rows }) => rows.splice(after + 1, 0, row));
@@ -94,6 +149,22 @@ export class Store {
     this.change("cell", edit, `${column.name} ${id}`);
   }
 
+  /** The middle of the set at hand: medians of numbers, and what most of the others have. */
+  middleValues() {
+    const middle = (column) => {
+      const values = this.value.rows.map((row) => row.values[column.name]);
+      const numbers = values.filter((value) => typeof value === "number").sort((one, other) => one - other);
+      if (column.field === "number" && numbers.length) {
+        const [low, high] = [numbers[(numbers.length - 1) >> 1], numbers[numbers.length >> 1]];
+        return column.whole ? low : exact((low + high) / 2);
+      }
+      const text = values.map((value) => JSON.stringify(value));
+      const count = (one) => text.filter((other) => other === one).length;
+      return text.length ? JSON.parse(text.reduce((best, one) => (count(one) > count(best) ? one : best))) : undefined;
+    };
+    return Object.fromEntries(this.features.map((column) => [column.name, middle(column) ?? this.typical(column)]));
+  }
+
   typicalValues(columns) {
     return Object.fromEntries(columns.map((column) => [column.name, this.typical(column)]));
   }
@@ -110,11 +181,15 @@ export class Store {
     return this.lastId;
   }
 
-  freeName() {
+  /** A label that is not used yet, or else the name wanted, with a number where there is one already. */
+  freeName(wanted) {
     const taken = new Set(this.value.rows.map((row) => row.name));
     const label = this.label?.categories?.find((name) => !taken.has(name));
     if (label !== undefined) return label;
-    for (let k = 0; ; k += 1) if (!taken.has(letters(k))) return letters(k);
+    for (let k = 1; ; k += 1) {
+      const name = k === 1 ? wanted : `${wanted} ${k}`;
+      if (!taken.has(name)) return name;
+    }
   }
 
   // -- what the server is asked ----------------------------------------------------------------------------------
@@ -128,12 +203,9 @@ export class Store {
   }
 
   fromExample() {
-    const { individual, alternatives } = this.example ?? this.typicalSet();
-    const rows = alternatives.map((values, k) => {
-      const own = { ...this.typicalValues(this.features.filter((column) => !(column.name in values))), ...values };
-      return { id: this.nextId(), name: String(values[this.schema.label] ?? letters(k)), values: own, mark: null };
-    });
-    return { individual: { ...individual }, rows, map: this.freshMap() };
+    const { individual, alternatives } = this.examples[this.turn] ?? this.typicalSet();
+    const rows = alternatives.map((values, k) => this.newRow(String(values[this.schema.label] ?? letters(k)), values));
+    return { individual: { ...individual }, rows, map: this.freshMap(), scenarios: [] };
   }
 
   /** Stands in for the example of a model that was saved without one. */
@@ -147,13 +219,13 @@ export class Store {
   }
 
   freshMap() {
-    return { a: null, b: null, c: null, x: null, y: null, model: "main", among: "three" };
+    return { a: null, b: null, c: null, x: null, y: null, model: "main", among: "three", zoom: false };
   }
 
   // -- the address -----------------------------------------------------------------------------------------------
 
   encode() {
-    const { individual, rows, map } = this.value;
+    const { individual, rows, map, scenarios } = this.value;
     const place = (id) => rows.findIndex((row) => row.id === id);
     return JSON.stringify({
       v: 1,
@@ -164,7 +236,12 @@ export class Store {
         row.mark === null ? null : Number(row.mark.toFixed(5)),
         ...this.features.map((column) => row.values[column.name]),
       ]),
-      map: [place(map.a), place(map.b), place(map.c), map.x, map.y, map.model, map.among],
+      map: [place(map.a), place(map.b), place(map.c), map.x, map.y, map.model, map.among, map.zoom],
+      scenarios: scenarios.map((scenario) => [
+        scenario.name,
+        this.who.map((column) => scenario.individual[column.name]),
+        scenario.rows.map((row) => [row.name, ...this.features.map((column) => row.values[column.name])]),
+      ]),
     });
   }
 
@@ -178,22 +255,31 @@ export class Store {
       if (Array.isArray(value)) return value.filter((one) => ["number", "string"].includes(typeof one));
       return ["number", "string", "boolean"].includes(typeof value) || value === null ? value : "";
     };
-    const rows = read.rows.map(([name, mark, ...values]) => ({
+    const values = (columns, list) =>
+      Object.fromEntries(columns.map((column, k) => [column.name, known(list[k])]));
+    const rows = read.rows.map(([name, mark, ...list]) => ({
       id: this.nextId(),
       name: String(name),
-      values: Object.fromEntries(this.features.map((column, k) => [column.name, known(values[k])])),
+      values: values(this.features, list),
       mark: typeof mark === "number" ? mark : null,
     }));
-    const [a, b, c, x, y, model, among] = read.map;
+    const scenarios = (read.scenarios ?? []).map(([name, individual, alternatives]) => ({
+      name: String(name),
+      individual: values(this.who, individual),
+      rows: alternatives.map(([own, ...list]) => ({ name: String(own), values: values(this.features, list) })),
+    }));
+    const [a, b, c, x, y, model, among, zoom] = read.map;
     const feature = (name) => (this.features.some((column) => column.name === name) ? name : null);
     return {
-      individual: Object.fromEntries(this.who.map((column, k) => [column.name, known(read.individual[k])])),
+      individual: values(this.who, read.individual),
       rows,
+      scenarios,
       map: {
         ...{ a: rows[a]?.id ?? null, b: rows[b]?.id ?? null, c: rows[c]?.id ?? null },
         ...{ x: feature(x), y: feature(y) },
         model: model === "baseline" && this.schema.has_baseline ? model : "main",
         among: among === "all" ? "all" : "three",
+        zoom: zoom === true,
       },
     };
   }

@@ -2,7 +2,7 @@
 
 import { fullWidth, makeBars } from "./bars.js";
 import { about } from "./contents.js";
-import { breakable, make } from "./dom.js";
+import { breakable, make, titled } from "./dom.js";
 import { makeField } from "./fields.js";
 import { percent, pretty } from "./format.js";
 
@@ -28,7 +28,7 @@ export class Table {
 
   head() {
     const range = (column) => {
-      if (column.field === "flag") return "yes or no";
+      if (column.field === "flag" || column.isSwitch) return "yes or no";
       if (column.field in about) return about[column.field](column);
       if (column.field !== "number") return column.categories ? `${column.categories.length} categories` : "category";
       return column.min == null ? "number" : `${pretty(column.min)} – ${pretty(column.max)}`;
@@ -42,7 +42,7 @@ export class Table {
         make(
           "th",
           { role: "columnheader", scope: "col", class: "name" },
-          breakable(this.store.label?.name ?? "Alternative"),
+          breakable(this.store.label?.title ?? "Alternative"),
         ),
         make(
           "th",
@@ -54,7 +54,7 @@ export class Table {
           make(
             "th",
             { role: "columnheader", scope: "col", class: column.field },
-            breakable(column.name),
+            breakable(titled(column)),
             make("small", { title: "Seen in training" }, range(column)),
           ),
         ),
@@ -93,7 +93,7 @@ export class Table {
         make(
           "td",
           { role: "cell", class: `value ${this.columns[k].field}` },
-          make("span", { class: "narrow caption", "aria-hidden": "true" }, breakable(this.columns[k].name)),
+          make("span", { class: "narrow caption", "aria-hidden": "true" }, breakable(titled(this.columns[k]))),
           field.element,
         ),
       ),
@@ -124,9 +124,10 @@ export class Table {
   makeCell(id, column, place) {
     const row = () => this.store.row(id);
     const field = makeField(column, {
-      label: () => `${column.name} of ${row().name}`,
+      label: () => `${column.title} of ${row().name}`,
       get: () => row().values[column.name],
       set: (value) => this.store.setValue(id, column, value),
+      span: () => this.store.span(column),
     });
     field.input.addEventListener("keydown", (event) => this.move(event, id, place));
     return field;
@@ -168,7 +169,7 @@ export class Table {
 
   /** Enter goes down the column, with shift up; the place is the name (0) or a feature (1, 2, ...). */
   move(event, id, place) {
-    if (event.key !== "Enter" || event.target.tagName === "SELECT" || event.target.type === "file") return;
+    if (event.key !== "Enter" || event.target.tagName === "SELECT" || event.target.type === "file") return; // they have use for it
     event.preventDefault();
     const order = this.store.value.rows.map((row) => row.id);
     const next = this.rows.get(order[order.indexOf(id) + (event.shiftKey ? -1 : 1)]);
@@ -184,13 +185,13 @@ export class Table {
 
   add() {
     const { rows } = this.store.value;
-    this.go(this.store.addRow(rows.length - 1, this.store.typicalValues(this.store.features)));
+    this.go(this.store.addRow(rows.length - 1, this.store.middleValues(), "New"));
   }
 
   copy(id) {
     const { rows } = this.store.value;
     const at = rows.findIndex((row) => row.id === id);
-    this.go(this.store.addRow(at, rows[at].values));
+    this.go(this.store.addRow(at, rows[at].values, `${rows[at].name} copy`));
   }
 
   remove(id) {
