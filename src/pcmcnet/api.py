@@ -4,9 +4,11 @@ from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.contents import Frozen
 from pcmcnet.decisions import (
     Constraints,
+    Frontier,
     Offer,
     Offers,
     Prices,
+    offer_frontier,
     optimise_offer,
     optimise_offers,
     optimise_prices,
@@ -70,6 +72,7 @@ __all__ = [
     "CrossNestedMNL",
     "Ensemble",
     "Explanation",
+    "Frontier",
     "Frozen",
     "LatentClassMNL",
     "Leaderboard",
@@ -104,6 +107,7 @@ __all__ = [
     "leaderboard",
     "likelihood_ratio",
     "load",
+    "offer_frontier",
     "optimise_offer",
     "optimise_offers",
     "optimise_prices",
