@@ -3,7 +3,7 @@
 import itertools
 import json
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -554,6 +554,101 @@ def test_persons_stay_whole_in_the_sample_that_starts_begin_with(
     found = LatentClassMNL(classes=2, prior=1e-6).fit(data)
     assert seen[0].tolist() == [6] * 100
     assert found.estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, abs=1e-3)
+
+
+# -- parameters under control --------------------------------------------------------------------------------------
+
+
+def test_a_coefficient_is_fixed_in_one_class_or_in_all(data: ChoiceData) -> None:
+    options: dict[str, Any] = {"classes": 2, "membership": "income"}
+    one = LatentClassMNL(**options, fixed={"class 2: cost": -0.3}).fit(data)
+    assert one.coefficients["class 2: cost"] == -0.3
+    assert one.estimates_.fixed == ("class 2: cost",)
+    assert one.num_parameters == 5
+    both = LatentClassMNL(**options, fixed={"cost": -1.0}).fit(data)
+    assert both.coefficients["class 1: cost"] == both.coefficients["class 2: cost"] == -1.0
+    free = LatentClassMNL(**options).fit(data)
+    assert free.estimates_.log_likelihood > one.estimates_.log_likelihood > both.estimates_.log_likelihood
+    again = LatentClassMNL(**options, fixed=free.coefficients).fit(data)
+    assert again.num_parameters == 0
+    np.testing.assert_array_equal(again.estimates_.values, free.estimates_.values)
+
+
+def test_a_named_class_keeps_its_number(data: ChoiceData) -> None:
+    """The classes of 60% and 40% by their names, either way round."""
+    options: dict[str, Any] = {"classes": 2, "membership": "1", "prior": 0}
+    first = LatentClassMNL(**options, fixed={"class 1: cost": -2.0}).fit(data)
+    second = LatentClassMNL(**options, fixed={"class 2: cost": -2.0}).fit(data)
+    assert first.estimates_.log_likelihood == pytest.approx(second.estimates_.log_likelihood, abs=1e-6)
+    assert first.coefficients["class 2: time"] == pytest.approx(second.coefficients["class 1: time"], abs=1e-4)
+    shares = [m.membership(data)[0] for m in (first, second)]
+    np.testing.assert_allclose(shares[0], shares[1][::-1], atol=1e-4)
+
+
+def test_a_bound_holds_and_the_rest_is_at_its_maximum(data: ChoiceData) -> None:
+    options: dict[str, Any] = {"classes": 2, "membership": "1", "prior": 0}
+    model = LatentClassMNL(**options, bounds={"cost": (-1.0, None)}).fit(data)
+    (name,) = model.estimates_.at_bound
+    assert name in ("class 1: cost", "class 2: cost")
+    assert np.isnan(model.standard_errors()[name])
+    assert (np.diff(model.training_["em"]) >= 0).all()
+    start = {other: value for other, value in model.coefficients.items() if other != name}
+    fixed = LatentClassMNL(**options, fixed={name: -1.0}, start=start).fit(data)  # from elsewhere it leaves the bounds
+    assert model.estimates_.log_likelihood == pytest.approx(fixed.estimates_.log_likelihood, abs=1e-6)
+
+
+def test_a_start_is_where_the_search_begins(data: ChoiceData) -> None:
+    options: dict[str, Any] = {"classes": 2, "membership": "1", "starts": 1}
+    free = LatentClassMNL(**options).fit(data)
+    begun = LatentClassMNL(**options, start=free.coefficients).fit(data)
+    assert begun.training_["em"][0] == pytest.approx(free.estimates_.log_likelihood, abs=0.05)  # less the weak prior
+    turned = {name.replace("class 1", "class 9"): value for name, value in free.coefficients.items()}
+    turned = {name.replace("class 2", "class 1").replace("class 9", "class 2"): v for name, v in turned.items()}
+    turned["membership 2: constant"] *= -1
+    other = LatentClassMNL(**options, start=turned).fit(data)
+    assert other.coefficients["class 1: time"] == pytest.approx(free.coefficients["class 2: time"], abs=1e-4)
+
+
+def test_a_column_without_information_may_be_fixed(data: ChoiceData) -> None:
+    same = replace(data, features={**data.features, "twin": data.features["cost"]})
+    with pytest.raises(InputError, match="singular design"):
+        LatentClassMNL(classes=2).fit(same)
+    with pytest.raises(InputError, match="singular design"):
+        LatentClassMNL(classes=2, fixed={"class 1: twin": 0.5}).fit(same)
+    model = LatentClassMNL(classes=2, membership="1", fixed={"twin": 0.5}).fit(same)
+    plain = LatentClassMNL(classes=2, membership="1", prior=0).fit(data)
+    for c in (1, 2):
+        expected = plain.coefficients[f"class {c}: cost"] - 0.5
+        assert model.coefficients[f"class {c}: cost"] == pytest.approx(expected, abs=0.01)  # the prior is weak
+
+
+def test_an_offset_has_a_coefficient_of_1_in_every_class(data: ChoiceData) -> None:
+    model = LatentClassMNL(classes=2, membership="1", offset="cost").fit(data)
+    fixed = LatentClassMNL(classes=2, membership="1", fixed={"cost": 1.0}).fit(data)
+    assert model.coefficients == fixed.coefficients
+    assert model.coefficients["class 2: cost"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"classes": 2, "fixed": {"class 3: cost": 0.0}}, "fixed names 'class 3: cost', which is no coefficient"),
+        ({"classes": 2, "start": {"class 1: csot": 0.0}}, r"Did you mean 'class 1: cost'\?"),
+        ({"fixed": {"class 1: cost": 0.0}}, "how many classes there are is searched for: say it, classes=2"),
+        ({"bounds": {"csot": (None, 0)}}, "'csot' is no coefficient of every class.* mean 'cost'"),
+    ],
+)
+def test_names_of_coefficients_are_checked(data: ChoiceData, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        LatentClassMNL(**options).fit(data)
+
+
+def test_the_constants_alone_are_shown_beside() -> None:
+    table = trips(200)
+    data = read(table | {"mode": np.tile(["a", "b", "c", "d"], 200)}, alternative="mode")
+    alone, plain = LatentClassMNL(classes=2).fit(data), MNL().fit(data)
+    assert alone.estimates_.constants_log_likelihood == plain.estimates_.constants_log_likelihood
+    assert "constants-only log-likelihood" in alone.summary().facts
 
 
 # -- hard data, and refusals ---------------------------------------------------------------------------------------

@@ -10,100 +10,48 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set, spread
-from pcmcnet.errors import InputError
+from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.design.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logits.estimation import LogitSets, infer
 from pcmcnet.models.logits.estimation.class_search import ClassSearch, Fitted, Problem
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.mixture_likelihood import log_shares
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
+from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.latent_class_config import LatentClassMNLConfig
 from pcmcnet.models.logits.logit_effects import class_slopes
-from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
-from pcmcnet.models.logits.persons import By, Persons
+from pcmcnet.models.logits.logit_model import LogitModel
+from pcmcnet.models.logits.persons import Persons, profiles
 from pcmcnet.storage.files import json_bytes
 
-# Precision of the prior. On the electricity table, larch's artificial_long and simulated ones 0.001 moves estimates by
-# less than a twentieth of their standard error. With up to 4 classes, held-out likelihoods of small tables are clearly
-# better with 0.1 (itinerary, 615 sets: 2.47 against 2.77 nats).
-_GIVEN, _SEARCHED = 1e-3, 0.1
+T = TypeVar("T")
+
 _SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LatentClassMNLConfig(LogitConfig):
-    """Options of the latent class logit: those of the logit models, which hold for every class, and the classes.
-
-    Parameters
-    ----------
-    classes
-        Number of classes; "auto" takes the one with the smallest AIC up to ``max_classes``.
-    max_classes
-        See ``classes``.
-    by
-        Who is of a class: the "person", where the table declares persons, or the choice "set".
-    membership
-        What the shares of the classes depend on: a sum of individual columns such as "income + age", "." for all of
-        them that are the same in all sets of each person, or "1" for none.
-    starts
-        Random starts, the best of which goes on; with ``classes`` "auto" against one from the maximum for fewer.
-    em_steps
-        Steps of EM, or between EM's and Newton's, at most.
-    prior
-        Precision of a normal prior around 0 on each coefficient of a standardised column, and on how far classes are
-        apart in those of membership: a pull that keeps estimates finite. 0 for the maximum likelihood itself. "auto" is
-        0.001 where the number of classes is given, which hardly moves estimates, and 0.1 where it is searched for,
-        which predicts better. Standard errors are those of the likelihood, without the prior.
-    """
-
-    classes: int | Literal["auto"] = "auto"
-    max_classes: int = 4
-    by: By = "person"
-    membership: str = "."
-    starts: int = 5
-    em_steps: int = 200
-    prior: float | Literal["auto"] = "auto"
-
-    def __post_init__(self) -> None:
-        super(LatentClassMNLConfig, self).__post_init__()  # slots make a new class, which super() misses
-        if self.classes != "auto":
-            require_number("classes", self.classes, whole=True, low=1)
-        require_number("max_classes", self.max_classes, whole=True, low=1)
-        require_number("starts", self.starts, whole=True, low=1)
-        require_number("em_steps", self.em_steps, whole=True, low=1)
-        if self.prior != "auto":
-            require_number("prior", self.prior, low=0)
-        require_word("by", self.by, get_args(By))
-        parse_membership(self.membership)
-
-    @property
-    def precision(self) -> float:
-        """The precision of the prior."""
-        if self.prior == "auto":
-            return _SEARCHED if self.classes == "auto" else _GIVEN
-        return float(self.prior)
 
 
 class LatentClassMNL(LogitModel):
     """Latent class multinomial logit.
 
-    Options are those of :class:`LatentClassMNLConfig`. Classes are numbered by their shares, the largest first.
+    Options are those of :class:`LatentClassMNLConfig`. Classes are numbered by their shares, the largest first, unless
+    ``fixed``, ``bounds`` or ``start`` name a coefficient of one of them ("class 2: price", "membership 2: income"). The
+    name of a coefficient alone ("price") means that of every class.
     """
 
     name = "lc-mnl"
     config_class = LatentClassMNLConfig
     config: LatentClassMNLConfig
+    control = True
     who_: IndividualDesign
     n_classes_: int
     profiles_: list[dict[str, Any]]
@@ -121,7 +69,7 @@ class LatentClassMNL(LogitModel):
         self.design_ = self._learn_design(sets)
         self.who_ = self._learn_who(persons)
         problem = self._problem(sets, chosen, persons)
-        require_identified(problem.sets.z, self.design_.names)
+        require_identified(problem.sets.z, self.design_.names, self._of_all_classes())
         few = problem
         if len(sets) >= 2 * _SAMPLE and self.config.precision > 0:  # which keeps estimates finite on any sample
             rng, n = np.random.default_rng(settings.seed), len(persons.first)
@@ -137,6 +85,8 @@ class LatentClassMNL(LogitModel):
             em_steps=self.config.em_steps,
             max_iter=self.config.max_iter,
             seed=settings.seed,
+            within=self._within,
+            ordered=not self._named_classes,
         )
         tried = (
             search.up_to(self.config.max_classes) if self.config.classes == "auto" else [search.of(self.config.classes)]
@@ -147,11 +97,52 @@ class LatentClassMNL(LogitModel):
         self.training_["em"] = best.em
         self.training_["aic"] = {str(f.mixture.classes): f.aic for f in tried}
 
+    def _names(self, classes: int) -> list[str]:
+        """Return the names of all parameters."""
+        names = [f"class {c}: {name}" for c in range(1, classes + 1) for name in self.design_.names]
+        return names + [f"membership {c}: {name}" for c in range(2, classes + 1) for name in self.who_.names]
+
+    @property
+    def _fixed(self) -> dict[str, float]:
+        """What is fixed by name: as the options say, and the offset at 1."""
+        offset = {} if self.config.offset is None else {quoted(self.config.offset): 1.0}
+        return {**self.config.fixed, **offset}
+
+    @property
+    def _named_classes(self) -> list[str]:
+        """Coefficients of single classes that options name."""
+        options = (self.config.fixed, self.config.bounds or {}, self.config.start)
+        return [name for named in options for name in named if name not in self.design_.names]
+
+    def _of_all_classes(self) -> Parameters:
+        """Return the parameters that every class has, as the options say that name no class."""
+        if self.config.classes == "auto" and self._named_classes:
+            raise ConfigError(
+                f"{self._named_classes[0]!r} is no coefficient of every class, and how many classes there are is "
+                f"searched for: say it, classes=2." + did_you_mean(self._named_classes[0], self.design_.names)
+            )
+        fixed = {name: value for name, value in self._fixed.items() if name in self.design_.names}
+        return Parameters.of(self.design_.names, fixed=fixed, bounds={}, start={})
+
+    def _within(self, classes: int) -> Parameters:
+        """Return the parameters of so many classes; a start is NaN where the options say nothing of it."""
+
+        def of_classes(named: Mapping[str, T]) -> dict[str, T]:
+            shared = {name: value for name, value in named.items() if name in self.design_.names}
+            each = {f"class {c}: {name}": v for c in range(1, classes + 1) for name, v in shared.items()}
+            return each | {name: value for name, value in named.items() if name not in shared}
+
+        names, fixed = self._names(classes), of_classes(self._fixed)
+        start = {name: value for name, value in of_classes(self.config.start).items() if name not in fixed}
+        anywhere, bounds = np.full(len(names), np.nan), of_classes(self.config.bounds or {})
+        return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=anywhere)
+
     def _learn_who(self, persons: Persons) -> IndividualDesign:
         """Learn what the shares depend on, from one set of each person."""
         named, _ = parse_membership(self.config.membership)
         persons.require_same([factor.column for term in named for factor in term.factors])
-        return IndividualDesign.learn(self.config.membership, persons.table, least=self.config.min_chosen)
+        config = self.config
+        return IndividualDesign.learn(config.membership, persons.table, least=config.min_chosen, base=config.base)
 
     def _problem(self, sets: ChoiceData, chosen: Ints, persons: Persons) -> Problem:
         logit = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
@@ -166,12 +157,9 @@ class LatentClassMNL(LogitModel):
         scores[persons.first] = of_persons[:-1]  # a person's score counts once; the last is the prior's
         if clusters is not None:
             persons.require_one_cluster(sets, clusters, str(self.config.cluster))
-        C = mixture.classes
-        names = [f"class {c}: {name}" for c in range(1, C + 1) for name in self.design_.names]
-        names += [f"membership {c}: {name}" for c in range(2, C + 1) for name in self.who_.names]
-        self.n_classes_ = C
+        self.n_classes_ = mixture.classes
         self.estimates_ = infer(
-            tuple(names),
+            tuple(self._names(mixture.classes)),
             x,
             log_likelihood=float(mixture.weights @ ll[:-1]),
             hessian=mixture.hessian(x) + mixture.prior,  # of the log-likelihood alone
@@ -181,8 +169,10 @@ class LatentClassMNL(LogitModel):
             steps=best.steps,
             clusters=clusters,
             spread=mixture.spread,
+            constants_log_likelihood=self._constants_alone(mixture.sets, sets.weights),
+            within=mixture.within,
         )
-        self.profiles_ = _profiles(persons.table, mixture.at(x).r * mixture.weights[:, None])
+        self.profiles_ = profiles(persons.table, mixture.at(x).r * mixture.weights[:, None])
         self.persons_ = len(persons.first) if persons.several else None
         self.varying_ = tuple(persons.varying)
 
@@ -316,21 +306,3 @@ class LatentClassMNL(LogitModel):
         K, G = len(self.design_.names), len(self.who_.names)
         if len(self.estimates_.values) != C * K + (C - 1) * G or len(self.profiles_) != C:
             raise ValueError("the numbers of classes, columns and estimates do not fit each other")
-
-
-def _profiles(people: ChoiceData, mass: Floats) -> list[dict[str, Any]]:  # (N, C)
-    """Describe who is in each class: its share, means of numbers and the most frequent category."""
-    found = []
-    for weights in mass.T:
-        total = float(weights.sum())
-        means = {}
-        for name, column in people.individual.items():
-            if isinstance(column, Numeric):
-                known = ~np.isnan(column.values)
-                means[name] = f"{weights[known] @ column.values[known] / max(weights[known].sum(), 1e-300):.4g}"
-            elif isinstance(column, Categorical):
-                by_level = np.bincount(column.codes, weights, minlength=len(column.categories))
-                top = int(by_level.argmax())
-                means[name] = f"{column.categories[top]} {by_level[top] / max(total, 1e-300):.0%}"
-        found.append({"share": total / float(mass.sum()), "means": means})
-    return found

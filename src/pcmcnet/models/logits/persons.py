@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import raw
+from pcmcnet.data.columns import Categorical, Numeric, raw
 from pcmcnet.errors import InputError
 
 By = Literal["person", "set"]
@@ -75,3 +75,21 @@ def _differing(values: Floats | Ints, first: Ints) -> Ints:  # (S,), (S,) first 
     """Return the sets whose value is not that of the person's first one; a gap equals a gap."""
     before = values[first]
     return np.flatnonzero((values != before) & ((values == values) | (before == before)))
+
+
+def profiles(people: ChoiceData, mass: Floats) -> list[dict[str, Any]]:  # (N, C)
+    """Describe who is in each class: its share, means of numbers and the most frequent category."""
+    found = []
+    for weights in mass.T:
+        total = float(weights.sum())
+        means = {}
+        for name, column in people.individual.items():
+            if isinstance(column, Numeric):
+                known = ~np.isnan(column.values)
+                means[name] = f"{weights[known] @ column.values[known] / max(weights[known].sum(), 1e-300):.4g}"
+            elif isinstance(column, Categorical):
+                by_level = np.bincount(column.codes, weights, minlength=len(column.categories))
+                top = int(by_level.argmax())
+                means[name] = f"{column.categories[top]} {by_level[top] / max(total, 1e-300):.0%}"
+        found.append({"share": total / float(mass.sum()), "means": means})
+    return found

@@ -9,6 +9,7 @@ best of the others, which begin on a sample of its persons, go on to the whole.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from pcmcnet.models.logits.estimation.em import Run, Start, divide, em_steps, he
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
 from pcmcnet.models.logits.estimation.maximum_likelihood import maximise
 from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture, Point, log_shares
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 log = logging.getLogger("pcmcnet")
 
@@ -47,15 +49,21 @@ class Fitted:
     log_likelihood: float
     steps: int
     em: list[float]  # what is maximised, after each EM step from the best start
+    ordered: bool = True  # whether classes may change their numbers
 
     @property
     def aic(self) -> float:
         """Akaike's criterion: smaller is better."""
-        return 2 * self.mixture.n_parameters - 2 * self.log_likelihood
+        return 2 * int((~self.mixture.within.fixed).sum()) - 2 * self.log_likelihood
 
     def by_share(self) -> tuple[Floats, Floats]:
-        """Return the coefficients of the classes (C, K) and of their shares (C, G), the largest class first."""
+        """Return the coefficients of the classes (C, K) and of their shares (C, G), the largest class first.
+
+        Classes whose parameters have names of their own stay where they are.
+        """
         b, g = self.mixture.split(self.x)
+        if not self.ordered:
+            return b, g
         order = np.argsort(-(self.mixture.weights @ np.exp(log_shares(self.mixture.who, g))), kind="stable")
         return b[order], g[order]
 
@@ -71,6 +79,8 @@ class ClassSearch:
     em_steps: int
     max_iter: int
     seed: int
+    within: Callable[[int], Parameters] | None = None  # for a number of classes, what is fixed or bounded
+    ordered: bool = True  # whether classes may change their numbers
 
     def up_to(self, most: int) -> list[Fitted]:
         """Find the maximum for each number of classes that has one."""
@@ -86,9 +96,10 @@ class ClassSearch:
 
     def of(self, classes: int, fewer: Fitted | None = None) -> Fitted:
         """Find the maximum for one number of classes, where that for fewer may be known."""
-        mixture = Mixture(*self.problem, classes, self.prior)
+        within = self.within(classes) if self.within else None
+        mixture = Mixture(*self.problem, classes, self.prior, limits=within)
         whole = self.few is self.problem
-        sample = mixture if whole else Mixture(*self.few, classes, self.prior, of=mixture)
+        sample = mixture if whole else Mixture(*self.few, classes, self.prior, limits=within, of=mixture)
         rng = np.random.default_rng([self.seed, classes])
         begun = self._begin(sample, self._starts(sample, rng))
         starts: list[Start] = [partial(divide, mixture, *fewer.by_share(), rng)] if fewer else []
@@ -112,7 +123,7 @@ class ClassSearch:
             len(em) - 1,
             steps,
         )
-        return Fitted(mixture, x, value, steps, em)
+        return Fitted(mixture, x, value, steps, em, self.ordered)
 
     def _settle(self, mixture: Mixture, at: Point, em: list[float]) -> tuple[Floats, list[float], int]:
         """Go on with EM and then with Newton's steps; returns the maximum, the values climbed and the steps."""
@@ -123,6 +134,7 @@ class ClassSearch:
             mixture.all_weights,
             curvature=mixture.hessian,
             scale=1 / mixture.spread,
+            within=mixture.within,
             max_iter=self.max_iter,
         )
         return x, em, steps

@@ -22,12 +22,12 @@ def divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> 
     of = np.concatenate([np.zeros(D - 1, int), np.arange(len(b))])
     g = g[of]
     g[:D, 0] -= np.log(D)
-    alike = mixture.at(mixture.join(b[of], g))
+    alike = mixture.at(mixture.begin(mixture.join(b[of], g)))
     if D == 1:
         return alike
     r = alike.r.copy()
     r[:, :D] = r[:, :D].sum(1, keepdims=True) * rng.dirichlet(np.ones(D), len(r))
-    return mixture.at(alike.x + mixture.direction(alike, r))
+    return mixture.at(mixture.begin(alike.x + mixture.direction(alike, r)))
 
 
 def height(run: Run) -> float:

@@ -37,6 +37,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
 from pcmcnet.models.logits.estimation.maximum_likelihood import FLAT, eigh, sizes
 from pcmcnet.models.logits.estimation.parallel import by_part
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 _TRIES = 30
 _PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others
@@ -65,6 +66,7 @@ class Mixture:
     weights: Floats  # (N,)
     classes: int
     strength: float  # precision of the prior on coefficients of columns of spread 1
+    limits: Parameters | None = None  # what is fixed or bounded; starts are NaN where any will do
     of: Mixture | None = None  # the whole, for a sample of it: columns that do not vary in a sample have its spread
 
     @cached_property
@@ -101,6 +103,15 @@ class Mixture:
     def n_parameters(self) -> int:
         """Number of parameters."""
         return len(self.spread)
+
+    @cached_property
+    def within(self) -> Parameters:
+        """The parameters, some of which may be fixed or bounded."""
+        return Parameters.free(np.full(self.n_parameters, np.nan)) if self.limits is None else self.limits
+
+    def begin(self, x: Floats) -> Floats:  # (P,) -> (P,)
+        """Move a start to where the options want it."""
+        return self.within.inside(np.where(np.isnan(self.within.start), x, self.within.start))
 
     @cached_property
     def _of_persons(self) -> Any:
@@ -189,12 +200,16 @@ class Mixture:
         return step
 
     def _roots(self, places: list[slice], bends: list[Floats]) -> Floats:
-        """Return W (P, P) with W W' the inverse of the blocks of information; flat directions are lent a little."""
+        """Return W (P, P) with W W' the inverse of the blocks of information; flat directions are lent a little.
+
+        Rows of parameters that are fixed are 0, so that no step moves them.
+        """
         out = np.zeros((self.n_parameters, self.n_parameters))
         for place, bend in zip(places, bends, strict=True):
-            scale = 1 / self.spread[place]
-            values, vectors = eigh(bend * np.outer(scale, scale))
-            out[place, place] = scale[:, None] * vectors / np.sqrt(sizes(values))
+            free = np.flatnonzero(~self.within.fixed[place])
+            at, scale = np.arange(self.n_parameters)[place][free], 1 / self.spread[place][free]
+            values, vectors = eigh(bend[np.ix_(free, free)] * np.outer(scale, scale))
+            out[np.ix_(at, at)] = scale[:, None] * vectors / np.sqrt(sizes(values))
         return out
 
     def climb(self, at: Point, damping: float) -> tuple[Point, float]:
@@ -209,7 +224,7 @@ class Mixture:
         size, slope = np.maximum(np.abs(left), FLAT), axes.T @ self._gradient(at, at.r)
         for _ in range(_TRIES):
             step = slope / np.maximum(size, damping)
-            there = self.at(at.x + axes @ step)
+            there = self.at(self.within.inside(at.x + axes @ step))
             gain, expected = there.value - at.value, slope @ step - step @ (left * step) / 2
             if gain > expected / 2:
                 return there, damping / _PACE
