@@ -96,6 +96,8 @@ def _block(
             line = "  ".join([row[0].ljust(widths[0]), *row[1:]]).rstrip()
             indent = " " * (widths[0] + 2)
             lines.append(line if limit is None else fill(line, limit, subsequent_indent=indent))
+    if rules is not None and len(cells) == 1:
+        lines.append(rule)
     return "\n".join(lines)
 
 
