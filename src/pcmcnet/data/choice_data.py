@@ -123,6 +123,11 @@ class ChoiceData(TableReading):
             f"{len(self.features)} features, {len(self.individual)} individual columns; {known})"
         )
 
+    def _repr_html_(self) -> str:
+        from pcmcnet.data.notebook_view import to_html  # which builds on this module
+
+        return to_html(self)
+
     def require_chosen(self, purpose: str) -> Ints:
         """Return the choices, or say that ``purpose`` needs them."""
         if self.chosen is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,13 @@ from pcmcnet.errors import visible
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite, same_for_all, telling
 from pcmcnet.models.interface.choice_model import Gives
 from pcmcnet.reports.data_frames import data_frame
+from pcmcnet.reports.drawing import draw
+from pcmcnet.reports.notebook import InNotebooks
+from pcmcnet.reports.sections import Block, Table, Text, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DIFFERENCE = "difference"  # of the NLL to that of the best model, beside the names of metrics
 
@@ -116,7 +122,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(InNotebooks):
     """Models measured on the same choice sets. Made by :func:`compare`; prints as a table.
 
     Attributes
@@ -144,6 +150,14 @@ class Comparison:
     uniform: Mapping[str, float]
     design: Mapping[str, Any]
     level: float = LEVEL
+
+    def _short(self) -> str:
+        return f"{len(self.rows)} models, {self.n_sets:,} choice sets; {self.verdict}"
+
+    def _blocks(self) -> list[Block]:
+        best = frozenset(k for k, row in enumerate(self.rows) if row.label == self.best)
+        table = Table(cells=self.cells(), strong=best)
+        return [Text(self.verdict), table, *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, label: str) -> Row:
         """Return the row of a label."""
@@ -227,6 +241,23 @@ class Comparison:
             "design": dict(self.design),
             "rows": [row.to_dict() for row in self.rows],
         }
+
+    def plot(self, metric: str = "nll", ax: Axes | None = None) -> Axes:
+        """Draw a metric of every model with its interval; :meth:`to_frame` has the numbers.
+
+        Parameters
+        ----------
+        metric
+            One of ``columns``: "nll", "top_1", ...
+        ax
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        axes: Axes = draw("comparison", self, ax, metric=metric)
+        return axes
 
     def to_arrow(self) -> pa.Table:
         """Return one row per model as an Arrow table: values, interval ends, costs; null where there is none."""

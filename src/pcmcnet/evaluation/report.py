@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +24,13 @@ from pcmcnet.evaluation.bootstrap import by_group, interval
 from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import Gives
+from pcmcnet.reports.drawing import draw
+from pcmcnet.reports.notebook import InNotebooks
+from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Ties = Literal["expected", "random"]
 
@@ -35,7 +41,7 @@ FOOTNOTE = f"{MARK} scores normalised within each set, not probabilities"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(InNotebooks):
     """How well a model predicts the choices of a table. Made by :func:`evaluate`; prints as a table.
 
     Attributes
@@ -74,6 +80,13 @@ class Report:
     level: float = LEVEL
     gives: Gives = "probabilities"
 
+    def _short(self) -> str:
+        nll = "" if self.nll is None else f", NLL {self.nll:.4f}"
+        return f"{self.n_sets:,} choice sets{nll}"
+
+    def _blocks(self) -> list[Block]:
+        return [Table(cells=self._cells()), *map(note, self._notes())]
+
     @property
     def values(self) -> dict[str, float | None]:
         """The value of each metric, by the names that ``intervals`` and ``uniform`` use."""
@@ -85,6 +98,21 @@ class Report:
     def shown_top(self) -> list[int]:
         """The n for which the accuracy within the first n is shown: not those of which every model has 1."""
         return [n for n in self.top if telling([f"top_{n}"], self.uniform)]
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the metrics with their intervals beside the uniform model; :meth:`to_dict` has the numbers.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        axes: Axes = draw("report", self, ax)
+        return axes
 
     @property
     def pseudo_r2(self) -> float | None:

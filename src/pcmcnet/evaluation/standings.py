@@ -24,6 +24,8 @@ from pcmcnet.evaluation.report import FOOTNOTE
 from pcmcnet.evaluation.table_result import TableResult, nll_cell, plain_row
 from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.drawing import draw
+from pcmcnet.reports.notebook import InNotebooks
+from pcmcnet.reports.sections import Block, Table, Text, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.lock import sole_writer
@@ -55,7 +57,7 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaderboard:
+class Leaderboard(InNotebooks):
     """Models measured on many tables. Made by :func:`leaderboard`; prints as tables.
 
     Attributes
@@ -74,6 +76,13 @@ class Leaderboard:
     tables: tuple[TableResult, ...]
     skipped: Mapping[str, str]
     design: Mapping[str, Any]
+
+    def _short(self) -> str:
+        return f"{len(self.models)} models, {len(self.tables)} tables; {self.verdict}"
+
+    def _blocks(self) -> list[Block]:
+        tables = [Table(cells=cells) for cells in (self.standing_cells(), self.nll_cells())]
+        return [Text(self.verdict), *tables, *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, name: str) -> TableResult:
         """Return the result of a table."""
@@ -224,7 +233,7 @@ class Leaderboard:
             table.append([result.name, result.use, f"{result.comparison.n_sets:,}", *floor, *values])
         return table
 
-    def plot(self, use: Use | None = None, path: str | Path | None = None) -> Any:
+    def plot(self, use: Use | None = None, path: str | Path | None = None, ax: Any = None) -> Any:
         """Draw the mean ranks, with bars that join models whose ranks do not differ.
 
         Parameters
@@ -233,17 +242,20 @@ class Leaderboard:
             Draw the tables of one use; None for all.
         path
             Also write the picture there: .png, .pdf or .svg.
+        ax
+            Where to draw; a new figure if None.
 
         Returns
         -------
-        matplotlib.figure.Figure
+        matplotlib.axes.Axes or matplotlib.figure.Figure
+            The axes given, or the new figure; :meth:`to_frame` has the numbers.
 
         Raises
         ------
         InputError
             When there are fewer than two models, or no table.
         """
-        return draw("leaderboard", self, use, path)
+        return draw("leaderboard", self, use, path, ax)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write leaderboard.json, leaderboard.md and, where there are ranks to compare, leaderboard.png."""

@@ -20,6 +20,7 @@ from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
 from pcmcnet.insight.axiom_checks import Finding, copies, expansion, independence, regularity, transitivity
 from pcmcnet.insight.questions import require_sampling, some_sets
 from pcmcnet.insight.removals import SMALLEST, ask_removals, sample_removals
+from pcmcnet.reports.notebook import PartOfReport
 from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
 
 __all__ = ["Audit", "Finding", "audit"]
@@ -30,7 +31,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
+class Audit(PartOfReport):
     """What was found of each axiom. Prints as a table.
 
     Parameters
@@ -52,6 +53,9 @@ class Audit:
     seed: int
     tolerance: float
     notes: tuple[str, ...] = ()
+
+    def _short(self) -> str:
+        return f"{self.model}: {len(self.obeyed)} of {len(self.findings)} axioms obeyed"
 
     def __getitem__(self, axiom: str) -> Finding:
         """Return the finding on an axiom, by its name or the first word of it."""

@@ -31,6 +31,7 @@ from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.wrappers.calibrated import Calibrated, find_temperature
+from pcmcnet.reports.notebook import PartOfReport
 
 LEVEL = 0.95
 
@@ -57,7 +58,7 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration:
+class Calibration(PartOfReport):
     """How far probabilities can be taken at their word.
 
     Attributes
@@ -76,6 +77,9 @@ class Calibration:
     first: Curve
     n_sets: int
     level: float = LEVEL
+
+    def _short(self) -> str:
+        return f"error {self.error:.4f} over {self.n_sets:,} choice sets"
 
     @property
     def error(self) -> float:

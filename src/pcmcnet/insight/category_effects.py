@@ -24,6 +24,7 @@ from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.questions import members
 from pcmcnet.insight.what_if import compose, with_values
+from pcmcnet.reports.notebook import PartOfReport
 from pcmcnet.reports.tables import PrintsAsTable, number
 
 MOST = 12  # categories of a column
@@ -149,10 +150,13 @@ def categorical_features(data: ChoiceData) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class AllCategories:
+class AllCategories(PartOfReport):
     """The effects of several columns, the most important first."""
 
     tables: tuple[CategoryEffects, ...]
+
+    def _short(self) -> str:
+        return ", ".join(table.column for table in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""

@@ -29,12 +29,15 @@ from pcmcnet.insight.questions import position_of
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.reports.notebook import InNotebooks
+from pcmcnet.reports.sections import Block, Table, note
+from pcmcnet.reports.tables import number
 
 _BLURRED = 1e-13  # of the largest rate: eigenvalues below it are lost in rounding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chain:
+class Chain(InNotebooks):
     """The chain of one choice set of n alternatives.
 
     Attributes
@@ -53,6 +56,15 @@ class Chain:
     rates: Floats
     probabilities: Floats
     choice_set: Any = None
+
+    def _short(self) -> str:
+        return f"choice set {self.choice_set}, {len(self.labels)} alternatives"
+
+    def _blocks(self) -> list[Block]:
+        lines = zip(self.labels, self.probabilities, self.rates, strict=True)
+        rows = [[name, f"{p:.4f}", *map(number, rates)] for name, p, rates in lines]
+        text = f"{self.circulation:.1%} of all moves go round in circles."
+        return [Table(cells=[["left", "probability", *(f"to {name}" for name in self.labels)], *rows]), note(text)]
 
     @property
     def flows(self) -> Floats:

@@ -20,18 +20,22 @@ from pcmcnet.insight.axioms import TOLERANCE
 from pcmcnet.insight.context_search import Search, search
 from pcmcnet.insight.example_sets import plain_values
 from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
+from pcmcnet.reports.notebook import PartOfReport
 
 CELLS = 24
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ContextSummary:
+class ContextSummary(PartOfReport):
     """The strongest cases, and the map of the first."""
 
     search: Search
     alternatives: Mapping[str, tuple[Any, ...]]  # features of i, j and the one removed, in the strongest case
     features: tuple[str, str] | None = None  # of the map, along x and y
     map: PreferenceMap | None = None
+
+    def _short(self) -> str:
+        return f"strongest change of a log-ratio {self.strongest:.2f}"
 
     @property
     def strongest(self) -> float:

@@ -30,6 +30,7 @@ from pcmcnet.insight.chain import Chain, chain
 from pcmcnet.insight.questions import members
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.reports.notebook import PartOfReport
 
 Kind = Literal["typical", "surprising", "uncertain", "large"]
 
@@ -37,7 +38,7 @@ MOST = 5000  # choice sets among which examples are looked for
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ExampleSet:
+class ExampleSet(PartOfReport):
     """One choice set of n alternatives, in the order of the table."""
 
     kind: Kind
@@ -49,6 +50,9 @@ class ExampleSet:
     chosen: int | None  # which of the n
     attribution: Attribution | None = None  # of the choice, or of the most probable; None for a ranking
     chain: Chain | None = None  # of models that have one
+
+    def _short(self) -> str:
+        return f"{self.kind}, choice set {self.choice_set}, {len(self.names)} alternatives"
 
     @property
     def nll(self) -> float | None:

@@ -37,6 +37,7 @@ from pcmcnet.insight.calibration import Calibration, calibration
 from pcmcnet.insight.category_effects import AllCategories, all_category_effects
 from pcmcnet.insight.context_summary import ContextSummary, context_summary
 from pcmcnet.insight.example_sets import ExampleSet, example_sets
+from pcmcnet.insight.explanation_plots import ExplanationPlots
 from pcmcnet.insight.findings import Finding, findings
 from pcmcnet.insight.fit_quality import FitQuality, fit_quality
 from pcmcnet.insight.importance import Importance, importance
@@ -48,6 +49,7 @@ from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.progress import said_once, show_steps
+from pcmcnet.reports.notebook import PartOfReport
 from pcmcnet.storage.to_json import to_json
 from pcmcnet.storage.versions import package_version
 
@@ -60,7 +62,7 @@ SETS = 150
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSummary:
+class ModelSummary(PartOfReport):
     """What a fitted model tells of itself."""
 
     kind: str  # name of the class
@@ -71,13 +73,16 @@ class ModelSummary:
     summary: Summary
     histories: Mapping[str, list[dict[str, Any]]]  # by epoch, of each network; empty for models that have no epochs
 
+    def _short(self) -> str:
+        return f"{self.kind}, {self.parameters:,} parameters"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
         return {**asdict(self), "caveats": list(self.caveats)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(PartOfReport):
     """What :func:`explain` found about a model on a table.
 
     Attributes
@@ -109,6 +114,15 @@ class Explanation:
     names: ColumnNames = PLAIN
     left_out: Mapping[str, str] = field(default_factory=dict)  # part -> why
     facts: Mapping[str, Any] = field(default_factory=dict)  # seed, sample, versions, machine, seconds
+
+    def _short(self) -> str:
+        there = [name for name in PARTS if getattr(self, name) is not None]
+        return f"{self.title}; {', '.join(there)}; figures by .plot"
+
+    @property
+    def plot(self) -> ExplanationPlots:
+        """The figures: ``explanation.plot.importance()`` and others; see :class:`ExplanationPlots`."""
+        return ExplanationPlots(self)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -19,6 +19,7 @@ from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.in_sample import Seen, in_sample_warning, seen_by
 from pcmcnet.evaluation.report import Report, evaluate
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.reports.notebook import PartOfReport
 
 TOP = (1, 5)
 FOLDS = 5
@@ -26,13 +27,17 @@ MOST = 5000  # choice sets that baselines are cross-validated on
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitQuality:
+class FitQuality(PartOfReport):
     """Figures of the model on the table, and of the baselines."""
 
     report: Report
     seen: Seen  # which choice sets of the table the model was trained on
     warning: str | None = None  # the same in words, where it has seen any
     baselines: Comparison | None = None  # None where none were asked for, or the table is too small for folds
+
+    def _short(self) -> str:
+        nll = self.report.nll
+        return f"{self.report.n_sets:,} choice sets" + ("" if nll is None else f", NLL {nll:.4f}")
 
     @property
     def in_sample(self) -> bool:

@@ -22,6 +22,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p
 from pcmcnet.insight.demand import DemandCurve, demand
 from pcmcnet.insight.elasticity import ElasticityTable, elasticity
+from pcmcnet.reports.notebook import PartOfReport
 
 DRAWN = 3  # columns with demand curves
 LABELS = 5  # with a demand curve of their own
@@ -29,13 +30,16 @@ _GRID = np.linspace(0.05, 0.95, 11)  # quantiles that a feature with values belo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NumericEffects:
+class NumericEffects(PartOfReport):
     """Responses to each numeric feature, the most important first, and demand curves of the first of them."""
 
     tables: tuple[ElasticityTable, ...]
     demand: Mapping[str, Mapping[str, DemandCurve]]  # by column, and by whose share it is
     sets: int  # choice sets asked about
     others: tuple[str, ...] = ()  # features that are no numbers, and so have no response of this kind
+
+    def _short(self) -> str:
+        return f"{len(self.tables)} features, demand curves of {', '.join(self.demand) or 'none'}"
 
     @property
     def column(self) -> str:

@@ -19,6 +19,7 @@ from pcmcnet.data.columns import GAP, Categorical, Column, Contents
 from pcmcnet.data.describe import content_facts
 from pcmcnet.data.ragged import spread
 from pcmcnet.insight.alternative_names import name_of
+from pcmcnet.reports.notebook import PartOfReport
 
 Role = Literal["label", "feature", "individual"]
 
@@ -53,7 +54,7 @@ class LabelShare:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableSummary:
+class TableSummary(PartOfReport):
     """A table in a few numbers."""
 
     choice_sets: int
@@ -65,6 +66,9 @@ class TableSummary:
     columns: tuple[ColumnSummary, ...]
     labels: tuple[LabelShare, ...]  # the most chosen ones; empty without labels or choices
     unlabelled: str | None = None  # what the first alternative is called in reports, where there are no labels
+
+    def _short(self) -> str:
+        return f"{self.choice_sets:,} choice sets, {self.alternatives:,} alternatives, {len(self.columns)} columns"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""

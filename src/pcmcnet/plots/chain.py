@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from pcmcnet.arrays import Floats
-from pcmcnet.checks import require_number
+from pcmcnet.checks import require_number, require_word
 from pcmcnet.insight.chain import Chain
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import BLUE
+from pcmcnet.plots.style import axes_for, colour, paper
+from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,10 +118,41 @@ def draw_chain(chain: Chain, path: str | os.PathLike[str], *, most: int = MOST, 
     _draw_rates(left, chart)
     _draw_flows(right, chart)
     heading = title if title is not None else f"choice set {chain.choice_set}"
-    left.set_title(f"{heading}\nrates, the largest at 1", fontsize=12, parse_math=False)
+    left.set_title(f"{heading}\nrates, the largest at 1", parse_math=False)
     if chart.notes:
-        right.text(0.5, 0.0, "\n".join(chart.notes), transform=right.transAxes, ha="center", va="top", color="0.3")
+        right.text(0.5, 0.0, "\n".join(chart.notes), transform=right.transAxes, ha="center", va="top", alpha=0.8)
     return save_picture(figure, target, dpi=110)
+
+
+@draws("chain")
+def plot_chain(
+    chain: Chain, ax: Axes | None = None, *, most: int = MOST, what: Literal["flows", "rates"] = "flows"
+) -> Axes:
+    """Draw the flows of a chain between its alternatives, or its rates as a table of colours.
+
+    Parameters
+    ----------
+    chain
+        What :func:`pcmcnet.insight.chain.chain` returned.
+    ax
+        Where to draw; a new figure if None.
+    most
+        Alternatives to draw at most.
+    what
+        "flows" or "rates".
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    require_word("what", what, ("flows", "rates"))
+    chart, axes = chain_chart(chain, most), axes_for(ax, (6.4, 5.4))
+    if what == "flows":
+        _draw_flows(axes, chart)
+    else:
+        _draw_rates(axes, chart)
+        axes.set_title(f"choice set {chain.choice_set}\nrates, the largest at 1", parse_math=False)
+    return axes
 
 
 def _boxes(chart: ChainChart) -> list[tuple[float, float, float, float]]:
@@ -150,8 +182,8 @@ def _draw_rates(axes: Axes, chart: ChainChart) -> None:
         for j in range(n):
             if i != j:
                 dark = np.log(shown[i, j]) > 0.45 * np.log(min(low, 0.1))
-                colour = "white" if dark else "black"
-                axes.text(j, i, _number(chart.rates[i, j]), ha="center", va="center", color=colour, fontsize=size)
+                letters = "white" if dark else "black"
+                axes.text(j, i, _number(chart.rates[i, j]), ha="center", va="center", color=letters, fontsize=size)
     names = [_short(label) for label in chart.labels]
     slanted = _slanted(chart)
     axes.set_xticks(range(n), names, rotation=45 if slanted else 0, ha="right" if slanted else "center")
@@ -171,7 +203,7 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
     widest = 4.6 if len(areas) <= 6 else 2.4
     for arrow in chart.arrows:
         width = 0.4 + widest * arrow.flow
-        colour = tuple(g + (o - g) * min(1.6 * arrow.ahead, 1.0) for g, o in zip(GREY, ORANGE, strict=True))
+        shade = tuple(g + (o - g) * min(1.6 * arrow.ahead, 1.0) for g, o in zip(GREY, ORANGE, strict=True))
         patch = FancyArrowPatch(
             tuple(chart.places[arrow.source]),
             tuple(chart.places[arrow.target]),
@@ -179,14 +211,14 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
             arrowstyle="-|>",
             mutation_scale=7 + 2.2 * width,
             linewidth=width,
-            color=colour,
+            color=shade,
             shrinkA=float(radii[arrow.source]) + 2,
             shrinkB=float(radii[arrow.target]) + 2,
             zorder=2 + arrow.ahead,
         )
         axes.add_patch(patch)
     axes.scatter(
-        chart.places[:, 0], chart.places[:, 1], s=areas, color=BLUE, edgecolor="white", linewidth=1.0, zorder=4
+        chart.places[:, 0], chart.places[:, 1], s=areas, color=colour(0), edgecolor=paper(), linewidth=1.0, zorder=4
     )
     for label, p, (across, up), radius in zip(chart.labels, chart.probabilities, chart.places, radii, strict=True):
         axes.annotate(
@@ -196,14 +228,13 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
             textcoords="offset points",
             ha="left" if across > 0.3 else "right" if across < -0.3 else "center",
             va="center",
-            fontsize=10,
             parse_math=False,
         )
     axes.set(xlim=(-1.75, 1.75), ylim=(-1.5, 1.5))
     axes.set_aspect("equal")
     axes.set_axis_off()
     heading = "flows: width by moves, orange where one way prevails"
-    axes.set_title(f"{heading}\n{chart.circulation:.1%} of all moves go round in circles", fontsize=12)
+    axes.set_title(f"{heading}\n{chart.circulation:.1%} of all moves go round in circles")
 
 
 def _number(rate: float) -> str:

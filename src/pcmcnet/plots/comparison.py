@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
+from pcmcnet.evaluation.report import Report
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import BLUE, ORANGE, name_lines, plain, quiet_lines, set_title
+from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, plain, quiet_lines, set_title
+from pcmcnet.reports.drawing import draws
 from pcmcnet.reports.sections import Dot, limits_of
 
 if TYPE_CHECKING:
@@ -116,21 +119,86 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
         _draw_panel(axes, panel, chart.best)
     name_lines(panels[0], chart.labels)
     notes = ["dashed: uniform", *(["hollow: scores, not probabilities"] if _marked(chart) else []), *chart.left_out]
-    figure.supxlabel(plain("; ".join(notes)), fontsize=9, color="0.35", wrap=True)
+    figure.supxlabel(plain("; ".join(notes)), fontsize="small", alpha=0.8, wrap=True)
     set_title(figure, title)
     return save_picture(figure, target)
 
 
+@draws("comparison")
+def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: str = "nll") -> Axes:
+    """Draw one metric of every model with its interval; dashed: the model that tells no alternatives apart.
+
+    Parameters
+    ----------
+    comparison
+        What :func:`pcmcnet.compare` returned.
+    ax
+        Where to draw; a new figure if None.
+    metric
+        One of ``comparison.columns``: "nll", "top_1", ...
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        When every model failed: there is nothing to draw.
+    """
+    require_word("metric", metric, comparison.columns)
+    chart = comparison_chart(comparison)
+    axes = axes_for(ax, (5.6, 1.5 + 0.34 * len(chart.labels)))
+    _draw_panel(axes, chart.panels[comparison.columns.index(metric)], chart.best)
+    name_lines(axes, chart.labels)
+    return axes
+
+
+@draws("report")
+def plot_report(report: Report, ax: Axes | None = None) -> Axes:
+    """Draw the metrics of a model with their intervals; hollow: the model that tells no alternatives apart.
+
+    Parameters
+    ----------
+    report
+        What :func:`pcmcnet.evaluate` returned.
+    ax
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    shown = {
+        name: value
+        for name, value in report.values.items()
+        if value is not None and np.isfinite(value) and not (name.startswith("top_") and report.uniform[name] == 1)
+    }  # where no set has more than n alternatives, every model has TOP n
+    axes = axes_for(ax, (5.6, 1.3 + 0.34 * len(shown)))
+    for k, (name, value) in enumerate(shown.items()):
+        low, high = report.intervals.get(name, (value, value))
+        ends = np.nan_to_num([low, high], posinf=value, neginf=value)
+        axes.plot(ends, [k, k], color=colour(0), linewidth=1.8, solid_capstyle="butt")
+        axes.plot(value, k, "o", color=colour(0), label="this model" if k == 0 else None)
+        hollow = {"color": ink(), "markerfacecolor": paper(), "label": "uniform" if k == 0 else None}
+        axes.plot(report.uniform[name], k, "o", **hollow)
+    name_lines(axes, [name.upper().replace("_", " ") for name in shown])
+    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+    axes.set_xlabel("NLL, BRIER: lower is better; TOP n: higher is better")
+    axes.legend(edgecolor="none", framealpha=1)
+    return axes
+
+
 def _draw_panel(axes: Axes, panel: Panel, best: int | None) -> None:
-    axes.axvline(panel.reference, color="0.5", linestyle="--", linewidth=1)
+    axes.axvline(panel.reference, color=ink(), alpha=0.5, linestyle="--", linewidth=1)
     axes.set_xlim(*panel.limits)
     for dot in panel.dots:
-        colour = ORANGE if dot.line == best else BLUE
+        shade = colour(1) if dot.line == best else colour(0)
         low, high = np.clip([dot.low, dot.high], *panel.limits)
-        axes.plot([low, high], [dot.line, dot.line], color=colour, linewidth=1.8, solid_capstyle="butt")
-        inside = "white" if dot.marked else colour
-        axes.plot(dot.value, dot.line, "o", color=colour, markerfacecolor=inside, markersize=6)
-    axes.set_title(f"{panel.title} ({'lower' if panel.lower_is_better else 'higher'} is better)", fontsize=11)
+        axes.plot([low, high], [dot.line, dot.line], color=shade, linewidth=1.8, solid_capstyle="butt")
+        inside = paper() if dot.marked else shade
+        axes.plot(dot.value, dot.line, "o", color=shade, markerfacecolor=inside, markersize=6)
+    axes.set_title(f"{panel.title} ({'lower' if panel.lower_is_better else 'higher'} is better)", fontsize="medium")
     quiet_lines(axes)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,11 @@ from pcmcnet.errors import InputError
 from pcmcnet.insight.context_effects import PreferenceMap, Search
 from pcmcnet.plots.files import picture_path, save_picture
 from pcmcnet.plots.preference_map import draw_preference_maps
-from pcmcnet.plots.style import BLUE, ORANGE, plain, tidy
+from pcmcnet.plots.style import axes_for, colour, ink, plain, tidy
+from pcmcnet.reports.drawing import draws
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _WIDEST = 60  # letters of a label
 
@@ -82,22 +86,51 @@ def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12)
     """
     from matplotlib.figure import Figure
 
-    target, chart = picture_path(path), effects_chart(found, most=most)
+    target = picture_path(path)
+    figure = Figure(figsize=_size(len(effects_chart(found, most=most).labels)), layout="constrained")
+    plot_effects(found, figure.subplots(), most=most)
+    return save_picture(figure, target)
+
+
+@draws("context")
+def plot_effects(found: Search, ax: Axes | None = None, *, most: int = 12) -> Axes:
+    """Draw the strongest cases of a search for context effects.
+
+    Parameters
+    ----------
+    found, most
+        As for :func:`effects_chart`.
+    ax
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        When there is no case.
+    """
+    chart = effects_chart(found, most=most)
     lines = np.arange(len(chart.labels))
-    figure = Figure(figsize=(8.0, 1.1 + 0.5 * len(lines)), layout="constrained")
-    axes = figure.subplots()
-    axes.hlines(lines, chart.share_without, chart.share_with, color="0.6", linewidth=3, zorder=1)
-    axes.plot(chart.share_without, lines, "o", color=BLUE, markersize=8, label="without")
-    axes.plot(chart.share_with, lines, "o", color=ORANGE, markersize=8, label="when it has joined")
+    axes = axes_for(ax, _size(len(lines)))
+    axes.hlines(lines, chart.share_without, chart.share_with, color=ink(), alpha=0.4, linewidth=3, zorder=1)
+    axes.plot(chart.share_without, lines, "o", color=colour(0), markersize=8, label="without")
+    axes.plot(chart.share_with, lines, "o", color=colour(1), markersize=8, label="when it has joined")
     for line, change in zip(lines, chart.by_adding, strict=True):
-        axes.annotate(f"{change:+.2f}", (1.02, line), xycoords=("axes fraction", "data"), va="center", fontsize=10)
+        axes.annotate(f"{change:+.2f}", (1.02, line), xycoords=("axes fraction", "data"), va="center")
     tidy(axes, grid="x")
-    axes.set_yticks(lines, [plain(label) for label in chart.labels], fontsize=9)
+    axes.set_yticks(lines, [plain(label) for label in chart.labels], fontsize="small")
     axes.set_ylim(len(lines) - 0.5, -0.5)
     axes.set_xlim(-0.02, 1.02)
-    axes.set_xlabel("share of the first against the second; on the right, the change of their log-ratio", fontsize=10)
-    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=10)
-    return save_picture(figure, target)
+    axes.set_xlabel("share of the first against the second; on the right, the change of their log-ratio")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
+    return axes
+
+
+def _size(cases: int) -> tuple[float, float]:
+    return 8.0, 1.1 + 0.5 * cases
 
 
 def draw_third(

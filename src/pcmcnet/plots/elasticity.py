@@ -8,16 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from pcmcnet.arrays import Floats
+from pcmcnet.data.column_names import PLAIN, ColumnNames
 from pcmcnet.errors import InputError
 from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.segments import ALL
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import COLOURS, plain, set_title, tidy
+from pcmcnet.plots.style import axes_for, colour, plain, set_title, tidy
+from pcmcnet.reports.drawing import draws
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STYLES = ("-", "--", ":", "-.")
 
@@ -42,8 +47,8 @@ class DemandChart(NamedTuple):
     y_label: str
 
 
-def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve]) -> DemandChart:
-    """Gather the lines of one demand curve, or of several by their titles, such as those of two models.
+def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve], names: ColumnNames = PLAIN) -> DemandChart:
+    """Gather the lines of one demand curve, or of several by their titles: of two models, or of several alternatives.
 
     Raises
     ------
@@ -53,7 +58,8 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve]) -> DemandChart
     named = {"": curves} if isinstance(curves, DemandCurve) else dict(curves)
     if not named:
         raise InputError("expected at least one demand curve to draw, got none.")
-    kinds = {(curve.column, curve.changed, curve.scaled) for curve in named.values()}
+    own = len(named) > 1 and all(curve.changed == curve.of for curve in named.values())  # each alternative its own
+    kinds = {(curve.column, "" if own else curve.changed, curve.scaled) for curve in named.values()}
     if len(kinds) > 1:
         raise InputError("expected demand curves of one column of one alternative, all by factors or all by values.")
     column, changed, scaled = kinds.pop()
@@ -64,10 +70,12 @@ def demand_chart(curves: DemandCurve | Mapping[str, DemandCurve]) -> DemandChart
             label = ", ".join(part for part in (title, "" if segment == ALL else segment) if part)
             share = curve.shares[g][order]
             lines.append(DemandLine(label, curve.points[order], share, float(curve.now[g]), k, g))
-    whose = " and ".join(dict.fromkeys(curve.of for curve in named.values()))
-    what = f"{column} of {changed}" if changed else column
+    whose = list(dict.fromkeys(curve.of for curve in named.values()))
+    what = names[column] if scaled else names.label(column)
+    what = f"{what} of {changed}" if changed else what
     x_label = f"{what}, times what it is" if scaled else what
-    return DemandChart(tuple(lines), scaled, x_label, f"predicted share of {whose}")
+    y_label = "predicted share" if own and len(whose) > 1 else f"predicted share of {' and '.join(whose)}"
+    return DemandChart(tuple(lines), scaled, x_label, y_label)
 
 
 def draw_demand(
@@ -96,22 +104,48 @@ def draw_demand(
     """
     from matplotlib.figure import Figure
 
-    target, chart = picture_path(path), demand_chart(curves)
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    for line in chart.lines:
-        colour, style = COLOURS[line.segment % len(COLOURS)], STYLES[line.curve % len(STYLES)]
-        if len({other.segment for other in chart.lines}) == 1:
-            colour, style = COLOURS[line.curve % len(COLOURS)], "-"
-        label = plain(line.label) or None
-        axes.plot(line.x, line.share, style, color=colour, label=label, linewidth=1.8)
-        if chart.scaled:
-            axes.plot(1.0, line.now, "o", color=colour, markersize=6)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel(plain(chart.x_label), fontsize=11)
-    axes.set_ylabel(plain(chart.y_label), fontsize=11)
-    tidy(axes)
-    if any(line.label for line in chart.lines):
-        axes.legend(fontsize=10, edgecolor="none", framealpha=1)
+    target = picture_path(path)
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    plot_demand(curves, figure.subplots())
     set_title(figure, title)
     return save_picture(figure, target)
+
+
+_SIZE = (6.4, 4.0)
+
+
+@draws("demand")
+def plot_demand(
+    curves: DemandCurve | Mapping[str, DemandCurve], ax: Axes | None = None, *, names: ColumnNames = PLAIN
+) -> Axes:
+    """Draw demand curves.
+
+    Parameters
+    ----------
+    curves
+        What :func:`pcmcnet.insight.demand.demand` returned, or several of them by title.
+    ax
+        Where to draw; a new figure if None.
+    names
+        What people call the columns.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    chart, axes = demand_chart(curves, names), axes_for(ax, _SIZE)
+    segments = {line.segment for line in chart.lines}
+    for line in chart.lines:
+        drawn, style = colour(line.segment), STYLES[line.curve % len(STYLES)]
+        if len(segments) == 1:
+            drawn, style = colour(line.curve), "-"
+        axes.plot(line.x, line.share, style, color=drawn, label=plain(line.label) or None, linewidth=1.8)
+        if chart.scaled:
+            axes.plot(1.0, line.now, "o", color=drawn, markersize=6)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(plain(chart.x_label))
+    axes.set_ylabel(plain(chart.y_label))
+    tidy(axes)
+    if any(line.label for line in chart.lines):
+        axes.legend(edgecolor="none", framealpha=1)
+    return axes

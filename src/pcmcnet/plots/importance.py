@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pcmcnet.checks import require_number
+from pcmcnet.data.column_names import PLAIN, ColumnNames
 from pcmcnet.insight.attribution import Attribution
 from pcmcnet.insight.importance import Importance
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import BLUE, ORANGE, name_lines, plain, set_title
+from pcmcnet.plots.style import axes_for, colour, ink, name_lines, plain, set_title
+from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class ImportanceBar(NamedTuple):
@@ -80,15 +81,39 @@ def draw_importance(found: Importance, path: str | os.PathLike[str], *, most: in
     InputError
         When the path is not that of a picture in an existing folder.
     """
-    target, bars = picture_path(path), importance_bars(found, most=most)
-    figure, axes = _panel(len(bars), title)
+    target = picture_path(path)
+    axes = plot_importance(found, _axes(len(importance_bars(found, most=most)), title), most=most)
+    return save_picture(axes.figure, target)  # type: ignore[arg-type]  # no part of another figure
+
+
+@draws("importance")
+def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20, names: ColumnNames = PLAIN) -> Axes:
+    """Draw a bar for each column with its interval.
+
+    Parameters
+    ----------
+    found
+        What :func:`pcmcnet.insight.importance.importance` returned.
+    ax
+        Where to draw; a new figure if None.
+    most
+        Bars, at most.
+    names
+        What people call the columns.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    bars = importance_bars(found, most=most)
+    axes = axes_for(ax, _size(len(bars)))
     for k, bar in enumerate(bars):
-        axes.barh(k, bar.value, color=BLUE, height=0.6)
-        axes.plot([bar.low, bar.high], [k, k], color="black", linewidth=1.4)
-    _finish(axes, [bar.label for bar in bars], len(found.rows) - len(bars))
+        axes.barh(k, bar.value, color=colour(0), height=0.6)
+        axes.plot([bar.low, bar.high], [k, k], color=ink(), linewidth=1.4)
+    _finish(axes, [names[bar.label] for bar in bars], len(found.rows) - len(bars))
     noun = "NLL per choice set" if found.loss == "nll" else "share of misses"
-    axes.set_xlabel(f"increase of {noun} when shuffled", fontsize=11)
-    return save_picture(figure, target)
+    axes.set_xlabel(f"increase of {noun} when shuffled")
+    return axes
 
 
 def draw_attribution(found: Attribution, path: str | os.PathLike[str], *, most: int = 12, title: str = "") -> Path:
@@ -106,28 +131,52 @@ def draw_attribution(found: Attribution, path: str | os.PathLike[str], *, most: 
     Path
         The file written.
     """
-    target, bars = picture_path(path), attribution_bars(found, most=most)
-    figure, axes = _panel(2 * len(bars), title)
+    target = picture_path(path)
+    axes = plot_attribution(found, _axes(2 * len(attribution_bars(found, most=most)), title), most=most)
+    return save_picture(axes.figure, target)  # type: ignore[arg-type]
+
+
+@draws("attribution")
+def plot_attribution(found: Attribution, ax: Axes | None = None, *, most: int = 12) -> Axes:
+    """Draw two bars for each rival: its whole push, and what goes beyond a logit's.
+
+    Parameters
+    ----------
+    found
+        What :func:`pcmcnet.insight.attribution.attribution` returned.
+    ax, most
+        As for :func:`plot_importance`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    bars = attribution_bars(found, most=most)
+    axes = axes_for(ax, _size(2 * len(bars)))
     for k, bar in enumerate(bars):
         axes.barh(k - 0.19, bar.push, color="0.7", height=0.36, label="push" if k == 0 else None)
         name = "beyond a proportional share" if k == 0 else None
-        axes.barh(k + 0.19, bar.beyond, color=ORANGE, height=0.36, label=name)
+        axes.barh(k + 0.19, bar.beyond, color=colour(1), height=0.36, label=name)
     _finish(axes, [bar.label for bar in bars], len(found.rivals) - len(bars))
-    axes.set_xlabel(plain(f"push on log p of {found.alternative}, p = {found.p:.3f}"), fontsize=11)
-    axes.legend(fontsize=10, edgecolor="none", framealpha=1)
-    return save_picture(figure, target)
+    axes.set_xlabel(plain(f"push on log p of {found.alternative}, p = {found.p:.3f}"))
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False)
+    return axes
 
 
-def _panel(bars: int, title: str) -> tuple[Figure, Axes]:
+def _size(bars: int) -> tuple[float, float]:
+    return 6.4, 1.3 + 0.3 * max(bars, 2)
+
+
+def _axes(bars: int, title: str) -> Axes:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 1.3 + 0.3 * max(bars, 2)), layout="constrained")
+    figure = Figure(figsize=_size(bars), layout="constrained")
     set_title(figure, title)
-    return figure, figure.subplots()
+    return figure.subplots()
 
 
 def _finish(axes: Axes, labels: list[str], left_out: int) -> None:
     name_lines(axes, labels)
-    axes.axvline(0, color="0.3", linewidth=1)
+    axes.axvline(0, color=ink(), linewidth=1)
     if left_out:
-        axes.set_title(f"{left_out} more, with shorter bars, are not shown", fontsize=9, color="0.35")
+        axes.set_title(f"{left_out} more, with shorter bars, are not shown", fontsize="small", alpha=0.7)

@@ -14,7 +14,7 @@ from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.ranks import alike
 from pcmcnet.evaluation.standings import Leaderboard
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import BLUE, ORANGE, plain
+from pcmcnet.plots.style import colour, ink, plain, shown_by_notebooks
 from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
@@ -85,12 +85,20 @@ def draw_ranks(chart: RankChart) -> Figure:
     """Draw the line of ranks, the models beside it and the bars that join those alike."""
     from matplotlib.figure import Figure
 
-    k = len(chart.labels)
-    left = (k + 1) // 2  # the better half is named on the left, the others on the right
+    figure = Figure(figsize=(8.0, 1.1 + 0.28 * sum(_heights(chart))), layout="constrained")
+    _draw_ranks(figure.subplots(), chart)
+    return figure
+
+
+def _heights(chart: RankChart) -> tuple[int, float]:
+    """Lines of names below the line of ranks, and the room that the bars take before them."""
     levels = max((bar.level for bar in chart.bars), default=-1) + 1
-    below = 0.5 * levels + 0.4
-    figure = Figure(figsize=(8.0, 1.1 + 0.28 * (left + below)), layout="constrained")
-    axes = figure.subplots()
+    return (len(chart.labels) + 1) // 2, 0.5 * levels + 0.4
+
+
+def _draw_ranks(axes: Axes, chart: RankChart) -> None:
+    k = len(chart.labels)
+    left, below = _heights(chart)  # the better half is named on the left, the others on the right
     axes.set_xlim(1 - 0.02 * k, k + 0.02 * k)
     axes.set_ylim(left + below + 0.4, -2.2)
     axes.axis("off")
@@ -99,35 +107,43 @@ def draw_ranks(chart: RankChart) -> Figure:
         on_left = position < left
         height = below + (position if on_left else k - 1 - position) + 0.4
         edge = 1.0 if on_left else float(k)
-        colour = ORANGE if position == 0 else "black"
-        axes.plot([rank, rank, edge], [0, height, height], color=colour, linewidth=0.9, solid_joinstyle="miter")
+        shade = colour(1) if position == 0 else ink()
+        axes.plot([rank, rank, edge], [0, height, height], color=shade, linewidth=0.9, solid_joinstyle="miter")
         name = plain(label)
         text, side = (f"{name}  {rank:.2f} ", "right") if on_left else (f" {rank:.2f}  {name}", "left")
         axes.text(edge, height, text, ha=side, va="center")
     for bar in chart.bars:
         height = 0.4 + 0.5 * bar.level
         ends = [chart.mean_ranks[bar.first] - 0.03, chart.mean_ranks[bar.last] + 0.03]
-        axes.plot(ends, [height, height], color=BLUE, linewidth=3.5, solid_capstyle="round")
+        axes.plot(ends, [height, height], color=colour(0), linewidth=3.5, solid_capstyle="round")
     noun = "table" if chart.n_tables == 1 else "tables"
-    axes.set_title(f"mean rank over {chart.n_tables} {noun}; bars join models that are not told apart", fontsize=10)
-    return figure
+    title = f"mean rank over {chart.n_tables} {noun}; bars join models that are not told apart"
+    axes.set_title(title, fontsize="medium")
 
 
 def _draw_line(axes: Axes, k: int, distance: float) -> None:
     """Draw the line of ranks from 1 to k, and above it the critical distance."""
-    axes.plot([1, k], [0, 0], color="black", linewidth=1)
+    axes.plot([1, k], [0, 0], color=ink(), linewidth=1)
     for rank in range(1, k + 1):
-        axes.plot([rank, rank], [0, -0.25], color="black", linewidth=1)
-        axes.text(rank, -0.4, str(rank), ha="center", va="bottom", fontsize=9)
-    axes.plot([1, 1 + min(distance, k - 1)], [-1.4, -1.4], color="0.35", linewidth=1, marker="|", markersize=6)
-    axes.text(1, -1.55, f"critical distance {distance:.2f}", ha="left", va="bottom", fontsize=9, color="0.35")
+        axes.plot([rank, rank], [0, -0.25], color=ink(), linewidth=1)
+        axes.text(rank, -0.4, str(rank), ha="center", va="bottom", fontsize="small")
+    ends = [1, 1 + min(distance, k - 1)]
+    axes.plot(ends, [-1.4, -1.4], color=ink(), alpha=0.7, linewidth=1, marker="|", markersize=6)
+    axes.text(1, -1.55, f"critical distance {distance:.2f}", ha="left", va="bottom", fontsize="small", alpha=0.8)
 
 
 @draws("leaderboard")
-def plot_leaderboard(board: Leaderboard, use: Use | None = None, path: str | Path | None = None) -> Figure:
+def plot_leaderboard(
+    board: Leaderboard, use: Use | None = None, path: str | Path | None = None, ax: Axes | None = None
+) -> Axes | Figure:
     """Draw a leaderboard and, where a path is given, write the picture there; see :meth:`Leaderboard.plot`."""
-    target = None if path is None else picture_path(path)
-    figure = draw_ranks(rank_chart(board, use))
+    target, chart = None if path is None else picture_path(path), rank_chart(board, use)
+    if ax is not None:
+        _draw_ranks(ax, chart)
+        return ax
+    figure = draw_ranks(chart)
     if target is not None:
         save_picture(figure, target)
+    else:
+        shown_by_notebooks()
     return figure

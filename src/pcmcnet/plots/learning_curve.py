@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import BLUE, ORANGE, plain, tidy
+from pcmcnet.plots.style import axes_for, colour, ink, plain, tidy
+from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +108,6 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
         When the path is not that of a PNG, PDF or SVG file in an existing folder.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
     target = picture_path(path)
     changes = bool((curve.lr != curve.lr[0]).any())
@@ -115,29 +115,63 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
     heights = [3, 1] if changes else [1]
     panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
     _draw_losses(panels[0], curve)
-    panels[0].set_title(plain(title), fontsize=13)
+    panels[0].set_title(plain(title))
     if changes:
-        panels[1].plot(curve.epoch, curve.lr, color="0.3", drawstyle="steps-mid")
+        panels[1].plot(curve.epoch, curve.lr, color=ink(), alpha=0.7, drawstyle="steps-mid")
         panels[1].set_yscale("log")
-        panels[1].set_ylabel("learning rate", fontsize=11)
-    for axes in panels:
-        tidy(axes)
-    panels[-1].set_xlabel("epoch", fontsize=11)
-    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    panels[-1].set_xlim(curve.epoch[0] - 0.5, curve.epoch[-1] + 0.5)
+        panels[1].set_ylabel("learning rate")
+        tidy(panels[1])
+    _draw_epochs(panels[-1], curve)
     figure.align_ylabels()
     return save_picture(figure, target)
 
 
-def _draw_losses(axes: Axes, curve: LearningCurve) -> None:
-    """Draw both losses; colours of Okabe and Ito, and dashes, since print may be grey."""
-    dots = "." if len(curve.epoch) < 40 else ""
-    axes.plot(curve.epoch, curve.train_loss, color=BLUE, marker=dots, label="training")
+@draws("history")
+def plot_learning_curve(
+    histories: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Mapping[str, Any]]], ax: Axes | None = None
+) -> Axes:
+    """Draw the losses of a fitted network by epoch, or those of the members of an ensemble.
+
+    Parameters
+    ----------
+    histories
+        ``model.history``, or several of them by name.
+    ax
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    named = histories if isinstance(histories, Mapping) else {"": histories}
+    curves = {name: learning_curve(history) for name, history in named.items()}
+    axes = axes_for(ax, (6.4, 4.0))
+    for k, (name, curve) in enumerate(curves.items()):
+        _draw_losses(axes, curve, name, k if len(curves) > 1 else None)
+    _draw_epochs(axes, max(curves.values(), key=lambda curve: len(curve.epoch)))
+    return axes
+
+
+def _draw_epochs(axes: Axes, curve: LearningCurve) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    axes.set_xlim(curve.epoch[0] - 0.5, curve.epoch[-1] + 0.5)
+
+
+def _draw_losses(axes: Axes, curve: LearningCurve, name: str = "", number: int | None = None) -> None:
+    """Draw both losses; dashes, since print may be grey. Of several networks, each has the colour of its number."""
+    dots, behind = "." if len(curve.epoch) < 40 else "", f" ({plain(name)})" if name else ""
+    colours = (colour(0), colour(1)) if number is None else (colour(number), colour(number))
+    axes.plot(curve.epoch, curve.train_loss, color=colours[0], marker=dots, label=f"training{behind}")
     if len(curve.valid_epoch):
-        axes.plot(curve.valid_epoch, curve.valid_loss, "--", color=ORANGE, marker=dots, label="validation")
-    if curve.best_epoch is not None:
+        label = f"validation{behind}"
+        axes.plot(curve.valid_epoch, curve.valid_loss, "--", color=colours[1], marker=dots, label=label)
+    if curve.best_epoch is not None and number is None:
         best = float(curve.valid_loss[curve.valid_epoch == curve.best_epoch][0])
         label = f"best: {best:.4f} at epoch {curve.best_epoch}"
-        axes.plot(curve.best_epoch, best, "o", color="none", markeredgecolor="black", markersize=9, label=label)
-    axes.set_ylabel("loss per choice set", fontsize=11)
-    axes.legend(fontsize=11, edgecolor="none", framealpha=1)
+        axes.plot(curve.best_epoch, best, "o", color="none", markeredgecolor=ink(), markersize=9, label=label)
+    axes.set_ylabel("loss per choice set")
+    axes.legend(edgecolor="none", framealpha=1)
+    tidy(axes)

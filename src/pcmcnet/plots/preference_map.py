@@ -16,6 +16,8 @@ import numpy as np
 from pcmcnet.errors import InputError
 from pcmcnet.insight.preference_map import Point, PreferenceMap, preference_error, preference_map
 from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.style import axes_for, plain
+from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,19 +88,48 @@ def draw_preference_maps(
         _mark(axes, {"$a$": drawn.a, "$b$": drawn.b}, marker="o")
         _mark(axes, {} if drawn.c is None else {"$c$": drawn.c}, marker="D")
         _mark(axes, dict(zip(names, contexts.values(), strict=True)), marker="D")
-        axes.set_title(title, fontsize=13)
+        axes.set_title(title)
         _label(axes, features, bottom=k + columns >= len(shown), left=k % columns == 0)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
-    figure.supxlabel("     ".join(f"{label} {name}" for label, name in names.items()), fontsize=11)
+    figure.supxlabel("     ".join(f"{label} {name}" for label, name in names.items()))
     return save_picture(figure, target)
+
+
+@draws("preference_map")
+def plot_preference_map(
+    drawn: PreferenceMap, ax: Axes | None = None, *, features: tuple[str, str] = ("attribute 1", "attribute 2")
+) -> Axes:
+    """Draw one preference map with its scale; its middle is the preference without c.
+
+    Parameters
+    ----------
+    drawn
+        What :func:`pcmcnet.insight.preference_map.preference_map` or ``preference_map_in_set`` returned.
+    ax
+        Where to draw; a new figure if None.
+    features
+        Names of the two features, for the axes.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    axes = axes_for(ax, (5.0, 4.0))
+    reach = max(0.05, float(np.abs(drawn.preference - drawn.without).max()))
+    image = _draw_map(axes, drawn, ("gray", drawn.without - reach, drawn.without + reach))
+    _draw_scale(axes, image, "preference for $a$ over $b$")
+    _mark(axes, {"$a$": drawn.a, "$b$": drawn.b}, marker="o")
+    _mark(axes, {} if drawn.c is None else {"$c$": drawn.c}, marker="D")
+    axes.set_title(f"without $c$: {drawn.without:.2f}")
+    _label(axes, (plain(features[0]), plain(features[1])), bottom=True, left=True)
+    return axes
 
 
 def _draw_scale(axes: Axes, image: AxesImage, label: str) -> None:
     """Draw the scale of an image beside its panel, as high as it."""
     bar = axes.figure.colorbar(image, cax=axes.inset_axes((1.06, 0, 0.05, 1)))
-    bar.set_label(label, fontsize=11)
-    bar.ax.tick_params(labelsize=10)
+    bar.set_label(label)
     low, high = image.get_clim()
     bar.ax.set_ylim(max(low, 0.0), min(high, 1.0))  # no preference is beyond
 
@@ -113,7 +144,6 @@ def _draw_map(axes: Axes, drawn: PreferenceMap, scale: tuple[str, float, float])
     for axis, ends in zip((axes.xaxis, axes.yaxis), edges, strict=True):
         # Ends of figure 2 are round; those of a table's quantiles are not.
         axis.set_major_locator(FixedLocator(np.linspace(*ends, 5).tolist()) if drawn.c is None else MaxNLocator(4))
-    axes.tick_params(labelsize=10)
     return axes.imshow(
         drawn.preference,
         origin="lower",
@@ -128,11 +158,11 @@ def _draw_map(axes: Axes, drawn: PreferenceMap, scale: tuple[str, float, float])
 def _label(axes: Axes, features: tuple[str, str], *, bottom: bool, left: bool) -> None:
     """Label the outer axes; inner ones repeat them."""
     if bottom:
-        axes.set_xlabel(f"{features[0]} of $c$", fontsize=11)
+        axes.set_xlabel(f"{features[0]} of $c$")
     else:
         axes.tick_params(labelbottom=False)
     if left:
-        axes.set_ylabel(f"{features[1]} of $c$", fontsize=11)
+        axes.set_ylabel(f"{features[1]} of $c$")
     else:
         axes.tick_params(labelleft=False)
 
@@ -148,7 +178,7 @@ def _mark(axes: Axes, points: Mapping[str, Point], marker: str) -> None:
             (x, y),
             xytext=(5, 4),
             textcoords="offset points",
-            fontsize=12,
+            fontsize="large",
             color="black",
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_word
+from pcmcnet.errors import InputError
 from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import BLUE, ORANGE, name_lines, set_title, tidy
+from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, set_title, tidy
+from pcmcnet.reports.drawing import draws
 from pcmcnet.tuning.result import Tuning
 
 if TYPE_CHECKING:
@@ -111,36 +114,69 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
     return save_picture(figure, target)
 
 
+@draws("tuning")
+def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials", "importance"] = "trials") -> Axes:
+    """Draw the loss of every trial of a search, or how much each dimension mattered.
+
+    Parameters
+    ----------
+    tuning
+        What :func:`pcmcnet.tune` returned.
+    ax
+        Where to draw; a new figure if None.
+    what
+        "trials" or "importance".
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InputError
+        When the importance is asked for and the trials tell nothing of it.
+    """
+    require_word("what", what, ("trials", "importance"))
+    chart = search_chart(tuning)
+    if what == "importance" and not chart.importance:
+        raise InputError("the trials do not tell how much each dimension mattered: search further.")
+    axes = axes_for(ax, (6.4, 4.0))
+    (_draw_history if what == "trials" else _draw_importance)(axes, chart)
+    return axes
+
+
 def _draw_history(axes: Axes, chart: SearchChart) -> None:
     from matplotlib.ticker import MaxNLocator
 
     low, high = chart.limits
     numbers = np.arange(1, len(chart.best_so_far) + 1)
-    axes.plot(numbers, chart.best_so_far, color=ORANGE, drawstyle="steps-post", label="best so far")
+    axes.plot(numbers, chart.best_so_far, color=colour(1), drawstyle="steps-post", label="best so far")
     groups = [
-        ("complete", chart.complete, chart.complete_loss, BLUE),
-        ("pruned", chart.pruned, chart.pruned_loss, "white"),
+        ("complete", chart.complete, chart.complete_loss, colour(0)),
+        ("pruned", chart.pruned, chart.pruned_loss, paper()),
     ]
     for label, at, losses, inside in groups:
         if len(at):
             shown = np.minimum(losses, high)
-            axes.plot(at, shown, "o", color=BLUE, markerfacecolor=inside, label=label, clip_on=False)
+            axes.plot(at, shown, "o", color=colour(0), markerfacecolor=inside, label=label, clip_on=False)
     if len(chart.failed):
-        axes.plot(chart.failed, np.full(len(chart.failed), low), "x", color="0.3", label="failed", clip_on=False)
+        axes.plot(
+            chart.failed, np.full(len(chart.failed), low), "x", color=ink(), alpha=0.7, label="failed", clip_on=False
+        )
     best = float(chart.complete_loss.min())
-    axes.plot(chart.best, best, "o", color="none", markeredgecolor="black", markersize=10, label=f"best: {best:.4f}")
+    axes.plot(chart.best, best, "o", color="none", markeredgecolor=ink(), markersize=10, label=f"best: {best:.4f}")
     axes.set_ylim(low, high)
     axes.set_xlim(0.5, len(numbers) + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     tidy(axes)
-    axes.set_xlabel("trial", fontsize=11)
-    axes.set_ylabel("validation loss per choice set", fontsize=11)
-    axes.legend(fontsize=10, edgecolor="none", framealpha=1)
+    axes.set_xlabel("trial")
+    axes.set_ylabel("validation loss per choice set")
+    axes.legend(edgecolor="none", framealpha=1)
 
 
 def _draw_importance(axes: Axes, chart: SearchChart) -> None:
     names, shares = zip(*chart.importance, strict=True)
-    axes.barh(range(len(names)), shares, color=BLUE)
+    axes.barh(range(len(names)), shares, color=colour(0))
     name_lines(axes, names)
     axes.set_xlim(0, 1)
-    axes.set_xlabel("share of the differences", fontsize=11)
+    axes.set_xlabel("share of the differences")

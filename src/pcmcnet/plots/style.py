@@ -1,9 +1,13 @@
-"""How all pictures look: colours that all eyes tell apart, quiet axes, and names that are never read as formulas."""
+"""How all pictures look: colours that all eyes tell apart, quiet axes, and names that are never read as formulas.
+
+The reader's own style comes first: sizes and colours of letters, lines and grids are those of matplotlib's settings
+(``rcParams``), and so are the colours of what is drawn once they are not matplotlib's defaults. Nothing is set there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,6 +17,45 @@ BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)  # of Okabe and Ito
 
 
+def colour(number: int) -> Any:
+    """Return a colour by its number: of the reader's cycle, or of Okabe and Ito where that is matplotlib's default."""
+    from matplotlib import rcParams, rcParamsDefault
+
+    cycle = rcParams["axes.prop_cycle"].by_key().get("color", [])
+    default = rcParamsDefault["axes.prop_cycle"].by_key()["color"]
+    chosen = COLOURS if cycle in ([], default) else cycle
+    return chosen[number % len(chosen)]
+
+
+def ink() -> Any:
+    """Return the colour of letters, for lines and marks that must stand out from what is behind them."""
+    from matplotlib import rcParams
+
+    return rcParams["text.color"]
+
+
+def paper() -> Any:
+    """Return the colour behind what is drawn, for the inside of hollow marks."""
+    from matplotlib import rcParams
+
+    return rcParams["axes.facecolor"]
+
+
+def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Return the axes given, or those of a new figure of pyplot, which a notebook shows and ``plt.show()`` too."""
+    from matplotlib import pyplot as plt
+
+    return plt.figure(figsize=size, layout="constrained").subplots() if ax is None else ax
+
+
+def shown_by_notebooks() -> None:
+    """Let notebooks show figures that are returned: they begin to when pyplot chooses where to draw."""
+    from matplotlib import pyplot as plt
+
+    plt.get_backend()
+    plt.close(plt.figure())
+
+
 def plain(text: str) -> str:
     """Keep a dollar sign from beginning a formula."""
     return text.replace("$", r"\$")
@@ -20,10 +63,9 @@ def plain(text: str) -> str:
 
 def tidy(axes: Axes, *, grid: Literal["both", "x"] = "both") -> None:
     """Put a light grid behind what is drawn, and leave out the frame above and on the right."""
-    axes.grid(axis=grid, color="0.9")
+    axes.grid(axis=grid, alpha=0.35)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=10)
 
 
 def name_lines(axes: Axes, names: Sequence[str]) -> None:
@@ -43,4 +85,4 @@ def quiet_lines(axes: Axes) -> None:
 def set_title(figure: Figure, title: str) -> None:
     """Write a title above the whole picture, if there is one."""
     if title:
-        figure.suptitle(plain(title), fontsize=13)
+        figure.suptitle(plain(title))

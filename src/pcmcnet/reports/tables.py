@@ -10,7 +10,7 @@ with the first column before them again, and the texts of short rows are broken 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from textwrap import fill
@@ -102,9 +102,23 @@ def _block(
 
 
 class PrintsAsTable:
-    """A result that is one table, in plain letters and in Markdown; a subclass gives its cells."""
+    """A result that is one table, in plain letters, in Markdown and in a notebook; a subclass gives its cells."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        keep_short(cls, PrintsAsTable.__repr__)
+
+    def __repr__(self) -> str:
+        n = len(self._cells()) - 1
+        return f"{type(self).__name__}({n} {'row' if n == 1 else 'rows'}; print it for the table)"
+
+    def _repr_html_(self) -> str:
+        from pcmcnet.reports.html import to_fragment  # which builds on this module
+        from pcmcnet.reports.sections import Table
+
+        return to_fragment(type(self).__name__, [Table(cells=self._cells())])
 
     def to_markdown(self) -> str:
         """Return the table in Markdown."""
@@ -115,6 +129,12 @@ class PrintsAsTable:
 
     def _cells(self) -> Cells:
         raise NotImplementedError
+
+
+def keep_short(kind: type, short: Callable[[Any], str]) -> None:
+    """Give a class a short ``__repr__``, unless it has its own: a dataclass would put all its numbers there."""
+    if "__repr__" not in vars(kind):
+        kind.__repr__ = short  # type: ignore[assignment]
 
 
 def escaped(text: str) -> str:

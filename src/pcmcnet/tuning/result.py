@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pcmcnet.errors import visible
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.reports.drawing import draw
+from pcmcnet.reports.notebook import InNotebooks
+from pcmcnet.reports.sections import Block, Table, Text, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.tuning.space import in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 State = Literal["complete", "pruned", "failed"]
 
@@ -68,7 +74,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Tuning(InNotebooks):
     """The result of :func:`pcmcnet.tune`; prints as a table of its trials, the best first.
 
     Attributes
@@ -98,6 +104,12 @@ class Tuning:
     importance: dict[str, float]
     design: Mapping[str, Any]
     verdict: Verdict | None = None
+
+    def _short(self) -> str:
+        return f"{len(self.trials)} trials, best NLL {self.best_value:.4f}; {self.why}"
+
+    def _blocks(self) -> list[Block]:
+        return [Text(self.why), Table(cells=self.cells()), note(self.how)]
 
     @property
     def best_trial(self) -> TrialRecord:
@@ -132,6 +144,23 @@ class Tuning:
             f"{len(self.trials)} trials of {self.design['model']} ({', '.join(counts)}); validated on {part}{groups}; "
             f"seed {self.design['seed']}."
         )
+
+    def plot(self, what: Literal["trials", "importance"] = "trials", ax: Axes | None = None) -> Axes:
+        """Draw the loss of every trial, or how much each dimension mattered; :meth:`to_dict` has the numbers.
+
+        Parameters
+        ----------
+        what
+            "trials" or "importance".
+        ax
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        axes: Axes = draw("tuning", self, ax, what=what)
+        return axes
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON."""

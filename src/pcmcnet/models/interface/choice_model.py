@@ -24,6 +24,7 @@ from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
 from pcmcnet.data.describe import describe
 from pcmcnet.data.ragged import argmax_by_set, sum_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
+from pcmcnet.models.interface.fit_record import FitRecord
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import make_config
 from pcmcnet.models.interface.own_encoders import without_contents
@@ -40,7 +41,7 @@ _ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 
 _DESCRIBED = 20_000  # sets of a table on disk that its description is made from
 
 
-class ChoiceModel(Estimator, ABC):
+class ChoiceModel(Estimator, FitRecord, ABC):
     """Base of all models; options are those of ``config_class``.
 
     ``gives`` says what a model's probabilities are worth: "probabilities" fitted as such; "scores" made to sum to 1
@@ -59,8 +60,7 @@ class ChoiceModel(Estimator, ABC):
     def __init__(self, **options: Any) -> None:
         self.config: Any = make_config(self.config_class, options)
         self._schema: Schema | None = None
-        self.training_: dict[str, Any] = {}
-        self.history: list[dict[str, Any]] = []
+        self.training_, self.history = {}, []
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the options of ``config_class`` as the signature, for help and completion."""

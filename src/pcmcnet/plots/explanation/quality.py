@@ -51,7 +51,7 @@ def fit_section(part: FitQuality) -> Section:
         values = _values(row.values.get("nll"), top, row.intervals, row.gives)
         rows.append([row.label, *values, f"out of sample, {FOLDS} folds"])
     blocks: list[Block] = [seen_words(part), Table(cells=[heads, *rows], strong=frozenset({0}))]
-    drawn = _drawn(part)
+    drawn = fit_intervals(part)
     if len(drawn.dots) > 1:
         blocks.append(drawn)
     if compared is not None:
@@ -68,7 +68,7 @@ def fit_section(part: FitQuality) -> Section:
     return Section(name="fit", title="How well it predicts these choices", blocks=tuple(blocks))
 
 
-def _drawn(part: FitQuality) -> Intervals:
+def fit_intervals(part: FitQuality) -> Intervals:
     """The NLL of all, or the accuracy where the model has none; what is infinite cannot be drawn."""
     metric = "top_1" if part.report.nll is None else "nll"
     rows = [("this model", part.report.values[metric], part.report.intervals)]

@@ -22,6 +22,9 @@ from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models.logits.estimation.identification import listed
 from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.reports.html import to_fragment
+from pcmcnet.reports.sections import Table
+from pcmcnet.reports.tables import number
 
 Errors = Literal["classical", "robust", "clustered"]
 
@@ -35,6 +38,10 @@ class Ratio(NamedTuple):
     name: str
     value: float
     error: float
+
+    def _repr_html_(self) -> str:
+        head, row = ["ratio", "value", "standard error"], [self.name, number(self.value), number(self.error)]
+        return to_fragment("Ratio", [Table(cells=[head, row])])
 
 
 @dataclass(frozen=True)

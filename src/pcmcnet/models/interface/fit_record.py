@@ -1,0 +1,41 @@
+"""What a fit leaves beside the parameters: plain facts, and an entry per epoch of models that train in epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pcmcnet.errors import InputError
+from pcmcnet.reports.drawing import draw
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class FitRecord:
+    """Facts and history of a fit."""
+
+    training_: dict[str, Any]
+    history: list[dict[str, Any]]
+
+    def plot_history(self, ax: Axes | None = None) -> Axes:
+        """Draw the loss by epoch; ``history`` has the numbers.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        InputError
+            When the model is not fitted, or does not train in epochs.
+        """
+        members = {f"member {k}": m.history for k, m in enumerate(getattr(self, "members_", []), start=1) if m.history}
+        if not self.history and not members:
+            raise InputError(f"{type(self).__name__} has no history: it is not fitted, or does not train in epochs.")
+        axes: Axes = draw("history", members or self.history, ax)
+        return axes

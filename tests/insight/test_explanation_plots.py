@@ -1,0 +1,150 @@
+"""Every figure of a report in one call, on the caller's axes and in the caller's style."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from cycler import cycler
+from matplotlib.axes import Axes
+
+from choice_tables import trips
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.evaluation import compare, evaluate
+from pcmcnet.insight.explanation import Explanation, explain
+from pcmcnet.models import MNL, Ensemble, PCMCNet, Uniform
+from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.reports.sections import Figure, Intervals
+
+pytestmark = pytest.mark.filterwarnings("ignore:More than 20 figures:RuntimeWarning")
+# Figures of the report that the methods draw, by the beginning of their captions.
+CAPTIONS = {
+    "sizes": "How many alternatives",
+    "history": "Loss by epoch",
+    "fit": "NLL with intervals",
+    "calibration": "The favourite of each set",
+    "importance": "How much worse",
+    "demand": "Predicted share of",
+    "categories": "How often an alternative",
+    "preference_map": "Share of",
+    "probabilities": "Predicted probabilities",
+    "attribution": "What the presence",
+    "chain": "",
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    table = trips(40, sizes=(2, 4), mixed=True)
+    features = ["price", "comfort"]
+    return ChoiceData.from_long(table, choice_set="trip", chosen="took", individual=["income"], features=features)
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> PCMCNet:
+    return PCMCNet(hidden=(4,), epochs=3, weight_decay=1.0).fit(data, data, progress=False)
+
+
+@pytest.fixture(scope="module")
+def found(model: PCMCNet, data: ChoiceData) -> Explanation:
+    return explain(model, data, sets=10, baselines={"uniform": Uniform()}, progress=False)
+
+
+@pytest.fixture(autouse=True)
+def closed() -> object:
+    yield
+    plt.close("all")
+
+
+def test_every_figure_of_the_report_is_drawn_by_a_method(found: Explanation) -> None:
+    """The report has no figure that none of the methods draws, and each draws on the axes that it is given."""
+    captions = [
+        block.caption
+        for section in sections_of(found)
+        for block in section.blocks
+        if isinstance(block, Figure | Intervals)
+    ]
+    beginnings = {name: CAPTIONS[name] for name in found.plot.names() if CAPTIONS.get(name)}
+    unknown = [
+        caption
+        for caption in captions
+        if not caption.startswith((*beginnings.values(), "All alternatives."))
+        and "moves" not in caption  # of the chain
+    ]
+    assert not unknown
+    for name in found.plot.names():
+        assert found.plot.numbers(name) is not None
+        _, ax = plt.subplots()
+        assert getattr(found.plot, name)(ax=ax) is ax
+        assert ax.has_data() or ax.texts
+        new = getattr(found.plot, name)()
+        assert isinstance(new, Axes)
+        assert new.figure is not ax.figure
+        new.figure.canvas.draw()
+
+
+def test_other_figures_are_asked_for_by_column_example_and_kind(found: Explanation) -> None:
+    names = list(found.elasticities.demand)  # type: ignore[union-attr]
+    assert names[-1] in found.plot.demand(column=names[-1]).get_xlabel()
+    assert found.plot.calibration(which="alternatives").get_title() == "all alternatives"
+    assert found.plot.chain(what="rates").get_ylabel() == "alternative left"
+    last = len(found.examples or ()) - 1
+    assert str(found.examples[last].choice_set) in found.plot.probabilities(example=last).get_title()  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda plot: plot.demand(column="prise"), "no figure of column 'prise'. Did you mean 'price'?"),
+        (lambda plot: plot.chain(example=7), "no example 7: there are 3, the first being 0"),
+        (lambda plot: plot.numbers("importence"), "no figure 'importence'. Did you mean 'importance'?"),
+        (lambda plot: plot.calibration(which="last"), "unknown which 'last'. Known: alternatives, first."),
+    ],
+)
+def test_what_is_not_there_is_refused(found: Explanation, call: object, message: str) -> None:
+    with pytest.raises((InputError, ConfigError)) as error:
+        call(found.plot)  # type: ignore[operator]
+    assert message in str(error.value)
+
+
+def test_a_part_that_was_left_out_says_why(data: ChoiceData) -> None:
+    parts = ("fit", "calibration", "elasticities", "categories", "trade_offs", "context", "axioms", "examples", "model")
+    few = explain(MNL().fit(data), data, sets=5, skip=parts, progress=False)
+    assert few.plot.names() == ["sizes", "importance"]
+    assert repr(few.plot) == "figures: sizes, importance; each is a method, as in .plot.sizes()"
+    with pytest.raises(InputError, match=r"no context to draw: the part 'context' is missing \(skipped"):
+        few.plot.context()
+
+
+def test_figures_follow_the_callers_style_and_change_none_of_it(found: Explanation) -> None:
+    with plt.rc_context({"axes.prop_cycle": cycler(color=["#123456", "#abcdef"]), "font.size": 20}):
+        before = dict(plt.rcParams)
+        axes = found.plot.importance()
+        assert dict(plt.rcParams) == before
+        assert axes.patches[0].get_facecolor()[:3] == pytest.approx((0x12 / 255, 0x34 / 255, 0x56 / 255))
+        assert axes.xaxis.label.get_fontsize() == 20
+    assert found.plot.importance().patches[0].get_facecolor()[:3] == pytest.approx((0, 0x72 / 255, 0xB2 / 255))
+
+
+def test_other_results_are_drawn_by_a_method_too(model: PCMCNet, data: ChoiceData) -> None:
+    _, panels = plt.subplots(1, 4)
+    report, both = evaluate(model, data), compare({"a": Uniform(), "b": MNL()}, data, 2, progress=False)
+    drawn = [
+        report.plot(panels[0]),
+        both.plot(ax=panels[1]),
+        model.plot_history(panels[2]),
+        both.plot("top_1", panels[3]),
+    ]
+    assert drawn == list(panels)
+    assert [text.get_text() for text in panels[0].get_yticklabels()] == ["NLL", "TOP 1", "BRIER"]
+    assert [text.get_text() for text in panels[1].get_yticklabels()] == ["a", "b"]
+    assert np.allclose(panels[2].lines[0].get_ydata(), [entry["train_loss"] for entry in model.history])
+    with pytest.raises(ConfigError, match="unknown metric 'nll2'"):
+        both.plot("nll2")
+
+
+def test_an_ensemble_draws_its_members_and_others_have_no_history(data: ChoiceData) -> None:
+    ensemble = Ensemble(PCMCNet(hidden=(2,), epochs=2, weight_decay=1.0), 2).fit(data, progress=False)
+    labels = [line.get_label() for line in ensemble.plot_history().lines]
+    assert labels == ["training (member 1)", "training (member 2)"]
+    with pytest.raises(InputError, match="MNL has no history: it is not fitted, or does not train in epochs"):
+        MNL().plot_history()
