@@ -156,7 +156,7 @@ def _columns(head: str, model: ChoiceModel, kind: Kind, data: ChoiceData | None)
     if isinstance(kind, BootstrapErrors):
         rows = _of_bootstrap(model, kind)
     else:
-        rows = estimate_rows(model.estimates_, kind or model._errors)
+        rows = estimate_rows(model.estimates_, kind or model.usual_errors)
     if not isinstance(model, LatentClassMNL) or model.n_classes_ == 1:
         return [Column(head, "", {row.name: row for row in rows}, fit)]
     found = []
@@ -198,7 +198,9 @@ def _notes(
 ) -> list[str]:
     """Say what stands in parentheses, and what does not compare."""
     logits = [(h, m, k) for h, m, k in zip(heads, models, kinds, strict=True) if isinstance(m, LogitModel)]
-    named = {h: f"bootstrap by {k.unit}" if isinstance(k, BootstrapErrors) else k or m._errors for h, m, k in logits}
+    named = {
+        h: f"bootstrap by {k.unit}" if isinstance(k, BootstrapErrors) else k or m.usual_errors for h, m, k in logits
+    }
     notes = []
     if named:
         same = len(set(named.values())) == 1

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+from choice_tables import logit_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import (
@@ -743,3 +744,10 @@ def test_shares_of_a_model_that_is_not_fitted(data: ChoiceData) -> None:
 def test_em_takes_no_more_steps_than_asked_for(data: ChoiceData, em_steps: int) -> None:
     model = LatentClassMNL(classes=2, starts=2, em_steps=em_steps).fit(data)
     assert 1 <= len(model.training_["em"]) - 1 <= em_steps
+
+
+def test_the_constants_alone_are_those_of_the_multinomial_logit() -> None:
+    data = read(logit_choices(100, {"x": 1.0}, constants=[0.0, 1.0, -1.0, 0.5]), alternative="mode", features=["x"])
+    model = LatentClassMNL(classes=2, starts=2).fit(data)
+    expected = MNL().fit(data).estimates_.constants_log_likelihood
+    assert model.estimates_.constants_log_likelihood == pytest.approx(expected, rel=1e-12)

@@ -79,7 +79,7 @@ def hausman_mcfadden(
     move, kept = _to_the_left(problem)
     names = [model.design_.names[k] for k in kept]
     left = _Fit.maximum(replace(problem, z=problem.z[:, kept]), sets.weights[among], among)
-    kind = errors or model._errors
+    kind = errors or model.usual_errors
     d = left.b - move @ full.b
     if kind == "classical":
         covariance = left.inverse - move @ full.inverse @ move.T

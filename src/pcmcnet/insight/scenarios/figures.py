@@ -131,7 +131,7 @@ def answer(model: Any, ask: Callable[[Any], Floats], *, level: float, errors: An
     if isinstance(model, LogitModel):
         from scipy.special import ndtri
 
-        kind = errors or model._errors
+        kind = errors or model.usual_errors
         _, error = model.estimates_.delta(lambda b: ask(_at(model, b)), kind)
         reach = float(ndtri((1 + level) / 2)) * error
         how = f"{level:.0%} intervals by the delta method, {kind} standard errors"

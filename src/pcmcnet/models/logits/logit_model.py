@@ -56,7 +56,7 @@ class LogitModel(ChoiceModel):
         return self.estimates_.n_parameters
 
     @property
-    def _errors(self) -> Errors:
+    def usual_errors(self) -> Errors:
         """The kind of standard errors that is meant where none is named."""
         if self.config.errors != "auto":
             return self.config.errors
@@ -65,12 +65,12 @@ class LogitModel(ChoiceModel):
     def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
         """Return the standard errors by name; of the kind in the options, if none is named."""
         _ = self.schema
-        return self.estimates_.standard_errors(errors or self._errors)
+        return self.estimates_.standard_errors(errors or self.usual_errors)
 
     def covariance(self, errors: Errors | None = None) -> Floats:
         """Return the covariance of the estimates, in their order."""
         _ = self.schema
-        return self.estimates_.covariance(errors or self._errors)
+        return self.estimates_.covariance(errors or self.usual_errors)
 
     def estimates(self, errors: Errors | None = None, level: float = 0.95) -> Any:
         """Return a pandas data frame: a row for each coefficient, with error, z, p and the ends of its interval.
@@ -83,7 +83,7 @@ class LogitModel(ChoiceModel):
             Of the intervals.
         """
         _ = self.schema
-        return estimate_frame(self.estimates_, errors or self._errors, level)
+        return estimate_frame(self.estimates_, errors or self.usual_errors, level)
 
     def summary(self, errors: Errors | None = None, level: float | None = None) -> Summary:
         """Print as econometricians know it: fit, then estimate, standard error, z and p of each coefficient.
@@ -91,7 +91,7 @@ class LogitModel(ChoiceModel):
         With a ``level``, such as 0.95, the ends of each coefficient's interval stand beside them.
         """
         _ = self.schema
-        kind = errors or self._errors
+        kind = errors or self.usual_errors
         facts = self._facts()
         facts["standard errors"] = kind
         if kind == "clustered":
@@ -237,7 +237,7 @@ class LogitModel(ChoiceModel):
             raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
         if at_cost > 0:
             log.warning("the coefficient of %r is above 0, so that no cost it is: ratios to it mean little", cost)
-        value, error = self.estimates_.delta(lambda b: -top(b) / bottom(b), errors or self._errors)
+        value, error = self.estimates_.delta(lambda b: -top(b) / bottom(b), errors or self.usual_errors)
         return Ratio(f"{name} in {cost}", float(value), float(error))
 
     def _marginal_utility(self, name: str, *, money: bool = False) -> tuple[str, Callable[[Floats], float]]:
