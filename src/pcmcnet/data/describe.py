@@ -33,7 +33,8 @@ def describe(data: ChoiceData) -> dict[str, Any]:
         many there are), for contents their ``kind``, ``distinct`` and what their kind has (``size`` of vectors, ``min``
         and ``max`` of instants and ids, ``categories`` and ``words`` of lists); ``example``: the ``individual`` and
         the ``alternatives`` of a set of median size, and which of them was ``chosen``; ``more_examples``: up to seven
-        others, from all over the table, unless it has contents such as pictures.
+        others, from all over the table, unless it has contents such as pictures;
+        ``offers_differ``: see :func:`offers_differ`.
 
     Examples
     --------
@@ -48,10 +49,19 @@ def describe(data: ChoiceData) -> dict[str, Any]:
     counted = data if data.weights.all() else data.subset(data.weights > 0)
     columns = {**_of_alternatives(counted), **counted.individual}
     return {
+        "offers_differ": offers_differ(counted),
         "columns": {name: _column(column) for name, column in columns.items()},
         "example": _example(counted, at) if (at := _typical(counted)) is not None else None,
         "more_examples": [_example(counted, k) for k in _others(counted, at)],
     }
+
+
+def offers_differ(data: ChoiceData) -> bool:
+    """Tell whether some sets offer other alternatives than others: other labels, or another number without labels."""
+    if data.labels is None:
+        return bool((data.sizes != data.sizes[:1]).any())
+    counts = np.bincount(data.labels.codes)
+    return bool((counts[counts > 0] != len(data)).any())
 
 
 def _of_alternatives(data: ChoiceData) -> dict[str, Column]:

@@ -123,7 +123,7 @@ def long_form(name: str) -> tuple[pa.Table, Schema]:
     rows, schema = wide.to_long(load(name), **table.roles)
     if table.labelled:
         return rows, schema
-    return rows.drop_columns(["alternative"]), replace(schema, alternative=None)
+    return rows.drop_columns(["alternative"]), replace(schema, alternative=None, wide={})
 
 
 def _read(file: Path, table: PackagedTable) -> pa.Table:

@@ -17,6 +17,7 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
+from pcmcnet.insight.availability import extrapolation
 from pcmcnet.insight.axiom_checks import Finding, copies, expansion, independence, regularity, transitivity
 from pcmcnet.insight.questions import require_sampling, some_sets
 from pcmcnet.insight.removals import SMALLEST, ask_removals, sample_removals
@@ -187,7 +188,7 @@ def audit(
         questions=questions,
         seed=seed,
         tolerance=tolerance,
-        notes=_notes(model),
+        notes=_notes(model, data),
     )
 
 
@@ -207,7 +208,7 @@ def draw_triples(data: ChoiceData, sets: Ints, most: int, rng: np.random.Generat
     return np.unique(triples, axis=0)
 
 
-def _notes(model: Predictor) -> tuple[str, ...]:
+def _notes(model: Predictor, data: ChoiceData) -> tuple[str, ...]:
     """Mark what makes figures mean something else."""
     gives, notes = gives_of(model), []
     if getattr(model, "order_matters", False):
@@ -222,4 +223,6 @@ def _notes(model: Predictor) -> tuple[str, ...]:
             "This model gives a ranking: its probabilities are 1 for the first and 0 for the others, and log-ratios "
             "exist only between alternatives that share the first rank."
         )
+    if (unseen := extrapolation(model, data)) is not None:
+        notes.append(unseen)
     return tuple(notes)

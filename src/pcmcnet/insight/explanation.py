@@ -32,6 +32,7 @@ from pcmcnet.data.table import read_table
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError, did_you_mean
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.predictions import require_sets
+from pcmcnet.insight.availability import extrapolation
 from pcmcnet.insight.axioms import Audit, audit
 from pcmcnet.insight.calibration import Calibration, calibration
 from pcmcnet.insight.category_effects import AllCategories, all_category_effects
@@ -91,6 +92,8 @@ class Explanation(PartOfReport):
         The title of the report.
     table, model, fit, calibration, importance, elasticities, categories, trade_offs, context, axioms, examples
         The parts; None where a part was left out.
+    removals
+        That figures of removals are extrapolation, where all training sets offer the same alternatives.
     names
         What people call the columns.
     left_out
@@ -111,6 +114,7 @@ class Explanation(PartOfReport):
     context: ContextSummary | None = None
     axioms: Audit | None = None
     examples: tuple[ExampleSet, ...] | None = None
+    removals: str | None = None
     names: ColumnNames = PLAIN
     left_out: Mapping[str, str] = field(default_factory=dict)  # part -> why
     facts: Mapping[str, Any] = field(default_factory=dict)  # seed, sample, versions, machine, seconds
@@ -142,6 +146,7 @@ class Explanation(PartOfReport):
                 "title": self.title,
                 "findings": [finding.to_dict() for finding in self.findings],
                 **found,
+                "removals": self.removals,
                 "left_out": self.left_out,
                 "facts": self.facts,
             }
@@ -167,6 +172,8 @@ class Explanation(PartOfReport):
             found["most_important"] = self.importance.rows[0].name
         if self.context is not None:
             found["strongest_context_effect"] = self.context.strongest
+            if self.removals is not None:
+                found["removals"] = self.removals
         if self.axioms is not None:
             found["axioms_obeyed"] = list(self.axioms.obeyed)
         first: dict[str, Any] = to_json({"title": self.title, "found": found, "left_out": self.left_out})
@@ -243,6 +250,7 @@ def explain(
     return Explanation(
         title=title or type(model).__name__,
         **work.found,
+        removals=extrapolation(model, data),
         names=data.schema.names,
         left_out={name: left_out[name] for name in PARTS if name in left_out},
         facts=_facts(work, time.perf_counter() - began),

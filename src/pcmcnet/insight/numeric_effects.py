@@ -1,15 +1,15 @@
 """What numeric features do to the probabilities, side by side: responses of all, and demand curves of the first three.
 
 Own and cross elasticities are those of ``elasticity``, averaged over all alternatives; a feature with values below 0
-gets semi-elasticities. A demand curve scales the feature for some alternatives and follows their share: for each of
-the labels with the largest shares or, in a table without labels, for the most probable alternative of each set and for
-one drawn at random.
+gets semi-elasticities, and one whose zero means nothing, such as a clock time, gets none. A demand curve scales the
+feature for some alternatives and follows their share: for each of the labels with the largest shares or, in a table
+without labels, for the most probable alternative of each set and for one drawn at random.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p
 from pcmcnet.insight.demand import DemandCurve, demand
 from pcmcnet.insight.elasticity import ElasticityTable, elasticity
+from pcmcnet.insight.scales import no_elasticity
 from pcmcnet.reports.notebook import PartOfReport
 
 DRAWN = 3  # columns with demand curves
@@ -37,6 +38,7 @@ class NumericEffects(PartOfReport):
     demand: Mapping[str, Mapping[str, DemandCurve]]  # by column, and by whose share it is
     sets: int  # choice sets asked about
     others: tuple[str, ...] = ()  # features that are no numbers, and so have no response of this kind
+    left_out: Mapping[str, str] = field(default_factory=dict)  # numbers without an elasticity, and why
 
     def _short(self) -> str:
         return f"{len(self.tables)} features, demand curves of {', '.join(self.demand) or 'none'}"
@@ -61,6 +63,7 @@ class NumericEffects(PartOfReport):
         return {
             "sets": self.sets,
             "others": list(self.others),
+            "left_out": dict(self.left_out),
             "responses": [table.to_dict() for table in self.tables],
             "demand": {name: curve.to_dict() for name, curve in self.curves.items()},
             "further_demand": further,
@@ -94,6 +97,10 @@ def numeric_effects(
     asked = numeric_features(data) if features is None else list(features)
     if not asked:
         raise InputError("the table has no numeric feature that varies.")
+    left_out = {name: why for name in asked if (why := no_elasticity(data, name)) is not None}
+    asked = [name for name in asked if name not in left_out]
+    if not asked:
+        raise InputError("; ".join(f"{name} {why}" for name, why in left_out.items()) + ".")
     if gives_of(model) == "ranking":
         raise InputError(f"{type(model).__name__} gives a ranking, whose probabilities are 0 and 1 and have no slope.")
     tables = [_responses(model, data, name) for name in asked]
@@ -105,6 +112,7 @@ def numeric_effects(
         demand={table.column: _curves(model, data, table.column, p, seed) for table in tables[:DRAWN]},
         sets=len(data),
         others=tuple(name for name, column in data.features.items() if not isinstance(column, Numeric)),
+        left_out=left_out,
     )
 
 

@@ -85,3 +85,13 @@ def test_categories_of_other_lists_are_compared_by_name() -> None:
     assert offer.touched.tolist() == [True, False, False, True]
     assert isinstance(offer.data, ChoiceData)
     assert np.array_equal(offer.origin, np.arange(4))
+
+
+def test_a_model_of_a_wide_table_reads_wide_tables() -> None:
+    table = {"choice": [1, 2, 1, 2], "car_p": [1.0, 4.0, 2.0, 3.0], "bus_p": [2.0, 3.0, 2.5, 4.0]}
+    roles: dict[str, Any] = {"alternatives": {"car": 1, "bus": 2}, "features": {"p": "{alternative}_p"}}
+    data = ChoiceData.from_wide(table, chosen="choice", **roles)
+    model = MNL(formula="p | 0").fit(data)
+    for rows in (table, {k: v for k, v in table.items() if k != "choice"}):
+        found = read_sets(model, pa.table(rows), ["p"])
+        assert found.features["p"].plain().tolist() == [1.0, 2.0, 4.0, 3.0, 2.0, 2.5, 3.0, 4.0]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Ints
-from pcmcnet.data import ChoiceData, ScannedData, Schema
+from pcmcnet.data import ChoiceData, ScannedData, Schema, wide
 from pcmcnet.data.columns import raw
 from pcmcnet.data.ragged import stretches
 from pcmcnet.data.table import read_table
@@ -33,9 +33,11 @@ def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
     if isinstance(data, ChoiceData | ScannedData) or not isinstance(schema, Schema):
         return require_data(model, data)
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
-    there = set(rows.column_names)
+    if not schema.has_choices_in(rows.column_names):
+        schema = replace(schema, chosen=None, rank=None)
+    there = set((rows := wide.long_form(rows, schema) or rows).column_names)
     kept = tuple(name for name in schema.keep if name in there)
-    single = {role: None for role in ("chosen", "weight", "person") if getattr(schema, role) not in there}
+    single = {role: None for role in ("weight", "person") if getattr(schema, role) not in there}
     more = [name for name in dict.fromkeys(named) if name in there and name not in schema.columns]
     words = [name for name in more if not _is_number(rows.schema.field(name).type)]
     return ChoiceData.from_schema(

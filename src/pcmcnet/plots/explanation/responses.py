@@ -34,6 +34,7 @@ def elasticities_section(part: NumericEffects, names: ColumnNames = PLAIN) -> Se
                 f"numbers rise by a unit. Their importance is in the section before."
             )
         )
+    blocks += [note(f"No elasticity for {names[name]}: it {why}.") for name, why in part.left_out.items()]
     drawn = [demand_figure(curves, names) for curves in part.demand.values()]
     return Section(name="elasticities", title="How it responds to numbers", blocks=(*blocks, *drawn))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pcmcnet.data.column_names import PLAIN, ColumnNames
@@ -37,6 +38,7 @@ from pcmcnet.reports.sections import (
 )
 from pcmcnet.reports.tables import number
 
+_REMOVE = ("context", "examples")  # parts that take alternatives away; the axioms say so themselves
 _ROWS = 80  # of a model's own table that are shown
 
 
@@ -57,9 +59,15 @@ def sections_of(found: Explanation) -> list[Section]:
         "model": model_section,
     }
     there = [make(getattr(found, name)) for name, make in makers.items() if getattr(found, name) is not None]
+    if found.removals is not None:
+        there = [_warned(section, found.removals) if section.name in _REMOVE else section for section in there]
     said = found.findings
     points = [findings_section(said)] if said else []
     return [*points, glance_section(found), *there, made_section(found)]
+
+
+def _warned(section: Section, text: str) -> Section:
+    return replace(section, blocks=(warning(text), *section.blocks))
 
 
 def findings_section(said: tuple[Finding, ...]) -> Section:
