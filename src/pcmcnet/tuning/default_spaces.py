@@ -72,5 +72,6 @@ SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "mnl": _same(_POOLING),
     "nested-mnl": _same(_POOLING),
     "cross-nested-mnl": _same(_POOLING),
+    "mixed-mnl": _same({"prior": (1e-3, 10.0, "log"), **_POOLING}),
     "lc-mnl": _same({"classes": [1, 2, 3, 4, 5], "prior": (1e-3, 10.0, "log"), **_POOLING}),
 }
