@@ -140,7 +140,7 @@ def test_bad_input_ends_in_one_line(
 
 def test_choices_are_needed(cli: Run, table: Path, tmp_path: Path) -> None:
     result = cli("tune", table, "--choice-set", "trip", "--features", "price", "-o", tmp_path / "study")
-    assert result.message == "tuning needs the choices: --chosen COLUMN."
+    assert result.message == "tuning needs the choices: --chosen COLUMN, or --rank COLUMN."
 
 
 def test_a_folder_of_something_else_is_refused(cli: Run, table: Path, roles: list[str], tmp_path: Path) -> None:
