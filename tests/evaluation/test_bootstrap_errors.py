@@ -7,6 +7,7 @@ import pytest
 from choice_tables import logit_choices, read
 from pcmcnet import MNL, BootstrapErrors, ChoiceData, LatentClassMNL, Uniform, bootstrap_errors
 from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.evaluation.bootstrap_errors import relabelled
 
 TABLE = logit_choices(400, {"x": 1.0, "y": 0.5})
 
@@ -105,3 +106,12 @@ def test_what_cannot_be_drawn_is_refused(data: ChoiceData) -> None:
     tiny = read(logit_choices(3, {"x": 5.0}, 5), features=["x"])
     with pytest.raises(InputError, match="draws lead to no finite estimates of all coefficients"):
         bootstrap_errors(MNL().fit(tiny), tiny, draws=10, progress=False)
+
+
+def test_classes_in_another_order_are_numbered_as_in_the_model(data: ChoiceData) -> None:
+    """Classes 1, 2, 3 as 3, 1, 2: shares against class 1 become those against the class that has its coefficients."""
+    model = LatentClassMNL(formula="x + y", classes=3, membership="1", starts=2, prior=0.1).fit(data)
+    b, g = model.estimates_.values[:6].reshape(3, 2), np.array([0.0, *model.estimates_.values[6:]])
+    turned = np.concatenate([b[[2, 0, 1]].ravel(), g[[0, 1]] - g[2]])
+    assert relabelled(model, turned) == pytest.approx(model.estimates_.values, rel=1e-10)
+    assert relabelled(model, model.estimates_.values) == pytest.approx(model.estimates_.values, rel=1e-12)

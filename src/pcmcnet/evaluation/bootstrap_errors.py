@@ -3,13 +3,15 @@
 A draw takes n of the n units with replacement (Efron, 1979). It weighs each set by how often its unit was drawn, times
 the weight that it had, so that a person drawn twice stays one person. The covariance of the estimates over draws is
 that of the estimates; their percentiles are the ends of intervals. The columns of the utility stay those of the model:
-levels and scales are not learnt anew. Draws depend on the seed and on their own number alone.
+levels and scales are not learnt anew, and latent classes are numbered as in the model. Draws depend on the seed and on
+their own number alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -210,4 +212,21 @@ def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
         found = again.fit(part, seed=model.training_["seed"], progress=False).estimates_
     except (InputError, TrainingError):
         return None
-    return None if found.unbounded or found.names != known.names else found.values
+    if found.unbounded or found.names != known.names:
+        return None
+    return relabelled(model, found.values) if isinstance(model, LatentClassMNL) else found.values
+
+
+def relabelled(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) -> (P,)
+    """Number the classes of a draw as those of the model, by their coefficients: the order of shares may differ."""
+    if model.n_classes_ == 1 or model.config.fixed or model.config.bounds:  # which name classes by their numbers
+        return values
+    C, K = model.n_classes_, len(model.design_.names)
+    b = values[: C * K].reshape(C, K)
+    g = np.concatenate([np.zeros((1, len(model.who_.names))), values[C * K :].reshape(C - 1, -1)])
+    spread = np.array(list(model.standard_errors().values()))[: C * K]
+    sizes = np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+    orders = [list(order) for order in permutations(range(C))]
+    far = [np.square((b[order].ravel() - model.estimates_.values[: C * K]) / sizes).sum() for order in orders]
+    best = orders[int(np.argmin(far))]
+    return np.concatenate([b[best].ravel(), (g[best][1:] - g[best][0]).ravel()])
