@@ -178,6 +178,34 @@ def test_an_offset_has_a_coefficient_of_1(data: ChoiceData) -> None:
     assert model.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-9)
 
 
+def test_wtp_space_has_the_likelihood_of_preference_space_and_its_ratios() -> None:
+    data = simulate(shared=np.random.default_rng(1).normal(size=1600))
+    options: dict[str, Any] = {"nests": NESTS, "reference": "car"}
+    space = NestedMNL(formula="x + shared", wtp_space="x", **options).fit(data)
+    plain = NestedMNL(formula="x + shared", **options).fit(data)
+    assert space.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-10)
+    worth = plain.willingness_to_pay("shared", "x")
+    assert space.coefficients["wtp[shared]"] == pytest.approx(worth.value, rel=1e-4)
+    assert space.standard_errors()["wtp[shared]"] == pytest.approx(worth.error, rel=1e-3)
+    assert space.logsums == pytest.approx(plain.logsums, rel=1e-4)
+    np.testing.assert_allclose(space.predict_proba(data), plain.predict_proba(data), atol=1e-6)
+
+
+def test_the_exponent_of_box_and_cox_is_that_of_a_grid(tmp_path: Path) -> None:
+    table = trips(400, 0.4, 0)
+    data = read(table | {"x": np.exp(table["x"])})  # the logarithm of which is in the utility
+    model = NestedMNL(formula="boxcox(x)", nests=NESTS).fit(data)
+    found = model.coefficients["lambda[x]"]
+    assert found == pytest.approx(0, abs=3 * model.standard_errors()["lambda[x]"])
+    fits = [NestedMNL(formula=f"boxcox(x, {found + d})", nests=NESTS).fit(data) for d in (-0.05, 0, 0.05)]
+    low, best, high = (fit.estimates_.log_likelihood for fit in fits)
+    assert best == pytest.approx(model.estimates_.log_likelihood, rel=1e-9)
+    assert max(low, high) < best
+    assert model.estimates_.null[model.estimates_.position("lambda[x]")] == 1
+    back = load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(back.predict_proba(data), model.predict_proba(data))
+
+
 def test_a_log_sum_of_1_is_the_multinomial_logit(data: ChoiceData) -> None:
     plain = MNL(formula="x").fit(data)
     model = NestedMNL(nests=NESTS, formula="x").fit(data)

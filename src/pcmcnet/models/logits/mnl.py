@@ -9,34 +9,22 @@ exponents of 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.logits.estimation import Errors, LogitSets, hessian, infer, maximise
-from pcmcnet.models.logits.estimation.curved_utility import CurvedLogit
+from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
+from pcmcnet.models.logits.estimation.curved_utility import Maximum, curved_maximum
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameters import Parameters
 from pcmcnet.models.logits.logit_effects import Elasticities, elasticities, logit_slopes
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
-
-
-class _Maximum(NamedTuple):
-    """What was found: parameters (K,), the Hessian there (K, K), and log-likelihoods and scores of the sets."""
-
-    values: Floats
-    hessian: Floats
-    log_likelihoods: Floats  # (S,)
-    scores: Floats  # (S, K)
-    spread: Floats  # (K,) size of what each parameter moves
-    steps: int
 
 
 class MNL(LogitModel):
@@ -70,7 +58,10 @@ class MNL(LogitModel):
         within = self._parameters(form.names, form.begin)
         problem = LogitSets.from_matrix(self.design_.given(within.start).matrix(sets), sets.offsets, chosen)
         require_identified(problem.z, form.columns, within)
-        found = self._linear(problem, within, sets) if form.is_linear else self._curved(problem, within, sets, chosen)
+        if form.is_linear:
+            found = self._linear(problem, within, sets)
+        else:
+            found = curved_maximum(self.design_, sets, problem, within, self.config.start, self.config.max_iter)
         self.estimates_ = infer(
             form.names,
             found.values,
@@ -88,32 +79,10 @@ class MNL(LogitModel):
         )
         self._note()
 
-    def _linear(self, problem: LogitSets, within: Parameters, sets: ChoiceData) -> _Maximum:
+    def _linear(self, problem: LogitSets, within: Parameters, sets: ChoiceData) -> Maximum:
         """Find the maximum where the utility is linear in its parameters."""
         b, bend, steps = problem.maximise(sets.weights, within=within, max_iter=self.config.max_iter)
-        return _Maximum(b, bend, problem.log_likelihoods(b), problem.scores(b), problem.spread, steps)
-
-    def _curved(self, problem: LogitSets, within: Parameters, sets: ChoiceData, chosen: Ints) -> _Maximum:
-        """Find the maximum where it is not, from that of the linear utility in ``problem``."""
-        design, form = self.design_, self.design_.form
-        known = {} if form.offset is None else {form.offset: 1.0}
-        linear = Parameters.of(form.columns, fixed=known, bounds={}, start={})
-        b, _, _ = problem.maximise(sets.weights, within=linear, max_iter=self.config.max_iter)
-        begin = self._parameters(form.names, form.parameters(b, form.exponents(within.start))).start
-        curved = CurvedLogit(partial(design.linearised, sets), sets.offsets, chosen)
-        theta, steps = maximise(
-            curved.objective,
-            begin,
-            sets.weights,
-            scale=1 / curved.spread(begin),
-            within=within,
-            max_iter=self.config.max_iter,
-        )
-        ll, scores = curved.objective(theta)
-        spread = curved.spread(theta)
-        return _Maximum(
-            theta, hessian(curved.objective, theta, sets.weights, scale=1 / spread), ll, scores, spread, steps
-        )
+        return Maximum(b, bend, problem.log_likelihoods(b), problem.scores(b), problem.spread, steps)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.logits.design.utility_form import Linearised
 from pcmcnet.models.logits.estimation import LogitSets, hessian, infer, maximise
+from pcmcnet.models.logits.estimation.curved_utility import CurvedNestedSets, curved_maximum
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.logsum_limits import LEAST, MOST, at_end, without_limit
 from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets, Nests
@@ -52,7 +55,7 @@ class NestConfig(LogitConfig):
 class NestModel(LogitModel):
     """A logit with nests."""
 
-    control = True
+    control = curved = True
     config: NestConfig
     starts = (1.0, 0.37)  # log-sums that the search begins with: the likelihood may have two maxima
 
@@ -89,20 +92,24 @@ class NestModel(LogitModel):
         ]
         self._learn_shares(leaves)
         self.design_ = self._learn_design(sets, self._leave_out())
-        x = self.design_.matrix(sets)
-        plain = LogitSets.from_matrix(x, sets.offsets, chosen)
-        picked = np.zeros(len(x), bool)
+        picked = np.zeros(len(sets.rows), bool)
         picked[sets.offsets[:-1] + chosen] = True
-        likelihood = NestedSets(
-            x[leaves.alternative], nests, picked[leaves.alternative], self._counts(), self._allocation(leaves)
-        )
-        within = self._within(plain, sets.weights)
-        values, steps = self._maximum(likelihood, within, plain.spread, sets.weights)
+        within = self._parameters_of_nests()
+        x = self.design_.given(within.start[: len(self.design_.names)]).matrix(sets)
+        plain = LogitSets.from_matrix(x, sets.offsets, chosen)
+        within, spread = self._begin(plain, within, sets)
+        placed = nests, picked[leaves.alternative], self._counts(), self._allocation(leaves)
+        if self.design_.form.is_linear:
+            likelihood = NestedSets(x[leaves.alternative], *placed)
+        else:
+            near = partial(self._linearised, sets, leaves)
+            likelihood = CurvedNestedSets(near, len(self.design_.names), *placed)
+        values, steps = self._maximum(likelihood, within, spread, sets.weights)
         ll, scores = likelihood.evaluate(values)
-        size = np.concatenate([plain.spread, 1 / values[likelihood.logsums], np.ones(len(self._shares()))])
+        size = np.concatenate([spread, 1 / values[likelihood.logsums], np.ones(len(self._shares()))])
         bend = hessian(likelihood.evaluate, values, sets.weights, scale=1 / size)
         null = np.zeros(len(values))
-        null[likelihood.logsums] = 1.0
+        null[: likelihood.K], null[likelihood.logsums] = self.design_.form.begin, 1.0
         found = infer(
             within.names,
             values,
@@ -123,9 +130,9 @@ class NestModel(LogitModel):
         for problem in self._problems():
             log.warning("%s", problem)
 
-    def _within(self, plain: LogitSets, weights: Floats) -> Parameters:
-        """Return all parameters with their bounds; coefficients begin where the multinomial logit is best."""
-        config, K = self.config, len(self.design_.names)
+    def _parameters_of_nests(self) -> Parameters:
+        """Return all parameters with their bounds."""
+        config = self.config
         names, usual = (*self.design_.names, *self._own(), *self._shares()), self._usual_bounds()
         widest = {name: (_POSITIVE, np.inf) if name in self._own() else (0.0, 1.0) for name in usual}
         for option, values, limits in (("fixed", config.fixed, widest), ("start", config.start, usual)):
@@ -135,13 +142,28 @@ class NestModel(LogitModel):
                     raise ConfigError(
                         f"{option}[{name!r}] = {values[name]:g} is outside its bounds, {low:g} to {high:g}."
                     )
-        begin = np.concatenate([np.zeros(K), np.ones(len(self._own())), np.full(len(self._shares()), 0.5)])
-        within = self._parameters(names, begin, usual)
-        linear = Parameters(names[:K], within.start[:K], within.low[:K], within.high[:K])
-        require_identified(plain.z, linear.names, linear)
-        b, _, _ = plain.maximise(weights, within=linear, max_iter=config.max_iter)
-        named = [name in config.start for name in linear.names]
-        return replace(within, start=np.concatenate([np.where(named, linear.start, b), within.start[K:]]))
+        first = self.design_.form.begin
+        begin = np.concatenate([first, np.ones(len(self._own())), np.full(len(self._shares()), 0.5)])
+        return self._parameters(names, begin, usual)
+
+    def _begin(self, plain: LogitSets, within: Parameters, sets: ChoiceData) -> tuple[Parameters, Floats]:
+        """Let coefficients begin where the multinomial logit is best; returns the size of what they multiply, too."""
+        config, form, K = self.config, self.design_.form, len(self.design_.names)
+        alone = Parameters(within.names[:K], within.start[:K], within.low[:K], within.high[:K])
+        require_identified(plain.z, form.columns, alone)
+        if form.is_linear:
+            b, spread = plain.maximise(sets.weights, within=alone, max_iter=config.max_iter)[0], plain.spread
+        else:
+            found = curved_maximum(self.design_, sets, plain, alone, config.start, config.max_iter)
+            b, spread = found.values, found.spread
+        named = [name in config.start for name in alone.names]
+        start = np.concatenate([np.where(named, alone.start, b), within.start[K:]])
+        return replace(within, start=start), spread
+
+    def _linearised(self, sets: ChoiceData, leaves: Leaves, values: Floats) -> Linearised:
+        """Return the utility near some parameters, by leaf."""
+        near = self.design_.linearised(sets, values)
+        return near._replace(matrix=near.matrix[leaves.alternative])
 
     def _usual_bounds(self) -> dict[str, tuple[float, float]]:
         """Return the bounds of log-sums and shares, which the options may narrow, or widen for log-sums."""
@@ -224,7 +246,7 @@ class NestModel(LogitModel):
         """Return the leaves of a table, where they lie, and their utilities."""
         leaves, values = self._leaves(data), self.estimates_.values
         K, own = len(self.design_.names), len(self._own())
-        v = (self.design_.matrix(data) @ values[:K])[leaves.alternative]
+        v = self.design_.utilities(data, values[:K])[leaves.alternative]
         if (allocation := self._allocation(leaves)) is not None:
             v = v + allocation.logs(values[K + own :])[allocation.pair]
         return leaves, Tree(self.training_["nests"], self.training_["parents"]).nests(leaves, data.offsets), v

@@ -5,7 +5,8 @@ import pytest
 
 from choice_tables import read, trips
 from pcmcnet.models.logits.design import Design
-from pcmcnet.models.logits.estimation.curved_utility import CurvedLogit
+from pcmcnet.models.logits.estimation.curved_utility import CurvedLogit, CurvedNestedSets
+from pcmcnet.models.logits.estimation.nested_likelihood import Nests
 
 
 @pytest.mark.parametrize("cost", [None, "price/10"])
@@ -26,6 +27,20 @@ def test_scores_are_the_derivatives_of_the_log_probabilities(cost: str | None) -
     for k, step in enumerate(1e-5 * np.eye(len(theta))):
         numeric = (logit.objective(theta + step)[0] - logit.objective(theta - step)[0]) / 2e-5
         np.testing.assert_allclose(scores[:, k], numeric, atol=1e-7, err_msg=design.names[k])
+
+
+def test_scores_of_nested_sets_are_the_derivatives_of_the_log_probabilities() -> None:
+    data = read(trips(30), features=["price", "minutes"])
+    design = Design.learn("price/10 + boxcox(minutes)/60", data, cost="price/10")
+    chosen = np.isin(np.arange(len(data.rows)), data.offsets[:-1] + data.require_chosen("a test"))
+    nests = Nests.find(np.arange(len(data.rows)) % 2, data.offsets)
+    logit = CurvedNestedSets(partial(design.linearised, data), 3, nests, chosen, np.eye(2))
+    values = np.array([-0.4, 0.3, 0.6, 0.7, 0.9])
+    _, scores = logit.evaluate(values)
+    for k, step in enumerate(1e-5 * np.eye(5)):
+        numeric = (logit.evaluate(values + step)[0] - logit.evaluate(values - step)[0]) / 2e-5
+        np.testing.assert_allclose(scores[:, k], numeric, atol=1e-7)
+    assert (logit.evaluate(np.array([-0.4, 0.3, 900.0, 0.7, 0.9]))[0] == -np.inf).all()
 
 
 def test_exponents_beyond_any_number_are_out_of_bounds() -> None:

@@ -1,19 +1,25 @@
-"""The conditional logit of a utility that is not linear in its parameters.
+"""Logits, with nests or without, of a utility that is not linear in its parameters.
 
 At any parameters theta the utility is replaced by a linear one, M c with dc / dtheta = G, which has its value and its
-derivatives: see ``design/utility_form.py``. With s the scores of the conditional logit of M c, those in theta are s G,
-exactly.
+derivatives: see ``design/utility_form.py``. With s the scores of a logit of M c, those in theta are s G, exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from pcmcnet.arrays import Floats, Ints
+from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.data import ChoiceData
+from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.design.utility_form import Linearised
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
+from pcmcnet.models.logits.estimation.maximum_likelihood import hessian, maximise
+from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets, Nests
+from pcmcnet.models.logits.estimation.parameters import Parameters
 
 
 class CurvedLogit:
@@ -45,3 +51,77 @@ class CurvedLogit:
             with np.errstate(invalid="ignore"):  # inf - inf, far out
                 self._last = key, LogitSets.from_matrix(near.matrix, self._offsets, self._chosen), near
         return self._last[1], self._last[2]
+
+
+class Maximum(NamedTuple):
+    """What was found: parameters (K,), the Hessian there (K, K), and log-likelihoods and scores of the sets."""
+
+    values: Floats
+    hessian: Floats
+    log_likelihoods: Floats  # (S,)
+    scores: Floats  # (S, K)
+    spread: Floats  # (K,) size of what each parameter moves
+    steps: int
+
+
+def curved_maximum(
+    design: Design,
+    sets: ChoiceData,
+    problem: LogitSets,
+    within: Parameters,
+    named: Collection[str],
+    max_iter: int,
+) -> Maximum:
+    """Find the maximum of a conditional logit whose utility is not linear.
+
+    Parameters
+    ----------
+    design, sets
+        The utility, and the choices.
+    problem
+        The utility at the exponents that ``within`` begins with, which is linear: its maximum is where the search
+        begins, but for the parameters that are ``named``.
+    within
+        All parameters.
+    max_iter
+        Steps of either search, at most.
+    """
+    form, weights = design.form, sets.weights
+    known = {} if form.offset is None else {form.offset: 1.0}
+    linear = Parameters.of(form.columns, fixed=known, bounds={}, start={})
+    b, _, _ = problem.maximise(weights, within=linear, max_iter=max_iter)
+    begin = form.parameters(b, form.exponents(within.start))
+    begin = within.inside(np.where([name in named for name in form.names], within.start, begin))
+    logit = CurvedLogit(partial(design.linearised, sets), sets.offsets, sets.require_chosen("fitting"))
+    scale = 1 / logit.spread(begin)
+    theta, steps = maximise(logit.objective, begin, weights, scale=scale, within=within, max_iter=max_iter)
+    ll, scores = logit.objective(theta)
+    spread = logit.spread(theta)
+    return Maximum(theta, hessian(logit.objective, theta, weights, scale=1 / spread), ll, scores, spread, steps)
+
+
+class CurvedNestedSets(NestedSets):
+    """Choices in nested sets; utilities, as ``linearise`` gives them by row, are linearised anew at every point."""
+
+    def __init__(
+        self,
+        linearise: Callable[[Floats], Linearised],
+        n_parameters: int,
+        nests: Nests,
+        chosen: Bools,
+        counts: Floats,
+        allocation: Allocation | None = None,
+    ) -> None:
+        super().__init__(np.zeros((len(chosen), n_parameters)), nests, chosen, counts, allocation)
+        self._linearise = linearise
+
+    def evaluate(self, values: Floats) -> tuple[Floats, Floats]:
+        """(P,) -> (S,), (S, P): log-probabilities and scores; -inf beyond any number."""
+        near = self._linearise(values[: self.K])
+        if not np.isfinite(near.matrix).all():
+            n_sets = len(self.nests.sets) - 1
+            return np.full(n_sets, -np.inf), np.zeros((n_sets, len(values)))
+        self.x = near.matrix[self.nests.order]
+        ll, scores = super().evaluate(np.concatenate([near.coefficients, values[self.K :]]))
+        scores[:, : self.K] = scores[:, : self.K] @ near.chain
+        return ll, scores
