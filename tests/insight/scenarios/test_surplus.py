@@ -71,7 +71,7 @@ def test_intervals_are_those_of_the_delta_method(driven: ChoiceData) -> None:
         ("log(price)", "price", "price += 1", "the marginal utility of 'price' is not the same for all"),
         (" | | price", "price", "price += 1", "the marginal utility of 'price' is not the same for all"),
         ("price:income", "price", "income *= 2", "the marginal utility of 'price' is not the same for all"),
-        ("price + noise", "noise", "price += 1", "a higher 'noise' raises the utility in 100% of the choice sets"),
+        ("price + noise", "noise", "price += 1", "a higher 'noise' raises the utility of 100.0% of the people"),
     ],
 )
 def test_without_a_value_of_money_there_is_none(

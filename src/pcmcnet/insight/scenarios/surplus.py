@@ -21,7 +21,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
 from pcmcnet.errors import InputError
-from pcmcnet.reports.tables import number
+from pcmcnet.reports.tables import number, percent
 
 _SAME = 1e-6  # relative difference of marginal utilities that is rounding
 
@@ -44,19 +44,21 @@ class ConsumerSurplus:
 def surplus_by_set(model: Any, before: ChoiceData, after: ChoiceData, cost: str) -> Floats:  # -> (S,)
     """Return the surplus of each set; what is checked once is not checked here."""
     (old, shares), (new, _) = model._log_sums(before), model._log_sums(after)
-    found: Floats = (shares * (new - old) / marginal_utility(model, before, cost)).sum(axis=1)
+    found: Floats = (shares * (new - old) / marginal_utility(model, before, cost, old)).sum(axis=1)
     return found
 
 
-def marginal_utility(model: Any, data: ChoiceData, cost: str, part: float = 1.0) -> Floats:  # -> (S, C)
-    """Return the fall of the log-sum by unit of cost, where all alternatives cost more by a part of the mean cost."""
+def marginal_utility(
+    model: Any, data: ChoiceData, cost: str, sums: Floats, part: float = 1.0
+) -> Floats:  # (S, C) -> (S, C)
+    """Return the fall of the log-sums by unit of cost, where all alternatives cost more by a part of the mean cost."""
     column = data.features[cost]
     assert isinstance(column, Numeric)
     values = column.values.astype(np.float64)
     step = part * (float(np.nanmean(np.abs(values))) or 1.0)
     dearer = Numeric(values + step)  # type: ignore[arg-type]  # float64, as float32 would drown a small step
     moved = replace(data, features={**data.features, cost: dearer})
-    found: Floats = (model._log_sums(data)[0] - model._log_sums(moved)[0]) / step
+    found: Floats = (sums - model._log_sums(moved)[0]) / step
     return found
 
 
@@ -77,21 +79,22 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
         )
     if cost is None:
         raise InputError("consumer surplus needs the column of costs, in whose units it is: give cost=<column>.")
-    at = marginal_utility(model, before, cost)
+    later, moved = model._log_sums(after)
+    at = marginal_utility(model, before, cost, sums[0])
     if not np.any(np.abs(at) > 1e-12):
         raise InputError(f"the utility of {name} does not depend on {cost!r}: nothing can be expressed in its units.")
-    others = marginal_utility(model, before, cost, part=0.5), marginal_utility(model, after, cost)
+    others = marginal_utility(model, before, cost, sums[0], part=0.5), marginal_utility(model, after, cost, later)
     if not all(np.allclose(at, other, rtol=_SAME, atol=_SAME * np.abs(at).max()) for other in others):
         raise InputError(
             f"the marginal utility of {cost!r} is not the same for all alternatives and amounts, so a difference of "
             f"log-sums has no value in money: use a formula in which {cost} is linear, with one coefficient."
         )
-    moved = model._log_sums(after)[1]
     if not np.allclose(sums[1], moved, rtol=0, atol=_SAME):
         raise InputError("the change moves people between classes: their gains in utility cannot be compared.")
     if (at <= 0).any():
+        odd = float((moved * (at <= 0)).sum(axis=1).mean())
         raise InputError(
-            f"a higher {cost!r} raises the utility in {(at <= 0).any(axis=1).mean():.0%} of the choice sets: it is no "
-            f"price that people mind, and nothing can be expressed in its units."
+            f"a higher {cost!r} raises the utility of {percent(odd)} of the people: to them it is no price, and "
+            f"nothing can be expressed in its units."
         )
     return cost
