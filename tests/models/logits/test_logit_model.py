@@ -282,14 +282,12 @@ def test_an_offset_that_is_none_is_refused(offset: str, problem: str, data: Choi
         MNL(formula="price", offset=offset).fit(data)
 
 
-def test_an_offset_with_gaps_is_refused(table: pa.Table, roles: dict[str, Any]) -> None:
-    minutes = table["minutes"].to_pylist()
-    minutes[7] = None
+def test_an_offset_with_gaps_is_refused(table: pa.Table, roles: dict[str, Any], data: ChoiceData) -> None:
+    minutes, row = table["minutes"].to_pylist(), int(data.rows[7])
+    minutes[row] = None
     gaps = table.set_column(table.column_names.index("minutes"), "minutes", pa.array(minutes))
-    data = ChoiceData.from_long(gaps, **roles, missing="indicator")
-    if 7 in data.rows:
-        with pytest.raises(SchemaError, match="column 'minutes' has 1 missing values, the first in table row 7"):
-            MNL(formula="price", offset="minutes").fit(data)
+    with pytest.raises(SchemaError, match=f"column 'minutes' has 1 missing values, the first in table row {row}:"):
+        MNL(formula="price", offset="minutes").fit(ChoiceData.from_long(gaps, **roles, missing="indicator"))
 
 
 # -- separation ----------------------------------------------------------------------------------------------------
