@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from browser import chromium, needs_chromium, violations
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
 from pcmcnet.plots import comparison_page, write_comparison_page
@@ -153,3 +154,15 @@ def test_what_cannot_be_seen_is_written_out(unseen: str) -> None:
     shown = unseen[0].encode("unicode_escape").decode() + unseen[1:]
     for around in ("a{}b", "c{}d", "e{}f"):
         assert around.format(shown) in text
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_wrong(scheme: str, tmp_path: Path) -> None:
+    file = write_comparison_page(comparison(), tmp_path / "comparison.html")
+    with chromium() as browser:
+        for width in (390, 1200):
+            page = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme).new_page()
+            page.goto(file.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert violations(page) == []

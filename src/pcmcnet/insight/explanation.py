@@ -276,9 +276,7 @@ class _Work:
             "importance": lambda: importance(model, self.sample, seed=seed),
             "elasticities": lambda: numeric_effects(model, self.sample, self.features(), seed=seed),
             "categories": lambda: all_category_effects(model, self.sample, self.order(), seed=seed),
-            "trade_offs": lambda: main_trade_offs(
-                model, self.sample, self.features() or numeric_features(self.sample), seed=seed
-            ),
+            "trade_offs": lambda: main_trade_offs(model, self.sample, self.amounts(), seed=seed),
             "context": lambda: context_summary(
                 model, data, self.features() or numeric_features(data), limit=limits["context"], seed=seed
             ),
@@ -290,6 +288,12 @@ class _Work:
         """Return all columns, the most important first, where that is known."""
         found = self.found.get("importance")
         return None if found is None else [row.name for row in found.rows]
+
+    def amounts(self) -> list[str]:
+        """Return the numeric features that respond as amounts do, the most important first, where that is known."""
+        if "elasticities" in self.found:
+            return [table.column for table in self.found["elasticities"].tables]
+        return self.features() or numeric_features(self.sample)
 
     def features(self) -> list[str] | None:
         """Return the numeric features, the most important first, where that is known."""

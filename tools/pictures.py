@@ -1,0 +1,102 @@
+"""Draw the pictures of the report and of the served page that the documentation shows: ``python -m tools.pictures``.
+
+A small PCMC-Net and a logit are fitted to the itinerary table; the findings of the report are printed, as the
+documentation quotes them. Needs Chromium and playwright: see ``make browser``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pcmcnet as pn
+from pcmcnet.data import Schema
+from pcmcnet.datasets import packaged
+from pcmcnet.plots.explanation import write
+
+log = logging.getLogger(__name__)
+ROOT = Path(__file__).parents[1]
+NAMES = {
+    "totalPrice": {"name": "Price"},
+    "totalTripDurationMinutes": {"name": "Trip duration", "unit": "min"},
+    "stayDurationMinutes": {"name": "Stay", "unit": "min"},
+    "nFlights": {"name": "Flights"},
+    "nAirlines": {"name": "Airlines on the way"},
+    "airlines": {"name": "Airline"},
+    "outDepTime": {"name": "Departure"},
+    "outArrTime": {"name": "Arrival"},
+    "dtd": {"name": "Days to departure"},
+}
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_WIDE, _PHONE = {"width": 1200, "height": 1500}, {"width": 390, "height": 844}
+
+
+def main() -> None:
+    """Fit, explain, serve, and take the pictures."""
+    from playwright.sync_api import sync_playwright
+
+    data = pn.ChoiceData.from_schema(*_table())
+    net = pn.PCMCNet(hidden=(32, 32), epochs=6, weight_decay=1.0).fit(data, seed=0, progress=False)
+    found = pn.explain(net, data, sets=60, title="PCMC-Net on the itinerary table", progress=False)
+    for finding in found.findings:
+        log.info("- %s (%s)", finding.text, finding.figures)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
+        place = Path(folder)
+        report = write(found, place / "report")[0]
+        net.save(place / "itineraries")
+        pn.MNL().fit(data, progress=False).save(place / "logit")
+        program = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        _shoot(browser, report.as_uri(), ROOT / "docs" / "insight" / "explain.png", _WIDE)
+        _shoot(browser, report.as_uri(), ROOT / "docs" / "insight" / "explain-phone.png", _PHONE)
+        server, address = _serve(place)
+        try:
+            _shoot(browser, address, ROOT / "docs" / "page.png", {"width": 1400, "height": 800}, act=_scenario)
+        finally:
+            server.terminate()
+            server.wait()
+        browser.close()
+
+
+def _table() -> tuple[Any, Any]:
+    """Return the itinerary table and its roles, with names for people."""
+    table, schema = packaged.long_form("itinerary")
+    return table, Schema.from_dict({**schema.to_dict(), "columns": NAMES})
+
+
+def _serve(place: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start a server of the saved models; returns it with its address."""
+    words = ["serve", str(place / "itineraries"), "--baseline", str(place / "logit"), "--port", "0"]
+    server = subprocess.Popen([sys.executable, "-m", "pcmcnet.cli", *words], stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    line = server.stderr.readline()  # serving ... at http://... (Ctrl+C stops)
+    return server, next(word for word in line.split() if word.startswith("http"))
+
+
+def _scenario(page: Any) -> None:
+    """Keep a scenario, and make the first alternative cheaper."""
+    page.wait_for_selector("[aria-busy=false]")
+    page.get_by_role("button", name="Keep as scenario").click()
+    page.get_by_label("Price of A", exact=True).fill("50000")
+
+
+def _shoot(browser: Any, address: str, file: Path, size: dict[str, int], act: Any = None) -> None:
+    page = browser.new_context(viewport=size).new_page()
+    page.goto(address)
+    page.wait_for_timeout(4000)
+    if act is not None:
+        act(page)
+        page.wait_for_timeout(4000)
+    page.screenshot(path=file, full_page=act is not None)
+    page.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    main()
