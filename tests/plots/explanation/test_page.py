@@ -175,12 +175,13 @@ def test_on_a_phone_a_section_is_a_few_screens_and_what_is_cut_off_says_so(visit
 def test_every_figure_can_be_downloaded_also_one_that_was_folded(visit: Callable[..., Any], tmp_path: Path) -> None:
     tab = visit()
     buttons = tab.get_by_role("button", name="Download PNG")
-    assert tab.locator(".plot").count() == tab.locator("button.save").count()
+    assert tab.locator(".plot, svg.intervals").count() == tab.locator("button.save").count()
     tab.get_by_text("A surprising choice").click()
     tab.wait_for_function(
         "() => document.querySelectorAll('#examples details.group[open] .plot svg.main-svg').length >= 6"
     )
-    for button in (buttons.first, tab.locator("#examples details.group").nth(1).get_by_role("button").first):
+    intervals = tab.locator("svg.intervals + button")
+    for button in (buttons.first, intervals, tab.locator("#examples details.group").nth(1).get_by_role("button").first):
         with tab.expect_download() as download:
             button.click()
         download.value.save_as(tmp_path / "saved.png")

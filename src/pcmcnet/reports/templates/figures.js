@@ -38,16 +38,42 @@
     link.download = `${name}.png`;
     link.click();
   };
-  figures.forEach((figure, k) => {
+  // The same of a picture that is drawn without a script: what the style sheet says goes into its elements.
+  const saveDrawn = async (svg, name) => {
+    const { width, height } = svg.viewBox.baseVal;
+    const copy = svg.cloneNode(true);
+    const all = svg.querySelectorAll("*");
+    copy.querySelectorAll("*").forEach((element, k) => {
+      const look = getComputedStyle(all[k]);
+      for (const property of ["fill", "stroke", "stroke-width", "stroke-dasharray", "font"])
+        element.style.setProperty(property, look.getPropertyValue(property));
+    });
+    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    copy.setAttribute("width", 3 * width);
+    copy.setAttribute("height", 3 * height);
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+    await image.decode();
+    const canvas = Object.assign(document.createElement("canvas"), { width: 3 * width, height: 3 * height });
+    const pen = canvas.getContext("2d");
+    pen.fillStyle = screenColours().back;
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(image, 0, 0);
+    Object.assign(document.createElement("a"), { href: canvas.toDataURL("image/png"), download: `${name}.png` }).click();
+  };
+  const offer = (place, k, click) => {
     const button = document.createElement("button");
-    const section = figure.place.closest("section")?.id || "figure";
+    const section = place.closest("section")?.id || "figure";
     button.type = "button";
     button.className = "save";
     button.textContent = "Download PNG";
-    button.setAttribute("aria-label", `Download PNG: ${figure.place.getAttribute("aria-label")}`);
-    button.addEventListener("click", () => save(figure, `${section}-${k + 1}`));
-    figure.place.closest("figure").querySelector("figcaption").after(button);
-  });
+    button.setAttribute("aria-label", `Download PNG: ${place.getAttribute("aria-label")}`);
+    button.addEventListener("click", () => click(`${section}-${k + 1}`));
+    const figure = place.closest("figure");
+    (place.matches("svg") ? place : figure.querySelector("figcaption")).after(button);
+  };
+  figures.forEach((figure, k) => offer(figure.place, k, (name) => save(figure, name)));
+  document.querySelectorAll("svg.intervals").forEach((svg, k) => offer(svg, k, (name) => saveDrawn(svg, name)));
 
   // Tables that are wider than their place say so.
   const cue = () => document.querySelectorAll(".wide").forEach((wide) => {

@@ -19,8 +19,9 @@ export function drawBars(rows, full, names) {
     make("rect", { class: `picture-bar ${kind}`, x: left, y, width: (width * p) / full, height: thick }),
     make("text", { x: left + (width * p) / full + 6, y: y + thick - 3 }, percent(p)),
   ];
+  const short = (name) => (name.length > 20 ? `${name.slice(0, 19)}…` : name);
   const parts = rows.flatMap(({ name, p, q }, k) => [
-    make("text", { x: left - 8, y: line * k + 18, "text-anchor": "end" }, name.length > 20 ? `${name.slice(0, 19)}…` : name),
+    make("text", { x: left - 8, y: line * k + 18, "text-anchor": "end" }, short(name)),
     ...bar(p, line * k + 6, "main", 15),
     ...(q === null ? [] : bar(q, line * k + 23, "baseline", 11)),
   ]);

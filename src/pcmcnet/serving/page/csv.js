@@ -32,8 +32,9 @@ export function writeCsv(cells, by = ",") {
 /** Hand a file to the person. */
 export function download(content, name, type = "text/csv") {
   const link = document.createElement("a");
-  link.href = typeof content === "string" && content.startsWith("data:") ? content : URL.createObjectURL(new Blob([content], { type }));
+  const isData = content.startsWith("data:");
+  link.href = isData ? content : URL.createObjectURL(new Blob([content], { type }));
   link.download = name;
   link.click();
-  if (link.href.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  if (!isData) setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }

@@ -141,7 +141,8 @@ function categoryField(column, label, get, set) {
 function switchField(label, get, set) {
   const input = make("input", { type: "checkbox", role: "switch", on: { change: () => write() } });
   const word = make("span", { "aria-hidden": "true" });
-  const element = make("div", { class: "field" }, make("label", { class: "switch" }, input, word), make("div", { class: "under" }));
+  const control = make("label", { class: "switch" }, input, word);
+  const element = make("div", { class: "field" }, control, make("div", { class: "under" }));
 
   function write() {
     set(input.checked);

@@ -265,7 +265,8 @@ export class Page {
     const { main, baseline } = this.answers;
     if (!main) return;
     const { schema, value } = this.store;
-    const rows = value.rows.map((row) => ({ name: row.name, p: main.get(row.id) ?? 0, q: baseline?.get(row.id) ?? null }));
+    const shares = ({ id, name }) => ({ name, p: main.get(id) ?? 0, q: baseline?.get(id) ?? null });
+    const rows = value.rows.map(shares);
     const full = fullWidth(rows.flatMap(({ p, q }) => [p, q ?? 0]));
     const names = [schema.class, ...(baseline ? [schema.baseline.class] : [])];
     const room = make("div", { class: "off-screen" }, drawBars(rows, full, names));

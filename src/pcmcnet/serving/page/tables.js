@@ -76,8 +76,7 @@ export class Tables {
       let done = 0;
       for (const part of parts(sets, schema.limits)) {
         for (const model of models) {
-          const asked = part.map(({ individual, rows }) => ({ individual, alternatives: rows.map((row) => row.values) }));
-          const answer = await ask("v1/probabilities", { sets: asked, model });
+          const answer = await ask("v1/probabilities", { sets: part.map(toSet), model });
           part.forEach((set, k) => set.rows.forEach((row, i) => out[row.at].push(answer.sets[k].probabilities[i])));
         }
         done += part.length;
@@ -91,6 +90,8 @@ export class Tables {
     }
   }
 }
+
+const toSet = ({ individual, rows }) => ({ individual, alternatives: rows.map((row) => row.values) });
 
 /** Sets that fit into one request. */
 function parts(sets, limits) {
@@ -108,7 +109,7 @@ function parts(sets, limits) {
   return found;
 }
 
-/** Text of a table -> {sets: [{id, individual, rows: [{name, values, at}]}], cells, by}; raises what is wrong with it. */
+/** Text of a table -> {sets: [{id, individual, rows: [{name, values, at}]}], cells, by}; raises what is wrong. */
 export function readSets(text, schema) {
   const { cells, by } = readCsv(text);
   const [heads, ...body] = cells;
