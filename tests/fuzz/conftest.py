@@ -185,6 +185,7 @@ CONTAINERS = ["arrow", "mapping", "pandas", "polars", "csv", "parquet", "chunks"
 QUICK: dict[str, dict[str, Any]] = {
     "dpn": {"hidden": 4, "epochs": 1},
     "lc-mnl": {"classes": 2, "starts": 1, "em_steps": 5, "max_iter": 5},
+    "mixed-mnl": {"draws": 16, "max_iter": 5},
     "mnl": {"max_iter": 60},
     "nested-mnl": {"max_iter": 20},
     "cross-nested-mnl": {"max_iter": 20},

@@ -36,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dpn": {"hidden": 2, "epochs": 1},
     "ensemble": {"model": "pcmcnet", "n": 2, "options": {"hidden": (2,), "epochs": 1}},
     "lc-mnl": {"classes": 2, "starts": 1},
+    "mixed-mnl": {"draws": 16},
     "mnl": {},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light"}},
     "pcmc": {"restarts": 1, "max_iter": 50},
@@ -45,6 +46,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "rf": {"trees": 2},
     "thurstone": {},
     "uniform": {},
+    "with-constants": {"model": "mnl", "shares": {"car": 0.5, "bus": 0.3, "bike": 0.2}},
 }
 
 
