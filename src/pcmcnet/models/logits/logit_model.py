@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +18,14 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.logits.design import Design
-from pcmcnet.models.logits.design.empty_table import empty_sets
 from pcmcnet.models.logits.design.factor_coding import LevelCode
 from pcmcnet.models.logits.design.formula import quoted
-from pcmcnet.models.logits.design.units import require_unit
 from pcmcnet.models.logits.estimation import Errors, Estimates, LogitSets, Ratio
 from pcmcnet.models.logits.estimation.estimate_table import estimate_frame, estimate_rows, interval_ends
 from pcmcnet.models.logits.estimation.identification import listed
 from pcmcnet.models.logits.estimation.parameters import Bounds, Parameters
 from pcmcnet.models.logits.logit_config import LogitConfig as LogitConfig
+from pcmcnet.models.logits.willingness_to_pay import willingness_to_pay
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
@@ -229,30 +228,7 @@ class LogitModel(ChoiceModel):
             When a coefficient is not what a unit is worth, such as that of log(cost) or of a product.
         """
         _ = self.schema
-        (whose, top), (others, bottom) = self._marginal_utility(name), self._marginal_utility(cost, money=True)
-        if whose != others:
-            raise InputError(f"{name!r} and {cost!r} belong to different classes: take both from one.")
-        at_cost = bottom(self.estimates_.values)
-        if at_cost == 0:
-            raise InputError(f"the coefficient of {cost!r} is 0: nothing can be expressed in its units.")
-        if at_cost > 0:
-            log.warning("the coefficient of %r is above 0, so that no cost it is: ratios to it mean little", cost)
-        value, error = self.estimates_.delta(lambda b: -top(b) / bottom(b), errors or self.usual_errors)
-        return Ratio(f"{name} in {cost}", float(value), float(error))
-
-    def _marginal_utility(self, name: str, *, money: bool = False) -> tuple[str, Callable[[Floats], float]]:
-        """Return the class that a coefficient belongs to, and what a unit is worth as a function of all parameters."""
-        form = self.design_.form
-        if form.cost is not None and name in form.columns:
-            name = form.names[form.columns.index(name)]
-        at = self.estimates_.position(name)
-        column = next((c for c in form.columns if name == c or name.endswith(f": {c}")), name)  # that of a class
-        if not form.is_linear and at < len(form.columns):
-            column = form.columns[at]
-        unit = require_unit(self.design_, empty_sets(self.schema, self.design_.codes), column, money=money)
-        if form.is_linear:
-            return name.removesuffix(column), lambda values: float(values[at]) / unit
-        return "", lambda values: float(form.coefficients(values)[at]) / unit
+        return willingness_to_pay(self, name, cost, errors or self.usual_errors)
 
     def _files(self) -> dict[str, bytes]:
         arrays = {"values": self.estimates_.values, "null": self.estimates_.null}
