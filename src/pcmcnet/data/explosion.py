@@ -23,8 +23,8 @@ from pcmcnet.data.columns import take
 from pcmcnet.data.ragged import spread
 
 if TYPE_CHECKING:
+    from pcmcnet.data.column_reader import Reader
     from pcmcnet.data.long import Sets
-    from pcmcnet.data.reader import Reader
 
 _WHOLE = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."
 

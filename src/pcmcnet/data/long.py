@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
+from pcmcnet.data.column_reader import Part, Reader, require_exact
 from pcmcnet.data.columns import Categorical, Column
 from pcmcnet.data.contents import read_contents
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
 from pcmcnet.data.explosion import explode, read_ranks
 from pcmcnet.data.outside import with_outside, without_features
-from pcmcnet.data.reader import Part, Reader, require_exact
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.table import folder_of, read_table
 from pcmcnet.errors import SchemaError

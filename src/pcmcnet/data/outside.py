@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Bools, Ints
+from pcmcnet.data.column_reader import MISSING_CATEGORY, Reader
 from pcmcnet.data.columns import GAP, Categorical, Column, Numeric
-from pcmcnet.data.reader import MISSING_CATEGORY, Reader
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.column_reader import MISSING_CATEGORY
 from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.data.distinct import names
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.previews import Pixels
-from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import shown
 from pcmcnet.serving.columns import Input, inputs_of, require_keys, require_known
 from pcmcnet.serving.contents import contents_of

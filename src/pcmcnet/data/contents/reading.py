@@ -13,7 +13,7 @@ from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 from pcmcnet.errors import SchemaError
 
 if TYPE_CHECKING:
-    from pcmcnet.data.reader import Reader
+    from pcmcnet.data.column_reader import Reader
     from pcmcnet.data.schema import Missing
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from pcmcnet.data.column_reader import AS_OTHERS
 from pcmcnet.data.distinct import distinct, first_rows
-from pcmcnet.data.reader import AS_OTHERS
 from pcmcnet.data.undeclared import mistaken_text
 from pcmcnet.errors import SchemaError
 

@@ -19,8 +19,8 @@ from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
-from pcmcnet.models.logits.estimation.curved_utility import Maximum, curved_maximum
 from pcmcnet.models.logits.estimation.identification import require_identified
+from pcmcnet.models.logits.estimation.nonlinear_likelihood import Maximum, curved_maximum
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameters import Parameters
 from pcmcnet.models.logits.logit_effects import Elasticities, elasticities, logit_slopes

@@ -20,12 +20,12 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.logits.design.utility_form import Linearised
+from pcmcnet.models.logits.design.nonlinear_utility import Linearised
 from pcmcnet.models.logits.estimation import LogitSets, hessian, infer, maximise
-from pcmcnet.models.logits.estimation.curved_utility import CurvedNestedSets, curved_maximum
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.logsum_limits import LEAST, MOST, at_end, without_limit
 from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets, Nests
+from pcmcnet.models.logits.estimation.nonlinear_likelihood import CurvedNestedSets, curved_maximum
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameters import Parameters
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel, log

@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from pcmcnet.data import Batch, Encoder
+from pcmcnet.data.column_reader import MISSING_CATEGORY
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds.category import UNSEEN
-from pcmcnet.data.reader import MISSING_CATEGORY
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
 from pcmcnet.models.networks.pcmcnet import PCMCNetwork

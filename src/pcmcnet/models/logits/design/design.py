@@ -29,6 +29,7 @@ from pcmcnet.models.logits.design.factor_coding import (
 )
 from pcmcnet.models.logits.design.formula import Factor, Formula, Term, parse_formula, quoted
 from pcmcnet.models.logits.design.labels import label_marks, learn_labels
+from pcmcnet.models.logits.design.nonlinear_utility import Linearised, UtilityForm
 from pcmcnet.models.logits.design.resolution import (
     find_column,
     require_labels,
@@ -38,7 +39,6 @@ from pcmcnet.models.logits.design.resolution import (
     with_offset,
 )
 from pcmcnet.models.logits.design.units import require_unit
-from pcmcnet.models.logits.design.utility_form import Linearised, UtilityForm
 
 MOST_COLUMNS = 100_000  # no table has the choices to estimate so many coefficients
 

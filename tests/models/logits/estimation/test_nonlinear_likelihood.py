@@ -5,8 +5,8 @@ import pytest
 
 from choice_tables import read, trips
 from pcmcnet.models.logits.design import Design
-from pcmcnet.models.logits.estimation.curved_utility import CurvedLogit, CurvedNestedSets
 from pcmcnet.models.logits.estimation.nested_likelihood import Nests
+from pcmcnet.models.logits.estimation.nonlinear_likelihood import CurvedLogit, CurvedNestedSets
 
 
 @pytest.mark.parametrize("cost", [None, "price/10"])

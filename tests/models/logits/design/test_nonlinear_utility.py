@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logits.design.utility_form import UtilityForm
+from pcmcnet.models.logits.design.nonlinear_utility import UtilityForm
 
 PLAIN = UtilityForm(("time", "cost"))
 WTP = UtilityForm(("time", "cost", "constant[car]", "known"), cost="cost", offset="known")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.reader import MISSING_CATEGORY, Reader
+from pcmcnet.data.column_reader import MISSING_CATEGORY, Reader
 from pcmcnet.errors import SchemaError
 
 NAN = float("nan")
