@@ -13,7 +13,7 @@ import pcmcnet as pn
 ROOT = Path(__file__).parents[1]
 FILES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md"), *ROOT.glob("SECURITY.md")]
 PAGES = sorted(page for page in FILES if page.parent != TUTORIALS)  # those have a file of their own
-SLOW = {"cluster.md"}  # starts Ray several times; its parts are in tests/cluster
+SLOW = {"cluster.md", "gallery.md"}  # Ray several times, all figures: in tests/cluster, tests/insight
 
 
 def examples(page: Path) -> list[Block]:

@@ -139,7 +139,7 @@ def test_a_notebook_gets_a_bar_that_is_drawn_anew(monkeypatch: pytest.MonkeyPatc
     with show_steps(2, show=True) as report:
         report.begin("<first>")
         report.end("<first>", "done")
-    assert drawn[0] == '<progress max="2" value="0"></progress> 0%, 0:00:00 elapsed<br><small></small>'
+    assert drawn[0] == '<progress max="2" value="0"></progress> 0%, 0:00:00 elapsed, -:--:-- left<br><small></small>'
     assert "&lt;first&gt;" in drawn[1]
     assert '<progress max="2" value="1"></progress> 50%' in drawn[-1]
     assert "0:00:00 left" in drawn[-1]

@@ -142,18 +142,15 @@ class _TerminalBar:
     def __init__(self, total: int) -> None:
         from rich.console import Console, Group
         from rich.live import Live
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
         from rich.text import Text
 
+        class Left(ProgressColumn):
+            def render(self, task: Any) -> Text:
+                return Text(time_left(task.elapsed or 0.0, task.completed, task.total), style="progress.remaining")
+
         self.console = Console(stderr=True)
-        times = (TimeElapsedColumn(), TextColumn("elapsed"), TimeRemainingColumn(), TextColumn("left"))
+        times = (TimeElapsedColumn(), TextColumn("elapsed"), Left(), TextColumn("left"))
         self.progress = Progress(BarColumn(), TaskProgressColumn(), *times, console=self.console)
         self.task = self.progress.add_task("", total=total)
         self.words = Text(no_wrap=True, overflow="ellipsis", style="dim")
@@ -220,11 +217,22 @@ class _NotebookBar:
 
     def _html(self) -> Any:
         elapsed = time.monotonic() - self.began
-        left = f", {clock(elapsed * (self.total / self.done - 1))} left" if 0 < self.done < self.total else ""
+        left = f", {time_left(elapsed, self.done, self.total)} left" if self.done < self.total else ""
         numbers = f"{self.done / self.total:.0%}, {clock(elapsed)} elapsed{left}"
         words = html.escape(visible(self.words))
         bar = f'<progress max="{self.total}" value="{self.done}"></progress>'
         return self.browser.HTML(f"{bar} {numbers}<br><small>{words}</small>")
+
+
+def time_left(elapsed: float, done: float, total: float) -> str:
+    """Write how long the rest takes, if it is as quick as what is done: steps may differ much, so all of them count.
+
+    Examples
+    --------
+    >>> time_left(60.0, 2, 6), time_left(3.0, 0, 6)
+    ('0:02:00', '-:--:--')
+    """
+    return clock(elapsed * (total / done - 1)) if done else "-:--:--"
 
 
 def clock(seconds: float) -> str:

@@ -10,7 +10,7 @@ import pytest
 from pcmcnet.cli import output
 
 pytest.importorskip("pty", reason="needs a pseudo-terminal")
-from terminal import Screen, run_in_terminal
+from tools.terminal import Screen, run_in_terminal
 
 SRC = str(Path(output.__file__).parents[2])
 BAR = re.compile(r"^[━╸╺ ]{10,} +\d+% \d:\d\d:\d\d elapsed +(\d:\d\d:\d\d|-:--:--) left$")

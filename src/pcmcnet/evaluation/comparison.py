@@ -20,7 +20,7 @@ from pcmcnet.models.interface.choice_model import Gives
 from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.notebook import InNotebooks
-from pcmcnet.reports.sections import Block, Table, Text, note
+from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Comparison(InNotebooks):
     def _blocks(self) -> list[Block]:
         best = frozenset(k for k, row in enumerate(self.rows) if row.label == self.best)
         table = Table(cells=self.cells(), strong=best)
-        return [Text(self.verdict), table, *map(note, (self.how, *self.notes))]
+        return [table, *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, label: str) -> Row:
         """Return the row of a label."""

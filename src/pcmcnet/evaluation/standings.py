@@ -25,7 +25,7 @@ from pcmcnet.evaluation.table_result import TableResult, nll_cell, plain_row
 from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.notebook import InNotebooks
-from pcmcnet.reports.sections import Block, Table, Text, note
+from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.lock import sole_writer
@@ -82,7 +82,7 @@ class Leaderboard(InNotebooks):
 
     def _blocks(self) -> list[Block]:
         tables = [Table(cells=cells) for cells in (self.standing_cells(), self.nll_cells())]
-        return [Text(self.verdict), *tables, *map(note, (self.how, *self.notes))]
+        return [*tables, *map(note, (self.how, *self.notes))]
 
     def __getitem__(self, name: str) -> TableResult:
         """Return the result of a table."""

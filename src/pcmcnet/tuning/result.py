@@ -10,7 +10,7 @@ from pcmcnet.errors import visible
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.notebook import InNotebooks
-from pcmcnet.reports.sections import Block, Table, Text, note
+from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.tuning.space import in_words
 
@@ -109,7 +109,7 @@ class Tuning(InNotebooks):
         return f"{len(self.trials)} trials, best NLL {self.best_value:.4f}; {self.why}"
 
     def _blocks(self) -> list[Block]:
-        return [Text(self.why), Table(cells=self.cells()), note(self.how)]
+        return [Table(cells=self.cells()), note(self.how)]
 
     @property
     def best_trial(self) -> TrialRecord:

@@ -1,0 +1,126 @@
+"""Make the pictures of terminal and notebook in docs/pictures: ``python -m tools.screenshots [terminal] [notebook]``.
+
+The terminal is a real one (``tools/terminal.py``), in which a comparison of models on a packaged table runs: its bar
+half way and what it ends with become one SVG. The notebook is run by a kernel, and what it shows is taken by Chromium.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.terminal import Screen, run_in_terminal
+
+log = logging.getLogger(__name__)
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "pictures"
+COLUMNS = 100
+_MAIN = "from pcmcnet.cli import main; main()"
+_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # which a reader's browser would fetch from elsewhere
+
+READ = """from pcmcnet.datasets import packaged
+import pcmcnet as pn
+
+data = pn.ChoiceData.from_schema(*packaged.long_form("mode-canada"))[:1200]
+data"""
+CELLS = [
+    READ,
+    "model = pn.PCMCNet(epochs=10, weight_decay=4.0).fit(data)",
+    "models = {'uniform': pn.Uniform(), 'logit': pn.MNL()}\npn.compare(models, data, folds=3)",
+    "explanation = pn.explain(model, data, sets=40, skip=['axioms'], progress=False)\nexplanation.plot.importance()",
+]
+STYLE = """
+body { font: 14px/1.4 system-ui, sans-serif; margin: 16px; width: 900px }
+.cell { display: flex; gap: 10px; margin: 10px 0 } .cell > b { color: #3b6ea8; width: 44px; font-family: monospace }
+pre { background: #f5f6f8; border: 1px solid #dfe2e6; padding: 8px; margin: 0 0 6px; font-size: 13px }
+.cell > div { flex: 1 }
+"""
+
+
+def terminal() -> Path:
+    """Draw a comparison in a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    words = "compare modes.parquet --schema modes.toml --models uniform,mnl,pcmcnet --folds 3 --set pcmcnet.epochs=8"
+    environment = {"PYTHONPATH": str(ROOT / "src")}
+    bars: list[list[str]] = []
+
+    def watch(screen: Screen) -> None:
+        found = [k for k, row in enumerate(screen.rows) if "━" in row]
+        if found and found[-1] + 1 < len(screen.rows) and "pcmcnet" in screen.rows[found[-1] + 1]:
+            bars.append(screen.rows[found[-1] : found[-1] + 2])
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = {"environment": environment, "folder": Path(folder)}
+        make = "datasets mode-canada -o modes.parquet --schema modes.toml"
+        run_in_terminal([sys.executable, "-c", _MAIN, *make.split()], COLUMNS, **place)  # type: ignore[arg-type]
+        command = [sys.executable, "-c", _MAIN, *words.split(), "-o", "out"]
+        screen = run_in_terminal(command, COLUMNS, watch=watch, **place)  # type: ignore[arg-type]
+    rows = [row.rstrip() for row in screen.rows if not row.startswith("weight decay")]
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(Text(f"$ pcmcnet {words} -o out", style="bold"))
+    for row in rows[:2]:
+        console.print(Text(row))
+    for row in bars[len(bars) // 2]:
+        console.print(Text(row.rstrip(), style="green" if "━" in row else "dim"))
+    console.print(Text("..."))
+    for row in rows[2:]:
+        console.print(Text(row, style="bold" if " is best: " in row else ""))
+    target = FOLDER / "terminal.svg"
+    target.write_text(_FONTS.sub("", console.export_svg(title="pcmcnet compare")), "utf-8")
+    return target
+
+
+def notebook() -> Path:
+    """Draw a notebook, run by a kernel."""
+    import nbclient
+    import nbformat
+    from playwright.sync_api import sync_playwright
+
+    os.environ |= {"PYTHONPATH": str(ROOT / "src"), "MPLBACKEND": ""}
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    nbclient.NotebookClient(book, timeout=600, kernel_name="python3").execute()
+    parts = []
+    for k, cell in enumerate(book.cells, start=1):
+        shown = "".join(_output(output) for output in cell.outputs)
+        parts.append(f'<div class="cell"><b>[{k}]</b><div><pre>{html.escape(cell.source)}</pre>{shown}</div></div>')
+    chromium = os.environ.get("PCMCNET_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    target = FOLDER / "notebook.png"
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 940, "height": 800})
+        page.set_content(f"<meta charset=utf-8><style>{STYLE}</style>{''.join(parts)}")
+        page.screenshot(path=target, full_page=True)
+        browser.close()
+    return target
+
+
+def _output(output: dict[str, object]) -> str:
+    """Return what a notebook shows of an output: its page, or its picture; no lines of the log."""
+    data = output.get("data")
+    if not isinstance(data, dict):
+        return ""
+    if "image/png" in data:
+        return f'<img src="data:image/png;base64,{data["image/png"]}">'
+    return str(data.get("text/html", ""))
+
+
+def main() -> None:
+    """Make the pictures named, or all."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    FOLDER.mkdir(exist_ok=True)
+    makers = {"terminal": terminal, "notebook": notebook}
+    for name in sys.argv[1:] or makers:
+        log.info("wrote %s", makers[name]())
+
+
+if __name__ == "__main__":
+    main()
