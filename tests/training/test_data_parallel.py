@@ -79,14 +79,17 @@ def require_same(
 
 
 @pytest.mark.parametrize(
-    ("n", "device", "tolerance"),
+    ("n", "device", "tolerance", "options"),
     [
-        (2, "cpu", 1e-5),
-        (3, "cpu", 1e-5),
-        pytest.param(2, "cuda", 1e-4, marks=pytest.mark.gpu),  # where sums are not even the same from run to run
+        (2, "cpu", 1e-5, {}),
+        (3, "cpu", 1e-5, {}),
+        (2, "cpu", 1e-5, {"monotone": {"totalPrice": "decreasing"}}),
+        pytest.param(2, "cuda", 1e-4, {}, marks=pytest.mark.gpu),  # where sums are not even the same from run to run
     ],
 )
-def test_a_group_comes_to_the_weights_of_one_process(n: int, device: str, tolerance: float) -> None:
+def test_a_group_comes_to_the_weights_of_one_process(
+    n: int, device: str, tolerance: float, options: dict[str, Any]
+) -> None:
     """20 steps: 2 epochs of 160 sets in batches of 16, of numbers alone.
 
     Adam divides by the size of a gradient: weights that have almost none, as of categories that hardly occur, may
@@ -97,7 +100,7 @@ def test_a_group_comes_to_the_weights_of_one_process(n: int, device: str, tolera
         airline.simulate(200, seed=0), choice_set="individual", chosen="choice", categorical=[], **roles
     )
     part, held_out = data.split((0.8, 0.2), seed=0)
-    model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, batch_size=16)
+    model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, batch_size=16, **options)
     encoder = Encoder.learn(part)
     sets, valid = (encoder.encode(some).to(torch.device(device)) for some in (part, held_out))
     network = built(model, encoder).to(device)

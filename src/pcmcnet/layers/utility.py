@@ -11,10 +11,14 @@ so relabelling, uniform expansion and contractibility hold as they do without it
 The plain part is that of an ordinary logit, and soon learnt: its weights have a standard normal prior (numbers are
 standardised) in the place of decay. V is the individual's taste, and v what the representation adds. Shapes:
 numeric (..., F), categorical (..., C), contents of each column (u, ...) and (...), I (B, D0), S (B, J, D) -> u (B, J).
+
+The coefficient of the k-th number is b_k + v_k + V_k I. Where it is to have a sign, b_k and v_k have it, and the sum is
+cut off at 0 for individuals whose taste would turn it round.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -24,6 +28,7 @@ from torch import Tensor, nn
 from pcmcnet.data.batches import Batch, Distinct
 from pcmcnet.data.contents import modules_of
 from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.layers.signed_linear import bounds_of_signs
 
 HUGE = 1e30
 
@@ -39,9 +44,21 @@ class LinearUtility(nn.Module):
         Widths of the representations; ``d_individual`` may be 0.
     own
         Columns of contents that modules of the user's read, of which nothing else is known.
+    signs
+        Of the coefficients of the numbers (F,), where some are to have one: 1, -1, or 0 for any.
     """
 
-    def __init__(self, side: SideEncoder, d_individual: int, d_alternative: int, own: Sequence[str] = ()) -> None:
+    low: Tensor | None
+    high: Tensor | None
+
+    def __init__(
+        self,
+        side: SideEncoder,
+        d_individual: int,
+        d_alternative: int,
+        own: Sequence[str] = (),
+        signs: Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.constants = nn.ParameterList(torch.zeros(c + 1, 1) for c in side.cardinalities)  # the first: never seen
         self.slopes = nn.Parameter(torch.zeros(side.n_numeric))
@@ -49,11 +66,25 @@ class LinearUtility(nn.Module):
         self.worths = nn.ModuleDict({k: worth for k, worth in worths.items() if worth is not None})
         self.worth = nn.Parameter(torch.zeros(d_alternative))
         self.taste = nn.Parameter(torch.zeros(d_alternative, d_individual)) if d_individual else None
+        bounds = (None, None) if signs is None else bounds_of_signs(signs)
+        for name, bound in zip(("low", "high"), bounds, strict=True):
+            self.register_buffer(name, bound, persistent=False)
 
     @property
     def plain_weights(self) -> list[nn.Parameter]:
         """The weights of the plain part."""
         return [*self.constants, self.slopes, *self.worths.parameters()]
+
+    @property
+    def plain_bounds(self) -> tuple[list[Tensor], list[Tensor]] | None:
+        """The least and the largest value of each of them, where any is bounded."""
+        if self.low is None or self.high is None:
+            return None
+        least, most = (
+            [bound if w is self.slopes else torch.full_like(w, free) for w in self.plain_weights]
+            for bound, free in ((self.low, -math.inf), (self.high, math.inf))
+        )
+        return least, most
 
     def forward(self, batch: Batch, individual: Tensor, alternatives: Tensor) -> Tensor:
         """Batch, (B, D0), (B, J, D) -> (B, J)."""
@@ -77,4 +108,17 @@ class LinearUtility(nn.Module):
         """Return what each entry of a representation adds for the individual: (B, D0) -> (B, D)."""
         if self.taste is None:
             return self.worth.expand(individual.shape[0], -1)  # len would be a constant of an exported graph
-        return self.worth + individual @ self.taste.mT
+        weights = self.worth + individual @ self.taste.mT
+        if self.low is None or self.high is None:
+            return weights
+        others = weights.shape[1] - len(self.slopes)  # numbers come last
+        kept = weights[:, others:].clamp(self.low - self.slopes, self.high - self.slopes)
+        return torch.cat([weights[:, :others], kept], 1)
+
+    @torch.no_grad()
+    def project_(self) -> None:
+        """Set coefficients of the wrong sign to 0."""
+        if self.low is not None and self.high is not None:
+            self.slopes.clamp_(self.low, self.high)
+            numbers = self.worth[len(self.worth) - len(self.slopes) :]
+            numbers.clamp_(self.low, self.high)

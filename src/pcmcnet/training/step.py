@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -61,6 +61,7 @@ class Steps:
         self.module, self.source, self.limit = module, source, config.clip or math.inf
         self.parameters = list(module.parameters())
         self.with_prior: list[nn.Parameter] = list(getattr(module, "with_prior", ()))
+        self.signed: list[Any] = list(getattr(module, "signed", ()))  # parts whose weights keep to signs
         self.device = device_of(module)
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.optimiser = self._optimiser(config)
@@ -100,6 +101,8 @@ class Steps:
                 parameter.grad.add_(parameter.detach(), alpha=1 / len(self.source))
         norm = clip_gradients(self.parameters, self.limit)
         self.optimiser.step()
+        for part in self.signed:
+            part.project_()
         self.total += torch.stack([loss, weight, norm]).double()
 
 

@@ -515,3 +515,20 @@ def test_tensors_without_common_numbers_are_refused(kind: str) -> None:
     }
     with pytest.raises(ChainError, match="rates: expected"):
         stationary_distribution(made[kind]())
+
+
+@given(n=st.integers(2, 7), seed=SEEDS)
+def test_a_state_gains_from_higher_rates_into_it_and_lower_rates_out_of_it(n: int, seed: int) -> None:
+    gen = torch.Generator().manual_seed(seed)
+    rates, ones = random_rates(1, n, seed=seed), torch.ones(1, n)
+    changed = rates.clone()
+    changed[0, :, 0] *= 1 + torch.rand(n, generator=gen, dtype=torch.float64)
+    changed[0, 0] /= 1 + torch.rand(n, generator=gen, dtype=torch.float64)
+    before, after = (stationary_distribution(q, ones)[0, 0] for q in (rates, changed))
+    assert after > before
+
+
+def test_the_share_of_a_state_by_mean_times_to_reach_it() -> None:
+    """Rates 1 both ways between 0 and 1 and between 1 and 2: from 1 it takes 2 to reach 0, so p_0 = 1 / (1 + 1 * 2)."""
+    rates = torch.tensor([[[0, 1, 0], [1, 0, 1], [0, 1, 0]]], dtype=torch.float64)
+    torch.testing.assert_close(stationary_distribution(rates, torch.ones(1, 3))[0, 0].item(), 1 / 3)

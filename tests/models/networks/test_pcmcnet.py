@@ -14,7 +14,8 @@ from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import MNL, PCMCNet
-from pcmcnet.models.networks.pcmcnet import PCMCNetConfig, PCMCNetwork
+from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.training.config import TrainConfig
 
 MakeTrips = Callable[..., pa.Table]

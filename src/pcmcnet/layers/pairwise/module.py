@@ -24,6 +24,7 @@ from pcmcnet.layers.pairwise.dispatch import has_pair_kernels, pair_scores, rate
 from pcmcnet.layers.pairwise.options import PairOptions
 from pcmcnet.layers.pairwise.precision import Precision, compute_dtype
 from pcmcnet.layers.pairwise.rates import RateForm, require_rate
+from pcmcnet.layers.signed_linear import RISING_ACTIVATIONS, SignedLinear, unit_signs
 
 Initialisation = Literal["safe", "paper"]
 
@@ -47,6 +48,10 @@ class PairwiseRates(nn.Module):
         with most rates dead; see :meth:`revive`.
     precision
         Number type of the products over pairs; see :mod:`pcmcnet.layers.pairwise.precision`.
+    signs
+        Of the entries of an alternative's representation (D,), where some are to have one: with an entry of sign +1
+        rates into the alternative rise and rates out of it fall, with one of sign -1 the other way round
+        (:mod:`pcmcnet.layers.signed_linear`).
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class PairwiseRates(nn.Module):
         epsilon: float = 0.0,
         initialisation: Initialisation = "safe",
         precision: Precision = "auto",
+        signs: Tensor | None = None,
     ) -> None:
         super().__init__()
         require_rate(rate, epsilon)
@@ -71,12 +77,19 @@ class PairwiseRates(nn.Module):
             raise ConfigError(f"unknown initialisation {initialisation!r}." + known)
         if precision not in get_args(Precision):
             raise ConfigError(f"unknown precision {precision!r}." + did_you_mean(precision, get_args(Precision)))
+        if signs is not None and activation not in RISING_ACTIVATIONS:
+            raise ConfigError(f"signs need an activation that never falls, {RISING_ACTIVATIONS}, got {activation!r}.")
         widths = (*hidden, 1)
         self.rate, self.epsilon, self.precision, self.hidden = rate, epsilon, precision, tuple(hidden)
         self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None
-        self.leave = nn.Linear(d_alternative, widths[0], bias=False)
-        self.enter = nn.Linear(d_alternative, widths[0])
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        if signs is None:
+            self.leave = nn.Linear(d_alternative, widths[0], bias=False)
+            self.enter = nn.Linear(d_alternative, widths[0])
+            self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        else:
+            units = [*map(unit_signs, hidden), torch.ones(1)]
+            self.leave, self.enter = SignedLinear(-signs, units[0], bias=False), SignedLinear(signs, units[0])
+            self.layers = nn.ModuleList(SignedLinear(a, b) for a, b in pairwise(units))
         self.activation = activation
         self.dropout = Dropout(dropout)
         self._initialise(initialisation, fan_in=d_individual + 2 * d_alternative)
@@ -100,6 +113,9 @@ class PairwiseRates(nn.Module):
             for layer in first if not len(self.layers) else [self.output]:
                 nn.init.zeros_(layer.weight)
             nn.init.ones_(self.output.bias)
+        for module in self.modules():
+            if isinstance(module, SignedLinear):
+                module.reflect_()
 
     def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""

@@ -28,7 +28,8 @@ from pcmcnet.layers import Representation
 from pcmcnet.layers.representation import width_of
 
 if TYPE_CHECKING:
-    from pcmcnet.models.networks.pcmcnet import PCMCNetConfig, PCMCNetwork
+    from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+    from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 
 WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # all in units of the drawing
 _COLUMNS = {"table": 150, "representation": 154, "pairs": 118, "layer": 160, "law": 106}  # widths, from left to right

@@ -2,8 +2,8 @@
 
     minimise over b:   - sum_s w_s log softmax(u_s)[chosen]  +  |b|^2 / 2
 
-with weights w_s of mean 1 and a standard normal prior. The problem is convex, and L-BFGS in float64 solves it in a
-moment, whatever the number of categories or words.
+with weights w_s of mean 1 and a standard normal prior, and b within the signs that the utility gives its coefficients.
+The problem is convex, and L-BFGS in float64 solves it in a moment, whatever the number of categories or words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEPS = 100  # of L-BFGS, at most
 
 def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
     """Set the plain weights to those of the logit that fits the choices best; the sets lie one after another."""
-    from scipy.optimize import minimize  # slow to import
+    from scipy.optimize import Bounds, minimize  # slow to import
 
     data = data.to(torch.device("cpu"))
     double = deepcopy(utility).cpu().double()
@@ -42,7 +42,9 @@ def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
         return nll.item() + 0.5 * float(at @ at), parameters_to_vector(found).numpy() + at
 
     start = parameters_to_vector(double.plain_weights).detach().numpy()
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
+    limits = double.plain_bounds
+    bounds = None if limits is None else Bounds(*(parameters_to_vector(side).numpy() for side in limits))
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
     with torch.no_grad():
         vector_to_parameters(torch.from_numpy(found.x), double.plain_weights)
         for weights, values in zip(utility.plain_weights, double.plain_weights, strict=True):

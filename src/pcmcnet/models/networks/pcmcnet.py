@@ -14,91 +14,38 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
-from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.errors import InputError
 from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
-from pcmcnet.layers.activations import Activation
-from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, rates_of_scores, require_rate
+from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.representation import representation_of
+from pcmcnet.layers.signed_linear import SignedLinear
 from pcmcnet.layers.utility import LinearUtility
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.diagram import draw_network
-from pcmcnet.models.networks.network_config import NetworkConfig
+from pcmcnet.models.networks.monotone import signs_of_numbers
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, log
+from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
 from pcmcnet.training import TrainConfig
 
-Utility = Literal["linear", "none"]
-
-LAYERS = 100  # of the transition rate network, at most
 STARTS_AS_LOGIT = 2.0  # decay from which on a network, held that firmly, is a correction of the logit inside it
 DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PCMCNetConfig(NetworkConfig):
-    """Options of PCMC-Net: the network's, then those of the training loop.
-
-    Parameters
-    ----------
-    hidden
-        Widths of the hidden layers of the transition rate network.
-    activation
-        Of the hidden layers: relu, leaky_relu, sigmoid, tanh, silu or gelu.
-    dropout
-        Of the hidden layers and of the embeddings.
-    rate, epsilon
-        Form of the rates (exp, softplus or relu) and their additive constant.
-    utility
-        "linear" adds a linear utility of the alternative entered to the log-rates, so that the network deviates from a
-        multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.utility`); "none" does not.
-    initialisation
-        "safe", which cannot start dead, or "paper".
-    precision
-        Number type of the products over pairs: "float32", or "bfloat16", which is faster on processors made for it and
-        rounds what is between the layers to about three digits; "auto" is bfloat16 on a GPU for hidden layers of at
-        least 128 units, and float32 elsewhere.
-    """
-
-    hidden: tuple[int, ...] = (64, 64)
-    activation: Activation = "leaky_relu"
-    dropout: float = 0.0
-    rate: RateForm = "exp"
-    epsilon: float = 0.0
-    utility: Utility = "linear"
-    initialisation: Initialisation = "safe"
-    precision: Precision = "auto"
-
-    def __post_init__(self) -> None:
-        super(PCMCNetConfig, self).__post_init__()  # slots make a new class, which super() misses
-        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
-            raise ConfigError(f"hidden must be a list of widths such as (64, 64), got {self.hidden!r}.")
-        require_number("the number of hidden layers", len(self.hidden), low=0, high=LAYERS)
-        for width in self.hidden:
-            require_number("hidden", width, whole=True, low=1)
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        require_number("dropout", self.dropout, low=0, high=1, open_high=True)
-        require_number("epsilon", self.epsilon, low=0)
-        require_word("activation", self.activation, get_args(Activation))
-        require_word("utility", self.utility, get_args(Utility))
-        require_word("initialisation", self.initialisation, get_args(Initialisation))
-        require_word("precision", self.precision, get_args(Precision))
-        require_rate(self.rate, self.epsilon)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +68,8 @@ class PCMCNetwork(nn.Module):
         self.individual = representation_of(who, dropout=config.dropout, own=own)
         self.alternative = representation_of(what, dropout=config.dropout, own=own)
         self.capturable = not (who.contents or what.contents)  # how many contents are distinct is not known beforehand
+        signs = signs_of_numbers(config.monotone, encoder)
+        others = self.alternative.width - what.n_numeric  # numbers come last in a representation
         self.rates = PairwiseRates(
             self.individual.width,
             self.alternative.width,
@@ -131,10 +80,11 @@ class PCMCNetwork(nn.Module):
             epsilon=config.epsilon,
             initialisation=config.initialisation,
             precision=config.precision,
+            signs=None if signs is None else F.pad(signs, (others, 0)),
         )
         widths = (self.individual.width, self.alternative.width)
         theirs = [name for name, _ in self.alternative.own.values()]
-        self.utility = LinearUtility(what, *widths, own=theirs) if config.utility == "linear" else None
+        self.utility = LinearUtility(what, *widths, theirs, signs) if config.utility == "linear" else None
         labels = item_start.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
         self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
 
@@ -147,6 +97,11 @@ class PCMCNetwork(nn.Module):
     def in_pieces(self) -> bool:
         """Whether a large batch takes little more memory than a small one."""
         return self.rates.in_pieces
+
+    @property
+    def signed(self) -> list[SignedLinear | LinearUtility]:
+        """Parts whose weights are to keep to signs after each step."""
+        return [part for part in self.modules() if isinstance(part, SignedLinear | LinearUtility)]
 
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Represent individuals (B, D0) and alternatives (B, J, D)."""
@@ -317,7 +272,8 @@ class PCMCNet(NeuralModel, ChainModel):
     def _jacobian(self, batch: Batch, at: Input) -> Tensor:
         assert isinstance(self.network_, PCMCNetwork)
         side = self.network_.individual if at.individual else self.network_.alternative
-        if at.k in side.curved:  # the pairs' own way takes the representation to be linear in the number
+        cut = at.individual and bool(self.config.monotone)  # tastes that end at a coefficient of 0
+        if at.k in side.curved or cut:  # the pairs' own way takes representation and taste to be linear in the number
             return jacobian_by_output(self.network_, batch, at)
         return jacobian_by_pairs(self.network_, batch, at)
 

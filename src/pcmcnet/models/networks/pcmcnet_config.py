@@ -1,0 +1,75 @@
+"""Options of PCMC-Net."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from pcmcnet.checks import require_number, require_word
+from pcmcnet.errors import ConfigError
+from pcmcnet.layers.activations import Activation
+from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
+from pcmcnet.models.networks.monotone import Direction, require_directions
+from pcmcnet.models.networks.network_config import NetworkConfig
+
+Utility = Literal["linear", "none"]
+
+LAYERS = 100  # of the transition rate network, at most
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PCMCNetConfig(NetworkConfig):
+    """Options of PCMC-Net: the network's, then those of the training loop.
+
+    Parameters
+    ----------
+    hidden
+        Widths of the hidden layers of the transition rate network.
+    activation
+        Of the hidden layers: relu, leaky_relu, sigmoid, tanh, silu or gelu.
+    dropout
+        Of the hidden layers and of the embeddings.
+    rate, epsilon
+        Form of the rates (exp, softplus or relu) and their additive constant.
+    utility
+        "linear" adds a linear utility of the alternative entered to the log-rates, so that the network deviates from a
+        multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.utility`); "none" does not.
+    initialisation
+        "safe", which cannot start dead, or "paper".
+    precision
+        Number type of the products over pairs: "float32", or "bfloat16", which is faster on processors made for it and
+        rounds what is between the layers to about three digits; "auto" is bfloat16 on a GPU for hidden layers of at
+        least 128 units, and float32 elsewhere.
+    monotone
+        Features that are numbers, each with "decreasing" or "increasing": how the probability of an alternative moves
+        with its own value, whatever the other inputs are (:mod:`pcmcnet.models.networks.monotone`).
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Activation = "leaky_relu"
+    dropout: float = 0.0
+    rate: RateForm = "exp"
+    epsilon: float = 0.0
+    utility: Utility = "linear"
+    initialisation: Initialisation = "safe"
+    precision: Precision = "auto"
+    monotone: Mapping[str, Direction] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super(PCMCNetConfig, self).__post_init__()  # slots make a new class, which super() misses
+        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
+            raise ConfigError(f"hidden must be a list of widths such as (64, 64), got {self.hidden!r}.")
+        require_number("the number of hidden layers", len(self.hidden), low=0, high=LAYERS)
+        for width in self.hidden:
+            require_number("hidden", width, whole=True, low=1)
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        require_number("dropout", self.dropout, low=0, high=1, open_high=True)
+        require_number("epsilon", self.epsilon, low=0)
+        require_word("activation", self.activation, get_args(Activation))
+        require_word("utility", self.utility, get_args(Utility))
+        require_word("initialisation", self.initialisation, get_args(Initialisation))
+        require_word("precision", self.precision, get_args(Precision))
+        require_rate(self.rate, self.epsilon)
+        require_directions(self.monotone, activation=self.activation, rate=self.rate, utility=self.utility)
+        object.__setattr__(self, "monotone", dict(self.monotone))
