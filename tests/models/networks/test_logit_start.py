@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.batches import Distinct
-from pcmcnet.layers.utility import LinearUtility
+from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.models.networks.logit_start import start_as_logit
 from pcmcnet.models.networks.pcmcnet import STARTS_AS_LOGIT, PCMCNetwork

@@ -15,8 +15,8 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.errors import ConfigError
 from pcmcnet.insight.elasticity import elasticity
 from pcmcnet.insight.what_if import with_values
+from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.signed_linear import SignedLinear
-from pcmcnet.layers.utility import LinearUtility
 from pcmcnet.models import Ensemble, PCMCNet
 from pcmcnet.models.networks.logit_start import start_as_logit
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output

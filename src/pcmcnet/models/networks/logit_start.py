@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data.batches import Distinct, EncodedSets
-from pcmcnet.layers.utility import LinearUtility
+from pcmcnet.layers.inner_logit import LinearUtility
 
 SETS = 4_000  # that a start is learnt from: what is missing after it is learnt in training
 STEPS = 100  # of L-BFGS, at most

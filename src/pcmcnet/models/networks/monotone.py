@@ -3,8 +3,8 @@
 Raising the rates into a state of a chain and lowering those out of it raises its stationary probability (proven in
 docs/mathematics.md). So a network whose rates into an alternative fall, and out of it rise, with its price gives it a
 probability that falls with its price. Signs of weights guarantee that (:mod:`pcmcnet.layers.signed_linear`), and signs
-of coefficients in the utility (:mod:`pcmcnet.layers.utility`). What comes before, standardising and bending, rises with
-the number. Nothing is said of a missing number beside a known one.
+of coefficients in the utility (:mod:`pcmcnet.layers.inner_logit`). What comes before, standardising and bending, rises
+with the number. Nothing is said of a missing number beside a known one.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.columns import Numeric
 from pcmcnet.data.ragged import ordered_pairs, spread, stretches
 from pcmcnet.layers import log_probabilities, solve_chain
+from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.threads import threads_for
-from pcmcnet.layers.utility import LinearUtility
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 

@@ -25,10 +25,10 @@ from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
 from pcmcnet.data.batches import plan_batches
 from pcmcnet.errors import InputError
 from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
+from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.representation import representation_of
 from pcmcnet.layers.signed_linear import SignedLinear
-from pcmcnet.layers.utility import LinearUtility
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders

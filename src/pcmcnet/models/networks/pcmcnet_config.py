@@ -34,7 +34,7 @@ class PCMCNetConfig(NetworkConfig):
         Form of the rates (exp, softplus or relu) and their additive constant.
     utility
         "linear" adds a linear utility of the alternative entered to the log-rates, so that the network deviates from a
-        multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.utility`); "none" does not.
+        multinomial logit and not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`); "none" does not.
     initialisation
         "safe", which cannot start dead, or "paper".
     precision

@@ -18,8 +18,8 @@ from pcmcnet.data.kinds.kind import VectorWorth
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.data.kinds.text import BUCKETS, WordsWorth, bucket
 from pcmcnet.layers import stationary_distribution
+from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.pairwise import rates_of_scores
-from pcmcnet.layers.utility import LinearUtility
 
 
 def side(numbers: int = 2, categories: tuple[int, ...] = (3,), contents: tuple[Any, ...] = ()) -> SideEncoder:
