@@ -83,6 +83,33 @@ def test_constraints_hold_and_cost_something(data: pn.ChoiceData) -> None:
     assert "of the current offer" in str(bound)
 
 
+def test_a_model_with_an_outside_option_needs_no_features_of_it() -> None:
+    """The row of the option may stand anywhere, with gaps; every offer is tried by the model itself."""
+    table = trips(200, sizes=(3, 3), slope=-0.2)
+    table["took"] = table["took"] * (table["trip"] % 4 > 0)  # who takes nothing takes the option
+    data = read(table, alternative="mode", features=["price"], outside="none")
+    catalogue = {
+        "mode": ["car", "bus", "none", "bike"],
+        "price": [9.0, 8.0, None, 12.0],
+        "margin": [3.0, 2.0, 0.0, 5.0],
+    }
+    for model in (pn.MNL(formula="price"), pn.PCMCNet(**NETWORK)):
+        model.fit(data, progress=False)
+        offer = pn.optimise_offer(model, catalogue, "margin", outside="none")
+        assert offer.exact
+        price = dict(zip(catalogue["mode"], catalogue["price"], strict=True))
+        rows = {"mode": list(offer.labels), "price": [price[label] for label in offer.labels]}
+        p = model.predict_proba({**rows, "trip": [1] * len(offer.labels)})
+        np.testing.assert_allclose(p[: len(offer.labels)], offer.probabilities, atol=1e-6)
+
+
+def test_what_the_outside_option_earns_is_counted_and_shown(data: pn.ChoiceData) -> None:
+    worth = {"walk": 7.0, "car": 1.0, "bus": 1.0, "train": 1.0, "bike": 1.0}
+    offer = pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, worth, outside="walk", individual=INDIVIDUAL)
+    assert (offer.labels, offer.outside_revenue, offer.value) == ((), 7.0, pytest.approx(7.0))
+    assert "outside option" in str(offer)
+
+
 def test_a_loss_is_avoided_and_the_caller_may_name_revenue_by_label(data: pn.ChoiceData) -> None:
     worth = {"car": 1.0, "bus": -5.0, "train": 1.0, "bike": -0.1}
     offer = pn.optimise_offer(pn.MNL().fit(data), CATALOGUE, worth, outside="walk", individual=INDIVIDUAL)

@@ -41,6 +41,11 @@ def test_prices_of_a_logit_have_the_markup_of_the_closed_form(data: pn.ChoiceDat
     assert found.value > found.value_before
 
 
+def test_a_probability_that_rises_with_its_price_is_told(data: pn.ChoiceData, caplog: Any) -> None:
+    pn.optimise_prices(pn.MNL(fixed={"price": 0.5}).fit(data), CATALOGUE, cost="cost", outside="0")
+    assert "the probability of '1', '2', '3' rises with its price" in caplog.text
+
+
 def test_prices_stay_within_their_bounds(data: pn.ChoiceData) -> None:
     limits = {"1": (1.0, 1.5), "2": (0.0, 40.0), "3": (0.0, 40.0)}
     found = pn.optimise_prices(pn.MNL().fit(data), CATALOGUE, cost="cost", outside="0", bounds=limits)

@@ -119,11 +119,16 @@ def with_features_of_others(data: ChoiceData) -> ChoiceData:
         return data
     place = np.arange(len(out))
     other = np.minimum.reduceat(np.where(out, len(out), place), data.offsets[:-1])
-    alone = other == len(out)
-    other[alone] = data.offsets[:-1][alone]  # a set of the option alone, which has a probability of 1 whatever it is
+    alone = other == len(out)  # a set of the option alone, which has a probability of 1 whatever its features are
+    other[alone] = np.append(np.flatnonzero(~out), 0)[0]
     source = np.where(out, other[data.set_of_alternative], place)
     mark = data.schema.outside_feature
     columns = {name: column if name == mark else column.take(source) for name, column in data.features.items()}
+    if out.all():
+        columns = {
+            name: Numeric(np.nan_to_num(column.values)) if isinstance(column, Numeric) else column
+            for name, column in columns.items()
+        }
     return replace(data, features=columns)
 
 

@@ -21,8 +21,8 @@ class Offer(PrintsAsTable):
         What to show, the most probable first; the outside option is not among them.
     probabilities, revenue
         For each label, the probability of being chosen and what a choice earns.
-    outside
-        Probability of the outside option; None where there is none.
+    outside, outside_revenue
+        Probability of the outside option, None where there is none, and what a choice of it earns.
     value
         Expected revenue of one choice.
     bound
@@ -41,6 +41,7 @@ class Offer(PrintsAsTable):
     probabilities: tuple[float, ...]
     revenue: tuple[float, ...]
     outside: float | None
+    outside_revenue: float
     value: float
     bound: float
     exact: bool
@@ -79,11 +80,15 @@ class Offer(PrintsAsTable):
     def _cells(self) -> Cells:
         shown = zip(self.labels, self.probabilities, self.revenue, strict=True)
         rows = [[label, percent(p), number(r), number(p * r)] for label, p, r in shown]
-        rows += [] if self.outside is None else [["outside option", percent(self.outside), "", ""]]
+        if self.outside is not None:
+            earns = self.outside_revenue
+            rows.append(["outside option", percent(self.outside), number(earns), number(self.outside * earns)])
         rows.append(["expected revenue", "", "", number(self.value)])
         if self.current_value is not None:
             rows.append(["of the current offer", "", "", number(self.current_value)])
             rows += [[word, ", ".join(names)] for word, names in (("add", self.added), ("drop", self.dropped)) if names]
+        if self.outside is None:
+            rows.append(["note", "without an outside option everybody takes something of what is shown"])
         if self.best_for is not None:
             rows.append(["best for", f"{percent(self.best_for)} of the members"])
         return [["alternative", "probability", "revenue", "contribution"], *rows, ["verdict", self.verdict]]

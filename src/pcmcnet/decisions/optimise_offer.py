@@ -178,6 +178,7 @@ def _offer(value: OfferValue, found: Search, offered: Catalogue, seconds: float)
         probabilities=tuple(p[shown].tolist()),
         revenue=tuple(value.revenue[shown].tolist()),
         outside=None if offered.outside is None else float(p[offered.outside]),
+        outside_revenue=0.0 if offered.outside is None else float(value.revenue[offered.outside]),
         value=found.value,
         bound=found.bound,
         exact=found.gap < PROVEN,

@@ -6,6 +6,7 @@ a ladder are proven to be the best where the best offer can be (``price_ladder.p
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,9 @@ from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.insight.what_if import compose, with_values
 from pcmcnet.models import ChoiceModel
+from pcmcnet.models.logits.estimation.identification import listed
+
+log = logging.getLogger("pcmcnet")
 
 
 def optimise_prices(
@@ -94,6 +98,14 @@ def optimise_prices(
     moves = np.arange(len(costs)) != offered.outside
     margin = Margin(model, offered.sets, price, costs, moves)
     before = offered.numbers(price, price)
+    rising = [offered.labels[k] for k in np.flatnonzero(moves & (margin.own_responses(before) > 0))]
+    if rising:
+        log.warning(
+            "the probability of %s rises with its price under this model, so the best prices mean little: bound the "
+            "coefficient, or fit a network with monotone={%r: 'decreasing'}",
+            listed(rising),
+            price,
+        )
     rng = np.random.default_rng(seed)
     if ladder is not None:
         steps = np.unique(np.asarray(ladder, np.float64))

@@ -52,6 +52,11 @@ class Margin(NamedTuple):
         found: Floats = p * self.moves + np.einsum("bi,bij->bj", p * margins, response)
         return np.where(self.moves, found, 0.0)
 
+    def own_responses(self, prices: Floats) -> Floats:  # (n,) -> (n,)
+        """Return the derivative of each log-probability in its own price."""
+        response = slopes(self.model, self._priced(prices[None]), self.column)
+        return np.diag(response.reshape(len(prices), len(prices)))
+
     def _priced(self, prices: Floats) -> ChoiceData:
         """Return a set for each price list, in float64: logits are exact to more digits than a float32 has."""
         everyone = [np.arange(prices.shape[1])] * len(prices)
