@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from choice_tables import logit_choices, read
-from pcmcnet import MNL, BootstrapErrors, ChoiceData, LatentClassMNL, Uniform, bootstrap_errors
+from pcmcnet import MNL, BootstrapErrors, ChoiceData, LatentClassMNL, Uniform, bootstrap_errors, calibrate_constants
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation.bootstrap_errors import relabelled
 
@@ -115,3 +115,19 @@ def test_classes_in_another_order_are_numbered_as_in_the_model(data: ChoiceData)
     turned = np.concatenate([b[[2, 0, 1]].ravel(), g[[0, 1]] - g[2]])
     assert relabelled(model, turned) == pytest.approx(model.estimates_.values, rel=1e-10)
     assert relabelled(model, model.estimates_.values) == pytest.approx(model.estimates_.values, rel=1e-12)
+
+
+def test_constants_moved_to_known_shares_are_refused() -> None:
+    labelled = read(TABLE, alternative="mode", features=["x"])
+    shares = {label: 1 / len(set(TABLE["mode"])) for label in sorted(set(TABLE["mode"]))}
+    moved = calibrate_constants(MNL(formula="x").fit(labelled), labelled, shares)
+    with pytest.raises(InputError, match="the bootstrap needs estimates, and the constants of this MNL were moved"):
+        bootstrap_errors(moved, labelled, draws=2, progress=False)
+
+
+def test_a_summary_says_where_bootstrap_errors_are_shown(data: ChoiceData) -> None:
+    model = MNL().fit(data)
+    boot = bootstrap_errors(model, data, draws=2, progress=False)
+    for ask in (model.summary, model.estimates, model.standard_errors):
+        with pytest.raises(InputError, match=r"got an object of type BootstrapErrors\. .* by pcmcnet\.table\(model"):
+            ask(boot)  # type: ignore[operator]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from choice_tables import logit_choices, read
-from pcmcnet import MNL, ChoiceData, LatentClassMNL, NestedMNL, Uniform, bootstrap_errors, table
+from pcmcnet import MNL, ChoiceData, LatentClassMNL, NestedMNL, Uniform, bootstrap_errors, calibrate_constants, table
 from pcmcnet.errors import InputError, NotFittedError
 
 
@@ -99,3 +99,27 @@ def test_what_is_no_list_of_fitted_models_is_refused(data: ChoiceData) -> None:
         table([model], errors=["robust", "classical"])
     with pytest.raises(NotFittedError):
         table([MNL()])
+
+
+def test_one_model_and_one_bootstrap_need_no_lists(data: ChoiceData) -> None:
+    model = MNL(formula="x | 0").fit(data)
+    assert str(table(model)) == str(table([model]))
+    boot = bootstrap_errors(model, data, draws=5, progress=False)
+    assert str(table(model, errors=boot)) == str(table([model], errors=[boot]))
+
+
+def test_constants_moved_to_known_shares_have_neither_errors_nor_stars(data: ChoiceData) -> None:
+    model = MNL(formula="x").fit(data)
+    moved = calibrate_constants(model, data, {"A": 0.05, "B": 0.6, "C": 0.05, "D": 0.3})
+    found = table({"fitted": model, "moved": moved})
+    row = found.columns[1].rows["constant[D]"]
+    assert row.state == "calibrated"
+    assert np.isnan([row.std_error, row.z, row.p, row.lower, row.upper]).all()
+    assert found._estimate(row) == f"{row.estimate:.4g}"
+    assert found.columns[1].rows["x"] == found.columns[0].rows["x"]
+    assert "(calibrated)" in str(found)
+    assert found.notes[-1] == (
+        "Constants of moved: moved to known shares after the fit, so that they have no errors; the figures of fit are "
+        "those before the move."
+    )
+    assert not any("moved" in note for note in table(model).notes)

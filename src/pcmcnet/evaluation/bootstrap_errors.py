@@ -25,7 +25,7 @@ from pcmcnet.evaluation.in_sample import seen_by
 from pcmcnet.evaluation.predictions import require_data
 from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logits.logit_model import LogitModel
+from pcmcnet.models.logits.logit_model import LogitModel, require_estimated
 from pcmcnet.progress import show_steps
 from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.printed import InEveryFormat, Printed
@@ -154,13 +154,15 @@ def bootstrap_errors(
     Raises
     ------
     InputError
-        When the model is no logit, the table is another one, or most draws lead to no estimates.
+        When the model is no logit, its constants were moved to known shares, the table is another one, or most draws
+        lead to no estimates.
     """
     require_number("draws", draws, whole=True, low=2)
     require_number("seed", seed, whole=True, low=0)
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     if not isinstance(model, LogitModel):
         raise InputError(f"bootstrap errors are those of the coefficients of a logit; got {type(model).__name__}.")
+    require_estimated(model, "the bootstrap")
     sets = require_data(model, data)
     if seen_by(model, sets) != "all":
         raise InputError("expected the choice sets that the model was fitted to, got others: the fingerprints differ.")

@@ -93,9 +93,9 @@ _FRAME = ("model", "part", *EstimateRow._fields)
 
 
 def table(
-    models: Sequence[ChoiceModel] | Mapping[str, ChoiceModel],
+    models: ChoiceModel | Sequence[ChoiceModel] | Mapping[str, ChoiceModel],
     names: Sequence[str] | None = None,
-    errors: Errors | Sequence[Kind] | None = None,
+    errors: Kind | Sequence[Kind] = None,
     *,
     stars: bool = True,
     data: ChoiceData | None = None,
@@ -105,7 +105,7 @@ def table(
     Parameters
     ----------
     models
-        Fitted models, in the order of the columns; or a mapping from names to them.
+        Fitted models, in the order of the columns; or a mapping from names to them; or a single one.
     names
         Heads of the columns; the kinds of the models, if not given.
     errors
@@ -126,13 +126,17 @@ def table(
     InputError
         When there are no models, one is not fitted, or there are not as many names or kinds of errors.
     """
+    if isinstance(models, ChoiceModel):
+        models = [models]
     if isinstance(models, Mapping):
         names = list(models) if names is None else names
         models = list(models.values())
     if not models or not all(isinstance(model, ChoiceModel) for model in models):
         raise InputError(f"expected a list of fitted models, got {models!r}.")
     heads = _heads(models) if names is None else list(map(str, names))
-    kinds: list[Any] = [errors] * len(models) if errors is None or isinstance(errors, str) else list(errors)
+    kinds: list[Any] = (
+        [errors] * len(models) if errors is None or isinstance(errors, str | BootstrapErrors) else list(errors)
+    )
     for what, given in (("names", heads), ("errors", kinds)):
         if len(given) != len(models):
             raise InputError(f"{what}: expected one for each of {len(models)} models, got {len(given)}.")
@@ -156,7 +160,7 @@ def _columns(head: str, model: ChoiceModel, kind: Kind, data: ChoiceData | None)
     if isinstance(kind, BootstrapErrors):
         rows = _of_bootstrap(model, kind)
     else:
-        rows = estimate_rows(model.estimates_, kind or model.usual_errors)
+        rows = estimate_rows(model.estimates_, kind or model.usual_errors, calibrated=model.calibrated_constants)
     if not isinstance(model, LatentClassMNL) or model.n_classes_ == 1:
         return [Column(head, "", {row.name: row for row in rows}, fit)]
     found = []
@@ -208,6 +212,12 @@ def _notes(
         notes.append(f"Standard errors in parentheses: {words}.")
     if any(name.startswith("logsum") for _, m, _ in logits for name in m.estimates_.names):
         notes.append("Log-sums are tested against 1.")
+    moved = [head for head, model, _ in logits if model.calibrated_constants]
+    if moved:
+        notes.append(
+            f"Constants of {', '.join(moved)}: moved to known shares after the fit, so that they have no errors; the "
+            f"figures of fit are those before the move."
+        )
     if len({model.training_["fingerprint"] for model in models}) > 1:
         notes.append("The models were fitted to different tables: their likelihoods do not compare.")
     others = [h for h, m in zip(heads, models, strict=True) if not isinstance(m, LogitModel)]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from choice_tables import logit_choices, read
-from pcmcnet import MNL, ChoiceData, NestedMNL
+from pcmcnet import MNL, ChoiceData, NestedMNL, calibrate_constants
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests import hausman_mcfadden
@@ -94,3 +94,12 @@ def test_a_utility_that_is_not_linear_is_refused() -> None:
     model = MNL(formula="boxcox(x) + y").fit(data)
     with pytest.raises(InputError, match="the test needs a utility that is linear in its parameters"):
         hausman_mcfadden(model, data, "A")
+
+
+def test_nothing_left_out_and_constants_that_were_moved_are_refused(iia: ChoiceData) -> None:
+    model = MNL().fit(iia)
+    with pytest.raises(InputError, match="without: expected the label of an alternative to leave out"):
+        hausman_mcfadden(model, iia, [])
+    moved = calibrate_constants(model, iia, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
+    with pytest.raises(InputError, match=r"the constants of this MNL were moved to known shares: take the model as it"):
+        hausman_mcfadden(moved, iia, "A")

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from choice_tables import logit_choices, read
-from pcmcnet import MNL, ChoiceData, CrossNestedMNL, LatentClassMNL, MixedMNL, NestedMNL, Uniform
+from pcmcnet import MNL, ChoiceData, CrossNestedMNL, LatentClassMNL, MixedMNL, NestedMNL, Uniform, calibrate_constants
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests import likelihood_ratio
+from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import contains
 
 
 def two_towns() -> ChoiceData:
@@ -124,3 +125,25 @@ def test_a_class_more_has_no_chi_squared_law(modes: ChoiceData) -> None:
     notes = likelihood_ratio(small, large).notes
     assert any("the statistic is not chi-squared" in note for note in notes)
     assert not any("is assumed" in note for note in notes)
+
+
+def test_constants_moved_to_known_shares_are_refused(modes: ChoiceData) -> None:
+    small, large = MNL(formula="x").fit(modes), MNL(formula="x + y").fit(modes)
+    moved = calibrate_constants(large, modes, {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1})
+    with pytest.raises(InputError, match="a likelihood-ratio test needs estimates, and the constants of this MNL were"):
+        likelihood_ratio(small, moved)
+    assert contains(large, small)
+    assert not contains(moved, small)
+
+
+def test_names_tell_which_logit_contains_another(modes: ChoiceData) -> None:
+    x, y, both = (MNL(formula=formula).fit(modes) for formula in ("x", "y", "x + y"))
+    classes = LatentClassMNL(formula="x", classes=2, starts=1).fit(modes)
+    nested = NestedMNL(formula="x", nests={"A": "one", "B": "one", "C": "two", "D": "two"}).fit(modes)
+    assert contains(both, x)
+    assert contains(classes, x)
+    assert contains(nested, x)
+    assert not any(contains(*pair) for pair in ((x, both), (x, y), (classes, y), (classes, nested), (x, x)))
+    held = MNL(formula="x + y", fixed={"y": 0.5}).fit(modes)
+    assert not contains(held, MNL(formula="x | 0").fit(modes))  # whose y is 0
+    assert not contains(both, Uniform().fit(modes))

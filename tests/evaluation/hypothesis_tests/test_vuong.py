@@ -74,3 +74,22 @@ def test_a_model_that_joins_the_choices_of_a_person_is_asked_for_them_together(d
     test = vuong(mixed, plain, data)
     gap = mixed.estimates_.log_likelihood - plain.estimates_.log_likelihood
     assert test.details["difference"] == pytest.approx(gap, rel=1e-8)
+
+
+def test_a_model_inside_another_is_noted_where_they_were_fitted(data: ChoiceData) -> None:
+    small, large = MNL(formula="x").fit(data), MNL(formula="x + y").fit(data)
+    for pair in ((small, large), (large, small)):
+        (note,) = vuong(*pair, data, correction="aic").notes
+        assert note.startswith("by the names of their coefficients, one contains the other")
+        assert note.endswith("use likelihood_ratio")
+    assert vuong(small, MNL(formula="y").fit(data), data).notes == ()
+    train, fresh = data.subset(np.arange(100)), data.subset(np.arange(100, 200))
+    assert vuong(MNL(formula="x").fit(train), MNL(formula="x + y").fit(train), fresh).notes == ()
+
+
+def test_differences_without_spread_are_refused(data: ChoiceData) -> None:
+    """Held near its estimate, y makes no difference, and a correction would be divided by almost nothing."""
+    large = MNL(formula="x + y").fit(data)
+    small = MNL(formula="x + y", fixed={"y": large.coefficients["y"] + 1e-4}).fit(data)
+    with pytest.raises(InputError, match=r"the two models are as good as the same: .* use likelihood_ratio"):
+        vuong(small, large, data, correction="aic")

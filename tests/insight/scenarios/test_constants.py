@@ -53,7 +53,12 @@ def test_a_logit_has_other_constants_and_nothing_else(data: ChoiceData) -> None:
     changed = {name for name, value in found.coefficients.items() if value != model.coefficients[name]}
     assert changed == {name for name in model.coefficients if name.startswith("constant[")}
     assert found.standard_errors() == model.standard_errors()
-    assert "moved to the shares A 0.15, B 0.35, C 0.3, D 0.2" in str(found.summary())
+    assert "moved to the shares A 0.15, B 0.35, C 0.3, D 0.2; the figures of fit are those before the move" in str(
+        found.summary()
+    )
+    shown = {row[0]: row[2:] for row in found.summary().rows}
+    assert shown["constant[B]"] == ("calibrated", "", "")
+    assert shown["x"][0] != "calibrated"
     assert scenario(found, data, "x += 1 where mode == 'A'", cost="x").consumer_surplus.low is not None
     again: Any = calibrate_constants(found, data, SHARES)
     assert again.coefficients == pytest.approx(found.coefficients)
@@ -76,3 +81,17 @@ def test_what_has_no_constants_is_refused(data: ChoiceData) -> None:
         calibrate_constants(3, data, SHARES)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="'Z', which is no label of the table"):
         calibrate_constants(pn.MNL().fit(data), data, {**SHARES, "Z": 0.1, "A": 0.05})
+
+
+def test_moved_constants_are_no_estimates_in_any_class_and_after_loading(data: ChoiceData, tmp_path: Path) -> None:
+    model = pn.LatentClassMNL(formula="x", classes=2, membership="1", starts=1).fit(data)
+    found: Any = load(calibrate_constants(model, data, SHARES).save(tmp_path / "model"))
+    assert model.calibrated_constants == ()
+    assert found.calibrated_constants == tuple(name for name in model.coefficients if ": constant[" in name)
+    assert len(found.calibrated_constants) == 6
+
+
+def test_constants_in_willingness_to_pay_space_are_refused_for_what_they_are(data: ChoiceData) -> None:
+    model = pn.MNL(formula="x + y", wtp_space="x").fit(data)
+    with pytest.raises(InputError, match=r"in willingness-to-pay space, constants are multiplied by .* of 'x', and"):
+        calibrate_constants(model, data, SHARES)

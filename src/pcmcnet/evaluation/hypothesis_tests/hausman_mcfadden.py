@@ -33,6 +33,7 @@ from pcmcnet.models import MNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.estimation import Errors, LogitSets
 from pcmcnet.models.logits.estimation.identification import dependent_columns, listed
+from pcmcnet.models.logits.logit_model import require_estimated
 
 _FLAT = 1e-8  # variance of a direction, relative to the largest, that counts as none
 
@@ -74,6 +75,8 @@ def hausman_mcfadden(
     sets = _require_fitted_to(model, data)
     assert isinstance(model, MNL)
     left_out = [without] if isinstance(without, str) else list(without)
+    if not left_out:
+        raise InputError("without: expected the label of an alternative to leave out, or several, got none.")
     full = _Fit.of(model, sets)
     problem, among = _left(model, sets, left_out)
     move, kept = _to_the_left(problem)
@@ -142,6 +145,7 @@ class _Fit:
 def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
     if not isinstance(model, MNL):
         raise InputError(f"the test is one of the multinomial logit, MNL; got {type(model).__name__}.")
+    require_estimated(model, "the test")
     sets = require_data(model, data)
     if seen_by(model, sets) != "all":
         raise InputError("expected the choice sets that the model was fitted to, got others: the fingerprints differ.")

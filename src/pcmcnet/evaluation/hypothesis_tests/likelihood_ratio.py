@@ -15,10 +15,10 @@ from typing import Any
 
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
-from pcmcnet.models import LatentClassMNL
+from pcmcnet.models import MNL, LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.estimation.identification import listed
-from pcmcnet.models.logits.logit_model import LogitModel
+from pcmcnet.models.logits.logit_model import LogitModel, require_estimated
 from pcmcnet.models.logits.person_likelihoods import belongs_to_person
 
 _ROUNDING = 1e-6  # by which maxima of equal height may differ
@@ -45,7 +45,8 @@ def likelihood_ratio(small: ChoiceModel, large: ChoiceModel, *, significance: fl
     Raises
     ------
     InputError
-        When the models were fitted to different tables, are not nested, or have as many parameters.
+        When the models were fitted to different tables, are not nested, have as many parameters, or have constants that
+        were moved to known shares.
 
     Examples
     --------
@@ -105,6 +106,17 @@ def restricted(small: LogitModel, large: LogitModel) -> tuple[str, ...]:
     return tuple(name for name in _free(large) if name not in _free(small))
 
 
+def contains(large: Any, small: Any) -> bool:
+    """Tell whether one logit has, by their names, all coefficients of another of its kind, or of an MNL, and more."""
+    if not (isinstance(small, LogitModel) and isinstance(large, LogitModel) and type(small) in (MNL, type(large))):
+        return False
+    if small.calibrated_constants or large.calibrated_constants or small.num_parameters >= large.num_parameters:
+        return False
+    known = {*_free(large), *(name.removeprefix("class 1: ") for name in _free(large))}
+    held = {name: large.coefficients[name] for name in large.estimates_.fixed}
+    return known.issuperset(_free(small)) and all(small.coefficients.get(n, 0.0) == v for n, v in held.items())
+
+
 def _named(model: LogitModel) -> str:
     k = model.num_parameters
     return f"{type(model).__name__} with {k} parameter{'s' * (k != 1)}"
@@ -116,7 +128,7 @@ def _require_maximum(model: Any) -> None:
             f"{type(model).__name__} is not estimated by maximum likelihood alone: a likelihood-ratio test takes "
             f"logits. See pcmcnet.vuong, which compares any two models."
         )
-    _ = model.schema
+    require_estimated(model, "a likelihood-ratio test")
 
 
 def _require_same_sets(small: LogitModel, large: LogitModel) -> None:

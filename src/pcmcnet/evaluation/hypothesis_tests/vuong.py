@@ -4,6 +4,10 @@ With m_u = log p_a - log p_b of the choices of unit u, a choice set or, where pe
 
     z = sum_u m_u / (sqrt(n) sd(m))  ~  N(0, 1)        if both are equally far from the truth.
 
+Where one model contains the other and the smaller holds, n sd(m)^2 has the law of the likelihood ratio rather than
+growing with n, and z is not normal. Such models are noted by the names of their coefficients; any two for which
+sqrt(n) sd(m) is near 0 are refused, as a correction would then be divided by almost nothing.
+
 A correction for the numbers of parameters k takes k_a - k_b ("aic") or (k_a - k_b) log(n) / 2 ("bic") from the sum.
 Weights of sets multiply their m. Where a model joins a person's choices, as person-level classes do, log p is that of
 all of them together. On sets that neither model has seen, no correction is due, and the test is one of
@@ -20,6 +24,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
+from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import contains
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, require_significance
 from pcmcnet.evaluation.in_sample import seen_by
 from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, require_data
@@ -29,6 +34,7 @@ from pcmcnet.models.logits.person_likelihoods import person_log_likelihoods
 Correction = Literal["none", "aic", "bic"]
 
 _SAME = 1e-9  # differences of log-probabilities below which two models say the same
+_FLAT = 0.1  # standard deviation of the sum of the differences below which nothing tells two models apart
 
 
 def vuong(
@@ -57,14 +63,20 @@ def vuong(
     sets = require_data(a, data)
     sets = sets if (sets.weights > 0).all() else sets.counted()
     unit = "choice sets" if sets.schema.person is None else "persons"
-    m = _differences(a, b, sets)
+    m = _log_likelihoods(a, sets) - _log_likelihoods(b, sets)  # (U,)
     if len(m) < 2:
         raise InputError(f"expected at least 2 {unit}, got {len(m)}.")
     if np.abs(m).max() < _SAME:
         raise InputError("the two models give the same probabilities: there is nothing to compare.")
-    n, gap = len(m), a.num_parameters - b.num_parameters
+    n, spread = len(m), float(np.sqrt(len(m)) * m.std())
+    if spread < _FLAT:
+        raise InputError(
+            f"the two models are as good as the same: their log-likelihoods differ by {m.sum():.3g} with a standard "
+            f"deviation of {spread:.3g}, too small to test by. Where one contains the other, use likelihood_ratio."
+        )
+    gap = a.num_parameters - b.num_parameters
     penalty = {"none": 0.0, "aic": float(gap), "bic": gap * float(np.log(n)) / 2}[correction]
-    z = float((m.sum() - penalty) / (np.sqrt(n) * m.std()))
+    z = float((m.sum() - penalty) / spread)
     p = two_sided(z)
     first, second = _names(a, b)
     better, worse = (first, second) if z > 0 else (second, first)
@@ -85,11 +97,6 @@ def two_sided(z: float) -> float:
     from scipy.special import ndtr
 
     return float(2 * ndtr(-abs(z)))
-
-
-def _differences(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData) -> Floats:
-    """(U,) weighted log-likelihood of each unit under one model minus that under the other."""
-    return _log_likelihoods(a, sets) - _log_likelihoods(b, sets)
 
 
 def _log_likelihoods(model: ChoiceModel, sets: ChoiceData) -> Floats:
@@ -114,11 +121,17 @@ def _names(a: ChoiceModel, b: ChoiceModel) -> tuple[str, str]:
 
 def _notes(a: ChoiceModel, b: ChoiceModel, sets: ChoiceData, correction: Correction) -> list[str]:
     seen = [isinstance(model, ChoiceModel) and seen_by(model, sets) in ("all", "most") for model in (a, b)]
+    notes = []
+    if any(seen) and (contains(a, b) or contains(b, a)):
+        notes.append(
+            "by the names of their coefficients, one contains the other, and the statistic is not normal where the "
+            "smaller one holds: use likelihood_ratio"
+        )
     if not any(seen) or correction != "none" or a.num_parameters == b.num_parameters:
-        return []
+        return notes
     who = "both models were" if all(seen) else "one of the models was"
     note = (
         f"the choices are those that {who} fitted to, which favours the one with more parameters "
         f"({a.num_parameters:,} and {b.num_parameters:,}): test on choices that neither has seen, or give correction"
     )
-    return [note]
+    return [*notes, note]

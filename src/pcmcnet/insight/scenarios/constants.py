@@ -94,6 +94,11 @@ def _constants(model: LogitModel, labels: list[str]) -> tuple[list[Ints], int]:
         raise InputError(
             f"the formula {model.design_.formula!r} has no constants to move: fit it with '| 1' and labels."
         )
+    if model.config.wtp_space is not None:
+        raise InputError(
+            f"in willingness-to-pay space, constants are multiplied by the coefficient of {model.config.wtp_space!r}, "
+            f"and cannot be moved alone: fit the model without wtp_space=."
+        )
     endings = [f"constant[{label}]" for label in labels]
     places = [
         np.array([k for k, name in enumerate(names) if name == own or name.endswith(f": {own}")], np.int64)

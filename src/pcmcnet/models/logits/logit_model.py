@@ -61,6 +61,13 @@ class LogitModel(ChoiceModel):
             return self.config.errors
         return "classical" if self.estimates_.clusters is None else "clustered"
 
+    @property
+    def calibrated_constants(self) -> tuple[str, ...]:
+        """The constants that were moved to known shares after the fit, and so are no estimates any more."""
+        _ = self.schema
+        moved = {f"constant[{label}]" for label in self.training_.get("known_shares") or ()}
+        return tuple(n for n in self.estimates_.names if n in moved or n.partition(": ")[2] in moved)  # of a class
+
     def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
         """Return the standard errors by name; of the kind in the options, if none is named."""
         _ = self.schema
@@ -82,7 +89,7 @@ class LogitModel(ChoiceModel):
             Of the intervals.
         """
         _ = self.schema
-        return estimate_frame(self.estimates_, errors or self.usual_errors, level)
+        return estimate_frame(self.estimates_, errors or self.usual_errors, level, self.calibrated_constants)
 
     def summary(self, errors: Errors | None = None, level: float | None = None) -> Summary:
         """Print as econometricians know it: fit, then estimate, standard error, z and p of each coefficient.
@@ -100,9 +107,10 @@ class LogitModel(ChoiceModel):
         if self.schema.weight is not None:
             facts["weights"] = self.schema.weight
         header: tuple[str, ...] = ("coefficient", "estimate", "std err", "z", "p")
-        rows = self.estimates_.rows(kind)
+        moved = self.calibrated_constants
+        rows = self.estimates_.rows(kind, moved)
         if level is not None:
-            ends = [(row.lower, row.upper) for row in estimate_rows(self.estimates_, kind, level)]
+            ends = [(row.lower, row.upper) for row in estimate_rows(self.estimates_, kind, level, moved)]
             header = (*header, *(f"{end:.3g}" for end in ((1 - level) / 2, (1 + level) / 2)))
             rows = tuple((*row, *interval_ends(*end)) for row, end in zip(rows, ends, strict=True))
         return Summary(type(self).__name__, facts, header, rows)
@@ -118,7 +126,7 @@ class LogitModel(ChoiceModel):
             facts["reference"] = self.design_.labels.reference
         if known := self.training_.get("known_shares"):
             shown = ", ".join(f"{label} {share:.4g}" for label, share in known.items())
-            facts["constants"] = f"moved to the shares {shown}; the figures of fit are those before"
+            facts["constants"] = f"moved to the shares {shown}; the figures of fit are those before the move"
         pooled = {name: code.pooling for name, code in self.design_.codes.items() if isinstance(code, LevelCode)}
         if any(pooled.values()):
             least = f" (chosen fewer than {self.config.min_chosen} times)"
@@ -243,6 +251,15 @@ class LogitModel(ChoiceModel):
         self.design_ = Design.from_dict(json.loads(files["design.json"]))
         self.design_.require_fit(Schema.from_dict(json.loads(files["schema.json"])))
         self.estimates_ = read_estimates(files)
+
+
+def require_estimated(model: LogitModel, what: str) -> None:
+    """Refuse a model whose constants were moved to known shares, where maxima of the likelihood are needed."""
+    if model.calibrated_constants:
+        raise InputError(
+            f"{what} needs estimates, and the constants of this {type(model).__name__} were moved to known shares: "
+            f"take the model as it was before calibrate_constants."
+        )
 
 
 def read_estimates(files: Mapping[str, bytes]) -> Estimates:

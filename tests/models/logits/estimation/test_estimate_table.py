@@ -61,3 +61,11 @@ def test_a_model_gives_its_estimates_as_a_data_frame_and_its_intervals_in_the_su
     assert shown.header[-2:] == ("0.05", "0.95")
     assert shown.rows[0][-1] == f"{frame.loc['x', 'upper']:.4g}"
     assert shown.rows[1][-2:] == ("", "")
+
+
+def test_what_was_calibrated_has_a_value_alone() -> None:
+    cost, logsum, *_ = estimate_rows(ESTIMATES, "classical", calibrated=["cost"])
+    assert (cost.estimate, cost.state) == (-2.0, "calibrated")
+    assert all(math.isnan(x) for x in cost[2:7])
+    assert logsum == estimate_rows(ESTIMATES, "classical")[1]
+    assert ESTIMATES.rows("classical", ["cost"])[0] == ("cost", "-2", "calibrated", "", "")

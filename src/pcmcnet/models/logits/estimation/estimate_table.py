@@ -1,11 +1,13 @@
 """Estimates -> one row per coefficient: estimate, standard error, z, p and the ends of an interval.
 
 The interval of level q is estimate -+ Phi^-1((1 + q) / 2) standard errors. A coefficient that is fixed or has come to a
-bound has no error, so that all else is nan for it; one that the data push to infinity has an infinite error.
+bound has no error, so that all else is nan for it; nor has a constant that was moved to known shares after the fit. One
+that the data push to infinity has an infinite error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -27,17 +29,21 @@ class EstimateRow(NamedTuple):
     p: float
     lower: float
     upper: float
-    state: str  # "", "fixed", "at its bound" or "no finite estimate"
+    state: str  # "", "fixed", "at its bound", "calibrated" or "no finite estimate"
 
 
-def estimate_rows(estimates: Estimates, errors: Errors, level: float = 0.95) -> list[EstimateRow]:
-    """Return the rows, in the order of the coefficients."""
+def estimate_rows(
+    estimates: Estimates, errors: Errors, level: float = 0.95, calibrated: Collection[str] = ()
+) -> list[EstimateRow]:
+    """Return the rows, in the order of the coefficients; ``calibrated`` ones are no estimates, and have no errors."""
     from scipy.special import ndtri
 
     require_number("level", level, low=0, high=1, open_low=True, open_high=True)
     wide, spread = float(ndtri((1 + level) / 2)), estimates.standard_errors(errors)
     states = dict.fromkeys(estimates.unbounded, "no finite estimate")
     states |= dict.fromkeys(estimates.fixed, "fixed") | dict.fromkeys(estimates.at_bound, "at its bound")
+    states |= dict.fromkeys(calibrated, "calibrated")
+    spread |= dict.fromkeys(calibrated, NAN)
     rows = []
     for name, value, null in zip(estimates.names, estimates.values.tolist(), estimates.null.tolist(), strict=True):
         error, state = spread[name], states.get(name, "")
@@ -52,8 +58,8 @@ def interval_ends(lower: float, upper: float) -> tuple[str, str]:
     return ("", "") if lower != lower else (f"{lower:.4g}", f"{upper:.4g}")
 
 
-def estimate_frame(estimates: Estimates, errors: Errors, level: float = 0.95) -> Any:
+def estimate_frame(estimates: Estimates, errors: Errors, level: float = 0.95, calibrated: Collection[str] = ()) -> Any:
     """Return the rows as a pandas data frame, indexed by name."""
-    rows = estimate_rows(estimates, errors, level)
+    rows = estimate_rows(estimates, errors, level, calibrated)
     columns = {field: [getattr(row, field) for row in rows] for field in EstimateRow._fields}
     return data_frame(pa.table(columns), index="name", asked="estimates", instead="coefficients and standard_errors()")

@@ -12,7 +12,7 @@ Parameters that are fixed, or have come to a bound, are taken as given: H and g_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -95,7 +95,13 @@ class Estimates:
     def covariance(self, errors: Errors = "classical") -> Floats:
         """Return the covariance (K, K) of the estimates; 0 where they are fixed or at a bound, as given numbers are."""
         if errors not in get_args(Errors):
-            raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {errors!r}.")
+            found = repr(errors) if isinstance(errors, str) else f"an object of type {type(errors).__name__}"
+            remedy = (
+                ""
+                if isinstance(errors, str)
+                else " Those of a bootstrap are shown by pcmcnet.table(model, errors=...)."
+            )
+            raise InputError(f"errors must be one of {', '.join(get_args(Errors))}, got {found}.{remedy}")
         if errors not in self.covariances:
             raise InputError("clustered errors need the clusters: fit with cluster=<column>, or a table with persons.")
         return self.covariances[errors]
@@ -138,10 +144,11 @@ class Estimates:
         variance[moved > _FLAT * np.maximum(np.abs(at.ravel()), _FLAT)] = np.inf
         return at, np.sqrt(np.maximum(variance, 0.0)).reshape(at.shape)
 
-    def rows(self, errors: Errors) -> tuple[tuple[str, ...], ...]:
+    def rows(self, errors: Errors, calibrated: Collection[str] = ()) -> tuple[tuple[str, ...], ...]:
         """Return name, estimate, standard error, z and p of each coefficient as text; or why it has no error."""
         spread = self.standard_errors(errors)
         given = dict.fromkeys(self.fixed, "fixed") | dict.fromkeys(self.at_bound, "at its bound")
+        given |= dict.fromkeys(calibrated, "calibrated")
         lines = []
         for name, value, null in zip(self.names, self.values, self.null, strict=True):
             if name in given:
