@@ -1,5 +1,6 @@
 """The outside option: tables without its rows, with them and with some, what models see of it, and refusals."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,21 @@ def test_the_option_may_have_rows_whatever_stands_in_them() -> None:
     }
     assert read(full).added == 0
     assert read(full).fingerprint() == read().fingerprint()
+
+
+def test_features_of_the_option_that_are_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The label of real rows declared by mistake: their features are dropped, once to be read in the log."""
+    with caplog.at_level(logging.WARNING, logger="pcmcnet"):
+        data = read(outside="A")
+        read(outside="A", chosen=None)  # to be predicted
+        empty = {"price": [None, 3, np.nan, 1, None, 1, 2], "colour": [None, "b", "", "b", None, "b", "b"]}
+        read({**TABLE, **empty}, outside="A")
+        read()
+    assert data.outside is not None
+    assert data.outside.sum() == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "features of 3 rows labelled 'A' are not read: outside='A' has no features, but column 'price' is filled there"
+    ]
 
 
 def test_an_option_whose_row_is_unavailable_is_not_there() -> None:

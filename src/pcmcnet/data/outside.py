@@ -8,21 +8,26 @@ label; without, a feature of that name is 1 for the option and 0 for others.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data.column_reader import MISSING_CATEGORY, Reader
 from pcmcnet.data.columns import GAP, Categorical, Column, Numeric
+from pcmcnet.data.distinct import is_text
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 
 if TYPE_CHECKING:
     from pcmcnet.data.choice_data import ChoiceData
+
+log = logging.getLogger("pcmcnet")
 
 
 def with_outside(
@@ -40,6 +45,8 @@ def with_outside(
             f"choice set {ids[sets[0]]}: no alternative is available but the outside option {schema.outside!r}; "
             f"{len(sets)} such sets. Drop them: there is nothing to choose."
         )
+    if schema.choices is not None:
+        _note_unread(everything, schema, own & offered)
     added = np.setdiff1d(np.arange(len(ids)), set_of_row[own])
     rows = np.concatenate([np.arange(n), filler[added]])
     source = np.where(np.append(own, np.zeros(len(added), np.bool_)), filler[np.append(set_of_row, added)], rows)
@@ -62,6 +69,31 @@ def _own_rows(everything: Reader, schema: Schema) -> Bools:
     exact = everything.exact(schema.alternative, categorical=True)
     names = np.append([name == schema.outside for name in exact.categories or ()], False).astype(np.bool_)
     return np.asarray(names[exact.values])  # the last entry is for the gaps' -1
+
+
+def _note_unread(everything: Reader, schema: Schema, own: Bools) -> None:
+    """Warn where rows of the option have features, which do not count: perhaps it is no outside option."""
+    filled = {
+        name: _is_filled(everything.columns[name]) & own for name in schema.features if name in everything.columns
+    }
+    rows = np.any([*filled.values()], axis=0) if filled else own[:0]
+    if rows.any():
+        first = next(name for name, found in filled.items() if found.any())
+        log.warning(
+            "features of %s rows labelled %r are not read: outside=%r has no features, but column %r is filled there",
+            f"{int(rows.sum()):,}",
+            schema.outside,
+            schema.outside,
+            first,
+        )
+
+
+def _is_filled(column: pa.ChunkedArray) -> Bools:
+    """Tell which values are there: neither gaps nor empty text."""
+    if is_text(column.type.value_type if pa.types.is_dictionary(column.type) else column.type):
+        lengths = pc.binary_length(column.cast(pa.large_string())).fill_null(0)
+        return np.asarray(lengths.to_numpy() > 0)
+    return np.asarray(~column.is_null(nan_is_null=True).to_numpy())
 
 
 def _labels(everything: Reader, schema: Schema, added: int) -> pa.Array:
