@@ -1,5 +1,6 @@
 """Cross-nested logit: Biogeme's estimates, its special cases, simulated parts recovered, and what it refuses."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,7 @@ def test_nests_are_read_from_a_file(tmp_path: Path) -> None:
         ("group", "nests must map the name of each nest to its labels, got 'group'"),
         ({"car": "road"}, r"nests\['car'\] must hold labels, such as \['train', 'car'\], or their parts"),
         ({"a": []}, r"nests\['a'\] must hold labels"),
+        ({"a": ["car", "car"]}, r"nests\['a'\] names 'car' twice: take one out"),
         ({"a": {"car": 2}}, r"nests\['a'\]: the part of 'car' must be from 0 to 1, got 2"),
         ({"a": {"car": True}}, "the part of 'car' must be from 0 to 1, got True"),
         ({"a": {"car": 0.5}, "b": ["car"]}, "the part of 'car' is given in 1 of 2 nests: give it in all of them"),
@@ -196,6 +198,12 @@ def test_nests_are_read_from_a_file(tmp_path: Path) -> None:
 def test_what_are_no_nests_is_refused(nests: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         CrossNestedMNL(nests=nests)
+
+
+def test_labels_that_no_alternative_has_are_told(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="pcmcnet"):
+        CrossNestedMNL(nests={"a": ["car", "bus", "trian"], "b": ["metro", "train"]}, formula="x").fit(data)
+    assert caplog.text.count("nests names 'trian', which no alternative of the table is. Did you mean 'train'?") == 1
 
 
 def test_what_does_not_fit_the_table_is_refused(data: ChoiceData) -> None:

@@ -277,6 +277,15 @@ def test_a_log_sum_that_would_be_above_1_stays_there_and_is_told(caplog: pytest.
     np.testing.assert_allclose(model.covariance()[:-1, :-1], plain.covariance(), rtol=1e-5)  # a numerical Hessian
 
 
+def test_labels_that_no_alternative_has_are_told(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="pcmcnet"):
+        NestedMNL(nests=NESTS, formula="x").fit(data.subset(np.arange(200)))
+        assert "nests names" not in caplog.text
+        model = NestedMNL(nests={**NESTS, "tram": "rail", "ferry": "sea"}, formula="x").fit(data)
+        model.predict_proba(data)
+    assert caplog.text.count("nests names 'tram', 'ferry', which no alternative of the table is.") == 1
+
+
 def test_a_free_log_sum_above_1_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
         model = NestedMNL(nests=NESTS, formula="x", bounds=None).fit(simulate(2000, logsum=2.0))

@@ -47,6 +47,7 @@ def test_parents_come_before_their_children_and_nests_without_alternatives_are_l
             {"a": ["car", "bus"], "b": {"c": ["car"]}},
             "'car' is in two nests, 'a' and 'c': .* cross-nested-mnl share it",
         ),
+        ({"a": {"b": ["car", "bus", "car"]}}, r"nests\['a'\]\['b'\] names 'car' twice: take one out"),
         ({"a": {"b": ["car"]}, "b": ["bus"]}, "two nests are called 'b': give each a name of its own"),
     ],
 )

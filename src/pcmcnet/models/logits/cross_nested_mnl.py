@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.estimation.nested_likelihood import Allocation
 from pcmcnet.models.logits.nest_model import NestConfig, NestModel
-from pcmcnet.models.logits.nests import Leaves, read_nests, require_labels
+from pcmcnet.models.logits.nests import Leaves, labels_of_nest, read_nests, require_labels
 
 _WHOLE = 1e-6  # given parts of an alternative may miss 1 by this
 
@@ -90,6 +90,9 @@ class CrossNestedMNL(NestModel):
             )
         assert not isinstance(self.config.nests, Path)  # read
         return self.config.nests
+
+    def _labels(self) -> Iterable[str]:
+        return dict.fromkeys(pair.label for pair in _pairs(self._nests()))
 
     def _leaves(self, data: ChoiceData) -> Leaves:
         pairs = _pairs(self._nests())
@@ -162,7 +165,7 @@ def _checked(nests: Any) -> dict[str, Any]:
         if isinstance(members, Mapping) and members:
             found[str(nest)] = {str(label): _part(nest, label, part) for label, part in members.items()}
         elif isinstance(members, list | tuple) and members and all(isinstance(m, str | int | float) for m in members):
-            found[str(nest)] = [str(label) for label in members]
+            found[str(nest)] = labels_of_nest(members, f"nests[{str(nest)!r}]")
         else:
             raise ConfigError(
                 f"nests[{str(nest)!r}] must hold labels, such as ['train', 'car'], or their parts, such as "

@@ -9,7 +9,7 @@ unless ``bounds`` say otherwise. A log-sum at an end of the search has no finite
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,7 +29,7 @@ from pcmcnet.models.logits.estimation.nonlinear_likelihood import CurvedNestedSe
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameters import Parameters
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel, log
-from pcmcnet.models.logits.nests import Leaves, Tree, require_nests
+from pcmcnet.models.logits.nests import Leaves, Tree, note_unknown, require_nests
 
 _POSITIVE = 1e-3  # the least log-sum that can be given: utilities are divided by it
 
@@ -63,6 +63,10 @@ class NestModel(LogitModel):
     def _leaves(self, data: ChoiceData) -> Leaves:
         """Find the paths to the alternatives."""
 
+    @abstractmethod
+    def _labels(self) -> Iterable[str]:
+        """Return the labels that the nests name."""
+
     def _learn_shares(self, leaves: Leaves) -> None:
         """Note which alternatives are shared out."""
 
@@ -82,6 +86,7 @@ class NestModel(LogitModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
         leaves = self._leaves(sets)
+        note_unknown(self._labels(), sets)
         tree = Tree.of(leaves)
         nests = tree.nests(leaves, sets.offsets)
         free = require_nests(nests, len(tree.names))

@@ -11,7 +11,7 @@ The likelihood and its gradient are those of ``estimation/nested_likelihood.py``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,10 @@ class NestedMNL(NestModel):
     @takes(NestedMNLConfig)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+
+    def _labels(self) -> Iterable[str]:
+        by = self.config.nests
+        return paths_by_label(by) if isinstance(by, Mapping) else ()
 
     def _leaves(self, data: ChoiceData) -> Leaves:
         by = self.config.nests

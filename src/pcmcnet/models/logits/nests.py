@@ -7,8 +7,9 @@ the nests. Shapes: R leaves, of which each alternative is one, or several where 
 
 from __future__ import annotations
 
+import logging
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,8 @@ from pcmcnet.data.columns import Categorical, Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.logits.estimation.identification import listed
 from pcmcnet.models.logits.estimation.nested_likelihood import Nests
+
+log = logging.getLogger("pcmcnet")
 
 NestPath = tuple[str, ...]  # nests from the top down
 
@@ -126,10 +129,19 @@ def _checked_node(node: Any, where: str) -> dict[str, Any]:
         if isinstance(below, Mapping) and below:
             found[str(name)] = _checked_node(below, here)
         elif isinstance(below, list | tuple) and below and not any(isinstance(v, list | tuple | dict) for v in below):
-            found[str(name)] = [str(label) for label in below]
+            found[str(name)] = labels_of_nest(below, here)
         else:
             raise ConfigError(f"{here} must hold labels, such as ['car', 'bus'], or nests by name; got {below!r}.")
     return found
+
+
+def labels_of_nest(labels: Sequence[Any], where: str) -> list[str]:
+    """Write the labels of a nest as text; refuses one that is there twice."""
+    names = [str(label) for label in labels]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{where} names {twice!r} twice: take one out.")
+    return names
 
 
 def _walk(tree: Mapping[str, Any], above: NestPath = ()) -> Iterator[tuple[NestPath, str]]:
@@ -168,6 +180,14 @@ def leaves_by_label(paths: Mapping[str, NestPath], data: ChoiceData) -> Leaves:
     labels = require_labels(paths, data)
     every = np.arange(data.offsets[-1])
     return Leaves(every, labels.codes.astype(np.int64), [paths.get(label, ()) for label in labels.categories])
+
+
+def note_unknown(known: Iterable[str], data: ChoiceData) -> None:
+    """Warn of labels in nests that no alternative of a table has."""
+    lost = [] if data.labels is None else [label for label in known if label not in data.labels.categories]
+    if lost and data.labels is not None:
+        hint = did_you_mean(lost[0], data.labels.categories)
+        log.warning("nests names %s, which no alternative of the table is.%s", listed(lost), hint)
 
 
 def require_labels(known: Mapping[str, Any], data: ChoiceData) -> Categorical:
