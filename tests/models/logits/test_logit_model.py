@@ -136,8 +136,13 @@ def test_other_errors_and_other_clusters_can_be_asked_for(persons: ChoiceData, d
 def test_one_person_alone_is_no_cluster(persons: ChoiceData) -> None:
     one = persons.subset(persons.groups() == 0)
     found = MNL(formula="price | 0").fit(one)
-    assert found.summary().facts["standard errors"] == "classical"
-    with pytest.raises(InputError, match="clustered errors need at least 2 clusters, found 1"):
+    assert found.summary().facts["standard errors"] == "classical: the table has one person"
+    assert found.summary("classical").facts["standard errors"] == "classical"
+    assert found.summary("robust").facts["standard errors"] == "robust"
+    for ask in (found.standard_errors, found.covariance, found.estimates, found.summary):
+        with pytest.raises(InputError, match="clustered errors need at least two persons, and column 'block' has one"):
+            ask("clustered")
+    with pytest.raises(InputError, match="errors='clustered' needs at least two persons, and column 'block' has one"):
         MNL(formula="price | 0", errors="clustered").fit(one)
 
 
@@ -265,8 +270,28 @@ def test_an_offset_has_a_coefficient_of_1_and_is_no_parameter(data: ChoiceData) 
     assert (model.num_parameters, model.estimates_.fixed) == (1, ("minutes",))
     again = MNL(formula="price + minutes | 0", fixed={"minutes": 1.0}).fit(data)
     assert model.coefficients == again.coefficients
-    assert MNL(formula=". | 0", offset="minutes").fit(data).coefficients["minutes"] == 1.0
     assert free.coefficients["minutes"] != 1.0
+
+
+def test_a_dot_leaves_the_offset_out_and_says_so(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="pcmcnet"):
+        model = MNL(formula=". | 0", offset="minutes").fit(data)
+    assert (model.coefficients["minutes"], model.estimates_.fixed) == (1.0, ("minutes",))
+    assert "'.' leaves out 'minutes', which is the offset: its coefficient is 1" in caplog.text
+
+
+@pytest.mark.parametrize("formula", ["price + minutes", ". + minutes"])
+def test_an_offset_that_the_formula_names_is_refused(formula: str, data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=r"formula names 'minutes', which is the offset: .* leave out offset='min"):
+        MNL(formula=formula, offset="minutes").fit(data)
+
+
+def test_other_terms_of_the_offsets_column_are_estimated_beside_it(data: ChoiceData) -> None:
+    """b/60 + 1 is the coefficient without an offset, at the same likelihood."""
+    free = MNL(formula="price + minutes | 0").fit(data)
+    model = MNL(formula="price + minutes/60 | 0", offset="minutes").fit(data)
+    assert model.estimates_.log_likelihood == pytest.approx(free.estimates_.log_likelihood, rel=1e-10)
+    assert model.coefficients["minutes/60"] / 60 + 1 == pytest.approx(free.coefficients["minutes"], abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,14 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
         MixedMNL(**options)
 
 
+def test_an_offset_and_a_cost_of_0_are_no_coefficients_to_draw_or_to_divide_by() -> None:
+    data = read(panel(10, normal_tastes), **PANEL)
+    with pytest.raises(ConfigError, match="random names 'x', the offset, whose coefficient is 1: leave it out of one"):
+        MixedMNL(offset="x", random={"x": "normal"}, draws=10).fit(data, progress=False)
+    with pytest.raises(ConfigError, match="wtp_space='y': its coefficient is fixed at 0"):
+        MixedMNL(wtp_space="y", fixed={"y": 0}, random={"x": "normal"}, draws=10).fit(data, progress=False)
+
+
 def test_what_a_table_cannot_give_is_refused() -> None:
     table = panel(10, normal_tastes)
     with pytest.raises(ConfigError, match=r"by='person' needs persons: read the table with person=<column>"):

@@ -18,7 +18,7 @@ from choice_tables import logit_choices
 from pcmcnet.cli import main
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
-from pcmcnet.errors import DatasetError, InputError, NotFittedError, SchemaError
+from pcmcnet.errors import ConfigError, DatasetError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import MNL, load
 from pcmcnet.models.logits.estimation import infer
 
@@ -422,6 +422,13 @@ def test_a_willingness_to_pay_can_be_fixed_or_bounded_in_its_space(curved: Choic
 def test_a_space_of_what_is_no_cost_is_refused(formula: str, cost: str, problem: str, curved: ChoiceData) -> None:
     with pytest.raises(InputError, match=problem):
         MNL(formula=formula, wtp_space=cost, reference="A").fit(curved)
+
+
+def test_a_cost_that_is_fixed_at_0_is_refused(curved: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match="wtp_space='cost': its coefficient is fixed at 0, so that nothing can be"):
+        MNL(formula="time + cost", wtp_space="cost", fixed={"cost": 0}).fit(curved)
+    space = MNL(formula="time + cost", wtp_space="cost", fixed={"cost": -1}).fit(curved)
+    assert space.coefficients["cost"] == -1
 
 
 def test_an_offset_stays_as_it_is_in_wtp_space(curved: ChoiceData) -> None:

@@ -31,7 +31,7 @@ class LogitConfig:
         Levels of categorical columns without a coefficient, {"comfort": "low"}; those chosen most often if not given.
     offset
         Feature that is part of the utility as it is, with a coefficient of 1, such as a correction for the sampling of
-        alternatives.
+        alternatives. The formula must not name it, and "." leaves it out.
     wtp_space
         Coefficient of a cost in whose units all others are estimated: as willingnesses to pay, b = -b_cost wtp.
     errors

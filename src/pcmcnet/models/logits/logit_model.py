@@ -68,15 +68,29 @@ class LogitModel(ChoiceModel):
         moved = {f"constant[{label}]" for label in self.training_.get("known_shares") or ()}
         return tuple(n for n in self.estimates_.names if n in moved or n.partition(": ")[2] in moved)  # of a class
 
+    @property
+    def _one_person(self) -> bool:
+        """Whether the table declares persons, but has a single one, so that there are no clusters."""
+        return self.config.cluster is None and self.schema.person is not None and self.estimates_.clusters is None
+
+    def _kind(self, errors: Errors | None) -> Errors:
+        """Return the kind of errors that is meant; refuses clustered ones of a single person."""
+        if errors == "clustered" and self._one_person:
+            raise InputError(
+                f"clustered errors need at least two persons, and column {self.schema.person!r} has one: ask for "
+                f"'robust' ones."
+            )
+        return errors or self.usual_errors
+
     def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
         """Return the standard errors by name; of the kind in the options, if none is named."""
         _ = self.schema
-        return self.estimates_.standard_errors(errors or self.usual_errors)
+        return self.estimates_.standard_errors(self._kind(errors))
 
     def covariance(self, errors: Errors | None = None) -> Floats:
         """Return the covariance of the estimates, in their order."""
         _ = self.schema
-        return self.estimates_.covariance(errors or self.usual_errors)
+        return self.estimates_.covariance(self._kind(errors))
 
     def estimates(self, errors: Errors | None = None, level: float = 0.95) -> Any:
         """Return a pandas data frame: a row for each coefficient, with error, z, p and the ends of its interval.
@@ -89,7 +103,7 @@ class LogitModel(ChoiceModel):
             Of the intervals.
         """
         _ = self.schema
-        return estimate_frame(self.estimates_, errors or self.usual_errors, level, self.calibrated_constants)
+        return estimate_frame(self.estimates_, self._kind(errors), level, self.calibrated_constants)
 
     def summary(self, errors: Errors | None = None, level: float | None = None) -> Summary:
         """Print as econometricians know it: fit, then estimate, standard error, z and p of each coefficient.
@@ -97,13 +111,15 @@ class LogitModel(ChoiceModel):
         With a ``level``, such as 0.95, the ends of each coefficient's interval stand beside them.
         """
         _ = self.schema
-        kind = errors or self.usual_errors
+        kind = self._kind(errors)
         facts = self._facts()
         facts["standard errors"] = kind
         if kind == "clustered":
             facts["standard errors"] += (
                 f", {self.estimates_.clusters:,} clusters by {self.config.cluster or self.schema.together}"
             )
+        elif errors is None and self.config.errors == "auto" and self._one_person:
+            facts["standard errors"] += ": the table has one person"
         if self.schema.weight is not None:
             facts["weights"] = self.schema.weight
         header: tuple[str, ...] = ("coefficient", "estimate", "std err", "z", "p")
@@ -150,7 +166,12 @@ class LogitModel(ChoiceModel):
         persons = None if sets.schema.together is None else sets.groups()
         if self.config.errors == "clustered" and persons is None:
             raise ConfigError("errors='clustered' needs the clusters: cluster=<column>, or a table with persons.")
-        alone = persons is not None and persons.max(initial=0) == 0 and self.config.errors != "clustered"
+        alone = persons is not None and persons.max(initial=0) == 0
+        if alone and self.config.errors == "clustered":
+            raise InputError(
+                f"errors='clustered' needs at least two persons, and column {sets.schema.together!r} has one: take "
+                f"errors='robust', or name another cluster=<column>."
+            )
         return None if alone else persons
 
     def _learn_design(self, sets: ChoiceData, leave_out: frozenset[str] = frozenset()) -> Design:
@@ -158,6 +179,8 @@ class LogitModel(ChoiceModel):
         if self.given_design is not None:
             return self.given_design
         config = self.config
+        if config.wtp_space is not None and not self.own_worths:
+            self._require_cost(config.wtp_space)
         design = Design.learn(
             config.formula,
             sets,
@@ -173,6 +196,14 @@ class LogitModel(ChoiceModel):
             remedy = "willingness_to_pay() gives the ratios" if design.cost else "give them, as in boxcox(time, 0.5)"
             raise ConfigError(f"{type(self).__name__} takes no {what}, which mnl does: {remedy}.")
         return design
+
+    def _require_cost(self, name: str) -> None:
+        """Refuse a cost without effect in a space of willingness to pay."""
+        if self.config.fixed.get(name) == 0:
+            raise ConfigError(
+                f"wtp_space={name!r}: its coefficient is fixed at 0, so that nothing can be expressed in its units. "
+                f"Leave it out of fixed, or fix it at another value."
+            )
 
     def _parameters(
         self, names: Sequence[str], begin: Floats | None = None, bounds: Mapping[str, Bounds] | None = None
@@ -236,7 +267,7 @@ class LogitModel(ChoiceModel):
             When a coefficient is not what a unit is worth, such as that of log(cost) or of a product.
         """
         _ = self.schema
-        return willingness_to_pay(self, name, cost, errors or self.usual_errors)
+        return willingness_to_pay(self, name, cost, self._kind(errors))
 
     def _files(self) -> dict[str, bytes]:
         arrays = {"values": self.estimates_.values, "null": self.estimates_.null}

@@ -129,7 +129,7 @@ class MixedMNL(TasteModel):
                 f"components names {unknown[0]!r}, which is no alternative of the table."
                 + did_you_mean(unknown[0], labels_of(sets))
             )
-        return specify(
+        mixing = specify(
             self.design_,
             self.design_.sources(sets),
             config.random,
@@ -139,6 +139,9 @@ class MixedMNL(TasteModel):
             offset=None if config.offset is None else quoted(config.offset),
             cost=config.wtp_space,
         )
+        if mixing.cost is not None and mixing.cost not in {r.column for r in mixing.random}:
+            self._require_cost(mixing.names[mixing.cost])
+        return mixing
 
     def _alike(self, mixing: Mixing) -> Parameters:
         """Return the coefficients of a logit without random ones, fixed and bounded where the options mean those."""

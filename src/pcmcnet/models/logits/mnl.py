@@ -110,4 +110,4 @@ class MNL(LogitModel):
         See :func:`pcmcnet.models.logits.logit_effects.elasticities`.
         """
         _ = self.schema
-        return elasticities(self, data, column, errors or self.usual_errors)
+        return elasticities(self, data, column, self._kind(errors))

@@ -95,15 +95,16 @@ class Design:
         base
             Levels without a coefficient, by column; elsewhere those chosen most often.
         offset
-            Feature that has a term of its own, whose coefficient is not to be estimated.
+            Feature that has a term of its own, whose coefficient is not to be estimated; the formula must not name it.
         cost
             Column of the utility in whose units all others are measured: parameters are willingnesses to pay.
         leave_out
             Features that ``.`` does not stand for.
         """
         data = with_features_of_others(data)
-        terms, base = resolve(parse_formula(formula), data, leave_out), require_levels(base or {}, data)
-        terms = terms if offset is None else with_offset(terms, offset, data)
+        written, base = parse_formula(formula), require_levels(base or {}, data)
+        terms = resolve(written, data, leave_out)
+        terms = terms if offset is None else with_offset(terms, offset, data, written.generic)
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
         inside = np.ones(len(data.rows), np.bool_) if data.outside is None else ~data.outside
         codes: dict[str, Code] = {}

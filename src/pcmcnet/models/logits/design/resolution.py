@@ -66,8 +66,11 @@ def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, st
     return base
 
 
-def with_offset(formula: Formula, column: str, data: ChoiceData) -> Formula:
-    """Add the term of an offset, a number that is part of the utility as it is, unless it is there."""
+def with_offset(formula: Formula, column: str, data: ChoiceData, named: tuple[Term, ...]) -> Formula:
+    """Add the term of an offset, a number that is part of the utility as it is, unless '.' has put it there.
+
+    Refuses an offset that is among the ``named`` terms, which are written out and so have coefficients to estimate.
+    """
     if column not in data.features:
         raise SchemaError(f"offset {column!r} is no feature of the table." + did_you_mean(column, data.features))
     values = data.features[column]
@@ -81,7 +84,15 @@ def with_offset(formula: Formula, column: str, data: ChoiceData) -> Formula:
             f"alternative needs one."
         )
     term = Term((Factor(column),))
-    return formula if term in formula.generic else replace(formula, generic=(*formula.generic, term))
+    if term in named:
+        raise ConfigError(
+            f"the formula names {column!r}, which is the offset: its coefficient would be 1 and not estimated. Leave "
+            f"it out of the formula, or leave out offset={column!r}."
+        )
+    if term not in formula.generic:
+        return replace(formula, generic=(*formula.generic, term))
+    log.info("formula: '.' leaves out %r, which is the offset: its coefficient is 1", column)
+    return formula
 
 
 def _require_known(term: Term, data: ChoiceData) -> None:

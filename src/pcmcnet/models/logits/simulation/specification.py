@@ -58,6 +58,8 @@ def specify(
     found: dict[int, Distribution] = {}
     for name, text in named.items():
         for column in columns_of(name, design.names, sources, "random"):
+            if design.names[column] == offset:
+                raise ConfigError(f"random names {name!r}, the offset, whose coefficient is 1: leave it out of one.")
             found[column] = Distribution.parse(name, text)
     parts = [Random(column, found[column]) for column in sorted(found)]
     parts += [Random(len(design.names) + k, Distribution("normal")) for k in range(len(nests))]
