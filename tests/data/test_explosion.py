@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.explosion import first_choices
 from pcmcnet.errors import SchemaError
 from pcmcnet.models import MNL, LatentClassMNL
 
@@ -67,6 +68,14 @@ def test_what_belongs_to_a_ranking_goes_with_its_choices() -> None:
     assert data.keep["task"].plain().tolist() == ["1", "1", "2"]
     assert data.features["price"].plain().tolist() == [0, 1, 2, 0, 2, 3, 4, 5]
     assert data.rows.tolist() == list(range(8))
+
+
+def test_first_choices_are_those_among_all_alternatives() -> None:
+    data = read(table([2, 1, 3], [1, GAP, GAP]))
+    assert shown(first_choices(data)) == ["b|ac", "a|bc"]
+    assert first_choices(data[::-1]).set_ids.tolist() == ["2/1", "1/1"]
+    plain = read(table([2, 1, 3]), rank=None)
+    assert first_choices(plain) is plain
 
 
 def test_rows_in_any_order_and_unavailable_ones() -> None:

@@ -23,10 +23,18 @@ from pcmcnet.data.columns import take
 from pcmcnet.data.ragged import spread
 
 if TYPE_CHECKING:
+    from pcmcnet.data.choice_data import ChoiceData
     from pcmcnet.data.column_reader import Reader
     from pcmcnet.data.long import Sets
 
 _WHOLE = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."
+
+
+def first_choices(data: ChoiceData) -> ChoiceData:
+    """Take the first choice of each ranking, that among all alternatives; other tables stay as they are."""
+    if data.schema.rank is None:
+        return data
+    return data.subset([str(name).endswith("/1") for name in data.set_ids])  # as explode numbers them
 
 
 def read_ranks(reader: Reader, hidden: Reader, column: str, sets: Sets) -> Floats:  # -> (N,)

@@ -164,6 +164,16 @@ def with_features_of_others(data: ChoiceData) -> ChoiceData:
     return replace(data, features=columns)
 
 
+def with_missing_features(data: ChoiceData) -> ChoiceData:
+    """Take the features from the option again, where somebody gave it some."""
+    out = outside_rows(data)
+    if out is None:
+        return data
+    mark = data.schema.outside_feature
+    columns = {name: column if name == mark else _blank(column, out) for name, column in data.features.items()}
+    return replace(data, features=columns)
+
+
 def outside_rows(data: ChoiceData) -> Bools | None:
     """(N,) which alternatives are the outside option; None where the table declares none."""
     schema = data.schema

@@ -45,7 +45,7 @@ def segments(data: ChoiceData, by: str | ArrayLike | None) -> Segments:
     if by is None:
         return Segments((ALL,), np.zeros(len(data.rows), np.int64), of_sets=True)
     values, of_sets = _values(data, by)
-    names, codes = _grouped(values)
+    names, codes = grouped(values)
     return Segments(names, spread(codes, data.offsets) if of_sets else codes, of_sets)
 
 
@@ -109,7 +109,8 @@ def _values(data: ChoiceData, by: str | ArrayLike) -> tuple[NDArray[Any], bool]:
     return values, values.shape == (len(data),)
 
 
-def _grouped(values: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
+def grouped(values: NDArray[Any]) -> tuple[tuple[str, ...], Ints]:
+    """Group values: names of the groups, and the group of each value."""
     if values.dtype.kind not in "fiu":
         words, codes = np.unique(values.astype(str), return_inverse=True)
         return tuple(words.tolist()), codes.astype(np.int64)

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from choice_tables import read
 from pcmcnet.data import ChoiceData
+from pcmcnet.errors import InputError
 from pcmcnet.insight.scenarios.groups import group
 from pcmcnet.insight.scenarios.offers import Offer
 from pcmcnet.insight.scenarios.statements import read_change
@@ -41,11 +44,17 @@ def test_places_are_those_of_the_first_table() -> None:
     assert (found.by, found.after.tolist(), found.changed.tolist()) == ("place", [1, 0, 1], [True, False])
 
 
-def test_a_group_by_a_column_that_changes_stays_what_it_was() -> None:
+def test_groups_by_a_feature_that_changes_are_by_the_values_of_each_table() -> None:
     found = grouped(table(), "price = 9 where mode == 'car'", "price")
-    assert found.names == ("2", "3", "4", "5")
-    assert found.after.tolist() == found.before.tolist() == [0, 2, 1, 3]
-    assert found.changed.tolist() == [True, True, False, False]
+    assert found.names == ("2", "3", "4", "5", "9")
+    assert found.before.tolist() == [0, 2, 1, 3]
+    assert found.after.tolist() == [4, 2, 4, 3]
+    assert found.changed.tolist() == [True, True, False, False, True]
+
+
+def test_segments_by_a_column_that_the_change_changes_are_refused() -> None:
+    with pytest.raises(InputError, match="by='zone': the change itself changes this column"):
+        grouped(table(), "zone = 'x' where zone == 'y'", "zone")
 
 
 def test_segments_of_choice_sets_have_their_own_groups() -> None:

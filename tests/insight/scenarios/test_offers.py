@@ -140,13 +140,47 @@ def test_without_labels_alternatives_are_copied_by_a_condition() -> None:
         ("remove aire", "no alternative is called 'aire'. Did you mean 'air'"),
         ("remove air where zone == 'y'", "there is nothing to remove"),
         ("add tram like bsu", "no alternative is called 'bsu'. Did you mean 'bus'"),
-        ("add car like bus", "there is nothing to copy"),
+        ("add car like bus", "every choice set that could get 'car' offers it already: change that one"),
         ("copy with price = 1", "alternatives have labels: write add LABEL like LABEL"),
     ],
 )
 def test_what_cannot_be_changed_is_named(text: str, problem: str, data: ChoiceData) -> None:
     with pytest.raises(InputError, match=problem):
         change(data, text)
+
+
+@pytest.mark.parametrize("label", ["mode", None])
+def test_no_change_reaches_the_outside_option(label: str | None) -> None:
+    """Its features are missing, and no comparison with them may hold, negated or not."""
+    data = read(TABLE, **{**ROLES, "alternative": label}, outside="none")
+    out = np.array([False, False, False, True, False, False, True])
+    assert data.outside is not None
+    assert data.outside.tolist() == out.tolist()
+    for text in ("remove where not price <= 8", "remove where price != 3 and price != 5 and price < 9 and seat != 'a'"):
+        offer, extent = Offer.of(data).apply(read_change(text))
+        assert extent == Extent(1, 1)
+        assert not (offer.lost & out).any()
+    offer, extent = Offer.of(data).apply(read_change("price = 1"))
+    assert extent == Extent(5, 2)
+    assert np.isnan(prices(offer)).tolist() == (~offer.touched).tolist() == out.tolist()
+    seat = change(data, "seat = 'z'").data.features["seat"].plain()
+    assert (seat == "z").tolist() == (~out).tolist()
+    assert change(data, "income += 1").data.individual["income"].values.tolist() == [11.0, 21.0]  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="the change is of 'none' alone, the outside option"):
+        change(data, "remove where mode == 'none'" if label else "remove where none == 1")
+
+
+def test_the_outside_option_stays_and_has_no_copies() -> None:
+    data = read(TABLE, **ROLES, outside="none")
+    kept = change(data, "remove where mode in ('air', 'none')")
+    assert kept.data.sizes.tolist() == [3, 3]
+    assert kept.notes == ("'none' is the outside option: it stays on offer, whatever is removed",)
+    assert not change(data, "remove where not price <= 8").notes
+    for text in ("remove none", "add nothing like none", "price = 1 where mode == 'none'"):
+        with pytest.raises(InputError, match="neither changed nor copied nor removed"):
+            change(data, text)
+    with pytest.raises(InputError, match="'none' holds the mark of the outside option"):
+        change(read(TABLE, **{**ROLES, "alternative": None}, outside="none"), "none = 1")
 
 
 def test_what_a_model_does_not_see_and_contents_are_refused() -> None:

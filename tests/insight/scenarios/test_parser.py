@@ -26,6 +26,7 @@ def read(text: str) -> str:
         ("a < 1 or not b == 'x' and c >= .5", "((a < 1) or (not((b == 'x')) and (c >= 0.5)))"),
         ("mode in ('car', \"bus\")", "mode in ('car', 'bus')"),
         ("mode not in [1, 2]", "mode not in (1, 2)"),
+        ("mode in ('car',)", "mode in ('car')"),
         ("max(a - 5, 0) + abs(b)", "(max((a - 5), 0) + abs(b))"),
         ("`total price` * 1e2", "(total price * 100)"),
         ("travel.time + max", "(travel.time + max)"),  # a function is one only before a parenthesis

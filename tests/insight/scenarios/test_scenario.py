@@ -73,6 +73,63 @@ def test_an_alternative_that_is_new_or_gone_by_hand(halves: tuple[MNL, ChoiceDat
     assert any("all choice sets of the table offer 'bus'" in note for note in gone.notes)
 
 
+def test_the_outside_option_earns_and_costs_nothing() -> None:
+    """Odds of 1/4 for car and bus against 1: a third for both; a unit more halves their odds: 1.5 -> 1.25."""
+    table = {**TWO, "cost": [2.0, 3.0, 4.0, 2.0], "took": [1, 0, 0, 0]}
+    fitted = MNL(formula="cost | 0").fit(read(table, alternative="mode", features=["cost"], outside="none"))
+    model = with_coefficients(fitted, -math.log(2))
+    data = read(TWO, alternative="mode", features=["cost"], outside="none")
+    found = scenario(model, data, "cost += 1", revenue="cost", cost="cost")
+    assert (found.steps[0].alternatives, found.shares["none"].before) == (4, pytest.approx(2 / 3))
+    assert found.shares["none"].after == pytest.approx(4 / 5)
+    assert (found.revenue["none"].after, found.revenue["all"].before) == (0, pytest.approx(2 * 2 / 3))
+    assert found.consumer_surplus.mean == pytest.approx(math.log(1.25 / 1.5) / math.log(2))
+    assert found.diversion["none"].ratio == pytest.approx(1)
+    gone = scenario(model, data, ["remove car", "remove bus where trip == 1"], cost="cost")  # a set of it alone is left
+    assert gone.consumer_surplus.mean == pytest.approx(np.mean([math.log(1 / 1.5), math.log(1.25 / 1.5)]) / math.log(2))
+    for change in ({"cost": np.full(6, 9.0)}, lambda data: with_values(data, "cost", np.full(6, 9.0))):
+        assert scenario(model, data, change).steps[0].alternatives == 4
+
+
+def test_of_rankings_the_first_choices_count() -> None:
+    draw = np.random.default_rng(0)
+    ranks = np.concatenate([draw.permutation(3) + 1 for _ in range(20)])
+    table = {"trip": np.repeat(range(20), 3), "mode": ["car", "bus", "train"] * 20, "cost": draw.uniform(1, 5, 60)}
+    roles: dict[str, Any] = {"choice_set": "trip", "alternative": "mode", "features": ["cost"]}
+    data = ChoiceData.from_long({**table, "place": ranks}, rank="place", **roles)
+    model = MNL(formula="cost").fit(data)
+    change, known = "cost += 1 where mode == 'car'", {"car": 0.5, "bus": 0.3, "train": 0.2}
+    whole = scenario(model, table, change)
+    moved = pn.calibrate_constants(model, table, known)
+    assert (len(data), whole.sets) == (40, 20)
+    for rows in (data, {**table, "place": ranks}):
+        found = scenario(model, rows, change)
+        assert found.sets == 20
+        assert found.shares == whole.shares
+        assert any("rankings: the first choices alone count" in note for note in found.notes)
+        again = pn.calibrate_constants(model, rows, known)
+        assert again.estimates_.values == pytest.approx(moved.estimates_.values)  # type: ignore[attr-defined]
+    dearer = np.where(data.labels.plain() == "car", 1, 0) + data.features["cost"].values  # type: ignore[union-attr]
+    assert scenario(model, data, with_values(data, "cost", dearer)).shares == whole.shares
+
+
+def test_nothing_is_diverted_where_some_lose_and_others_gain(driven: ChoiceData) -> None:
+    changes = ["price += 2 where mode == 'car'", "price -= 1 where mode == 'train'"]
+    model = with_coefficients(MNL(formula="price | 0").fit(driven), -1.0)
+    both = scenario(model, driven, changes)
+    with pytest.raises(InputError, match="some of the changed alternatives lose and others gain"):
+        _ = both.diversion
+    assert any(note.startswith("no diversion: some of the changed") for note in both.notes)
+    alike = scenario(model, driven, [changes[0], "price += 2 where mode == 'train'"])
+    assert sum(row.ratio for row in alike.diversion.rows) == pytest.approx(1)
+
+
+def test_nothing_is_left_of_a_group_that_the_change_empties(driven: ChoiceData, fitted: Any) -> None:
+    found = scenario(fitted("mnl"), driven, "comfort = 'high' where comfort == 'low'", by="comfort")
+    assert (found.shares["low"].after, found.volumes["low"].after) == (0, 0)
+    assert found.shares["low"].before > 0
+
+
 def test_errors_by_the_delta_method(halves: tuple[MNL, ChoiceData]) -> None:
     """The share after is p = 1 / (1 + exp(-b)), whose derivative in b is p (1 - p)."""
     model, data = halves

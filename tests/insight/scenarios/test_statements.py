@@ -48,6 +48,7 @@ def test_a_column_may_be_called_like_a_verb() -> None:
         ("price 1.1", r"expected one of = \*= \+= -= /= after 'price', found '1.1' at character 7"),
         ("rmove where a == 1", "after 'rmove', found 'where' at character 7. Did you mean 'remove'"),
         ("1 = price", "expected a column, or one of the words add, copy and remove, found '1'"),
+        ("remove bus, air", r"several are a condition, such as remove where mode in \('bus', 'train'\), found ','"),
         ("remove", "expected a label, or 'where' and a condition, found the end"),
         ("add tram lik bus", "expected 'like', found 'lik' at character 10. Did you mean 'like'"),
         ("add like bus", "expected the label of the new alternative, found 'like'"),

@@ -21,6 +21,8 @@ _WORTH = {
 def caveats(model: Any, first: ChoiceData, offer: Offer) -> Iterator[str]:
     """Yield a sentence for each thing to know."""
     yield from offer.notes
+    if first.schema.rank is not None:
+        yield "the table holds rankings: the first choices alone count, each among all alternatives"
     seen = getattr(model, "training_", {}).get("table", {}).get("columns", {})
     for role in ("features", "individual"):
         after = getattr(offer.data, role)
@@ -52,7 +54,8 @@ def _never_without(first: ChoiceData, offer: Offer) -> Iterator[str]:
     lost = np.unique(first.labels.codes[offer.lost])
     always = [first.labels.categories[k] for k in lost if counts[k] == len(first)]
     if always:
+        them = "it" if len(always) == 1 else "them"
         yield (
-            f"all choice sets of the table offer {', '.join(map(repr, always))}: how people choose without it is the "
-            f"model's form, not something seen"
+            f"all choice sets of the table offer {', '.join(map(repr, always))}: how people choose without {them} is "
+            f"the model's form, not something seen"
         )

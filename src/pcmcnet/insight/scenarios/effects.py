@@ -108,7 +108,7 @@ class Told:
         self.question, self.names = question, names
         self.values = question.split(answer.values)
         self.low, self.high = (None if end is None else question.split(end) for end in (answer.low, answer.high))
-        self.diverts = question.diverts(answer.values)
+        self.diverts, self.mixed = question.diverts(answer.values), question.mixed(answer.values)
 
     def effects(self, block: str, quantity: str, more: Sequence[str] = ()) -> Effects:
         """Return shares, volumes or revenue by group."""
@@ -141,6 +141,8 @@ class Told:
         changed = self.question.changed
         if changed.all():
             return "the change is of all alternatives, so nothing is diverted from some of them to others."
+        if self.mixed:
+            return "some of the changed alternatives lose and others gain: ask for one change at a time."
         if not self.diverts:
             return "the changed alternatives lose and gain nothing, so nothing is diverted."
         rows = [Diverted(self.names[k], *self._with_ends("diversion", k)) for k in np.flatnonzero(~changed).tolist()]

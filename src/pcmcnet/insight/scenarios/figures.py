@@ -8,6 +8,8 @@ before and after the change. Where the change is of the alternatives T, and the 
 
     diversion to g = - D_g / D_T        for a group g outside T; these sum to 1.
 
+Where some of T lose and others gain, D_T is what is left of the two, and there is no diversion.
+
 All are functions of the model alone, so that intervals follow from those of its coefficients by the delta method, or
 from the members of an ensemble.
 """
@@ -94,6 +96,12 @@ class Question:
     def diverts(self, figures: Floats) -> bool:
         """Tell whether the changed alternatives lose or gain anything, in every segment."""
         return bool((np.abs(self._moved(self.split(figures)["shares"][2])) > _NOTHING).all())
+
+    def mixed(self, figures: Floats) -> bool:
+        """Tell whether some changed groups of a segment lose while others gain."""
+        change = self.split(figures)["shares"][2]
+        gain, lose = (np.bincount(self.segment, self.changed & (sign * change > _NOTHING)) > 0 for sign in (1, -1))
+        return bool((gain & lose).any())
 
     def _surplus(self, model: Any) -> Floats:
         assert self.cost is not None

@@ -1,7 +1,8 @@
 """Groups of alternatives before and after a change: by label, by place or by a column.
 
-An alternative stays in the group of the one it was in the first table, so that a group by a price that changes stays
-what it was; labels alone may be new. Groups by a column of the choice sets are the labels within each of its segments.
+Groups by a feature are by its values in each table: an alternative that a change gives another value is in another
+group afterwards. Groups by a column of the choice sets are the labels within each of its segments, which are of the
+same sets before and after; a column of them that the change itself changes is refused.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import stretches
+from pcmcnet.errors import InputError
 from pcmcnet.insight.scenarios.offers import Offer
-from pcmcnet.insight.segments import segments
+from pcmcnet.insight.segments import column_of, grouped, segments
 
 LABEL = "label"  # asks for groups by label, whatever their column is called
-_NEW = "(new)"  # group of alternatives that were not there, in groups by a column or a place
+_NEW = "(new)"  # group of alternatives that were not there, in groups by a place
 
 
 class Groups(NamedTuple):
@@ -37,11 +39,12 @@ def group(first: ChoiceData, offer: Offer, by: str | None) -> Groups:
     label = first.schema.alternative
     found = None if by is None or by in (LABEL, label) else segments(first, by)
     if found is not None and not found.of_sets:
-        words = np.array(found.names, object)
-        after = np.where(offer.origin >= 0, words[found.codes[offer.origin]], _NEW)
-        names, *codes = _numbered(words[found.codes], after, found.names)
+        order, before, after = _values(first, offer, str(by))
+        names, *codes = _numbered(before, after, order)
         segment, parts, spoken = np.zeros(len(first), np.int64), [""], str(by)
     else:
+        if found is not None:
+            _require_kept(first, offer, str(by))
         before, after = _labels_or_places(first, offer)
         names, *codes = _numbered(before, after, sorted(set(before), key=_natural))
         segment = np.zeros(len(first), np.int64) if found is None else found.codes[first.offsets[:-1]]
@@ -53,6 +56,7 @@ def group(first: ChoiceData, offer: Offer, by: str | None) -> Groups:
     changed = np.zeros(G * B, np.bool_)
     changed[new[offer.touched]] = True
     changed[old[offer.lost]] = True
+    changed[old[offer.origin[offer.touched & _themselves(offer)]]] = True
     every = tuple(f"{part}: {name}" if part else name for part in parts for name in names)
     return Groups(every, f"{by}, {spoken}" if B > 1 else spoken, old, new, np.repeat(np.arange(B), G), changed)
 
@@ -63,9 +67,33 @@ def _labels_or_places(first: ChoiceData, offer: Offer) -> tuple[NDArray[Any], ND
         return first.labels.plain(), offer.names
     place = np.array([f"#{k + 1}" for k in range(first.largest)], object)
     names = place[stretches(np.zeros(len(first), np.int64), first.sizes)]
-    itself = np.zeros(len(offer.origin), np.bool_)  # the second one of an origin is a copy
+    return names, np.where(_themselves(offer), names[offer.origin], _NEW)
+
+
+def _themselves(offer: Offer) -> Bools:
+    """(N,) which alternatives are those of the first table: the second one of an origin is a copy."""
+    itself = np.zeros(len(offer.origin), np.bool_)
     itself[np.unique(offer.origin, return_index=True)[1]] = True
-    return names, np.where((offer.origin >= 0) & itself, names[offer.origin], _NEW)
+    return itself & (offer.origin >= 0)
+
+
+def _values(first: ChoiceData, offer: Offer, by: str) -> tuple[tuple[str, ...], NDArray[Any], NDArray[Any]]:
+    """Return the groups by a feature in their order, and the group of each alternative before and after."""
+    before, after = (column_of(data, by)[0].plain() for data in (first, offer.data))
+    same = (offer.origin >= 0).all() and np.array_equal(after.astype(str), before[offer.origin].astype(str))
+    names, codes = grouped(before if same else np.concatenate([before, after]))  # one scale for both tables
+    words = np.array(names, object)[codes]
+    return names, words[: len(before)], words[offer.origin] if same else words[len(before) :]
+
+
+def _require_kept(first: ChoiceData, offer: Offer, by: str) -> None:
+    """Refuse segments by a column that the change changes."""
+    before, after = (column_of(data, by)[0].plain().astype(str) for data in (first, offer.data))
+    if not np.array_equal(before, after):
+        raise InputError(
+            f"by={by!r}: the change itself changes this column, so its segments are not of the same choice sets before "
+            f"and after. Group by another, such as a copy of it in the table that keep=[...] names."
+        )
 
 
 def _numbered(before: NDArray[Any], after: NDArray[Any], order: Any) -> tuple[list[str], Ints, Ints]:

@@ -8,7 +8,7 @@ Shapes: N alternatives of S sets now, N0 in the first table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,11 +22,13 @@ from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.insight.scenarios import expressions
 from pcmcnet.insight.scenarios.expressions import Constant, Expression, Names, Operation, Value, evaluate
-from pcmcnet.insight.scenarios.statements import Add, Assign, Remove, Statement
+from pcmcnet.insight.scenarios.statements import Add, Assign, Remove, Statement, columns_of
 from pcmcnet.insight.what_if import with_alternatives, with_values
 
 _ROLES = {  # of columns that no change may set, and what to do instead
     "chosen": "the choices: a scenario predicts them",
+    "rank": "the ranking: a scenario predicts the first choices",
+    "outside_feature": "the mark of the outside option: a scenario keeps it",
     "choice_set": "the id of the choice sets: a scenario keeps them",
     "available": "the availability: write remove where ..., or add ... like ...",
     "weight": "the weight of the choice sets: change it in the table itself",
@@ -72,10 +74,14 @@ class Offer:
         match statement:
             case Assign():
                 mask = self.selected(statement.where)
+                if statement.column not in self.data.individual:
+                    mask = self._inside(mask)
                 return self._assign(statement, mask), Extent.of(mask, self.data)
             case Remove():
                 mask = self.selected(statement.where) & self._labelled(statement.label, "remove where ...")
-                return self._remove(_some(mask, "remove")), Extent.of(mask, self.data)
+                less = replace(self, notes=(*self.notes, *self._stays(statement, mask)))
+                mask = self._inside(mask)
+                return less._remove(_some(mask, "remove")), Extent.of(mask, self.data)
             case Add():
                 more, new = self._add(statement, known)
                 return more, Extent.of(new, more.data)
@@ -114,6 +120,24 @@ class Offer:
             )
         return mask
 
+    def _inside(self, mask: Bools) -> Bools:
+        """(N,) leave out the outside option, which has no features to change and is always on offer."""
+        out = self.data.outside
+        if out is None or not mask.any():
+            return mask
+        if not (mask & ~out).any():
+            raise InputError(
+                f"the change is of {self.data.schema.outside!r} alone, the outside option, which has no features and "
+                f"is always on offer: it can be neither changed nor copied nor removed."
+            )
+        return mask & ~out
+
+    def _stays(self, change: Remove, mask: Bools) -> Iterator[str]:
+        """Say that the outside option stays, where a condition on labels selects it."""
+        schema, out = self.data.schema, self.data.outside
+        if out is not None and (mask & out).any() and schema.alternative in {*columns_of(change)}:
+            yield f"{schema.outside!r} is the outside option: it stays on offer, whatever is removed"
+
     def _assign(self, change: Assign, mask: Bools) -> Offer:
         data, name = self.data, change.column
         _require_assignable(data, name)
@@ -143,10 +167,16 @@ class Offer:
 
     def _add(self, change: Add, known: frozenset[str]) -> tuple[Offer, Bools]:
         data = self.data
-        mask = self.selected(change.where) & self._labelled(change.like, "copy with ... where ...")
+        mask = self._inside(self.selected(change.where) & self._labelled(change.like, "copy with ... where ..."))
         if change.label is not None:  # a set that has it already gets no other
-            has = np.asarray(self.names == change.label, np.bool_)
-            mask &= ~spread(sum_by_set(has, data.offsets) > 0, data.offsets)
+            has = spread(sum_by_set(np.asarray(self.names == change.label, np.bool_), data.offsets) > 0, data.offsets)
+            if mask.any() and not (mask & ~has).any():
+                raise InputError(
+                    f"every choice set that could get {change.label!r} offers it already: change that one, as in "
+                    f"price *= 0.9 where {data.schema.alternative} == {change.label!r}, or give the new one another "
+                    f"label."
+                )
+            mask &= ~has
         _some(mask, "copy")
         if change.label is None and self.names is not None:
             raise InputError("alternatives have labels: write add LABEL like LABEL, so that the new ones have one.")

@@ -105,7 +105,7 @@ class Parser:
     def _list(self) -> list[Expression]:
         self.require("(", "[")
         items = [self._sum()]
-        while self.take(","):
+        while self.take(",") and self.next.text not in (")", "]"):  # a comma may stand at the end
             items.append(self._sum())
         self.require(")", "]")
         return items

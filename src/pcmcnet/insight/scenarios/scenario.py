@@ -113,6 +113,8 @@ def scenario(
     notes = [*caveats(model, first, offer)]
     if not told.values["shares"][2].any():
         notes.append("no share changes: the model does not use what was changed, or reacts to it by steps")
+    if told.mixed and isinstance(why := told.diversion(), str):
+        notes.append(f"no diversion: {why}")
     if cost is not None and parts:
         notes.append(f"no consumer surplus: {parts['consumer_surplus']}")
     return Scenario(
@@ -173,10 +175,12 @@ def _known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
 
 
 def _feature(data: ChoiceData, column: str, what: str) -> Floats:
-    """Return a numeric feature (N,) without gaps."""
+    """Return a numeric feature (N,) without gaps; it is 0 for the outside option."""
     values, individual = numeric_values(data, column)
     if individual:
         raise InputError(f"{what} {column!r} belongs to the individual: expected a feature of the alternatives.")
+    if data.outside is not None:
+        values = np.where(data.outside, 0.0, values)
     if np.isnan(values).any():
         raise InputError(f"{what} {column!r} has {int(np.isnan(values).sum())} missing values: fill them in.")
     return values

@@ -75,6 +75,8 @@ def read_change(text: str) -> Statement:
         statement: Statement = Assign(found.column, found.value, _where(reader))
     elif first == "remove":
         label = _label(reader)
+        if label is not None and reader.next.text == ",":
+            raise reader.error("one label; several are a condition, such as remove where mode in ('bus', 'train')")
         statement = Remove(label, _where(reader))
         if statement == Remove(None, None):
             raise reader.error("a label, or 'where' and a condition")

@@ -7,7 +7,8 @@ With L the expected largest utility of a choice set (the log-sum of a logit) and
 over the classes c of people, of which most models have one. a is found by raising the costs of all alternatives of a
 set by the same amount h: then L falls by a h. If it does so for every h, money is worth the same whatever is chosen and
 however much is spent, and the difference of log-sums has a value in money; otherwise, as with log(cost) or a
-coefficient for each alternative, it has none, and the surplus is refused. A gain is positive.
+coefficient for each alternative, it has none, and the surplus is refused. A gain is positive. The outside option costs
+0 and has no cost to raise: L, for a alone, is then that of the other alternatives.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.columns import Numeric
+from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import InputError
+from pcmcnet.insight.what_if import with_alternatives
 from pcmcnet.reports.tables import number, percent
 
 _SAME = 1e-6  # relative difference of marginal utilities that is rounding
@@ -52,6 +55,9 @@ def marginal_utility(
     model: Any, data: ChoiceData, cost: str, sums: Floats, part: float = 1.0
 ) -> Floats:  # (S, C) -> (S, C)
     """Return the fall of the log-sums by unit of cost, where all alternatives cost more by a part of the mean cost."""
+    if data.outside is not None:
+        data = _with_costs(data)
+        sums = model._log_sums(data)[0]
     column = data.features[cost]
     assert isinstance(column, Numeric)
     values = column.values.astype(np.float64)
@@ -60,6 +66,14 @@ def marginal_utility(
     moved = replace(data, features={**data.features, cost: dearer})
     found: Floats = (sums - model._log_sums(moved)[0]) / step
     return found
+
+
+def _with_costs(data: ChoiceData) -> ChoiceData:
+    """Leave out the outside option, and sets of it alone."""
+    if data.outside is None:
+        return data
+    there = sum_by_set((~data.outside).astype(np.int64), data.offsets)
+    return with_alternatives(data, np.flatnonzero(~data.outside), there).subset(there > 0)
 
 
 def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str | None) -> str:
@@ -81,10 +95,16 @@ def require_surplus(model: Any, before: ChoiceData, after: ChoiceData, cost: str
         raise InputError("consumer surplus needs the column of costs, in whose units it is: give cost=<column>.")
     later, moved = model._log_sums(after)
     at = marginal_utility(model, before, cost, sums[0])
+    if len(at) < len(before):
+        raise InputError("some choice sets offer the outside option alone: there, nothing has a cost.")
     if not np.any(np.abs(at) > 1e-12):
         raise InputError(f"the utility of {name} does not depend on {cost!r}: nothing can be expressed in its units.")
-    others = marginal_utility(model, before, cost, sums[0], part=0.5), marginal_utility(model, after, cost, later)
-    if not all(np.allclose(at, other, rtol=_SAME, atol=_SAME * np.abs(at).max()) for other in others):
+    priced = np.isin(before.set_ids, _with_costs(after).set_ids)
+    pairs = (
+        (at, marginal_utility(model, before, cost, sums[0], part=0.5)),
+        (at[priced], marginal_utility(model, after, cost, later)),
+    )
+    if not all(np.allclose(a, b, rtol=_SAME, atol=_SAME * np.abs(at).max()) for a, b in pairs):
         raise InputError(
             f"the marginal utility of {cost!r} is not the same for all alternatives and amounts, so a difference of "
             f"log-sums has no value in money: use a formula in which {cost} is linear, with one coefficient."

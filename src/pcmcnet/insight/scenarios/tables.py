@@ -16,6 +16,8 @@ import pyarrow as pa
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data import ChoiceData, ScannedData, Schema, wide
 from pcmcnet.data.columns import raw
+from pcmcnet.data.explosion import first_choices
+from pcmcnet.data.outside import with_missing_features
 from pcmcnet.data.ragged import stretches
 from pcmcnet.data.table import read_table
 from pcmcnet.errors import InputError
@@ -27,11 +29,12 @@ from pcmcnet.insight.what_if import with_values
 def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
     """Read a table by the roles of the model; columns that are named beside come along as further features.
 
-    Choices, weights, persons and kept columns are read where the table has them: a scenario needs none.
+    Choices, weights, persons and kept columns are read where the table has them: a scenario needs none. Of rankings,
+    the first choices alone are taken: the others are of those who did not get their first.
     """
     schema = getattr(model, "schema", None)
     if isinstance(data, ChoiceData | ScannedData) or not isinstance(schema, Schema):
-        return require_data(model, data)
+        return first_choices(require_data(model, data))
     rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
     if not schema.has_choices_in(rows.column_names):
         schema = replace(schema, chosen=None, rank=None)
@@ -40,7 +43,7 @@ def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
     single = {role: None for role in ("weight", "person") if getattr(schema, role) not in there}
     more = [name for name in dict.fromkeys(named) if name in there and name not in schema.columns]
     words = [name for name in more if not _is_number(rows.schema.field(name).type)]
-    return ChoiceData.from_schema(
+    sets = ChoiceData.from_schema(
         rows,
         replace(
             schema,
@@ -50,6 +53,7 @@ def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
             **single,  # type: ignore[arg-type]
         ),
     )
+    return first_choices(sets)
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -59,11 +63,11 @@ def _is_number(kind: pa.DataType) -> bool:
 def changed_by(offer: Offer, result: Any) -> tuple[Offer, Extent]:
     """Take what a function made of an offer: choice data, or the new values of some columns."""
     if isinstance(result, ChoiceData):
-        return _matched(offer, result)
+        return _matched(offer, with_missing_features(first_choices(result)))
     if isinstance(result, Mapping):
         data, touched = offer.data, offer.touched.copy()
         for name, values in result.items():
-            data = with_values(data, str(name), values)
+            data = with_missing_features(with_values(data, str(name), values))
         moved = _differ(offer.data, data, np.arange(len(touched)))
         return replace(offer, data=data, touched=touched | moved), Extent.of(moved, data)
     raise InputError(
