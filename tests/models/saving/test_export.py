@@ -14,7 +14,7 @@ import torch
 
 from pcmcnet import MNL, ChoiceData, PCMCNet
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
-from pcmcnet.layers import stationary_distribution
+from pcmcnet.layers import PairwiseRates, stationary_distribution
 from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
 
 ROOT = Path(__file__).parents[3]
@@ -126,6 +126,15 @@ def test_onnx_gives_the_probabilities_of_the_model(
     assert p.dtype == np.float32
     np.testing.assert_allclose(real(p, sets), model.predict_proba(rows(sets)), rtol=0, atol=1e-5)
     assert all((row[size:] == 0).all() for row, size in zip(p, sizes, strict=True))
+
+
+def test_after_an_export_a_network_is_still_compiled_in_one_graph(folder: Path) -> None:
+    """An export to ONNX leaves torch's compiler with fewer ways to call min and max."""
+    torch.compiler.reset()
+    net = PairwiseRates(0, 2, hidden=(6, 5))
+    given = (torch.zeros(1, 0), torch.ones(1, 3, 2), torch.ones(1, 3, dtype=torch.bool))
+    compiled = torch.compile(net, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*given), net(*given))
 
 
 def test_padding_may_lie_anywhere_and_hold_anything(encoder: dict[str, Any], ask: Any) -> None:

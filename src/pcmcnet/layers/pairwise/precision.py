@@ -19,6 +19,6 @@ Precision = Literal["auto", "float32", "bfloat16"]
 def compute_dtype(precision: Precision, device: torch.device, widths: Sequence[int]) -> torch.dtype:
     """Choose the type of the products of a network with hidden layers of these widths on a device."""
     if precision == "auto":
-        wide = min(widths, default=0) >= settings.BFLOAT16_FROM_UNITS
+        wide = len(widths) > 0 and all(width >= settings.BFLOAT16_FROM_UNITS for width in widths)
         precision = "bfloat16" if device.type == "cuda" and wide else "float32"
     return torch.bfloat16 if precision == "bfloat16" else torch.float32
