@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.batches import Batch, EncodedSets, plan_batches
+from pcmcnet.data.batches import Batch, Coded, EncodedSets, Portion, plan_batches
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.errors import ConfigError
@@ -197,3 +197,18 @@ def test_other_sets_take_the_place_of_those_in_memory_where_they_fit(trips: Any,
     for name in TENSORS:
         assert torch.equal(getattr(held.batch(np.array([0])), name), getattr(second.batch(np.array([0])), name))
     assert second.copy_(encoder.encode(data)) is None
+
+
+def test_a_process_takes_the_sets_that_it_holds_the_first_of_them_too() -> None:
+    portion = Portion(sizes=np.array([2, 3, 1, 2]), own=None, place=np.array([-1, 0, 1, -1]))
+    assert portion.share(np.array([3, 2, 1, 0])).tolist() == [1, 0]
+    assert portion.share(np.array([0, 3])).tolist() == []
+
+
+def test_pictures_of_bytes_become_shares_of_full_light_and_other_contents_stay() -> None:
+    codes, index = torch.tensor([1, 0, 1]), torch.tensor([[0, 2], [1, 1]])
+    pixels = Coded(codes, torch.tensor([[0, 51], [255, 102]], dtype=torch.uint8)).at(index)
+    torch.testing.assert_close(pixels.values, torch.tensor([[0.0, 0.2], [1.0, 0.4]]))
+    assert pixels.place.tolist() == [[1, 1], [0, 0]]
+    numbers = Coded(codes, torch.tensor([[0.0, 51.0], [255.0, 102.0]])).at(torch.tensor([0]))
+    assert numbers.values.tolist() == [[255.0, 102.0]]

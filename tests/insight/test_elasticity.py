@@ -126,6 +126,34 @@ def test_segments_are_averaged_with_weights_and_probabilities(model: MNL, driven
     assert marginal.table().rows[0].own == pytest.approx(plain, rel=1e-12)
 
 
+class PriceLogit:
+    """A logit of the price alone, with coefficient -1; a missing price counts as 0."""
+
+    def predict_log_proba(self, data: ChoiceData) -> Any:
+        score = np.exp(-np.nan_to_num(data.features["price"].values.astype(float)))  # type: ignore[union-attr]
+        return data.to_rows(np.log(score / spread(sum_by_set(score, data.offsets), data.offsets)))
+
+
+def test_an_alternative_without_a_value_responds_to_others_and_moves_none() -> None:
+    """E_ij = -x_j (1{i = j} - p_j), and 0 where x_j is missing; an average counts that alternative, too."""
+    table = {"trip": [1, 1, 2, 2], "mode": ["bus", "car"] * 2, "price": [2.0, None, 1.0, 3.0], "weight": [1, 1, 2, 2]}
+    roles: dict[str, Any] = {"alternative": "mode", "features": ["price"], "weight": "weight", "missing": "indicator"}
+    data = ChoiceData.from_long(table, choice_set="trip", **roles)
+    found = elasticity(PriceLogit(), data, "price", step=1e-3)
+    bus, car = 1 / (1 + np.exp(2)), 1 / (1 + np.exp(2))  # p of the bus in set 1, of the car in set 2
+    first, second = [[-2 * (1 - bus), 0], [2 * bus, 0]], [[-car, 3 * car], [1 - car, -3 * (1 - car)]]
+    np.testing.assert_allclose(found.matrix(0), first, rtol=1e-5)  # differences: the square of the step, 1e-6
+    np.testing.assert_allclose(found.matrix(1), second, rtol=1e-5)
+    means = found.table("mode")
+    mass = {"bus": [bus, 2 * (1 - car)], "car": [1 - bus, 2 * car]}
+    for k, mode in enumerate(("bus", "car")):
+        own = np.average([first[k][k], second[k][k]], weights=mass[mode])
+        assert means[mode].own == pytest.approx(own, rel=1e-5)
+    others = {"bus": ([first[1][0], second[1][0]], mass["car"]), "car": ([first[0][1], second[0][1]], mass["bus"])}
+    for mode, (values, weights) in others.items():
+        assert means[mode].other == pytest.approx(np.average(values, weights=weights), rel=1e-5)
+
+
 def test_responses_to_an_individuals_column_print_without_labels_too(make_driven: Callable[..., ChoiceData]) -> None:
     data = make_driven(labels=False)
     found = elasticity(MNL(formula="price + price:income").fit(data), data, "income", kind="semi")

@@ -17,6 +17,20 @@ def test_a_share_of_entries_is_dropped_and_the_others_are_scaled(p: float, shape
     torch.testing.assert_close(out[out != 0], torch.full_like(out[out != 0], 1 / (1 - p)))
 
 
+@pytest.mark.parametrize(("p", "bits", "dropped"), [(0.5, 8, 128), (3 / 256, 8, 3), (0.3, 16, 19_661)])
+def test_exactly_the_lowest_numbers_of_all_that_an_entry_can_draw_are_dropped(
+    p: float, bits: int, dropped: int
+) -> None:
+    """0.3 of 65,536 is 19,660.8; one number more or less would hide in the noise of any share that is counted."""
+    kind = {8: torch.int8, 16: torch.int16}[bits]
+    drawn = torch.empty(2**16, dtype=torch.int64).random_(-(2**63), None, generator=torch.Generator().manual_seed(0))
+    numbers = drawn.view(kind).int() + 2 ** (bits - 1)  # 0 to 2^bits - 1
+    edge = (numbers == dropped) | (numbers == dropped - 1)
+    assert edge.any()
+    mask = random_mask(numbers.shape, p, torch.Generator().manual_seed(0))
+    assert torch.equal(mask == 0, numbers < dropped)
+
+
 @pytest.mark.parametrize(("p", "share"), [(0.5, 8), (0.3, 4)])
 def test_neighbours_that_share_a_random_number_are_independent(p: float, share: int) -> None:
     """Entries share * k and share * k + m come from one number: their correlation is that of chance, 1 / sqrt(n)."""

@@ -1,15 +1,30 @@
 """Steps of an epoch: gradients are cut as torch does, and those on a GPU are replayed with the same results."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import pcmcnet as pn
+from pcmcnet.data import Batch, EncodedSets
 from pcmcnet.datasets import airline
+from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.step import GRAPHS, RecordedSteps, Steps, clip_gradients, rounded
+
+
+class Slope(nn.Module):
+    """A logit with the score w x, at w = 0: all alternatives of a set are equally likely."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(()))
+
+    def forward(self, batch: Batch) -> Tensor:
+        scores = (self.w * batch.numeric[..., 0]).masked_fill(~batch.mask, -math.inf)
+        return scores.log_softmax(1)
 
 
 @pytest.mark.parametrize("limit", [0.1, 1.0, 100.0, math.inf])
@@ -28,6 +43,24 @@ def test_gradients_are_cut_as_torch_does(limit: float) -> None:
     for ours, theirs in zip(parameters, copies, strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad)
     assert idle.grad is None
+
+
+def test_the_gradient_is_that_of_the_weighted_mean_whatever_the_size_of_the_batch(
+    make_sets: Callable[..., EncodedSets],
+) -> None:
+    """Where a step goes does not show a factor: Adam divides it out. The gradient that it leaves behind does."""
+    sets = make_sets(6, weight=[1.0, 2.0, 0.5, 3.0, 1.0, 2.5])
+    module = Slope()
+    config = TrainConfig(clip=0.0, weight_decay=0.0)
+    steps = Steps(module, sets, config)
+    batch = sets.batch(np.arange(6))
+    steps.step(batch)
+    x = batch.numeric[..., 0]
+    at_0 = (x * batch.mask).sum(1) / batch.mask.sum(1) - x[torch.arange(6), batch.chosen]  # d NLL / d w of each set
+    expected = (batch.weight * at_0).sum() / batch.weight.sum()
+    torch.testing.assert_close(module.w.grad, expected)
+    sums = [float((batch.weight * batch.mask.sum(1).log()).sum()), 10.0, abs(float(expected))]
+    torch.testing.assert_close(steps.total, torch.tensor(sums, dtype=torch.float64), rtol=1e-6, atol=0)
 
 
 def test_few_widths_are_recorded_each_an_eighth_above_the_next_at_most() -> None:
