@@ -18,9 +18,7 @@ def test_a_share_of_entries_is_dropped_and_the_others_are_scaled(p: float, shape
 
 
 @pytest.mark.parametrize(("p", "bits", "dropped"), [(0.5, 8, 128), (3 / 256, 8, 3), (0.3, 16, 19_661)])
-def test_exactly_the_lowest_numbers_of_all_that_an_entry_can_draw_are_dropped(
-    p: float, bits: int, dropped: int
-) -> None:
+def test_exactly_the_lowest_numbers_that_an_entry_can_draw_are_dropped(p: float, bits: int, dropped: int) -> None:
     """0.3 of 65,536 is 19,660.8; one number more or less would hide in the noise of any share that is counted."""
     kind = {8: torch.int8, 16: torch.int16}[bits]
     drawn = torch.empty(2**16, dtype=torch.int64).random_(-(2**63), None, generator=torch.Generator().manual_seed(0))
