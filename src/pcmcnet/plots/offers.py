@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pcmcnet.decisions import Frontier
-from pcmcnet.plots.style import BLUE, ORANGE, tidy
+from pcmcnet.plots.style import colour, tidy
 from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ def draw_offer_frontier(frontier: Frontier, ax: Axes | None = None) -> Axes:
 
         ax = Figure(figsize=(6.4, 4.0), layout="constrained").subplots()
     values = [offer.value for offer in frontier.offers]
-    ax.plot(frontier.sizes, values, color=BLUE, marker="o", label="best offer found")
+    ax.plot(frontier.sizes, values, color=colour(0), marker="o", label="best offer found")
     open_ = [(size, o) for size, o in zip(frontier.sizes, frontier.offers, strict=True) if not o.exact]
     for k, (size, offer) in enumerate(open_):
-        ax.plot([size] * 2, [offer.value, offer.bound], color=ORANGE, label=None if k else "up to its bound")
+        ax.plot([size] * 2, [offer.value, offer.bound], color=colour(1), label=None if k else "up to its bound")
     tidy(ax)
     ax.set_xticks(frontier.sizes)
     ax.set_xlabel("alternatives shown, at most")

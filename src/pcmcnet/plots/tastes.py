@@ -8,7 +8,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
-from pcmcnet.plots.style import BLUE, ORANGE, plain, tidy
+from pcmcnet.plots.style import colour, ink, plain, tidy
 from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def taste_chart(taste: Taste, values: Floats) -> TasteChart:
 def draw_taste(chart: TasteChart, axes: Axes) -> Axes:
     """Draw one coefficient: what is below 0 in another colour than what is above."""
     middle = (chart.edges[:-1] + chart.edges[1:]) / 2
-    colours = [ORANGE if at < 0 else BLUE for at in middle]
+    colours = [colour(1) if at < 0 else colour(0) for at in middle]
     axes.bar(middle, chart.density, width=np.diff(chart.edges), color=colours, alpha=0.75, linewidth=0)
-    axes.axvline(chart.median, color="0.2", linewidth=1)
+    axes.axvline(chart.median, color=ink(), linewidth=1)
     axes.annotate("median", (chart.median, 1), (3, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
-                  fontsize=8, va="top", color="0.2")  # fmt: skip
+                  fontsize=8, va="top", color=ink())  # fmt: skip
     if chart.edges[0] < 0 < chart.edges[-1]:
-        axes.axvline(0, color="0.6", linewidth=1, linestyle=":")
+        axes.axvline(0, color=ink(), alpha=0.5, linewidth=1, linestyle=":")
     axes.set_title(plain(chart.title), fontsize=11)
     axes.set(xlabel=f"coefficient ({chart.note})", ylabel="density", ylim=(0, float(chart.density.max()) * 1.12))
     tidy(axes)

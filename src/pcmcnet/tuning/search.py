@@ -152,7 +152,6 @@ def _find(objective: Objective, space: Space, identity: dict[str, Any], home: Pa
     best = best_of(found)
     fitted = objective.refit(found[verdict.kept - 1], None if home is None else home / MODEL)
     tuning = Tuning(fitted, best.options, float(best.value or 0.0), found, shares, identity, verdict)
-    log.info("%s", tuning.why)
     if home is not None:
         write_bytes(home / "tuning.json", json_bytes(tuning.to_dict()))
         write_bytes(home / "tuning.md", f"# Search\n\n{tuning.to_markdown()}\n".encode())
