@@ -75,8 +75,8 @@ def write_table(path: Path, sets: int, seed: int = 0) -> int:
 def choice_sets(path: Path) -> dict[str, float]:
     """Time ``from_long`` and the encoding; count the bytes of the columns that stay."""
     from pcmcnet.data import ChoiceData, Encoder
-    from pcmcnet.data.columns import raw
-    from pcmcnet.data.table import read_table
+    from pcmcnet.data.column_arrays import raw
+    from pcmcnet.data.tabular import read_table
 
     roles = {"choice_set": "session", "chosen": "choice", "alternative": "itinerary"}
     clock = Clock()

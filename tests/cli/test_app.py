@@ -20,7 +20,7 @@ import pcmcnet_command
 from pcmcnet.cli import main
 from pcmcnet.cli.app import app
 from pcmcnet.cli.output import Visible, say, show
-from pcmcnet.data import table_files
+from pcmcnet.data import write_files
 from pcmcnet.storage import versions
 
 Run = Callable[..., tuple[int, str, str]]
@@ -98,7 +98,7 @@ def test_what_the_system_refuses_ends_in_one_line_and_status_1(
     def full(table: object, path: Path) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(table_files, "write_table", full)
+    monkeypatch.setattr(write_files, "write_table", full)
     status, out, err = cli("simulate", "mlba", "--sets", 1, "-o", tmp_path / "t.csv")
     assert (status, out) == (1, "")
     assert err == f"error: {tmp_path / 't.csv'}: No space left on device.\n"
@@ -140,7 +140,7 @@ def test_results_and_messages_show_control_characters(capsys: pytest.CaptureFixt
 def test_too_little_memory_and_too_deep_a_nest_end_in_one_line(
     error: Exception, status: int, message: str, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    with mock.patch.object(table_files, "write_table", side_effect=error):
+    with mock.patch.object(write_files, "write_table", side_effect=error):
         result = cli("simulate", "mlba", "--sets", 1, "-o", tmp_path / "t.csv")
     assert result.status == status
     assert result.message.startswith(message)
@@ -148,7 +148,7 @@ def test_too_little_memory_and_too_deep_a_nest_end_in_one_line(
 
 def test_another_error_of_a_library_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["pcmcnet", "simulate", "mlba", "--sets", "1", "-o", str(tmp_path / "t.csv")])
-    bug = mock.patch.object(table_files, "write_table", side_effect=RuntimeError("a bug"))
+    bug = mock.patch.object(write_files, "write_table", side_effect=RuntimeError("a bug"))
     with bug, pytest.raises(RuntimeError, match="a bug"):
         main()
 

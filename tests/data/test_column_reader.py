@@ -154,46 +154,6 @@ def test_what_cannot_be_named_is_no_category(values: list[Any]) -> None:
         reader(values).categorical("a")
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1, 2], False),
-        ([1.5], False),
-        ([decimal.Decimal(1)], False),
-        ([dt.date(2024, 1, 1)], False),
-        ([None], False),
-        ([True], True),
-        (["x", "y"], True),
-        (["1", "2"], True),
-        (["1", "2", "x"], True),
-        (pa.array([1, 2]).dictionary_encode(), True),
-        (pa.array(["1"] * 19 + ["x"]).dictionary_encode(), True),
-    ],
-    ids=str,
-)
-def test_the_default_kind_follows_the_type(values: Any, expected: bool) -> None:
-    assert reader(values).is_categorical("a") is expected
-
-
-@pytest.mark.parametrize("encoded", [False, True])
-def test_a_little_text_among_numbers_is_a_mistake_not_a_category(encoded: bool) -> None:
-    """One of ten, or two of twenty, is little; two of nineteen is not. Gaps do not count."""
-
-    def text(values: list[str | None]) -> Reader:
-        found = reader(pa.array(values).dictionary_encode() if encoded else values)
-        return Reader(found.columns, found.rows, True, found.name_set, dictionaries_are_text=encoded)
-
-    message = (
-        "column 'a', row 9 .*: expected a number as in the other rows, got 'x'; 1 such rows. Correct them, or list"
-    )
-    with pytest.raises(SchemaError, match=message):
-        text(["1"] * 9 + ["x"]).is_categorical("a")
-    with pytest.raises(SchemaError, match=r"row 0 .* got 'inf'; 2 such rows"):
-        text(["inf", "x"] + ["1"] * 18).is_categorical("a")
-    assert text(["1"] * 17 + ["x", "x"]).is_categorical("a")
-    assert text(["1"] * 8 + ["x"] + [None] * 9).is_categorical("a")
-
-
 def test_a_flag_is_zero_or_one() -> None:
     for values in ([0, 1], [False, True], [0.0, 1.0], [decimal.Decimal(0), decimal.Decimal(1)]):
         assert reader(values).flag("a").tolist() == [False, True]
@@ -314,18 +274,3 @@ def test_an_infinity_is_to_be_corrected_whatever_becomes_of_gaps(missing: Any) -
 def test_a_missing_weight_is_to_be_corrected() -> None:
     with pytest.raises(SchemaError, match=r"row 1 .* got nan; 1 such rows. Correct or drop them.$"):
         reader([1.0, NAN]).weight("a")
-
-
-@pytest.mark.parametrize("write", ["{},000", "{},5", "-1.0{:02d},5", " {},000.25 "])
-def test_many_numbers_written_with_commas_are_no_categories(write: str) -> None:
-    values = [write.format(k) for k in range(30)]
-    message = "column 'a': expected numbers, got numbers held as text such as .*; 97% of its values, 32 distinct ones"
-    with pytest.raises(SchemaError, match=message):
-        reader([*values, "950", "7", "n/a"]).is_categorical("a")
-    assert reader(pa.array(values, pa.string_view())[:20]).is_categorical("a")
-    assert reader(values).categorical("a").codes.tolist() == list(range(30))
-
-
-def test_other_text_with_commas_stays_categorical() -> None:
-    assert reader([f"Street {k}, 10" for k in range(30)]).is_categorical("a")
-    assert reader([f"{k},5" for k in range(15)] + [f"x{k}" for k in range(15)]).is_categorical("a")

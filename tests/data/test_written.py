@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.formats import read_as_written
+from pcmcnet.data.read_files import read_as_written
 from pcmcnet.data.written import NUMBERS, Writing
 from pcmcnet.errors import SchemaError
 from pcmcnet.models import MNL

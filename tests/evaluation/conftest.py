@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from choice_tables import logit_choices
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import raw
+from pcmcnet.data.column_arrays import raw
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.interface.choice_model import FitSettings, Gives

@@ -13,7 +13,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ArtifactError, ConfigError, DatasetError
 from pcmcnet.evaluation import compare, leaderboard
-from pcmcnet.evaluation.board_tables import BoardTable, part_of
+from pcmcnet.evaluation.leaderboard_tables import BoardTable, part_of
 from pcmcnet.models import MNL, Uniform
 
 QUICK: dict[str, Any] = {"folds": 2, "resamples": 100, "progress": False}
@@ -114,7 +114,7 @@ def test_persons_stay_together_unless_the_table_is_cut_by_set(
     panel = ChoiceData.from_long(trips_table(), **roles)
     table = BoardTable(name="panel", use="judged", read=partial(part_of, panel))
     both = [table, replace(table, name="panel-random", by_set=True, ranked=False)]
-    monkeypatch.setattr("pcmcnet.evaluation.board_tables.public_tables", lambda: {t.name: t for t in both})
+    monkeypatch.setattr("pcmcnet.evaluation.leaderboard_tables.public_tables", lambda: {t.name: t for t in both})
     board = leaderboard(None, ["uniform"], **QUICK)
     assert board["panel"].comparison.design["by"] == "person"
     assert board["panel-random"].comparison.design["by"] is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.evaluation.bootstrap import by_group, interval, p_values, resampled_means
+from pcmcnet.evaluation.bootstrap_intervals import by_group, interval, p_values, resampled_means
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.cross_validation import Cell, Failure, Fold
 from pcmcnet.evaluation.pooling import tally

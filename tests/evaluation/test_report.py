@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.table_files import write_table
+from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import Report, evaluate
 from pcmcnet.evaluation.per_set import metrics_per_set

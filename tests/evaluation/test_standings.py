@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.comparison import Comparison, Row
+from pcmcnet.evaluation.leaderboard_tables import Use
 from pcmcnet.evaluation.standings import Leaderboard
 from pcmcnet.evaluation.table_result import TableResult
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data.table_files import write_table
+from pcmcnet.data.write_files import write_table
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import SchemaError
 from pcmcnet.experiments.context_effects import (

@@ -31,7 +31,7 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Let small batches take the way of large ones, too."""
     if request.param == "in pieces":
         made = partial(PairOptions, plain_up_to=0, chunk_numbers=64)
-        monkeypatch.setattr("pcmcnet.layers.pairwise.module.PairOptions", made)
+        monkeypatch.setattr("pcmcnet.layers.pairwise.pairwise_rates.PairOptions", made)
 
 
 def network(rate: RateForm = "exp", activation: str = "tanh", dropout: float = 0.0) -> PairwiseRates:
@@ -160,7 +160,7 @@ def test_second_derivatives_in_pieces_are_no_zero_where_the_gradient_is_a_consta
 
 
 def test_second_derivatives_with_dropout_in_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcmcnet.layers.pairwise.module.PairOptions", partial(PairOptions, plain_up_to=0))
+    monkeypatch.setattr("pcmcnet.layers.pairwise.pairwise_rates.PairOptions", partial(PairOptions, plain_up_to=0))
     net, (who, what, mask) = network(dropout=0.5), inputs()
     leaf = what.clone().requires_grad_()
     with pytest.raises(PcmcNetError, match=r"Call eval\(\) on the module first, or give it dropout=0"):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import GAP, Contents, number_contents
+from pcmcnet.data.column_arrays import GAP, Contents, number_contents
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.describe import describe
 from pcmcnet.data.encoding import Encoder

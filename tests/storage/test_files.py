@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data.table import read_table
-from pcmcnet.data.table_files import writable, write_table
+from pcmcnet.data.tabular import read_table
+from pcmcnet.data.write_files import writable, write_table
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.storage.files import parse_json, replacing, write_bytes
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import names, roles
+from pcmcnet.cli import completion, roles
 from pcmcnet.cli.output import Json, Open, open_page, say, show, whole_numbers, written
 
 
@@ -20,7 +20,7 @@ def compare(
         str,
         typer.Option(
             help="Models, separated by commas: name, name:value, or Label=name[:value].",
-            autocompletion=names.model_lists,
+            autocompletion=completion.model_lists,
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],

@@ -37,7 +37,7 @@ def evaluate(
     A table larger than memory: `pcmcnet evaluate model trips/ --stream --memory "2 GiB"`
     """
     from pcmcnet.data import ChoiceData, ScannedData, Sets
-    from pcmcnet.data.table import read_table
+    from pcmcnet.data.tabular import read_table
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import evaluate as assess
     from pcmcnet.evaluation.in_sample import in_sample_warning, seen_by
@@ -66,7 +66,7 @@ def _numbers(rows: pa.Table, column: str) -> NDArray[np.float64]:
     import numpy as np
     import pyarrow as pa
 
-    from pcmcnet.data.table import read_table
+    from pcmcnet.data.tabular import read_table
     from pcmcnet.errors import SchemaError
 
     try:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import names
+from pcmcnet.cli import completion
 from pcmcnet.cli.output import Json, Open, open_page, show, written
 
 
@@ -25,7 +25,7 @@ def explain(
         str,
         typer.Option(
             help="Models to cross-validate on TABLE beside, separated by commas; none for no others.",
-            autocompletion=names.model_lists,
+            autocompletion=completion.model_lists,
         ),
     ] = "uniform,mnl",
     open_: Open = False,

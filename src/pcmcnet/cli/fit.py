@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import names, roles
+from pcmcnet.cli import completion, roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, say, show
 
@@ -41,7 +41,7 @@ def fit(
     missing: roles.Missing = None,
     kinds: roles.Kinds = None,
     model: Annotated[
-        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=names.model_names)
+        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=completion.model_names)
     ] = "pcmcnet",
     set_: Annotated[
         list[str] | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import names
+from pcmcnet.cli import completion
 from pcmcnet.cli.output import Json, columns, show
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def models(
     name: Annotated[
-        str | None, typer.Argument(help="A model; none lists them all.", autocompletion=names.model_names)
+        str | None, typer.Argument(help="A model; none lists them all.", autocompletion=completion.model_names)
     ] = None,
     json_: Json = False,
 ) -> None:

@@ -46,9 +46,9 @@ def predict(
     import pyarrow as pa
 
     from pcmcnet.data.csv_copy import append_column
-    from pcmcnet.data.formats import column_names, ending, read_as_written
-    from pcmcnet.data.table_files import require_table_path, writable, write_table
+    from pcmcnet.data.read_files import column_names, ending, read_as_written
     from pcmcnet.data.wide import long_form
+    from pcmcnet.data.write_files import require_table_path, writable, write_table
     from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
     from pcmcnet.models.interface.prediction_files import predict_folder

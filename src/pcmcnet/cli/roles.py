@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli.names import KINDS
+from pcmcnet.cli.completion import KINDS
 from pcmcnet.errors import SchemaError
 
 if TYPE_CHECKING:

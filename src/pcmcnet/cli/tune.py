@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import names, roles
+from pcmcnet.cli import completion, roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, say, show, written
 
@@ -35,14 +35,14 @@ def tune(
     missing: roles.Missing = None,
     kinds: roles.Kinds = None,
     model: Annotated[
-        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=names.model_names)
+        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=completion.model_names)
     ] = "pcmcnet",
     trials: Annotated[int, typer.Option(help="Configurations to try, the defaults and failed ones included.")] = 25,
     space: Annotated[
         str | None,
         typer.Option(
             help="default, paper or wide; those of --search come on top.  [default: default]",
-            autocompletion=names.space_names,
+            autocompletion=completion.space_names,
         ),
     ] = None,
     search: Annotated[

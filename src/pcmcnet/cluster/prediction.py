@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from pcmcnet.cluster.engine import connected, quiet
-from pcmcnet.data.formats import is_hidden
-from pcmcnet.data.table import read_table
-from pcmcnet.data.table_files import write_table
+from pcmcnet.data.read_files import is_hidden
+from pcmcnet.data.tabular import read_table
+from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel

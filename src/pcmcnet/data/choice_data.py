@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Bools, Ints
-from pcmcnet.data.columns import Categorical, Columns, Contents, raw
+from pcmcnet.data.column_arrays import Categorical, Columns, Contents, raw
+from pcmcnet.data.constructors import Constructors
 from pcmcnet.data.fingerprint import fingerprint
 from pcmcnet.data.outside import outside_rows
 from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.splits import fold_parts, generator, number_groups, split_parts
-from pcmcnet.data.table_reading import TableReading
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ChoiceData(TableReading):
+class ChoiceData(Constructors):
     """Choice sets with their alternatives, individuals and choices.
 
     Build one with :meth:`from_long` or :meth:`from_wide`. ``S`` is the number of sets, ``N`` the number of

@@ -17,18 +17,16 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.arrow_numbers import is_number, to_float32, to_numpy
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.column_arrays import Categorical, Column, Numeric
 from pcmcnet.data.csv_file import ENCODED_TEXT
 from pcmcnet.data.distinct import UNREADABLE, Distinct, distinct, is_text, names, numbers, truths
 from pcmcnet.data.float32_resolution import Span, is_close
 from pcmcnet.data.schema import Missing
-from pcmcnet.data.undeclared import mistaken_text
 from pcmcnet.errors import SchemaError
 
 MISSING_CATEGORY = "<missing>"
-_CORRECT = "Correct them, or list the column in categorical."
+CORRECT = "Correct them, or list the column in categorical."
 _DECLARE = "Drop them or declare missing='indicator'."
-AS_OTHERS = "expected a number as in the other rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +100,11 @@ class Reader:
 
     # -- columns as they are ----------------------------------------------------------------------------
 
-    def is_categorical(self, column: str) -> bool:
-        """Tell the default kind: strings, dictionaries and booleans are categories, unless text spoils numbers."""
-        kind = self.columns[column].type
-        if pa.types.is_dictionary(kind) and not self.dictionaries_are_text:
-            return True
-        if not (pa.types.is_dictionary(kind) or is_text(kind)):
-            return bool(pa.types.is_boolean(kind))
-        codes, values = self._distinct(column)
-        mistakes = mistaken_text(column, values, np.bincount(codes + 1, minlength=len(values) + 1)[1:])  # without gaps
-        self._refuse_text(column, codes, values, mistakes, AS_OTHERS, _CORRECT)
-        return True
-
     def exact(self, column: str, *, categorical: bool) -> Exact:
         """Read a column without rounding."""
         return self._codes(column) if categorical else self._numbers(column)
 
-    def _numbers(self, column: str, remedy: str = _CORRECT) -> Exact:
+    def _numbers(self, column: str, remedy: str = CORRECT) -> Exact:
         values = self.columns[column]
         kind = values.type
         if is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
@@ -134,15 +120,15 @@ class Reader:
         return Exact(column, self._pick(to_numpy(values)), self.rows)
 
     def _numbers_in_text(self, column: str, remedy: str) -> NDArray[np.float64]:
-        codes, values = self._distinct(column)
+        codes, values = self.distinct_values(column)
         codes = self._pick(codes)
         parsed = np.append(numbers(values), np.nan)  # the last entry is for the gaps' -1
-        self._refuse_text(column, codes, values, np.isnan(parsed[:-1]), "expected a number", remedy)
+        self.refuse_text(column, codes, values, np.isnan(parsed[:-1]), "expected a number", remedy)
         return np.asarray(parsed[codes])
 
     def _codes(self, column: str) -> Exact:
         """Read anything as categories named by their text."""
-        found = self._distinct(column)
+        found = self.distinct_values(column)
         try:
             labels = names(found.values)
         except UNREADABLE as error:
@@ -156,7 +142,8 @@ class Reader:
             codes = np.array([-1 if x is None else place[x] for x in labels] + [-1], np.int32)[codes]
         return Exact(column, codes, self.rows, categories)
 
-    def _distinct(self, column: str) -> Distinct:
+    def distinct_values(self, column: str) -> Distinct:
+        """Number the distinct values of a column, of all rows; gaps get -1."""
         try:
             if column not in self.found:
                 self.found[column] = distinct(self.columns[column])
@@ -170,7 +157,7 @@ class Reader:
     def require_exact(self, column: str) -> None:
         """Refuse ids that may have been rounded."""
         if pa.types.is_floating(self.columns[column].type):
-            require_exact(self._distinct(column).values.to_numpy(zero_copy_only=False), column)
+            require_exact(self.distinct_values(column).values.to_numpy(zero_copy_only=False), column)
 
     def _pick(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.in_order else np.asarray(values[self.rows])
@@ -270,7 +257,7 @@ class Reader:
         kind = self.columns[column].type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if is_text(kind):
-            codes, values = self._distinct(column)
+            codes, values = self.distinct_values(column)
             return np.asarray(np.append(truths(values), np.nan)[self._pick(codes)])  # the last entry is for gaps
         if not is_number(kind):
             raise SchemaError(f"column {column!r} has the type {kind}, expected 0/1 or true/false.")
@@ -292,7 +279,7 @@ class Reader:
                 exact.name, int(exact.rows[first]), f"{problem}, got {found}; {where.size} such rows.", remedy
             )
 
-    def _refuse_text(
+    def refuse_text(
         self,
         column: str,
         codes: NDArray[np.int32],
@@ -301,6 +288,7 @@ class Reader:
         problem: str,
         remedy: str,
     ) -> None:
+        """Refuse the distinct values that are marked, where one of them stands in some row."""
         bad = np.append(spoils, False)[codes]
         if bad.any():
             at = np.flatnonzero(bad)

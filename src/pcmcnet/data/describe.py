@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Column, Contents, Numeric
+from pcmcnet.data.column_arrays import Column, Contents, Numeric
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.category import category_facts
 from pcmcnet.data.kinds.kind import written

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Categorical, Columns, Curve, Numeric
+from pcmcnet.data.column_arrays import Categorical, Columns, Curve, Numeric
 from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.kinds import ContentCode
 from pcmcnet.data.kinds.category import UNSEEN, CategoryCode

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import Categorical, Column, Contents
+from pcmcnet.data.column_arrays import Categorical, Column, Contents
 from pcmcnet.data.distinct import first_rows
 
 if TYPE_CHECKING:

@@ -15,14 +15,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
+from pcmcnet.data.column_arrays import Categorical, Column
 from pcmcnet.data.column_reader import Part, Reader, require_exact
-from pcmcnet.data.columns import Categorical, Column
 from pcmcnet.data.contents import read_contents
 from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
-from pcmcnet.data.explosion import explode, read_ranks
+from pcmcnet.data.exploded_rankings import explode, read_ranks
+from pcmcnet.data.number_or_category import categorical_inputs
 from pcmcnet.data.outside import with_outside, without_features
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.table import folder_of, read_table
+from pcmcnet.data.tabular import folder_of, read_table
 from pcmcnet.errors import SchemaError
 
 LIGHTEST, HEAVIEST = 1e-30, 1e30  # weights whose sums, and products with losses, float32 holds
@@ -93,7 +94,7 @@ def read(table: Any, schema: Schema, part: Part | None = None, folder: Path | No
     weights = _weights(reader, schema, sets)
     if schema.person is not None:
         _require_person(reader, schema.person, sets)
-    resolved = replace(schema, categorical=_categorical(everything, schema))
+    resolved = replace(schema, categorical=categorical_inputs(everything, schema))
     reader.keep_only({*schema.individual, *schema.kept, *schema.features})
     individual = _per_set(reader, schema.individual, resolved, sets)
     reader.keep_only({*schema.kept, *schema.features})
@@ -247,14 +248,6 @@ def _require_person(reader: Reader, column: str, sets: Sets) -> None:
         raise sets.fail(
             varying, f"the person in column {column!r} varies within the set", "Give each set to one person."
         )
-
-
-def _categorical(reader: Reader, schema: Schema) -> tuple[str, ...]:
-    """Which model inputs are categorical: as declared, or by dtype."""
-    if schema.categorical is not None:
-        return schema.categorical
-    inputs = [c for c in (*schema.individual, *schema.table_features) if c not in schema.kinds]
-    return tuple(c for c in inputs if reader.is_categorical(c))
 
 
 def _features(reader: Reader, schema: Schema) -> dict[str, Column]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.columns import concat, concat_column, take
+from pcmcnet.data.column_arrays import concat, concat_column, take
 from pcmcnet.errors import InputError, SchemaError
 
 if TYPE_CHECKING:

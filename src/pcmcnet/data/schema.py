@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from pcmcnet.data.column_arrays import CURVES, Curve
 from pcmcnet.data.column_names import ColumnName, ColumnNames, column_names
-from pcmcnet.data.columns import CURVES, Curve
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.wide_roles import long_roles, wide_roles
 from pcmcnet.errors import SchemaError, did_you_mean

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pcmcnet.data.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.schema import Missing, Schema
-from pcmcnet.data.table import names_of, read_table
+from pcmcnet.data.tabular import names_of, read_table
 from pcmcnet.data.wide_roles import OWN, Label, label_of, labels_of
 from pcmcnet.errors import SchemaError
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data.ragged import spread
-from pcmcnet.data.table import read_table
+from pcmcnet.data.tabular import read_table
 from pcmcnet.datasets import airline_process
 from pcmcnet.datasets.airline_process import SEGMENTS, Segment
 from pcmcnet.datasets.airline_table import AIRLINES, OFFICES, PAIRS, RANGES, ROLES, Searches, draw_searches

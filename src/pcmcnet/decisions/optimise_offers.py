@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
-from pcmcnet.data.table import read_table
+from pcmcnet.data.tabular import read_table
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
 from pcmcnet.decisions.local_search import climb, starting_offers

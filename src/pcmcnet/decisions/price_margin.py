@@ -15,7 +15,7 @@ import numpy as np
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.insight.slopes import slopes
 from pcmcnet.insight.what_if import compose

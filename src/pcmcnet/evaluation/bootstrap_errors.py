@@ -28,7 +28,7 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.logit_model import LogitModel, require_estimated
 from pcmcnet.progress import show_steps
 from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.printed import InEveryFormat, Printed
+from pcmcnet.reports.formats import InEveryFormat, Printed
 
 _ENOUGH = 0.5  # share of the draws that must lead to estimates
 

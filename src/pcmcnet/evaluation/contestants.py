@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.models import MNL, MODELS, ChoiceModel, LatentClassMNL
 from pcmcnet.models.logits.design import Design

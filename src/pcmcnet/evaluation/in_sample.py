@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pcmcnet.data import ChoiceData, Sets
-from pcmcnet.data.columns import GAP, Column, Contents, Numeric
+from pcmcnet.data.column_arrays import GAP, Column, Contents, Numeric
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.models.interface.choice_model import ChoiceModel
 

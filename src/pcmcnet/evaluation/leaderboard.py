@@ -16,10 +16,10 @@ from typing import Any
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.evaluation.board_tables import SETS, BoardTable, Use, require_tables
 from pcmcnet.evaluation.compare import compare, surroundings
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.contestants import Contestant, entrants, require_contestants
+from pcmcnet.evaluation.leaderboard_tables import SETS, BoardTable, Use, require_tables
 from pcmcnet.evaluation.report import check_options
 from pcmcnet.evaluation.standings import Leaderboard
 from pcmcnet.evaluation.table_result import TableResult

@@ -20,10 +20,10 @@ from pcmcnet.evaluation.hypothesis_tests.vuong import two_sided
 from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.estimation import Errors
-from pcmcnet.models.logits.estimation.estimate_table import EstimateRow, estimate_rows
+from pcmcnet.models.logits.estimation.estimates_frame import EstimateRow, estimate_rows
 from pcmcnet.models.logits.logit_model import LogitModel
 from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.printed import InEveryFormat, Printed
+from pcmcnet.reports.formats import InEveryFormat, Printed
 
 Kind = Errors | BootstrapErrors | None
 

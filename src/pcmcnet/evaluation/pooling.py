@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.evaluation.bootstrap import by_group, p_values, percentiles, resampled_means
+from pcmcnet.evaluation.bootstrap_intervals import by_group, p_values, percentiles, resampled_means
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, FoldResult, Row
 from pcmcnet.evaluation.cross_validation import Cell, Failure, Fold
 from pcmcnet.evaluation.metrics import uniform_log_p

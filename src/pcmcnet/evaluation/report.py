@@ -20,7 +20,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ScannedData
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError
-from pcmcnet.evaluation.bootstrap import by_group, interval
+from pcmcnet.evaluation.bootstrap_intervals import by_group, interval
 from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import Gives

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import visible
-from pcmcnet.evaluation.board_tables import Use
+from pcmcnet.evaluation.leaderboard_tables import Use
 from pcmcnet.evaluation.ranks import critical_distance, ranks
 from pcmcnet.evaluation.report import FOOTNOTE
 from pcmcnet.evaluation.table_result import TableResult, nll_cell, plain_row

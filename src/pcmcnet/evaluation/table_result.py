@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pcmcnet.evaluation.board_tables import Use
 from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
+from pcmcnet.evaluation.leaderboard_tables import Use
 from pcmcnet.evaluation.ranks import LEVEL
 from pcmcnet.evaluation.report import MARK, finite
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, raw
+from pcmcnet.data.column_arrays import Categorical, raw
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import SchemaError
 from pcmcnet.evaluation import evaluate

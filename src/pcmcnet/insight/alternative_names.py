@@ -13,7 +13,7 @@ import numpy as np
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import GAP, Categorical, Contents, Numeric
+from pcmcnet.data.column_arrays import GAP, Categorical, Contents, Numeric
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.reports.tables import number
 

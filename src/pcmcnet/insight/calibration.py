@@ -27,7 +27,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import max_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import metrics
-from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
+from pcmcnet.evaluation.bootstrap_intervals import percentiles, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.wrappers.calibrated import Calibrated, find_temperature

@@ -18,9 +18,9 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical
+from pcmcnet.data.column_arrays import Categorical
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.bootstrap import percentiles, resampled_means
+from pcmcnet.evaluation.bootstrap_intervals import percentiles, resampled_means
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p, require_data, require_sets
 from pcmcnet.insight.questions import members
 from pcmcnet.insight.what_if import compose, with_values

@@ -18,7 +18,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Columns
+from pcmcnet.data.column_arrays import Columns
 from pcmcnet.data.describe import json_values
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import InputError

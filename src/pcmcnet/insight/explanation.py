@@ -28,7 +28,7 @@ import numpy as np
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.column_names import PLAIN, ColumnNames
-from pcmcnet.data.table import read_table
+from pcmcnet.data.tabular import read_table
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError, did_you_mean
 from pcmcnet.evaluation.compare import surroundings
 from pcmcnet.evaluation.predictions import require_sets

@@ -16,7 +16,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, gives_of, predicted_log_p

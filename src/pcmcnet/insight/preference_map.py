@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor as LogPredictor
 from pcmcnet.evaluation.predictions import predicted_log_p, require_data

@@ -20,7 +20,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 
 _UNITS = {"clock": "clock time", "calendar year": "calendar year", "code": "identifier", "id": "identifier"}
 _WHY = {

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Column, Contents, Numeric
+from pcmcnet.data.column_arrays import Column, Contents, Numeric
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import InputError, did_you_mean
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import GAP, Categorical, Column, Contents
+from pcmcnet.data.column_arrays import GAP, Categorical, Column, Contents
 from pcmcnet.data.describe import content_facts
 from pcmcnet.data.ragged import spread
 from pcmcnet.insight.alternative_names import name_of

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Contents, Numeric, take
+from pcmcnet.data.column_arrays import Categorical, Column, Contents, Numeric, take
 from pcmcnet.errors import InputError, did_you_mean
 
 

@@ -1,7 +1,7 @@
 """Representation -> pairwise rates -> stationary distribution, on tensors alone."""
 
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
-from pcmcnet.layers.pairwise.module import PairwiseRates
+from pcmcnet.layers.pairwise.pairwise_rates import PairwiseRates
 from pcmcnet.layers.representation.module import Representation
 from pcmcnet.layers.stationary import solve_chain, stationary_distribution
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from pcmcnet.data.batches import Batch, Distinct
 from pcmcnet.data.contents import modules_of
 from pcmcnet.data.encoding import SideEncoder
-from pcmcnet.layers.signed_linear import bounds_of_signs
+from pcmcnet.layers.monotone_weights import bounds_of_signs
 
 HUGE = 1e30
 

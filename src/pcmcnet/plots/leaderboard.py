@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.board_tables import Use
+from pcmcnet.evaluation.leaderboard_tables import Use
 from pcmcnet.evaluation.ranks import alike
 from pcmcnet.evaluation.standings import Leaderboard
 from pcmcnet.plots.files import picture_path, save_picture

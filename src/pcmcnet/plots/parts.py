@@ -14,8 +14,8 @@ from pcmcnet.insight.category_effects import CategoryEffects
 from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.fit_quality import FitQuality
 from pcmcnet.insight.table_summary import TableSummary
+from pcmcnet.plots.explanation.page_set_figures import shown
 from pcmcnet.plots.explanation.quality import fit_intervals
-from pcmcnet.plots.explanation.set_figures import shown
 from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, plain, tidy
 from pcmcnet.reports.drawing import draws
 

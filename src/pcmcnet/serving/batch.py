@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Contents, Numeric, concat_column
+from pcmcnet.data.column_arrays import Categorical, Column, Contents, Numeric, concat_column
 
 
 def together(parts: Sequence[ChoiceData]) -> ChoiceData:

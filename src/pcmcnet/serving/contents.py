@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pcmcnet.data.columns import Contents
+from pcmcnet.data.column_arrays import Contents
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.errors import BadContentError
 from pcmcnet.data.kinds.previews import Pixels

@@ -14,7 +14,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.errors import did_you_mean, shown
 from pcmcnet.insight.what_if import compose, with_values
 from pcmcnet.models.interface.choice_model import ChoiceModel

@@ -1,7 +1,7 @@
 """Connections that take too long: to send the head of a request, or to read an answer.
 
 uvicorn bounds how long a connection may rest between two requests, and nothing else: a head that comes byte by byte, or
-an answer that nobody takes, would be kept for ever. Bodies are bounded by :mod:`pcmcnet.serving.request_body`.
+an answer that nobody takes, would be kept for ever. Bodies are bounded by :mod:`pcmcnet.serving.request_limits`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pcmcnet.serving.columns import inputs_of, require_keys, require_within
 from pcmcnet.serving.grid import Grid
 from pcmcnet.serving.jobs import Job
 from pcmcnet.serving.refusal import RefusalError, unusable
-from pcmcnet.serving.request_body import LARGE, Bodies
+from pcmcnet.serving.request_limits import LARGE, Bodies
 from pcmcnet.serving.sets import SetReader
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.strict_json import Size, parse

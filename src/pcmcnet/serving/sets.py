@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.column_arrays import Categorical, Column, Numeric
 from pcmcnet.data.column_reader import MISSING_CATEGORY
-from pcmcnet.data.columns import Categorical, Column, Numeric
 from pcmcnet.data.distinct import names
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.previews import Pixels

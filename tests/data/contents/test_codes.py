@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from choice_tables import objects, picture
-from pcmcnet.data.columns import Contents
+from pcmcnet.data.column_arrays import Contents
 from pcmcnet.data.contents import code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import SchemaError

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choice_tables import objects, picture
-from pcmcnet.data.columns import Contents
+from pcmcnet.data.column_arrays import Contents
 from pcmcnet.data.contents import learn_codes
 from pcmcnet.errors import SchemaError
 

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData, Encoder, Schema
-from pcmcnet.data.columns import Contents
+from pcmcnet.data.column_arrays import Contents
 from pcmcnet.errors import SchemaError
 
 KINDS = {"v": "vector", "at": "datetime"}

@@ -13,7 +13,7 @@ import torch
 from choice_tables import objects, picture, read_column
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.kinds.image import ImageCode, Picture
-from pcmcnet.data.table_files import write_table
+from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import SchemaError
 
 png = partial(picture, size=(3, 2))

@@ -14,7 +14,7 @@ import torch
 
 from choice_tables import picture
 from pcmcnet.data import ChoiceData, EncodedStream, Encoder, ScannedData
-from pcmcnet.data.columns import Contents
+from pcmcnet.data.column_arrays import Contents
 from pcmcnet.errors import SchemaError
 from pcmcnet.models import MNL, PCMCNet, load
 from pcmcnet.models.interface.prediction_files import predict_folder

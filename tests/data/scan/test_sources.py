@@ -9,9 +9,9 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.scan.hashing import draws, keys_of, piles
+from pcmcnet.data.scan.id_hashes import draws, keys_of, piles
 from pcmcnet.data.scan.sources import open_stream
-from pcmcnet.data.table import read_table
+from pcmcnet.data.tabular import read_table
 from pcmcnet.errors import SchemaError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 import pcmcnet as pn
-from pcmcnet.data.table import read_table
+from pcmcnet.data.tabular import read_table
 
 HERE = Path(__file__).parent
 ROLES: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 
 from choice_tables import largest
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.errors import InputError, NotFittedError
 from pcmcnet.insight.slopes import slopes
 from pcmcnet.models import MNL, LatentClassMNL

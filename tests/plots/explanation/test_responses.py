@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pcmcnet import Explanation
 from pcmcnet.insight.trade_offs import TradeOff, TradeOffs
-from pcmcnet.plots.explanation.figures import BLUE, GREY, ORANGE
+from pcmcnet.plots.explanation.page_figures import BLUE, GREY, ORANGE
 from pcmcnet.plots.explanation.responses import categories_section, elasticities_section, trade_offs_section
 from pcmcnet.reports.sections import Figure, Table, Text
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.columns import GAP, Columns, Contents, concat_column
+from pcmcnet.data.column_arrays import GAP, Columns, Contents, concat_column
 from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.learning import Learner
 from pcmcnet.data.contents.samples import Samples

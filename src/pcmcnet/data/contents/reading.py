@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.columns import GAP, Contents
+from pcmcnet.data.column_arrays import GAP, Contents
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 from pcmcnet.errors import SchemaError

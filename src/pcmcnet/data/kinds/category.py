@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pcmcnet.data.columns import Categorical
+from pcmcnet.data.column_arrays import Categorical
 from pcmcnet.data.kinds.json_checks import are_strings, is_count, is_string
 
 UNSEEN = 0  # the reserved index of every vocabulary

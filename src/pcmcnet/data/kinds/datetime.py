@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import GAP, Contents, number_contents
+from pcmcnet.data.column_arrays import GAP, Contents, number_contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 from pcmcnet.data.kinds.json_checks import is_string

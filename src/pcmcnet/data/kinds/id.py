@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import nn
 
-from pcmcnet.data.columns import Contents, number_contents
+from pcmcnet.data.column_arrays import Contents, number_contents
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError, refuse
 from pcmcnet.data.kinds.json_checks import is_whole
 from pcmcnet.data.kinds.kind import Kind, Read, register

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.columns import GAP, number_contents
+from pcmcnet.data.column_arrays import GAP, number_contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 from pcmcnet.data.kinds.kind import Kind, Read, objects, register

@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.columns import Contents
+from pcmcnet.data.column_arrays import Contents
 from pcmcnet.data.kinds.json_checks import is_string
 from pcmcnet.data.kinds.previews import Pixels
 from pcmcnet.data.kinds.streaming import Collected, Learning

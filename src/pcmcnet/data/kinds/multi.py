@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pcmcnet.data.columns import GAP, Contents, number_contents
+from pcmcnet.data.column_arrays import GAP, Contents, number_contents
 from pcmcnet.data.distinct import UNREADABLE, names
 from pcmcnet.data.kinds import category
 from pcmcnet.data.kinds.arrow_lists import as_lists

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import CURVES, Columns, Curve, Numeric
+from pcmcnet.data.column_arrays import CURVES, Columns, Curve, Numeric
 from pcmcnet.data.kinds.json_checks import LARGEST, are_numbers, is_number
 from pcmcnet.data.kinds.kind import written
 from pcmcnet.data.quantiles import quantiles

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
-from pcmcnet.data.columns import number_contents
+from pcmcnet.data.column_arrays import number_contents
 
 
 class Learning(Protocol):

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from pcmcnet.data.columns import GAP, number_contents
+from pcmcnet.data.column_arrays import GAP, number_contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.kinds.errors import BadTypeError
 from pcmcnet.data.kinds.kind import Kind, Read, register

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.columns import GAP, Contents, number_contents
+from pcmcnet.data.column_arrays import GAP, Contents, number_contents
 from pcmcnet.data.kinds.arrow_lists import as_lists
 from pcmcnet.data.kinds.errors import BadTypeError, refuse
 from pcmcnet.data.kinds.json_checks import LARGEST, are_numbers, is_count

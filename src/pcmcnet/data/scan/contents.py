@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.columns import Contents
+from pcmcnet.data.column_arrays import Contents
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.scan.sources import Stream
 from pcmcnet.data.schema import Schema

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pcmcnet.arrays import Ints
 from pcmcnet.data import long
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.column_arrays import GAP, Contents
 from pcmcnet.data.column_reader import Part
-from pcmcnet.data.columns import GAP, Contents
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.scan.cache import Checked, Entries, Manifest, ShardFile, Tally, describe_shard, making

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.formats import column_names
+from pcmcnet.data.read_files import column_names
 from pcmcnet.data.scan.cache import Checked, Manifest, Tally
 from pcmcnet.data.scan.convert import cached
-from pcmcnet.data.scan.hashing import draws
+from pcmcnet.data.scan.id_hashes import draws
 from pcmcnet.data.scan.shards import Shard, joined, read_shard
 from pcmcnet.data.scan.sizes import bytes_of
 from pcmcnet.data.schema import Schema

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data.csv_file import ENCODED_TEXT
 from pcmcnet.data.distinct import UNREADABLE, is_text
-from pcmcnet.data.scan.hashing import Keys, keys_of, piles
+from pcmcnet.data.scan.id_hashes import Keys, keys_of, piles
 from pcmcnet.data.scan.sources import Stream
 from pcmcnet.data.scan.vocabulary import Vocabulary
 from pcmcnet.errors import SchemaError

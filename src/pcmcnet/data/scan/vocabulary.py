@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.column_reader import AS_OTHERS
+from pcmcnet.data.column_reader import CORRECT
 from pcmcnet.data.distinct import distinct, first_rows
-from pcmcnet.data.undeclared import mistaken_text
+from pcmcnet.data.number_or_category import AS_OTHERS, mistaken_text
 from pcmcnet.errors import SchemaError
 
 
@@ -51,6 +51,5 @@ class Vocabulary:
             row = int(rows[first])
             raise SchemaError(
                 f"column {column!r}, row {row} (choice set {name_set(row)}): {AS_OTHERS}, "
-                f"got {values[int(first)].as_py()!r}; {counts[at].sum()} such rows. "
-                f"Correct them, or list the column in categorical."
+                f"got {values[int(first)].as_py()!r}; {counts[at].sum()} such rows. {CORRECT}"
             )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.column_arrays import Categorical, Column, Numeric
 from pcmcnet.evaluation.predictions import gives_of
 from pcmcnet.insight.scenarios.offers import Offer
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Contents
+from pcmcnet.data.column_arrays import Categorical, Column, Contents
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.insight.scenarios import expressions

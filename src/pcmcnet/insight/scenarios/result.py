@@ -12,7 +12,7 @@ import pyarrow as pa
 from pcmcnet.errors import InputError
 from pcmcnet.insight.scenarios.effects import Diversion, Effects
 from pcmcnet.insight.scenarios.surplus import ConsumerSurplus
-from pcmcnet.reports.printed import InEveryFormat, Printed
+from pcmcnet.reports.formats import InEveryFormat, Printed
 from pcmcnet.reports.tables import number
 from pcmcnet.storage.to_json import to_json
 

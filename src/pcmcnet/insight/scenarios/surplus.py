@@ -20,7 +20,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.insight.what_if import with_alternatives

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data import ChoiceData, ScannedData, Schema, wide
-from pcmcnet.data.columns import raw
-from pcmcnet.data.explosion import first_choices
+from pcmcnet.data.column_arrays import raw
+from pcmcnet.data.exploded_rankings import first_choices
 from pcmcnet.data.outside import with_missing_features
 from pcmcnet.data.ragged import stretches
-from pcmcnet.data.table import read_table
+from pcmcnet.data.tabular import read_table
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import require_data
 from pcmcnet.insight.scenarios.offers import Extent, Offer

@@ -28,7 +28,7 @@ from pcmcnet.layers.gpu import has_triton, runs_kernels
 from pcmcnet.layers.pairwise.cpu import chunked_scores
 from pcmcnet.layers.pairwise.options import Layer, PairOptions
 from pcmcnet.layers.pairwise.plain import plain_scores
-from pcmcnet.layers.pairwise.rates import FLOOR, RateForm, plain_rates
+from pcmcnet.layers.pairwise.rate_forms import FLOOR, RateForm, plain_rates
 from pcmcnet.layers.transforms import is_transformed, needs_plain_operators
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.library import register_fake, register_vmap
 
 from pcmcnet.errors import ChainError
-from pcmcnet.layers.stationary.operators import LIBRARY
+from pcmcnet.layers.stationary.gradient import LIBRARY
 from pcmcnet.layers.transforms import needs_plain_operators
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.data.ragged import min_by_set, spread
 from pcmcnet.errors import SchemaError, did_you_mean
 

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from pcmcnet.data import ScannedData
-from pcmcnet.data.formats import column_names
+from pcmcnet.data.read_files import column_names
 from pcmcnet.data.scan.contents import row_bytes
 from pcmcnet.data.scan.sources import Stream, open_copy, open_stream
 from pcmcnet.errors import InputError, SchemaError

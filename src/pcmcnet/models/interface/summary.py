@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pcmcnet.reports.printed import InEveryFormat, Printed
+from pcmcnet.reports.formats import InEveryFormat, Printed
 
 
 @dataclass(frozen=True, repr=False)

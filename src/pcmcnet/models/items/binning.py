@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.errors import ArtifactError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.items.universe import require_labels
 

@@ -39,7 +39,7 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.lbfgs import lbfgs
-from pcmcnet.models.items.rate_estimation import chain_log_p
+from pcmcnet.models.items.pcmc_search import chain_log_p
 from pcmcnet.models.items.universe import Universe, informative, padded
 from pcmcnet.storage.files import json_bytes
 

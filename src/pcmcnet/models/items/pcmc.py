@@ -40,7 +40,7 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.bradley_terry import newton
-from pcmcnet.models.items.rate_estimation import SLSQP_ITEMS, chain_log_p, search
+from pcmcnet.models.items.pcmc_search import SLSQP_ITEMS, chain_log_p, search
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
 from pcmcnet.storage.files import json_bytes

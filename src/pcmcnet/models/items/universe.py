@@ -23,7 +23,7 @@ from torch import Tensor
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.data.columns import Categorical
+from pcmcnet.data.column_arrays import Categorical
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import ArtifactError, InputError
 

@@ -28,7 +28,7 @@ from pcmcnet.models.logits.estimation.class_search import ClassSearch, Fitted, P
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.mixture_likelihood import log_shares
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.latent_class_config import LatentClassMNLConfig
 from pcmcnet.models.logits.logit_effects import class_slopes
 from pcmcnet.models.logits.logit_model import LogitModel

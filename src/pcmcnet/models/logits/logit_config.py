@@ -11,7 +11,7 @@ from pcmcnet.errors import ConfigError
 from pcmcnet.models.logits.design import parse_formula
 from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.estimation import Errors
-from pcmcnet.models.logits.estimation.parameters import Bounds, checked_control
+from pcmcnet.models.logits.estimation.parameter_bounds import Bounds, checked_control
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.data.ragged import log_softmax_by_set, ordered_pairs, spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models.interface.responses import cross_means, other_means, own_responses, step_sizes, weighted_mean_by

@@ -21,9 +21,9 @@ from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.design.factor_coding import LevelCode
 from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.estimation import Errors, Estimates, LogitSets, Ratio
-from pcmcnet.models.logits.estimation.estimate_table import estimate_frame, estimate_rows, interval_ends
+from pcmcnet.models.logits.estimation.estimates_frame import estimate_frame, estimate_rows, interval_ends
 from pcmcnet.models.logits.estimation.identification import listed
-from pcmcnet.models.logits.estimation.parameters import Bounds, Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Bounds, Parameters
 from pcmcnet.models.logits.logit_config import LogitConfig as LogitConfig
 from pcmcnet.models.logits.willingness_to_pay import willingness_to_pay
 from pcmcnet.storage.files import json_bytes

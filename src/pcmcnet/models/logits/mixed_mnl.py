@@ -7,7 +7,7 @@ Person n has coefficients b_n, drawn from distributions that are estimated, and 
 where the expectation is a mean over draws (``simulation/draws.py``). What varies with b is shared by the person's sets,
 so that odds are no longer independent of other alternatives. Distributions are those of
 ``simulation/distributions.py``, the likelihood that of ``estimation/mixed_likelihood.py``. Predictions are for a person
-of whom no choice is known: ``simulation/prediction.py``.
+of whom no choice is known: ``simulation/population.py``.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets
 from pcmcnet.models.logits.estimation.mixed_search import Maximum, Search
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.mixed_config import MixedMNLConfig
+from pcmcnet.models.logits.mixed_predictions import MixedPredictions, labels_of
 from pcmcnet.models.logits.persons import Persons
 from pcmcnet.models.logits.simulation.coefficients import Mixing
 from pcmcnet.models.logits.simulation.draws import keys_of
 from pcmcnet.models.logits.simulation.specification import require_moving, specify
-from pcmcnet.models.logits.taste_model import TasteModel, labels_of
 from pcmcnet.runtime.device import resolve_device
 from pcmcnet.storage.files import json_bytes
 
 _TOGETHER = 15  # Newton's steps of the logit where the search begins: its own maximum may be at infinity
 
 
-class MixedMNL(TasteModel):
+class MixedMNL(MixedPredictions):
     """Mixed, or random parameters, multinomial logit.
 
     Options are those of :class:`MixedMNLConfig`.

@@ -22,7 +22,7 @@ from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
 from pcmcnet.models.logits.estimation.identification import require_identified
 from pcmcnet.models.logits.estimation.nonlinear_likelihood import Maximum, curved_maximum
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.logit_effects import Elasticities, elasticities, logit_slopes
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
 

@@ -1,9 +1,8 @@
-"""What the logits with nests share: the fit within bounds, log-sums, and what is said of them.
+"""What the logits with nests share: the fit, the log-sums of nests, and predictions.
 
 A nest's log-sum is the product of the coefficients ``logsum[NEST]`` from the top of the tree to it, so each of them is
-the nest's scale relative to that of its parent. Random utilities need 0 < logsum <= 1, and the search stays there
-unless ``bounds`` say otherwise. A log-sum at an end of the search has no finite estimate: see
-``estimation/logsum_limits.py``.
+the nest's scale relative to that of its parent. ``estimation/logsum_bounds.py`` says within which bounds they are
+searched, and which of them are no estimates.
 """
 
 from __future__ import annotations
@@ -20,18 +19,16 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError
 from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.logits.design.nonlinear_utility import Linearised
+from pcmcnet.models.logits.design.box_cox_and_wtp_space import Linearised
 from pcmcnet.models.logits.estimation import LogitSets, hessian, infer, maximise
 from pcmcnet.models.logits.estimation.identification import require_identified
-from pcmcnet.models.logits.estimation.logsum_limits import LEAST, MOST, at_end, without_limit
+from pcmcnet.models.logits.estimation.logsum_bounds import logsum_problems, require_within, usual_bounds, without_limit
 from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets, Nests
 from pcmcnet.models.logits.estimation.nonlinear_likelihood import CurvedNestedSets, curved_maximum
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel, log
 from pcmcnet.models.logits.nests import Leaves, Tree, note_unknown, require_nests
-
-_POSITIVE = 1e-3  # the least log-sum that can be given: utilities are divided by it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,23 +129,16 @@ class NestModel(LogitModel):
         )
         self.estimates_ = without_limit(found, bend, set(self._own()) - {*(self.config.bounds or {})})
         self._note()
-        for problem in self._problems():
+        for problem in logsum_problems(self.estimates_, self._own()):
             log.warning("%s", problem)
 
     def _parameters_of_nests(self) -> Parameters:
         """Return all parameters with their bounds."""
-        config = self.config
-        names, usual = (*self.design_.names, *self._own(), *self._shares()), self._usual_bounds()
-        widest = {name: (_POSITIVE, np.inf) if name in self._own() else (0.0, 1.0) for name in usual}
-        for option, values, limits in (("fixed", config.fixed, widest), ("start", config.start, usual)):
-            for name in limits.keys() & values.keys():
-                low, high = limits[name]
-                if not low <= values[name] <= high:
-                    raise ConfigError(
-                        f"{option}[{name!r}] = {values[name]:g} is outside its bounds, {low:g} to {high:g}."
-                    )
+        config, own, shares = self.config, self._own(), self._shares()
+        names, usual = (*self.design_.names, *own, *shares), usual_bounds(own, shares, config.bounds)
+        require_within(usual, own, fixed=config.fixed, start=config.start)
         first = self.design_.form.begin
-        begin = np.concatenate([first, np.ones(len(self._own())), np.full(len(self._shares()), 0.5)])
+        begin = np.concatenate([first, np.ones(len(own)), np.full(len(shares), 0.5)])
         return self._parameters(names, begin, usual)
 
     def _begin(self, plain: LogitSets, within: Parameters, sets: ChoiceData) -> tuple[Parameters, Floats]:
@@ -169,24 +159,6 @@ class NestModel(LogitModel):
         """Return the utility near some parameters, by leaf."""
         near = self.design_.linearised(sets, values)
         return near._replace(matrix=near.matrix[leaves.alternative])
-
-    def _usual_bounds(self) -> dict[str, tuple[float, float]]:
-        """Return the bounds of log-sums and shares, which the options may narrow, or widen for log-sums."""
-        given = self.config.bounds
-        logsums = dict.fromkeys(self._own(), (LEAST, MOST if given is None else 1.0))
-        shares = dict.fromkeys(self._shares(), (0.0, 1.0))
-        for name, (low, high) in (given or {}).items():
-            if name in logsums:
-                logsums[name] = (LEAST if low is None or low <= 0 else low, MOST if high is None else high)
-            if name in shares:
-                shares[name] = (max(low or 0.0, 0.0), 1.0 if high is None else min(high, 1.0))
-        for name, (low, high) in (logsums | shares).items():
-            if not low < high:
-                allowed = "above 0" if name in logsums else "from 0 to 1"
-                raise ConfigError(
-                    f"bounds[{name!r}] leave no value between {low:g} and {high:g}: it must be {allowed}."
-                )
-        return logsums | shares
 
     def _maximum(
         self, likelihood: NestedSets, within: Parameters, spread: Floats, weights: Floats
@@ -258,31 +230,11 @@ class NestModel(LogitModel):
 
     # -- what is said of them ---------------------------------------------------------------------------------------
 
-    def _problems(self) -> list[str]:
-        """Say which log-sums are no estimates, and which are no log-sums of random utilities."""
-        found = self.estimates_
-        problems: dict[str, list[str]] = {}
-        for name in self._own():
-            value = float(found.values[found.position(name)])
-            if name in found.fixed:
-                continue
-            if name in found.unbounded and at_end(value):
-                problem = "without limit, as alternatives are chosen as if they were "
-                problem += "one" if value < 1 else "all the same, however they differ"
-            elif name in found.at_bound and value == 1:
-                problem = "at the bound of 1, where a nest makes no difference (bounds=None would free it)"
-            elif value > 1:
-                problem = "above 1: no random utilities lie behind the model"
-            else:
-                continue
-            problems.setdefault(problem, []).append(name)
-        return [f"{', '.join(names)}: {problem}; try other nests" for problem, names in problems.items()]
-
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()
         facts["nests"] = ", ".join(self._nest_names())
         facts["log-sums tested against"] = "1"
-        if problems := self._problems():
+        if problems := logsum_problems(self.estimates_, self._own()):
             facts["warning"] = ". ".join(problems)
         return facts
 

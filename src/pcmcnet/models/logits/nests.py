@@ -17,7 +17,7 @@ import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Numeric
+from pcmcnet.data.column_arrays import Categorical, Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.logits.estimation.identification import listed
 from pcmcnet.models.logits.estimation.nested_likelihood import Nests

@@ -14,7 +14,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Numeric, raw
+from pcmcnet.data.column_arrays import Categorical, Numeric, raw
 from pcmcnet.errors import InputError
 
 By = Literal["person", "set"]

@@ -15,7 +15,7 @@ from torch import Tensor
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.models.items.pcmc import PCMCConfig, bradley_terry_chain
-from pcmcnet.models.items.rate_estimation import search
+from pcmcnet.models.items.pcmc_search import search
 from pcmcnet.models.items.universe import DistinctSets
 
 MOST_LABELS = 50  # 2,450 log-rates

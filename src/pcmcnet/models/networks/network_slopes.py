@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.data.ragged import ordered_pairs, spread, stretches
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility

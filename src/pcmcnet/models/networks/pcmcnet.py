@@ -26,15 +26,15 @@ from pcmcnet.data.batches import plan_batches
 from pcmcnet.errors import InputError
 from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
+from pcmcnet.layers.monotone_weights import SignedLinear
 from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.representation import representation_of
-from pcmcnet.layers.signed_linear import SignedLinear
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.diagram import draw_network
-from pcmcnet.models.networks.monotone import signs_of_numbers
+from pcmcnet.models.networks.monotone_features import signs_of_numbers
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, log
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig

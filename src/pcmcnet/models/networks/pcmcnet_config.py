@@ -10,7 +10,7 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
-from pcmcnet.models.networks.monotone import Direction, require_directions
+from pcmcnet.models.networks.monotone_features import Direction, require_directions
 from pcmcnet.models.networks.network_config import NetworkConfig
 
 Utility = Literal["linear", "none"]
@@ -43,7 +43,7 @@ class PCMCNetConfig(NetworkConfig):
         least 128 units, and float32 elsewhere.
     monotone
         Features that are numbers, each with "decreasing" or "increasing": how the probability of an alternative moves
-        with its own value, whatever the other inputs are (:mod:`pcmcnet.models.networks.monotone`).
+        with its own value, whatever the other inputs are (:mod:`pcmcnet.models.networks.monotone_features`).
     """
 
     hidden: tuple[int, ...] = (64, 64)

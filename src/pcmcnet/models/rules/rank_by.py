@@ -19,7 +19,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Numeric
+from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel

@@ -9,8 +9,8 @@ from pcmcnet.insight.axioms import Audit
 from pcmcnet.insight.context_summary import ContextSummary
 from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.importance import Importance
-from pcmcnet.plots.explanation.figures import importance_figure
-from pcmcnet.plots.explanation.set_figures import (
+from pcmcnet.plots.explanation.page_figures import importance_figure
+from pcmcnet.plots.explanation.page_set_figures import (
     SHOWN,
     attribution_figure,
     chain_figure,

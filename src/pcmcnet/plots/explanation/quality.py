@@ -10,7 +10,7 @@ from pcmcnet.evaluation.in_sample import Seen
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, Report
 from pcmcnet.insight.calibration import Calibration
 from pcmcnet.insight.fit_quality import FOLDS, FitQuality
-from pcmcnet.plots.explanation.figures import calibration_figures
+from pcmcnet.plots.explanation.page_figures import calibration_figures
 from pcmcnet.reports.sections import Block, Dot, Intervals, Section, Table, Text, note, warning
 from pcmcnet.reports.tables import number
 

@@ -6,7 +6,7 @@ from pcmcnet.data.column_names import PLAIN, ColumnNames
 from pcmcnet.insight.category_effects import AllCategories
 from pcmcnet.insight.numeric_effects import NumericEffects
 from pcmcnet.insight.trade_offs import LEVEL, TradeOffs
-from pcmcnet.plots.explanation.figures import category_figure, demand_figure
+from pcmcnet.plots.explanation.page_figures import category_figure, demand_figure
 from pcmcnet.reports.sections import Block, Section, Table, Text, note
 from pcmcnet.reports.tables import number
 

@@ -17,7 +17,7 @@ from pcmcnet.insight.explanation import Explanation, ModelSummary
 from pcmcnet.insight.findings import Finding
 from pcmcnet.insight.table_summary import ColumnSummary, TableSummary
 from pcmcnet.plots.explanation.answers import axioms_section, context_section, examples_section, importance_section
-from pcmcnet.plots.explanation.figures import (
+from pcmcnet.plots.explanation.page_figures import (
     LOSSES,
     learning_figure,
     sizes_figure,

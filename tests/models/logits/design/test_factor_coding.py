@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.columns import Categorical, Numeric
+from pcmcnet.data.column_arrays import Categorical, Numeric
 from pcmcnet.errors import SchemaError
 from pcmcnet.models.logits.design.factor_coding import (
     LevelCode,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logits.estimation import LogitSets
 from pcmcnet.models.logits.estimation.logit_likelihood import _solve
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 
 def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[LogitSets, Any, Any]:

@@ -6,7 +6,7 @@ import pytest
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logits.estimation import LogitSets, hessian, maximise
 from pcmcnet.models.logits.estimation.maximum_likelihood import eigh
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 
 def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitSets, Any, Any]:

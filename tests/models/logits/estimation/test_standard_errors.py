@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from pcmcnet.errors import InputError
 from pcmcnet.models.logits.estimation import Estimates, LogitSets, infer
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.estimation.standard_errors import z_test
 
 

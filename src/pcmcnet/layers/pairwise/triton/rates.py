@@ -1,6 +1,6 @@
 """Scores -> rates on a CUDA device, in one kernel each way where torch takes ten.
 
-The formulas are those of :mod:`pcmcnet.layers.pairwise.rates`, for the forms exp and relu.
+The formulas are those of :mod:`pcmcnet.layers.pairwise.rate_forms`, for the forms exp and relu.
 Shapes: scores (B, n, n), mask (B, n) -> rates (B, n, n), divided by the largest of the set.
 """
 
@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers.gpu.launch import launch
-from pcmcnet.layers.pairwise.rates import plain_rates
+from pcmcnet.layers.pairwise.rate_forms import plain_rates
 from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
 from pcmcnet.layers.transforms import pull_back
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.column_arrays import Categorical, Column, Numeric
 from pcmcnet.data.outside import with_features_of_others
 from pcmcnet.errors import ArtifactError, InputError, SchemaError
+from pcmcnet.models.logits.design.box_cox_and_wtp_space import Linearised, UtilityForm
 from pcmcnet.models.logits.design.empty_table import empty_sets, require_names
 from pcmcnet.models.logits.design.factor_coding import (
     SLOPE,
@@ -29,7 +30,6 @@ from pcmcnet.models.logits.design.factor_coding import (
 )
 from pcmcnet.models.logits.design.formula import Factor, Formula, Term, parse_formula, quoted
 from pcmcnet.models.logits.design.labels import label_marks, learn_labels
-from pcmcnet.models.logits.design.nonlinear_utility import Linearised, UtilityForm
 from pcmcnet.models.logits.design.resolution import (
     find_column,
     require_labels,

@@ -9,7 +9,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.column_arrays import Categorical, Column, Numeric
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models.logits.design.factor_coding import Code, NumberCode
 

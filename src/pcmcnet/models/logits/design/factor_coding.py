@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data.columns import Categorical, Column, Numeric
+from pcmcnet.data.column_arrays import Categorical, Column, Numeric
 from pcmcnet.data.ragged import min_by_set, spread
 from pcmcnet.errors import SchemaError
 from pcmcnet.models.logits.design.box_cox import box_cox, box_cox_slope

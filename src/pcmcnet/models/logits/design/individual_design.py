@@ -17,7 +17,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.columns import Categorical, Numeric
+from pcmcnet.data.column_arrays import Categorical, Numeric
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.logits.design.design import MOST_COLUMNS, product
 from pcmcnet.models.logits.design.empty_table import empty_sets

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.columns import Categorical, Column, Columns, Numeric
+from pcmcnet.data.column_arrays import Categorical, Column, Columns, Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.logits.design.formula import Factor, Formula, Term
 

@@ -22,7 +22,7 @@ from pcmcnet.models.logits.estimation.em import Run, Start, divide, em_steps, he
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
 from pcmcnet.models.logits.estimation.maximum_likelihood import maximise
 from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture, Point, log_shares
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 log = logging.getLogger("pcmcnet")
 

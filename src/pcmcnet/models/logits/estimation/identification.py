@@ -12,7 +12,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 # Squared sine of the angle between a column and the span of the others. Columns come from float32 numbers, whose
 # rounding leaves exact combinations at 1e-14, or at more where numbers are large beside their differences.

@@ -6,7 +6,7 @@ With z_j = x_j - x_chosen for the alternatives not chosen, the choice has log-pr
 
 score -zbar and Hessian -(sum_j p_j z_j z_j' - zbar zbar'), where zbar = sum_j p_j z_j (McFadden, 1974). It is concave
 in b, so Newton's steps, halved where they overshoot, find the maximum if there is one. Sets of one alternative have
-log-probability 0 whatever b is, and are left out. Coefficients may be fixed or bounded: see ``parameters.py``.
+log-probability 0 whatever b is, and are left out. Coefficients may be fixed or bounded: see ``parameter_bounds.py``.
 Shapes: z (M, K), one row per alternative not chosen.
 """
 
@@ -25,7 +25,7 @@ from pcmcnet.data.ragged import max_by_set, spread, sum_by_set, weighted_sum_by_
 from pcmcnet.errors import TrainingError
 from pcmcnet.models.logits.estimation.maximum_likelihood import NO_CURVATURE, require_finite_curvature, uphill
 from pcmcnet.models.logits.estimation.parallel import by_part, products_in_one_thread
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 # What a further step could gain, relative to the log-likelihood, for a step to be taken; relative to a single set's, as
 # long as the step would move some utility: a coefficient without finite estimate goes on until its curvature tells it

@@ -2,7 +2,8 @@
 
 An objective takes parameters (P,) to the log-probabilities of the choices (S,) and their gradients (S, P). Newton's
 steps find the maximum where the Hessian is known. Where it is not, a quasi-Newton method (BFGS) comes near first, and
-the Hessian is the central difference of the exact gradient. Parameters may be fixed or bounded: see ``parameters.py``.
+the Hessian is the central difference of the exact gradient. Parameters may be fixed or bounded: see
+``parameter_bounds.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 Objective = Callable[[Floats], tuple[Floats, Floats]]
 Hessian = Callable[[Floats], Floats]

@@ -20,7 +20,7 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.models.logits.estimation.maximum_likelihood import maximise
 from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets, Precision
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 log = logging.getLogger("pcmcnet")
 

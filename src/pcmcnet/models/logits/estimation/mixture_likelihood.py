@@ -37,7 +37,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
 from pcmcnet.models.logits.estimation.maximum_likelihood import FLAT, eigh, sizes
 from pcmcnet.models.logits.estimation.parallel import by_part
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 _TRIES = 30
 _PACE = 4  # by which steps are damped more after one that brought less than expected, and less after others

@@ -1,7 +1,8 @@
 """Logits, with nests or without, of a utility that is not linear in its parameters.
 
 At any parameters theta the utility is replaced by a linear one, M c with dc / dtheta = G, which has its value and its
-derivatives: see ``design/nonlinear_utility.py``. With s the scores of a logit of M c, those in theta are s G, exactly.
+derivatives: see ``design/box_cox_and_wtp_space.py``. With s the scores of a logit of M c, those in theta are s G,
+exactly.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import numpy as np
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.models.logits.design import Design
-from pcmcnet.models.logits.design.nonlinear_utility import Linearised
+from pcmcnet.models.logits.design.box_cox_and_wtp_space import Linearised
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
 from pcmcnet.models.logits.estimation.maximum_likelihood import hessian, maximise
 from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets, Nests
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
 
 class CurvedLogit:

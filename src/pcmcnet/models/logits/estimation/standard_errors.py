@@ -21,7 +21,7 @@ import numpy as np
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models.logits.estimation.identification import listed
-from pcmcnet.models.logits.estimation.parameters import Parameters
+from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.reports.html import to_fragment
 from pcmcnet.reports.sections import Table
 from pcmcnet.reports.tables import number

@@ -17,7 +17,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import max_by_set, spread, sum_by_set
 from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.logit_effects import _moves as moves
-from pcmcnet.models.logits.simulation.prediction import Population
+from pcmcnet.models.logits.simulation.population import Population
 
 _NUMBERS = 2**21  # utilities at a time
 

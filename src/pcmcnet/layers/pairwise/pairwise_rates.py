@@ -1,0 +1,191 @@
+"""Representations -> pairwise rates.
+
+A network f scores every ordered pair (i, j) for the individual I, and a rate form makes the score a rate (``rates``).
+The first layer of f is linear in the concatenation [I, S_i, S_j], so it is computed as W0 I + Wa S_i + Wb S_j:
+n products instead of n^2. ``dispatch`` chooses the implementation of the layers after it.
+Shapes: individual (B, D0), alternatives (B, J, D), mask (B, J) -> rates (B, J, J).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.errors import ConfigError, InputError, did_you_mean
+from pcmcnet.layers.activations import ACTIVATIONS, Activation
+from pcmcnet.layers.dropout import Dropout
+from pcmcnet.layers.monotone_weights import RISING_ACTIVATIONS, SignedLinear, unit_signs
+from pcmcnet.layers.pair_mask import real_pairs
+from pcmcnet.layers.pairwise.dispatch import has_pair_kernels, pair_scores, rates_of_scores, scores_of_inputs
+from pcmcnet.layers.pairwise.options import PairOptions
+from pcmcnet.layers.pairwise.precision import Precision, compute_dtype
+from pcmcnet.layers.pairwise.rate_forms import RateForm, require_rate
+
+Initialisation = Literal["safe", "paper"]
+
+
+class PairwiseRates(nn.Module):
+    """Score every ordered pair of alternatives, for this individual, with one positive rate.
+
+    Parameters
+    ----------
+    d_individual, d_alternative
+        Widths of the representations; ``d_individual`` may be 0.
+    hidden
+        Widths of the hidden layers of f; empty for a single neuron.
+    activation, dropout
+        Of the hidden layers.
+    rate, epsilon
+        The rate form and its additive constant.
+    initialisation
+        "safe": the output layer starts at a constant, positive score, so the model starts uniform and every
+        rate has a gradient. "paper": normal weights with variance 2 / fan-in, as published, which may start
+        with most rates dead; see :meth:`revive`.
+    precision
+        Number type of the products over pairs; see :mod:`pcmcnet.layers.pairwise.precision`.
+    signs
+        Of the entries of an alternative's representation (D,), where some are to have one: with an entry of sign +1
+        rates into the alternative rise and rates out of it fall, with one of sign -1 the other way round
+        (:mod:`pcmcnet.layers.monotone_weights`).
+    """
+
+    def __init__(
+        self,
+        d_individual: int,
+        d_alternative: int,
+        hidden: Sequence[int] = (64, 64),
+        *,
+        activation: Activation = "leaky_relu",
+        dropout: float = 0.0,
+        rate: RateForm = "exp",
+        epsilon: float = 0.0,
+        initialisation: Initialisation = "safe",
+        precision: Precision = "auto",
+        signs: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        require_rate(rate, epsilon)
+        if activation not in ACTIVATIONS:
+            raise ConfigError(f"unknown activation {activation!r}." + did_you_mean(activation, ACTIVATIONS))
+        if initialisation not in get_args(Initialisation):
+            known = did_you_mean(initialisation, get_args(Initialisation))
+            raise ConfigError(f"unknown initialisation {initialisation!r}." + known)
+        if precision not in get_args(Precision):
+            raise ConfigError(f"unknown precision {precision!r}." + did_you_mean(precision, get_args(Precision)))
+        if signs is not None and activation not in RISING_ACTIVATIONS:
+            raise ConfigError(f"signs need an activation that never falls, {RISING_ACTIVATIONS}, got {activation!r}.")
+        widths = (*hidden, 1)
+        self.rate, self.epsilon, self.precision, self.hidden = rate, epsilon, precision, tuple(hidden)
+        self.who = nn.Linear(d_individual, widths[0], bias=False) if d_individual else None
+        if signs is None:
+            self.leave = nn.Linear(d_alternative, widths[0], bias=False)
+            self.enter = nn.Linear(d_alternative, widths[0])
+            self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        else:
+            units = [*map(unit_signs, hidden), torch.ones(1)]
+            self.leave, self.enter = SignedLinear(-signs, units[0], bias=False), SignedLinear(signs, units[0])
+            self.layers = nn.ModuleList(SignedLinear(a, b) for a, b in pairwise(units))
+        self.activation = activation
+        self.dropout = Dropout(dropout)
+        self._initialise(initialisation, fan_in=d_individual + 2 * d_alternative)
+
+    @property
+    def output(self) -> nn.Linear:
+        """The layer whose bias shifts all scores."""
+        last = self.layers[-1] if len(self.layers) else self.enter
+        assert isinstance(last, nn.Linear)
+        return last
+
+    def _initialise(self, how: Initialisation, *, fan_in: int) -> None:
+        first = [layer for layer in (self.who, self.leave, self.enter) if layer is not None]
+        for layer in first:  # one layer in three parts: the fan-in is that of the concatenation
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / max(fan_in, 1)))
+        nn.init.uniform_(self.enter.bias, -1 / math.sqrt(max(fan_in, 1)), 1 / math.sqrt(max(fan_in, 1)))
+        for module in self.layers:
+            assert isinstance(module, nn.Linear)
+            nn.init.kaiming_normal_(module.weight)
+        if how == "safe":
+            for layer in first if not len(self.layers) else [self.output]:
+                nn.init.zeros_(layer.weight)
+            nn.init.ones_(self.output.bias)
+        for module in self.modules():
+            if isinstance(module, SignedLinear):
+                module.reflect_()
+
+    def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
+        """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
+        self._require_shapes(individual, alternatives, mask)
+        scores = self.scores(individual, alternatives, mask)
+        return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
+
+    def _require_shapes(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> None:
+        d0, d = self.who.in_features if self.who else individual.shape[-1], self.leave.in_features
+        if alternatives.ndim != 3 or alternatives.shape[-1] != d:
+            raise InputError(f"alternatives: expected shape (B, J, {d}), got {(*alternatives.shape,)}.")
+        B, J, _ = alternatives.shape
+        for name, given, shape in (("individual", individual, (B, d0)), ("mask", mask, (B, J))):
+            if given.shape != shape:
+                raise InputError(f"{name}: expected shape {(*shape,)}, got {(*given.shape,)}.")
+
+    def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
+        if self._has_kernels(alternatives) and self._dtype(alternatives) == torch.bfloat16:
+            who, known = (self.leave, individual[:, :0]) if self.who is None else (self.who, individual)
+            weights = (who.weight[:, : known.shape[1]], self.leave.weight, self.enter.weight, self.enter.bias)
+            options = self._options(alternatives)
+            return scores_of_inputs(known, alternatives, weights, self._later_layers(), options, mask)
+        return self.scores_of_halves(*self.halves(individual, alternatives), mask)
+
+    def halves(self, individual: Tensor, alternatives: Tensor) -> tuple[Tensor, Tensor]:
+        """Split the first layer into what is left, with the individual's part, and what is entered: 2 x (B, J, H)."""
+        leave, enter = self.leave(alternatives), self.enter(alternatives)
+        if self.who is not None:
+            leave = leave + self.who(individual).unsqueeze(1)
+        return leave, enter
+
+    def scores_of_halves(self, leave: Tensor, enter: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Evaluate the rest of f on the pairwise sums of the halves: 2 x (B, J, H) -> (B, J, J)."""
+        kernels = self._has_kernels(leave)
+        return pair_scores(leave, enter, self._later_layers(), self._options(leave), mask, kernels=kernels)
+
+    def _later_layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weights and biases of the layers after the first."""
+        return [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+
+    def _options(self, given: Tensor) -> PairOptions:
+        return PairOptions(activation=self.activation, dropout=self.dropout.active, dtype=self._dtype(given))
+
+    def _dtype(self, given: Tensor) -> torch.dtype:
+        """Type of the products over pairs."""
+        half = compute_dtype(self.precision, given.device, self.hidden) == torch.bfloat16
+        return torch.bfloat16 if half else given.dtype
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a GPU computes the pairs chunk by chunk, in memory that does not grow with their number."""
+        return self._has_kernels(self.leave.weight)
+
+    def _has_kernels(self, given: Tensor) -> bool:
+        return has_pair_kernels(given, len(self.layers), self.parameters())
+
+    @torch.no_grad()
+    def revive(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> bool:
+        """Notice a start that is dead or nearly so, and undo it by raising the output bias.
+
+        Where most pairs start without a gradient, the few that have one may die in training: on MLBA data 8 of 90
+        starts of the paper's kind did so within 15 epochs, and none with the median score raised to 1.
+
+        Returns whether most rates were dead on the sets given.
+        """
+        if self.rate != "relu":
+            return False
+        scores = self.scores(individual, alternatives, mask)[real_pairs(mask)]
+        if not scores.numel() or bool(scores.median() > 0):
+            return False
+        self.output.bias.add_(1 - scores.median())
+        return True

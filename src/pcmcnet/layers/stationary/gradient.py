@@ -1,0 +1,81 @@
+"""Derivatives of the stationary distribution: its solvers as operators of torch, each with its backward pass.
+
+    pcmcnet::stationary(rates, mask) -> (p, factors, exits, law, scale)
+    pcmcnet::stationary_backward(grad, mask, factors, exits, law, scale) -> gradient in the rates
+
+The plain reverse mode, which training takes, is one backward pass from the factors of the elimination. Gradients that
+are to be differentiated again come from ``elimination_differentiable``. ``torch.compile`` and ``torch.export`` take an
+operator for one step, and need the shapes of its results alone. The operators are registered through a
+``torch.library.Library``: calls cost less than those of ``torch.library.custom_op``, the first one above all, which
+would load the compiler also where nothing is compiled.
+Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n); the other results are flat, see ``dispatch.Solver``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import Library, register_autograd, register_fake
+
+from pcmcnet.layers.stationary.dispatch import is_fused, solver_for
+from pcmcnet.layers.stationary.elimination_differentiable import plain_law
+from pcmcnet.layers.stationary.scale import result_type, working_type
+from pcmcnet.layers.transforms import pull_back
+
+Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def _solve(rates: Tensor, mask: Tensor) -> Results:
+    return solver_for(rates).forward(rates, mask)
+
+
+def _solve_shapes(rates: Tensor, mask: Tensor) -> Results:
+    B, n = mask.shape
+    work = result_type(rates.dtype) if is_fused(rates) else working_type(rates.device)
+    p = rates.new_empty(B, n, dtype=result_type(rates.dtype))
+    factors, exits, law, scale = (rates.new_empty(size, dtype=work) for size in (B * n * n, B * n, B * n, B))
+    return p, factors, exits, law, scale
+
+
+def _pull_back(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
+    return solver_for(grad).backward(grad, mask, factors, exits, law, scale)
+
+
+def _pull_back_shapes(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor) -> Tensor:
+    return grad.new_empty(*grad.shape, grad.shape[1])
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor], output: Results) -> None:
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # or the factors would be given gradients of zeros
+    ctx.save_for_backward(*inputs, *output[1:])
+
+
+def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, None]:
+    if grad is None:
+        return None, None
+    rates, mask, *kept = ctx.saved_tensors
+    if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable would let a Hessian be 0
+        real = torch.where(mask, grad, 0)  # whatever it holds at padding
+        return pull_back(partial(plain_law, mask=mask), [rates], real)[0], None
+    return stationary_backward(grad, mask, *kept).to(rates.dtype), None
+
+
+# What is registered lives as long as this object.
+LIBRARY = Library("pcmcnet", "DEF")  # type: ignore[no-untyped-call]
+for _schema in (
+    "stationary(Tensor rates, Tensor mask) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    "stationary_backward(Tensor grad, Tensor mask, Tensor factors, Tensor exits, Tensor law, Tensor scale) -> Tensor",
+):
+    LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
+for _name, _kernel in (("stationary", _solve), ("stationary_backward", _pull_back)):
+    LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+register_fake("pcmcnet::stationary", _solve_shapes, lib=LIBRARY)
+register_fake("pcmcnet::stationary_backward", _pull_back_shapes, lib=LIBRARY)
+register_autograd("pcmcnet::stationary", _differentiate, setup_context=_save, lib=LIBRARY)
+
+stationary = torch.ops.pcmcnet.stationary.default
+stationary_backward = torch.ops.pcmcnet.stationary_backward.default

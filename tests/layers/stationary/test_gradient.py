@@ -1,0 +1,131 @@
+"""The operators as torch's compiler and exporter see them; their numbers are tested in test_law and test_exact."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.layers import solve_chain
+from pcmcnet.layers.stationary.gradient import stationary, stationary_backward
+
+SOURCE = Path(__file__).parents[3] / "src"
+SHAPES = [(4, 5), (1, 3), (2, 1), (2, 100)]  # the last one is solved in panels
+
+
+def scores_and_mask(sets: int, n: int) -> tuple[Tensor, Tensor]:
+    scores = torch.randn(sets, n, n, generator=torch.Generator().manual_seed(n))
+    mask = torch.arange(n) < torch.arange(n, n - sets, -1).clamp(min=1).unsqueeze(1)
+    return scores, mask
+
+
+def law(scores: Tensor, mask: Tensor) -> Tensor:
+    return solve_chain(scores.exp(), mask)
+
+
+def value_and_gradient(
+    function: Callable[[Tensor, Tensor], Tensor], scores: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    leaf = scores.clone().requires_grad_()
+    p = function(leaf, mask)
+    (grad,) = torch.autograd.grad(p[:, 0].log().sum(), leaf)
+    return p.detach(), grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("sets", "n"), SHAPES)
+def test_torch_finds_no_fault_with_the_operators(sets: int, n: int, dtype: torch.dtype) -> None:
+    """Schemas, shapes without data, gradients, and all of it under the compiler with sizes left open."""
+    scores, mask = scores_and_mask(sets, n)
+    rates = scores.exp().to(dtype)
+    torch.library.opcheck(stationary, (rates.clone().requires_grad_(), mask))
+    p, *saved = stationary(rates, mask)
+    torch.library.opcheck(stationary_backward, (torch.ones_like(p), mask, *saved))
+
+
+@pytest.mark.parametrize(("sets", "n"), SHAPES)
+def test_a_compiled_function_gives_the_same_law_and_gradient(sets: int, n: int) -> None:
+    scores, mask = scores_and_mask(sets, n)
+    compiled = torch.compile(law, backend="aot_eager", fullgraph=True)
+    p, grad = value_and_gradient(compiled, scores, mask)
+    plain, plain_grad = value_and_gradient(law, scores, mask)
+    assert torch.equal(p, plain)
+    assert torch.equal(grad, plain_grad)
+
+
+def test_one_compilation_serves_sets_of_all_sizes() -> None:
+    """Which solver runs is decided when it runs: 90 and 110 lie on both sides of the line."""
+    torch.compiler.reset()
+    compiled = torch.compile(law, backend="aot_eager", fullgraph=True, dynamic=True)
+    for sets, n in ((3, 90), (5, 110), (2, 4)):
+        with torch.compiler.set_stance("fail_on_recompile" if n != 90 else "default"):
+            p, grad = value_and_gradient(compiled, *scores_and_mask(sets, n))
+        plain, plain_grad = value_and_gradient(law, *scores_and_mask(sets, n))
+        assert torch.equal(p, plain)
+        assert torch.equal(grad, plain_grad)
+
+
+class Chain(nn.Module):
+    """A weight, and the law of the rates that it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return law(self.weight * scores, mask)
+
+
+def test_an_exported_module_holds_the_operator_and_serves_sets_of_all_sizes() -> None:
+    module, sets, n = Chain(), torch.export.Dim("sets", min=1), torch.export.Dim("n", min=1)
+    shapes = {"scores": {0: sets, 1: n, 2: n}, "mask": {0: sets, 1: n}}
+    program = torch.export.export(module, scores_and_mask(4, 5), dynamic_shapes=shapes)
+    assert stationary in [node.target for node in program.graph.nodes]
+    for size in ((4, 5), (2, 7), (3, 110)):
+        assert torch.equal(program.module()(*scores_and_mask(*size)), module(*scores_and_mask(*size)))
+
+
+@pytest.mark.parametrize(("sets", "n"), SHAPES)
+def test_no_two_results_share_memory(sets: int, n: int) -> None:
+    """A compiler may write over one result while another is still needed."""
+    scores, mask = scores_and_mask(sets, n)
+    results = stationary(scores.double().exp(), mask)
+    assert len({result.untyped_storage().data_ptr() for result in results}) == 5
+
+
+@pytest.mark.parametrize("n", [5, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rates_and_gradients_may_lie_in_memory_in_any_order(n: int, dtype: torch.dtype) -> None:
+    scores, mask = scores_and_mask(4, n)
+    rates = scores.exp().to(dtype)
+    weight = torch.arange(n, dtype=dtype).expand(4, n)  # all sets at one address
+    (expected,) = torch.autograd.grad(solve_chain(rates.requires_grad_(), mask), rates, weight.contiguous())
+    turned = rates.detach().mT.contiguous().mT.requires_grad_()
+    p = solve_chain(turned, mask.mT.contiguous().mT)
+    (grad,) = torch.autograd.grad(p, turned, weight)
+    assert not turned.is_contiguous()
+    torch.testing.assert_close(p, solve_chain(rates, mask), rtol=0, atol=0)
+    torch.testing.assert_close(grad, expected, rtol=1e-6 if dtype == torch.float32 else 1e-10, atol=1e-15)
+
+
+def test_of_the_results_only_the_law_has_a_gradient() -> None:
+    rates = torch.ones(1, 3, 3, requires_grad=True)
+    p, *others = stationary(rates, torch.ones(1, 3, dtype=torch.bool))
+    assert p.requires_grad
+    assert not any(other.requires_grad for other in others)
+
+
+def test_solving_loads_neither_the_compiler_nor_a_kernel() -> None:
+    code = (
+        "import sys, torch, pcmcnet.layers as layers;"
+        "layers.stationary_distribution(torch.ones(3, 3, requires_grad=True))[0].backward();"
+        "print(*{'torch._dynamo', 'triton', 'pcmcnet.layers.stationary.elimination_triton'} & sys.modules.keys())"
+    )
+    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "PYTHONPATH": path}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert run.stdout.split() == []
