@@ -31,6 +31,7 @@ from pcmcnet.evaluation import (
     vuong,
 )
 from pcmcnet.insight.explanation import Explanation, explain
+from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
@@ -82,6 +83,7 @@ __all__ = [
     "NestedMNL",
     "Offer",
     "Offers",
+    "OrderEffects",
     "Outcome",
     "PCMCNet",
     "PcmcNetError",
@@ -111,6 +113,7 @@ __all__ = [
     "optimise_offer",
     "optimise_offers",
     "optimise_prices",
+    "order_effects",
     "scenario",
     "stationary_distribution",
     "table",

@@ -22,6 +22,7 @@ from pcmcnet.plots.leaderboard import RankChart, draw_ranks, plot_leaderboard, r
 from pcmcnet.plots.leaderboard_page import leaderboard_page, write_leaderboard_page
 from pcmcnet.plots.learning_curve import LearningCurve, draw_learning_curve, learning_curve, plot_learning_curve
 from pcmcnet.plots.offers import draw_offer_frontier
+from pcmcnet.plots.order_effects import OrderBar, order_bars, plot_order_effects
 from pcmcnet.plots.parts import plot_categories, plot_fit, plot_probabilities, plot_sizes
 from pcmcnet.plots.preference_map import (
     PreferenceMap,
@@ -39,6 +40,7 @@ __all__ = [
     "DemandChart",
     "EffectsChart",
     "LearningCurve",
+    "OrderBar",
     "PreferenceMap",
     "RankChart",
     "SearchChart",
@@ -66,6 +68,7 @@ __all__ = [
     "importance_bars",
     "leaderboard_page",
     "learning_curve",
+    "order_bars",
     "plot_attribution",
     "plot_calibration",
     "plot_categories",
@@ -77,6 +80,7 @@ __all__ = [
     "plot_importance",
     "plot_leaderboard",
     "plot_learning_curve",
+    "plot_order_effects",
     "plot_preference_map",
     "plot_probabilities",
     "plot_report",

@@ -16,13 +16,11 @@ from pcmcnet.errors import InputError
 from pcmcnet.insight.context_effects import PreferenceMap, Search
 from pcmcnet.plots.files import picture_path, save_picture
 from pcmcnet.plots.preference_map import draw_preference_maps
-from pcmcnet.plots.style import axes_for, colour, ink, plain, tidy
+from pcmcnet.plots.style import axes_for, colour, cut, ink, plain, tidy
 from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_WIDEST = 60  # letters of a label
 
 
 class EffectsChart(NamedTuple):
@@ -53,15 +51,11 @@ def effects_chart(found: Search, *, most: int = 12) -> EffectsChart:
         raise InputError("expected at least one case to draw, got none.")
     labels = [f"set {c.choice_set}: {c.i} against {c.j}\nwhen {c.removed} joins" for c in cases]
     return EffectsChart(
-        tuple("\n".join(_short(line) for line in label.splitlines()) for label in labels),
+        tuple("\n".join(cut(line) for line in label.splitlines()) for label in labels),
         np.array([c.share_without for c in cases]),
         np.array([c.share_with for c in cases]),
         np.array([c.by_adding for c in cases]),
     )
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
 
 
 def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12) -> Path:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)  # of Okabe and Ito
+_WIDEST = 60  # letters of a label
 
 
 def colour(number: int) -> Any:
@@ -59,6 +60,11 @@ def shown_by_notebooks() -> None:
 def plain(text: str) -> str:
     """Keep a dollar sign from beginning a formula."""
     return text.replace("$", r"\$")
+
+
+def cut(line: str) -> str:
+    """Shorten a line that would leave no room for what is drawn."""
+    return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
 
 
 def tidy(axes: Axes, *, grid: Literal["both", "x"] = "both") -> None:
