@@ -13,8 +13,8 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.batches import Distinct
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.models import MNL, PCMCNet
-from pcmcnet.models.networks.logit_start import start_as_logit
-from pcmcnet.models.networks.pcmcnet import STARTS_AS_LOGIT, PCMCNetwork
+from pcmcnet.models.networks.logit_start import FROM_DECAY, start_as_logit
+from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 
 MakeTrips = Callable[..., pa.Table]
 
@@ -167,7 +167,7 @@ class Watched(PCMCNet):
 def test_a_network_that_is_held_firmly_starts_as_the_logit(
     factor: float, trips: ChoiceData, quick: dict[str, Any]
 ) -> None:
-    options = quick | {"weight_decay": factor * STARTS_AS_LOGIT, "epochs": 1}
+    options = quick | {"weight_decay": factor * FROM_DECAY, "epochs": 1}
     model = Watched(**options).fit(trips, progress=False)
     assert isinstance(model, Watched)
     utility = LinearUtility(model.encoder_.features, 2, 7)

@@ -18,6 +18,7 @@ from pcmcnet.data.batches import Distinct, EncodedSets
 from pcmcnet.layers.inner_logit import LinearUtility
 
 SETS = 4_000  # that a start is learnt from: what is missing after it is learnt in training
+FROM_DECAY = 2.0  # on which a network, held that firmly, is a correction of the logit inside it
 STEPS = 100  # of L-BFGS, at most
 
 

@@ -310,6 +310,12 @@ class NeuralModel(ChoiceModel):
         self.network_ = read_network(files["weights.safetensors"], lambda: self._build(self.encoder_))
 
 
+def require_differences(data: EncodedSets) -> None:
+    """Refuse sets whose alternatives are all alike, for networks that do not read them in an order."""
+    if not data.varies_within_sets():
+        raise InputError("no feature differs between the alternatives of any choice set: there is nothing to learn.")
+
+
 def _source(data: Sets, encoder: Encoder, device: torch.device, *, tell: bool = True) -> Source:
     """Encode what is in memory at once, and what is on disk as it is needed, by each process of a group its own."""
     if isinstance(data, ScannedData):

@@ -36,7 +36,7 @@ from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.monotone_features import signs_of_numbers
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
-from pcmcnet.models.networks.neural_model import NeuralModel, log
+from pcmcnet.models.networks.neural_model import NeuralModel, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
@@ -44,7 +44,6 @@ from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
 from pcmcnet.training import TrainConfig
 
-STARTS_AS_LOGIT = 2.0  # decay from which on a network, held that firmly, is a correction of the logit inside it
 DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
 
 
@@ -280,10 +279,7 @@ class PCMCNet(NeuralModel, ChainModel):
     @torch.no_grad()
     def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
         assert isinstance(network, PCMCNetwork)
-        if not data.varies_within_sets():
-            raise InputError(
-                "no feature differs between the alternatives of any choice set: there is nothing to learn."
-            )
+        require_differences(data)
         plan = plan_batches(data.sizes, batch_size=1024, pair_budget=self.config.pair_budget)
         largest = plan[-1:]  # a set of one has no pair
         (batch,) = batches_on(device_of(network), data, largest)
@@ -299,5 +295,5 @@ class PCMCNet(NeuralModel, ChainModel):
         assert isinstance(network, PCMCNetwork)
         if network.items is not None:
             item_start.start_as_items(network.items, sample(item_start.SETS), config.decay)
-        elif network.utility is not None and config.decay >= STARTS_AS_LOGIT:
+        elif network.utility is not None and config.decay >= logit_start.FROM_DECAY:
             logit_start.start_as_logit(network.utility, sample(logit_start.SETS))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from pcmcnet.checks import require_number, require_word
-from pcmcnet.errors import ConfigError
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
 from pcmcnet.models.networks.monotone_features import Direction, require_directions
-from pcmcnet.models.networks.network_config import NetworkConfig
-
-Utility = Literal["linear", "none"]
-
-LAYERS = 100  # of the transition rate network, at most
+from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,12 +53,7 @@ class PCMCNetConfig(NetworkConfig):
 
     def __post_init__(self) -> None:
         super(PCMCNetConfig, self).__post_init__()  # slots make a new class, which super() misses
-        if isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence):
-            raise ConfigError(f"hidden must be a list of widths such as (64, 64), got {self.hidden!r}.")
-        require_number("the number of hidden layers", len(self.hidden), low=0, high=LAYERS)
-        for width in self.hidden:
-            require_number("hidden", width, whole=True, low=1)
-        object.__setattr__(self, "hidden", tuple(self.hidden))
+        object.__setattr__(self, "hidden", as_widths(self.hidden))
         require_number("dropout", self.dropout, low=0, high=1, open_high=True)
         require_number("epsilon", self.epsilon, low=0)
         require_word("activation", self.activation, get_args(Activation))

@@ -1,0 +1,1 @@
+"""Networks that score each alternative of a set given the others, and what they share."""

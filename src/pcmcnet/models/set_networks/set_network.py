@@ -1,0 +1,151 @@
+"""What networks share that give each alternative of a set a utility.
+
+    u_i = linear utility of i for the individual I  +  what the network adds, given I and the whole set S
+    p   = softmax(u) over the alternatives of the set
+
+A model is a subclass of :class:`SetNetwork` with the one method ``scores``, and a subclass of :class:`SetModel` that
+names it. The linear utility is that of PCMC-Net (:mod:`pcmcnet.layers.inner_logit`): a network that is held firmly
+shrinks to a multinomial logit and not to the uniform distribution. Shapes: B sets of up to J alternatives, I (B, D0),
+S (B, J, D), mask (B, J) -> u (B, J) -> log p (B, J); padding gets -inf.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
+
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.checks import require_number, require_word
+from pcmcnet.data import Batch, EncodedSets, Encoder
+from pcmcnet.errors import InputError
+from pcmcnet.layers.activations import Activation
+from pcmcnet.layers.inner_logit import HUGE, LinearUtility
+from pcmcnet.layers.perceptron import Perceptron, Start
+from pcmcnet.layers.representation import representation_of
+from pcmcnet.models.interface.own_encoders import Encoders
+from pcmcnet.models.networks import logit_start
+from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
+from pcmcnet.models.networks.neural_model import NeuralModel, require_differences
+from pcmcnet.training import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SetNetworkConfig(NetworkConfig):
+    """Options of networks that give alternatives a utility, then those of the training loop.
+
+    Parameters
+    ----------
+    hidden
+        Widths of the hidden layers.
+    activation
+        Of the hidden layers: relu, leaky_relu, sigmoid, tanh, silu or gelu.
+    dropout
+        Of the hidden layers and of the embeddings.
+    utility
+        "linear" adds a linear utility of each alternative, so that the network deviates from a multinomial logit and
+        not from the uniform distribution (:mod:`pcmcnet.layers.inner_logit`); "none" does not.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Activation = "leaky_relu"
+    dropout: float = 0.0
+    utility: Utility = "linear"
+
+    def __post_init__(self) -> None:
+        super(SetNetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
+        object.__setattr__(self, "hidden", as_widths(self.hidden))
+        require_word("activation", self.activation, get_args(Activation))
+        require_number("dropout", self.dropout, low=0, high=1, open_high=True)
+        require_word("utility", self.utility, get_args(Utility))
+
+
+class SetNetwork(nn.Module):
+    """Batch -> log-probabilities (B, J).
+
+    ``encoder`` holds the codes of the columns, ``own`` the modules of one's own for columns of contents.
+    """
+
+    takes_generators = True
+
+    def __init__(self, encoder: Encoder, config: Any, own: Encoders | None = None) -> None:
+        super().__init__()
+        who, what = encoder.individual, encoder.features
+        self.individual = representation_of(who, dropout=config.dropout, own=own)
+        self.alternative = representation_of(what, dropout=config.dropout, own=own)
+        widths = (self.individual.width, self.alternative.width)
+        theirs = [name for name, _ in self.alternative.own.values()]
+        self.utility = LinearUtility(what, *widths, theirs) if config.utility == "linear" else None
+
+    @property
+    def with_prior(self) -> list[nn.Parameter]:
+        """Weights that have a standard normal prior instead of decay."""
+        return [] if self.utility is None else self.utility.plain_weights
+
+    @abstractmethod
+    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+        """Return what the network adds to utilities: (B, D0), (B, J, D), (B, J) -> (B, J); padding gets anything."""
+
+    def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Represent individuals (B, D0) and alternatives (B, J, D)."""
+        who = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
+        return who, self.alternative(batch.numeric, batch.categorical, batch.contents)
+
+    def utilities(self, batch: Batch) -> Tensor:
+        """Return the utilities (B, J); padding gets anything."""
+        who, what = self.represent(batch)
+        added = self.scores(who, what, batch.mask)
+        return added if self.utility is None else added + self.utility(batch, who, what)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return log-probabilities; padding gets -inf."""
+        return log_softmax_of_sets(self.utilities(batch), batch.mask)
+
+
+class SetModel(NeuralModel):
+    """A model whose network is a :class:`SetNetwork`: ``network_class`` says which."""
+
+    network_class: ClassVar[type[SetNetwork]]
+    network_: SetNetwork
+
+    def _build(self, encoder: Encoder) -> SetNetwork:
+        if not encoder.features:
+            raise InputError(
+                f"{type(self).__name__} tells alternatives apart by their features and labels: declare a feature, or "
+                "alternative, with labels that return in several sets, and leave labels=True."
+            )
+        return type(self).network_class(encoder, self.config, self.encoders)
+
+    def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
+        require_differences(data)
+
+    def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
+        assert isinstance(network, SetNetwork)
+        if network.utility is not None and config.decay >= logit_start.FROM_DECAY:
+            logit_start.start_as_logit(network.utility, sample(logit_start.SETS))
+
+
+def log_softmax_of_sets(utilities: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
+    """Take logarithms of the logit's probabilities; padding gets -inf, and no gradient."""
+    known = utilities.nan_to_num(0.0, HUGE, -HUGE)  # where inputs near the largest number were multiplied
+    return known.masked_fill(~mask, -math.inf).log_softmax(-1)
+
+
+def mean_of_sets(values: Tensor, mask: Tensor) -> Tensor:  # (B, J, D), (B, J) -> (B, D)
+    """Take the mean over the alternatives of each set."""
+    real = mask.unsqueeze(-1)
+    return values.where(real, values.new_zeros(())).sum(1) / mask.sum(1, keepdim=True)
+
+
+def beside_individual(what: Tensor, who: Tensor) -> Tensor:  # (B, J, D), (B, D0) -> (B, J, D + D0)
+    """Put the individual's representation beside that of each alternative."""
+    return torch.cat([what, who.unsqueeze(1).expand(-1, what.shape[1], -1)], -1)
+
+
+def perceptron_of(config: SetNetworkConfig, width: int, *, out: int = 1, start: Start = "zero") -> Perceptron:
+    """Return a perceptron with the hidden layers of the options."""
+    return Perceptron(width, (*config.hidden, out), activation=config.activation, dropout=config.dropout, start=start)
