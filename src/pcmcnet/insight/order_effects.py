@@ -28,7 +28,7 @@ from pcmcnet.insight.order_terms import EXACT, PAIRS, SetTerms, exact_terms, sam
 from pcmcnet.insight.questions import id_of, members, require_sampling, some_sets
 from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.drawing import draw
-from pcmcnet.reports.printed import InEveryFormat, Printed
+from pcmcnet.reports.formats import InEveryFormat, Printed
 from pcmcnet.reports.tables import percent
 
 What = Literal["orders", "terms"]
