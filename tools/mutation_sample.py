@@ -1,0 +1,214 @@
+"""What the quick tests would notice: small faults put into the library one by one: ``python -m tools.mutation_sample``.
+
+A mutation changes one place: ``<`` to ``<=``, ``+`` to ``-``, a constant, a ``not`` left out, ``min`` for ``max``, a
+call left out. The sample is a fixed one: every place has a number of its own, a hash of the seed, the file and the
+statement, and those with the smallest -log(u) / w are drawn, where w weighs the folder. So a change of one file leaves
+the sample of the others as it is. Each mutation is made in a copy of the repository, where the quick tests run that
+mirror the file, and then a few tests of the contract of models, until one fails: the mutation is caught. What survives
+is equivalent to the code, or asks for a test.
+
+Results are added to ``runs/mutations.json`` one by one; what is in there is not run again. ``--tests`` takes the tests
+of another checkout, to compare two states of the tests by the same faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+SEED, SAMPLE, LIMIT = 0, 60, 600  # LIMIT: seconds; a fault that makes a test go on for ever is noticed, too
+WEIGHTS = {"layers": 4.0, "training": 8.0, "data": 4.0, "models": 2.0, "evaluation": 4.0}  # models are the largest
+LEFT_OUT = ("cluster/", "layers/gpu/", "/hopper/", "/triton/", "triton", "plots/")  # no GPU, no Ray, no eyes
+CONTRACT = ["tests/test_contract.py", "-k", "pcmcnet or [mnl or nested-mnl"]
+SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "<<": ">>", ">>": "<<"}
+SWAPS |= {"is": "is not", "is not": "is", "in": "not in", "not in": "in"}
+SWAPS |= {"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "**": "*", "%": "*", "and": "or", "or": "and"}
+NAMES = {"min": "max", "max": "min", "argmin": "argmax", "argmax": "argmin", "any": "all", "all": "any"}
+OPERATOR = re.compile(rb"\b(?:and|or|is not|is|not in|in)\b|[<>=!]=|<<|>>|//|\*\*|[<>+*/%-]")
+LARGE = 1000  # constants from here on are sizes and limits, where one more changes nothing
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One changed place: bytes ``begin`` to ``end`` of a file become ``after``."""
+
+    file: str  # below src/pcmcnet
+    line: int
+    begin: int
+    end: int
+    before: str
+    after: str
+    place: str  # the line and where in it, which stay when lines move
+
+    @property
+    def key(self) -> str:
+        """What the results call it."""
+        return f"{self.file}: {self.place}: {self.before} -> {self.after or 'nothing'}"
+
+    def rank(self) -> float:
+        """Return -log(u) / w: the smallest ones are a sample with probabilities in proportion to w."""
+        digest = hashlib.sha256(f"{SEED} {self.key}".encode()).digest()
+        u = (int.from_bytes(digest[:8], "big") + 1) / 2**64
+        return -math.log(u) / WEIGHTS.get(self.file.partition("/")[0], 1.0)
+
+
+def mutations(file: str, source: str) -> Iterator[Mutation]:
+    """Find every place of a file that can be changed, outside annotations, messages and lists of public names."""
+    lines = source.encode().splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    text = b"".join(lines)
+
+    def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
+    def change(line: int, begin: int, end: int, after: str) -> Mutation:
+        place = f"{lines[line - 1].decode().strip()} [{begin - starts[line - 1]}]"
+        return Mutation(file, line, begin, end, text[begin:end].decode(), after, place)
+
+    def between(left: ast.expr, right: ast.expr) -> Iterator[Mutation]:
+        found = OPERATOR.search(text, span(left)[1], span(right)[0])
+        if found and (after := SWAPS.get(found[0].decode())):
+            yield change(1 + text.count(b"\n", 0, found.start()), *found.span(), after)
+
+    for node in _code(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            if not any(isinstance(side, ast.Constant) and side.value is None for side in node.comparators):
+                yield from between(node.left, node.comparators[0])
+        elif isinstance(node, ast.BinOp):
+            yield from between(node.left, node.right)
+        elif isinstance(node, ast.BoolOp):
+            yield from between(node.values[0], node.values[1])
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield change(node.lineno, span(node)[0], span(node.operand)[0], "")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            yield change(node.lineno, *span(node), repr(not node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value < LARGE:
+            yield change(node.lineno, *span(node), repr(node.value + 1))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield change(node.lineno, *span(node), "pass")
+        elif isinstance(node, ast.Call) and (found := _name(node.func)) in NAMES:
+            end = span(node.func)[1]
+            yield change(node.func.end_lineno or node.lineno, end - len(found), end, NAMES[found])
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _code(tree: ast.AST) -> Iterator[ast.AST]:
+    """Walk what is run when functions are called, and constants of modules: no annotations, messages, overloads."""
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list", "keywords" if isinstance(tree, ast.ClassDef) else ""):
+            continue
+        for node in value if isinstance(value, list) else [value]:
+            if isinstance(node, ast.AST) and not isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
+                yield node
+                yield from _code(node)
+
+
+def sample(root: Path = ROOT) -> list[Mutation]:
+    """Draw the sample of a checkout."""
+    source = root / "src" / "pcmcnet"
+    names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.py"))
+    found = [
+        mutation
+        for name in names
+        if not any(part in name for part in LEFT_OUT)
+        for mutation in mutations(name, (source / name).read_text("utf-8"))
+    ]
+    return sorted(found, key=Mutation.rank)[:SAMPLE]
+
+
+def mirror(file: str, root: Path) -> list[str]:
+    """Return the tests of a file: its mirror, or all of the nearest folder that has tests."""
+    path = Path("tests") / file
+    test = path.with_name(f"test_{path.name}")
+    while not (root / test).exists():
+        test = test.parent
+        if test.name == "tests":
+            return []
+        test = test if (root / test).exists() else test.parent / f"test_{test.name}.py"
+    return [test.as_posix()]
+
+
+def caught(mutation: Mutation, copy: Path) -> str:
+    """Make the mutation in a copy, run its tests, take it back; return the test that failed, or nothing."""
+    path = copy / "src" / "pcmcnet" / mutation.file
+    before = path.read_bytes()
+    path.write_bytes(before[: mutation.begin] + mutation.after.encode() + before[mutation.end :])
+    try:
+        tests = mirror(mutation.file, copy)
+        return (run(tests, copy) if tests else "") or run(CONTRACT, copy)
+    finally:
+        path.write_bytes(before)
+
+
+def run(tests: list[str], copy: Path) -> str:
+    """Run quick tests until one fails, and return it."""
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow and not gpu", "--tb=no"]
+    places = os.pathsep.join([str(copy / "src"), str(copy)])
+    environment = {**os.environ, "PYTHONPATH": places, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "no end"
+    if done.returncode in (0, 5):  # 5: no test was found
+        return ""
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0] if failed else f"pytest ended with {done.returncode}: {done.stdout[-300:]}{done.stderr[-300:]}"
+
+
+def main() -> None:
+    """Run what has no result yet, and print what was caught and what survived."""
+    parser = argparse.ArgumentParser(description="Which of a fixed sample of small faults do the quick tests notice?")
+    parser.add_argument("--first", type=int, default=SAMPLE, help="how many of the sample to run")
+    parser.add_argument("--tests", type=Path, default=ROOT, help="the checkout whose tests are run")
+    parser.add_argument("--results", type=Path, default=ROOT / "runs" / "mutations.json")
+    asked = parser.parse_args()
+    results: dict[str, str] = json.loads(asked.results.read_text("utf-8")) if asked.results.exists() else {}
+    asked.results.parent.mkdir(parents=True, exist_ok=True)
+    drawn = sample()[: asked.first]
+    with TemporaryDirectory() as place:
+        copy = Path(place) / "copy"
+        left = shutil.ignore_patterns(".git", ".venv*", "runs", "site", "__pycache__", ".*_cache", ".hypothesis")
+        shutil.copytree(asked.tests, copy, ignore=left)
+        shutil.rmtree(copy / "src")
+        shutil.copytree(ROOT / "src", copy / "src", ignore=left)
+        for mutation in drawn:
+            if mutation.key not in results:
+                results[mutation.key] = caught(mutation, copy)
+                asked.results.write_text(json.dumps(results, indent=1), "utf-8")
+            state = "caught  " if results[mutation.key] else "SURVIVED"
+            sys.stdout.write(f"{state} {mutation.file}:{mutation.line} {mutation.before!r} -> {mutation.after!r}\n")
+            sys.stdout.flush()
+    number = sum(bool(results[mutation.key]) for mutation in drawn)
+    sys.stdout.write(f"{number} of {len(drawn)} caught\n")
+
+
+if __name__ == "__main__":
+    main()
