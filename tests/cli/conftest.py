@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -57,6 +58,16 @@ def call(*words: object) -> Result:
     return Result(int(stop.value.code or 0), out.getvalue(), err.getvalue())
 
 
+def call_with_log(*words: object) -> Result:
+    """Run the program's main in this process; its messages go to standard error, as in a process of its own."""
+    level = logging.root.level
+    try:
+        with mock.patch.object(logging.root, "handlers", []):  # else those of pytest take the messages
+            return call(*words)
+    finally:
+        logging.root.setLevel(level)
+
+
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "dumb"}
 
@@ -76,6 +87,11 @@ def spawn(*words: object) -> Result:
 @pytest.fixture(scope="session")
 def cli() -> Run:
     return call
+
+
+@pytest.fixture(scope="session")
+def cli_with_log() -> Run:
+    return call_with_log
 
 
 @pytest.fixture(scope="session")

@@ -247,8 +247,7 @@ def test_the_command_runs_the_command_line(monkeypatch: pytest.MonkeyPatch, caps
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
-@pytest.mark.parametrize("then", ["nothing", "error"])
-def test_a_ctrl_c_that_a_library_drops_still_ends_the_command(then: str, tmp_path: Path) -> None:
+def test_a_ctrl_c_that_a_library_drops_still_ends_the_command(tmp_path: Path) -> None:
     """As where it comes within an import that catches everything, or that then fails for being cut short."""
     table = tmp_path / "t.csv"
     table.write_text("s,c,x\n" + "".join(f"{k},1,{k % 3}\n{k},0,1.5\n" for k in range(30)))
@@ -263,18 +262,23 @@ def drops(*given):
         os.kill(os.getpid(), signal.SIGINT)
     except KeyboardInterrupt:
         pass
-    if {then == "error"}:
+    if then == "error":
         raise AttributeError("partially initialised")
     return real(*given)
 
 loop.steps_for = drops
 roles = ["--choice-set", "s", "--chosen", "c", "--features", "x"]
-sys.argv = ["pcmcnet", "fit", {str(table)!r}, *roles, "-o", {str(tmp_path / "m")!r}]
-pcmcnet_command.main()
+for then in ("nothing", "error"):
+    sys.argv = ["pcmcnet", "fit", {str(table)!r}, *roles, "-o", os.path.join({str(tmp_path)!r}, then)]
+    try:
+        pcmcnet_command.main()
+    except SystemExit as stop:
+        print(then, stop.code, file=sys.stderr)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 130
-    assert "interrupted" in run.stderr.splitlines()[-1]
+    lines = run.stderr.splitlines()
+    for then in ("nothing", "error"):
+        assert "interrupted" in lines[lines.index(f"{then} 130") - 1]
 
 
 def test_ctrl_c_within_a_command_ends_in_one_line(

@@ -12,6 +12,7 @@ import pytest
 from pcmcnet.cli.model_specs import read_models
 from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation import compare
+from pcmcnet.models import MNL
 
 Run = Callable[..., Any]
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -31,12 +32,18 @@ def data(table: Path) -> ChoiceData:
 # -- what it does --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
 def test_a_table_becomes_a_folder_of_results(
-    program: Run, table: Path, roles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str,
+    request: pytest.FixtureRequest,
+    table: Path,
+    roles: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a process of its own, in an empty folder."""
+    """In an empty folder; slow: in a process of its own."""
     monkeypatch.chdir(tmp_path)
-    status, out, err = program("compare", table, *roles, *QUICK, "--top", "1,2", "-o", "out")
+    status, out, err = request.getfixturevalue(how)("compare", table, *roles, *QUICK, "--top", "1,2", "-o", "out")
     assert status == 0, err
     assert sorted(path.name for path in Path("out").iterdir()) == ["cells", *RESULTS]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -164,7 +171,32 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_an_interrupt_tells_how_to_go_on(
+def test_an_interruption_keeps_what_is_done_and_tells_how_to_go_on(
+    cli: Run, table: Path, roles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    words = ["compare", table, *roles, "--models", "uniform,net=mnl", "--folds", 2, "-o", tmp_path / "out"]
+    with monkeypatch.context() as patch:
+        patch.setattr(MNL, "fit", interrupted)
+        status, _, err = cli(*words)
+    assert status == 130
+    require_told(err, tmp_path / "out")
+    (kept,) = (tmp_path / "out" / "cells").glob("uniform-*-1.safetensors")
+    time = kept.stat().st_mtime_ns
+    assert cli(*words).status == 0
+    assert kept.stat().st_mtime_ns == time
+
+
+def require_told(err: str, folder: Path) -> None:
+    last = f"interrupted; to go on, give the same command again (state in {folder})."
+    assert err.splitlines()[-1] == last
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_an_interrupt_from_outside_does_the_same(
     interruptible: None, start: Start, cli: Run, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     """The network of 2,000,000 epochs cannot be done before the interrupt; the same command has fewer afterwards."""
@@ -177,9 +209,7 @@ def test_an_interrupt_tells_how_to_go_on(
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130
-    last = f"interrupted; to go on, give the same command again (state in {tmp_path / 'out'})."
-    assert err.decode().splitlines()[-1] == last
-    assert b"Traceback" not in err
+    require_told(err.decode(), tmp_path / "out")
     (kept,) = (tmp_path / "out" / "cells").glob("uniform-*-1.safetensors")
     time = kept.stat().st_mtime_ns
     assert cli(*words, "--set", "net.epochs=2", "--set", "net.hidden=4").status == 0

@@ -44,32 +44,43 @@ def test_the_last_word_is_completed(complete: Callable[[str], list[str]], incomp
     assert complete(incomplete) == found
 
 
-def printed(*words: str, **variables: str) -> list[str]:
-    """Return the words that the program prints in a process of its own, and whether that has loaded PyTorch."""
-    code = (
-        f"import sys\nfrom pcmcnet.cli import main\nsys.argv = ['pcmcnet', *{words!r}]\n"
-        "try:\n    main()\nfinally:\n    print('torch' in sys.modules)"
-    )
-    variables |= {"PYTHONPATH": str(Path(completion.__file__).parents[2])}
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **variables}
-    )
-    return run.stdout.split()
+def printed(runs: list[tuple[list[str], dict[str, str]]]) -> list[list[str]]:
+    """Return the words that the program prints in each run, one after the other in a process of its own.
+
+    The last word tells whether PyTorch has been loaded by then.
+    """
+    code = f"""
+import os, sys
+from pcmcnet.cli import main
+for words, variables in {runs!r}:
+    os.environ.update(variables)
+    sys.argv = ["pcmcnet", *words]
+    try:
+        main()
+    except SystemExit:
+        print("torch" in sys.modules, end="\\f")
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(completion.__file__).parents[2])}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return [part.split() for part in run.stdout.split("\f")[:-1]]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("pcmcnet fit --model pcmcn", "pcmcnet"),
-        ("pcmcnet datasets swiss", "swissmetro"),
-        ("pcmcnet simulate rock", "rock-paper-scissors"),
-    ],
-)
-def test_a_shell_is_answered_without_pytorch(words: str, expected: str) -> None:
-    asked = {"_PCMCNET_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-    assert printed(**asked) == [expected, "False"]
+COMPLETED = {
+    "pcmcnet fit --model pcmcn": "pcmcnet",
+    "pcmcnet datasets swiss": "swissmetro",
+    "pcmcnet simulate rock": "rock-paper-scissors",
+}
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["fit", "--help"]])
-def test_help_and_version_do_not_load_pytorch(words: list[str]) -> None:
-    assert printed(*words)[-1] == "False"
+def test_a_shell_is_answered_without_pytorch() -> None:
+    place = "_PCMCNET_COMPLETE"
+    asked = [
+        ([], {place: "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)})
+        for words in COMPLETED
+    ]
+    assert printed(asked) == [[word, "False"] for word in COMPLETED.values()]
+
+
+def test_help_and_version_do_not_load_pytorch() -> None:
+    answers = printed([(words, {}) for words in (["--help"], ["--version"], ["fit", "--help"])])
+    assert [answer[-1] for answer in answers] == ["False"] * 3

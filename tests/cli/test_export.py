@@ -25,6 +25,7 @@ def test_another_ending_is_one_clear_line(cli: Run, model: Path, tmp_path: Path)
     assert line.startswith("expected a file name that ends in .onnx or .pt2, got ")
 
 
+@pytest.mark.slow
 def test_an_onnx_file_is_written_without_talk_of_libraries(
     cli: Run, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

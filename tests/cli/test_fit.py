@@ -100,10 +100,10 @@ def test_one_seed_gives_one_file_of_weights_and_another_seed_another(
 
 
 def test_a_table_goes_from_fit_to_evaluation_to_prediction(
-    program: Run, cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+    cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
     model, predicted = tmp_path / "model", tmp_path / "predicted.csv"
-    assert program("fit", table, *roles, *quick, "--set=epochs=20", "-o", model)[0] == 0
+    assert cli("fit", table, *roles, *quick, "--set=epochs=20", "-o", model)[0] == 0
     status, out, _ = cli("evaluate", model, table, "--json")
     assert status == 0
     report = json.loads(out)
@@ -257,6 +257,17 @@ def whole(cli: Run, table: Path, roles: list[str], tmp_path_factory: pytest.Temp
     return folder
 
 
+def require_unfinished(cli: Run, words: list[Any], folder: Path) -> None:
+    """What is left of a fit is no model, and neither the same command nor another seed takes it for its own."""
+    with pytest.raises(ArtifactError, match="holds an unfinished run, not a model yet: go on with fit --resume"):
+        load(folder)
+    again = cli(*words)
+    assert "holds an unfinished run: go on with it (resume=True, or --resume)" in again.message
+    assert again.status == 2
+    other = cli(*words, "--resume", "--seed", 1)
+    assert re.search(r"belongs to another run; what differs: .*seed", other.message)
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Make sure that processes started from here heed an interrupt, as those of a shell do."""
@@ -265,6 +276,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
     start: Start, cli: Run, whole: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
@@ -274,15 +286,7 @@ def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
         read_until(process, b"epoch 2/120: ")
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    with pytest.raises(ArtifactError, match="holds an unfinished run, not a model yet: go on with fit --resume"):
-        load(folder)
-
-    again = cli(*words)
-    assert "holds an unfinished run: go on with it (resume=True, or --resume)" in again.message
-    assert again.status == 2
-    other = cli(*words, "--resume", "--seed", 1)
-    assert re.search(r"belongs to another run; what differs: .*seed", other.message)
-
+    require_unfinished(cli, words, folder)
     assert cli(*words, "--resume")[0] == 0
     assert weights(folder) == weights(whole)
     assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in whole.iterdir())
@@ -292,17 +296,20 @@ def test_a_fit_that_was_killed_goes_on_to_the_same_bytes(
 def test_an_interrupt_tells_how_to_go_on(
     interruptible: None, start: Start, cli: Run, whole: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
-    words = ["fit", table, *roles, *LONG, "-o", tmp_path / "model"]
+    words, folder = ["fit", table, *roles, *LONG, "-o", tmp_path / "model"], tmp_path / "model"
     with start(*words) as process:
         read_until(process, b"epoch 2/120: ")
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == 130
-    last = f"interrupted; to go on, give the same command with --resume (state in {tmp_path / 'model'})."
+    last = f"interrupted; to go on, give the same command with --resume (state in {folder})."
     assert err.decode().splitlines()[-1] == last
     assert b"Traceback" not in err
+    require_unfinished(cli, words, folder)
     assert cli(*words, "--resume")[0] == 0
-    assert weights(tmp_path / "model") == weights(whole)
+    assert weights(folder) == weights(whole)
+    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in whole.iterdir())
+    assert "holds a finished model already" in cli(*words, "--resume").message  # the model is there, and stays
 
 
 def test_resuming_where_nothing_was_begun_begins(

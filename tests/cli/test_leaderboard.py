@@ -12,9 +12,10 @@ TABLES = ["--tables", "mlba,rock-paper-scissors", "--sets", 60, "--folds", 2]
 QUICK = ["leaderboard", *TABLES, "--models", "uniform,mnl,bradley-terry"]
 
 
-def test_tables_and_models_become_a_folder_of_results(program: Run, tmp_path: Path) -> None:
-    """In a process of its own."""
-    status, out, err = program(*QUICK, "-o", tmp_path / "board")
+@pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
+def test_tables_and_models_become_a_folder_of_results(how: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Slow: in a process of its own."""
+    status, out, err = request.getfixturevalue(how)(*QUICK, "-o", tmp_path / "board")
     assert status == 0, err
     names = [path.name for path in sorted((tmp_path / "board").iterdir())]
     assert names == ["leaderboard.html", "leaderboard.json", "leaderboard.md", "leaderboard.png", "tables"]

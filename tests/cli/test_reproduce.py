@@ -19,8 +19,9 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_table_1_is_printed_and_written(program: Run) -> None:
-    result = program("reproduce", "table1", *SMALL, "--fresh", 50, "--seeds", 1, "-o", "out/here")
+@pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
+def test_table_1_is_printed_and_written(how: str, request: pytest.FixtureRequest) -> None:
+    result = request.getfixturevalue(how)("reproduce", "table1", *SMALL, "--fresh", 50, "--seeds", 1, "-o", "out/here")
     assert result.status == 0, result.err
     lines = result.out.splitlines()
     assert lines[-1] == "written: out/here/report.md, out/here/report.html, out/here/result.json"

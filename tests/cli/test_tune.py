@@ -40,15 +40,18 @@ def expected(table: Path) -> pn.Tuning:
     return pn.tune(pn.PCMCNet(epochs=2, batch_size=8, weight_decay=1.0), data, space=SPACE, trials=3, progress=False)
 
 
+@pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
 def test_a_table_becomes_a_folder_with_the_result_and_the_model(
-    program: Run,
+    how: str,
+    request: pytest.FixtureRequest,
     table: Path,
     roles: list[str],
     tmp_path: Path,
     expected: pn.Tuning,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In a process of its own, in an empty folder."""
+    """In an empty folder; slow: in a process of its own."""
+    program: Run = request.getfixturevalue(how)
     monkeypatch.chdir(tmp_path)
     status, out, err = program("tune", table, *roles, *QUICK, "--trials", 3, "-o", "study")
     assert status == 0, err
@@ -83,6 +86,7 @@ def test_the_same_command_goes_on_and_prints_json(
     assert second["why"] == expected.why
 
 
+@pytest.mark.slow
 def test_a_command_killed_between_trials_goes_on(
     start: Start, cli: Run, table: Path, roles: list[str], tmp_path: Path, expected: pn.Tuning
 ) -> None:
