@@ -35,6 +35,7 @@ from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
+    CDM,
     MNL,
     MODELS,
     PCMC,
@@ -61,6 +62,7 @@ from pcmcnet.tuning import Tuning, tune
 __version__ = package_version("pcmcnet")
 
 __all__ = [
+    "CDM",
     "MNL",
     "MODELS",
     "PCMC",

@@ -183,6 +183,7 @@ CONTAINERS = ["arrow", "mapping", "pandas", "polars", "csv", "parquet", "chunks"
 
 # Options that make a model quick to fit; those that name columns or labels are drawn for each table.
 QUICK: dict[str, dict[str, Any]] = {
+    "cdm": {"max_iter": 5},
     "dpn": {"hidden": 4, "epochs": 1},
     "lc-mnl": {"classes": 2, "starts": 1, "em_steps": 5, "max_iter": 5},
     "mixed-mnl": {"draws": 16, "max_iter": 5},

@@ -32,6 +32,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.
 OPTIONS: dict[str, dict[str, Any]] = {
     "bradley-terry": {},
     "calibrated": {"model": "mnl", "options": {}},
+    "cdm": {"ridge": 1.0},
     "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "light": ["bus", "bike"]}},
     "dpn": {"hidden": 2, "epochs": 1},
     "ensemble": {"model": "pcmcnet", "n": 2, "options": {"hidden": (2,), "epochs": 1}},

@@ -204,7 +204,7 @@ def test_every_model_has_elasticities(name: str, driven: ChoiceData, fitted: Cal
     assert str(between).splitlines()[0].split()[-4:] == ["bike", "bus", "car", "train"]
     if name in ("mnl", "nested-mnl", "cross-nested-mnl", "lc-mnl"):
         assert (np.diag(between.values) < 0).all()
-    if name in ("uniform", "bradley-terry", "thurstone", "pcmc"):
+    if name in ("uniform", "bradley-terry", "thurstone", "pcmc", "cdm"):
         assert not between.values.any()
 
 

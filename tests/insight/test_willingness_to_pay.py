@@ -45,7 +45,10 @@ def test_prices_that_attract_are_counted(driven: ChoiceData) -> None:
     assert row.odd == float(sign)
 
 
-@pytest.mark.parametrize("name", [n for n in MODELS if n not in ("uniform", "bradley-terry", "thurstone", "pcmc")])
+OF_LABELS_ALONE = ("uniform", "bradley-terry", "thurstone", "pcmc", "cdm")
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n not in OF_LABELS_ALONE])
 def test_every_model_that_knows_prices_has_one(
     name: str, driven: ChoiceData, fitted: Callable[[str], ChoiceModel]
 ) -> None:

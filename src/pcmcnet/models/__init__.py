@@ -1,6 +1,7 @@
 """Models: layers assembled, behind one interface."""
 
 from pcmcnet.errors import ConfigError, did_you_mean
+from pcmcnet.models.context_logits.cdm import CDM
 from pcmcnet.models.forests.random_forest import RandomForest
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -26,6 +27,7 @@ MODELS: dict[str, type[ChoiceModel]] = {
     model.name: model
     for model in (
         BradleyTerry,
+        CDM,
         CrossNestedMNL,
         LinearPCMC,
         MNL,
@@ -54,6 +56,7 @@ def model_class(name: str) -> type[ChoiceModel]:
 
 
 __all__ = [
+    "CDM",
     "KINDS",
     "MNL",
     "MODELS",

@@ -65,6 +65,7 @@ SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "pcmcnet": {"default": _DEFAULT, "paper": _PAPER, "wide": _WIDE},
     "dpn": _same(_POINTER),
     "rf": _same(_FOREST),
+    "cdm": _same({**_STRENGTHS, "ridge": (1e-2, 1e3, "log")}),
     "pcmc": _same({**_STRENGTHS, "ridge": (1e-3, 10.0, "log")}),
     "pcmc-linear": _same({"l2": (1e-4, 100.0, "log")}),
     "bradley-terry": _same(_STRENGTHS),

@@ -36,6 +36,7 @@ def models() -> dict[str, Any]:
     forest = pn.RandomForest(trees=2, max_depth=2)
     return {
         "bradley-terry": pn.BradleyTerry(),
+        "cdm": pn.CDM(),
         "calibrated": pn.Calibrated(forest),
         "cross-nested-mnl": pn.CrossNestedMNL(
             formula="price", nests={"road": ["car", "bus"], "public": ["bus", "train"]}

@@ -20,6 +20,7 @@ from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthMod
 from pcmcnet.models.items.universe import DistinctSets
 
 HALVINGS = 50
+CENTRING = 1e-6  # of the largest count
 
 
 class BradleyTerry(StrengthModel):
@@ -100,3 +101,8 @@ def newton(
             step = step / 2
         strengths = strengths + step
     return Estimate(strengths, derivatives(strengths)[1], max_iter, False)
+
+
+def centring_ridge(sets: DistinctSets) -> float:
+    """Return a ridge that centres log-strengths without a reference, and does next to nothing else."""
+    return CENTRING * max(float(sets.counts.max(initial=0.0)), 1.0)

@@ -39,7 +39,7 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.binning import Grid
-from pcmcnet.models.items.bradley_terry import newton
+from pcmcnet.models.items.bradley_terry import centring_ridge, newton
 from pcmcnet.models.items.pcmc_search import SLSQP_ITEMS, chain_log_p, search
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
@@ -50,7 +50,6 @@ log = logging.getLogger("pcmcnet")
 Method = Literal["lbfgs", "slsqp"]
 
 MOST_ITEMS = 2000  # 4 million rates
-START_RIDGE = 1e-6  # of the largest count; centres the log-strengths that the search starts from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -254,7 +253,7 @@ class PCMC(ChainModel):
 
 def bradley_terry_chain(sets: DistinctSets, n: int) -> Floats:  # -> (n, n)
     """Log-rates, q_ij + q_ji = 1, of the chain whose law on every set is Bradley-Terry's for the counts."""
-    s = newton(sets, n, ridge=START_RIDGE * max(float(sets.counts.max(initial=0.0)), 1.0)).strengths
+    s = newton(sets, n, ridge=centring_ridge(sets)).strengths
     log_rates: Floats = -np.logaddexp(0.0, s[:, None] - s[None, :])
     np.fill_diagonal(log_rates, 0.0)
     return log_rates

@@ -65,9 +65,8 @@ def chain_log_p(scores: Tensor, mask: Tensor) -> Tensor:  # (B, J, J), (B, J) ->
 def search(sets: DistinctSets, start: Floats, settings: Settings, rng: np.random.Generator) -> Found:
     """Minimise from the start and from random log-rates around it; keep the best."""
     n = len(start)
-    left, right = sets.pairs()
-    pairs = np.unique(sets.items[left] * n + sets.items[right])  # (P,) those that some set holds
-    blocks, prior = _blocks(sets, pairs, n), start.ravel()[pairs]
+    pairs, blocks = pair_blocks(sets, n)
+    prior = start.ravel()[pairs]
     minimise = _by_slsqp if settings.method == "slsqp" else _by_lbfgs
     tries = []
     for k in range(settings.restarts):
@@ -79,15 +78,17 @@ def search(sets: DistinctSets, start: Floats, settings: Settings, rng: np.random
     return Found(log_rates, best, [found.value for found in tries], len(pairs))
 
 
-def _blocks(sets: DistinctSets, pairs: Ints, n: int) -> list[Block]:
-    blocks = []
+def pair_blocks(sets: DistinctSets, n: int) -> tuple[Ints, list[Block]]:
+    """Return the pairs (P,) that some set holds, i n + j for (i, j), and the sets with places among them."""
+    left, right = sets.pairs()
+    pairs, blocks = np.unique(sets.items[left] * n + sets.items[right]), []
     for batch in sets.batches():
         real = batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)
         real.diagonal(dim1=1, dim2=2).fill_(False)
         cell = (batch.items.unsqueeze(2) * n + batch.items.unsqueeze(1)).numpy()
         place = torch.from_numpy(np.searchsorted(pairs, cell)).where(real, 0)
         blocks.append(Block(place, batch.mask, batch.counts))
-    return blocks
+    return pairs, blocks
 
 
 def _by_lbfgs(blocks: list[Block], prior: Floats, begin: Floats, pairs: Ints, n: int, settings: Settings) -> Minimum:

@@ -1,0 +1,1 @@
+"""Logits whose utilities depend on the other alternatives of the choice set."""
