@@ -41,6 +41,53 @@ def test_prices_of_a_logit_have_the_markup_of_the_closed_form(data: pn.ChoiceDat
     assert found.value > found.value_before
 
 
+@pytest.fixture(scope="module")
+def nested() -> pn.models.ChoiceModel:
+    """A nested logit whose price slopes are 0.8 and, where premium, 0.5; the outside option is alone."""
+    rng = np.random.default_rng(1)
+    trip = np.repeat(np.arange(60), 5)
+    table = {
+        "trip": trip,
+        "mode": np.tile([*"oabcd"], 60),
+        "price": rng.uniform(1, 5, trip.size),
+        "premium": np.tile([0.0, 0.0, 1.0, 0.0, 1.0], 60),
+        "quality": rng.normal(size=trip.size),
+        "took": largest(rng.gumbel(size=trip.size), trip),
+    }
+    data = read(table, alternative="mode", features=["price", "premium", "quality"])
+    return pn.NestedMNL(
+        formula="price + price:premium + quality | 0",
+        nests={"o": "none", "a": "x", "b": "x", "c": "y", "d": "y"},
+        fixed={"price": -0.8, "price:premium": 0.3, "quality": 1.0, "logsum[x]": 0.5, "logsum[y]": 0.7},
+    ).fit(data)
+
+
+def test_prices_of_a_nested_logit_have_the_adjusted_markups_of_theory(nested: pn.models.ChoiceModel) -> None:
+    """The derivative in x_j vanishes where w_j - l / b_j = R + (1 - l) sum_i q_i / b_i, with w_j = x_j - c_j.
+
+    l is the log-sum of the nest, b the slopes, q the shares within the nest and R the margin of all. So the adjusted
+    markup w_j - l / b_j is common to a nest, and for l <= 1 only the best prices have it (Gallego & Wang, 2014).
+    """
+    catalogue = {
+        "mode": [*"oabcd"],
+        "price": [0.0, 2.0, 3.0, 2.5, 4.0],
+        "premium": [0.0, 0.0, 1.0, 0.0, 1.0],
+        "quality": [0.0, 1.0, 0.5, 0.25, 1.5],
+        "cost": [0.0, 0.5, 0.7, 1.0, 0.2],
+    }
+    found = pn.optimise_prices(nested, catalogue, cost="cost", outside="o", bounds=(0.0, 50.0))
+    x, c, quality = np.array(found.after), np.array(catalogue["cost"][1:]), np.array(catalogue["quality"][1:])
+    slope, logsum = 0.8 - 0.3 * np.array(catalogue["premium"][1:]), np.array([0.5, 0.5, 0.7, 0.7])
+    a = np.exp((quality - slope * x) / logsum)
+    nest = np.repeat(a.reshape(2, 2).sum(axis=1), 2)  # of each alternative
+    within = a / nest
+    p = within * nest**logsum / (1 + (nest**logsum).reshape(2, 2)[:, 0].sum())
+    earns = p @ (x - c)
+    harmonic = np.repeat((within / slope).reshape(2, 2).sum(axis=1), 2)
+    np.testing.assert_allclose(x - c - logsum / slope, earns + (1 - logsum) * harmonic, rtol=0, atol=1e-8)
+    assert found.value == pytest.approx(earns, abs=1e-12)
+
+
 def test_a_probability_that_rises_with_its_price_is_told(data: pn.ChoiceData, caplog: Any) -> None:
     pn.optimise_prices(pn.MNL(fixed={"price": 0.5}).fit(data), CATALOGUE, cost="cost", outside="0")
     assert "the probability of '1', '2', '3' rises with its price" in caplog.text

@@ -2,8 +2,9 @@
 
     d margin / d x_j = P_j + sum_i (x_i - c_i) P_i  d log P_i / d x_j
 
-For a chain the derivatives of the probabilities are those of its stationary distribution. L-BFGS-B climbs from the best
-of many random price lists, then Newton's steps settle the prices that are at no bound. There may be several maxima.
+For a chain the derivatives of the probabilities are those of its stationary distribution; models without derivatives of
+their own are asked about prices nearby. L-BFGS-B climbs from the best of many random price lists, then Newton's steps
+settle the prices that are at no bound. There may be several maxima.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import numpy as np
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.column_arrays import Numeric
-from pcmcnet.evaluation.predictions import predicted_log_p
+from pcmcnet.evaluation.predictions import gives_of, predicted_log_p
 from pcmcnet.insight.slopes import slopes
 from pcmcnet.insight.what_if import compose
 from pcmcnet.models import ChoiceModel
 
 _RANDOM = 64  # price lists that are asked about at once, of which the best are climbed from
+_STEP = 1e-3  # of differences, relative to prices: errors of the fourth power, and of rounding, are near 1e-13
 _NEWTON = 4  # last steps, which square the error
 
 
@@ -46,11 +48,24 @@ class Margin(NamedTuple):
 
     def gradient(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
         """Return the derivatives of the expected margins in the prices."""
-        p, margins = self.at(prices)
         B, n = prices.shape
-        response = slopes(self.model, self._priced(prices), self.column).reshape(B, n, n)  # d log p_i / d x_j
+        own = self.model._slopes(self._priced(prices), self.column)
+        if own is None and gives_of(self.model) == "probabilities":
+            return np.where(self.moves, self._differences(prices), 0.0)
+        own = slopes(self.model, self._priced(prices), self.column) if own is None else own
+        response = own.reshape(B, n, n)  # d log p_i / d x_j
+        p, margins = self.at(prices)
         found: Floats = p * self.moves + np.einsum("bi,bij->bj", p * margins, response)
         return np.where(self.moves, found, 0.0)
+
+    def _differences(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
+        """Differentiate margins by four more price lists for each price, with an error of the fourth order."""
+        B, n = prices.shape
+        step = _STEP * np.maximum(np.abs(prices), 1.0)  # (B, n)
+        ways = np.array([1.0, -1.0, 2.0, -2.0])[:, None, None, None] * (step[:, :, None] * np.eye(n))  # (4, B, n, n)
+        up, down, far_up, far_down = self.expected((prices[:, None] + ways).reshape(-1, n)).reshape(4, B, n)
+        found: Floats = (8 * (up - down) - (far_up - far_down)) / (12 * step)
+        return found
 
     def own_responses(self, prices: Floats) -> Floats:  # (n,) -> (n,)
         """Return the derivative of each log-probability in its own price."""
