@@ -30,6 +30,7 @@ def test_a_mixture_of_logits_worked_by_hand() -> None:
         (pn.MNL(), Logits),
         (pn.MNL(formula="price:comfort | 0"), Logits),
         (pn.LatentClassMNL(classes=2, starts=1, prior=1.0), Logits),
+        (pn.MixedMNL(random={"price": "normal"}, draws=20), Logits),
         (pn.PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1), Chains),
         (pn.Ensemble(pn.PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1), n=2), Chains),
         (pn.RandomForest(trees=3), AnyModel),

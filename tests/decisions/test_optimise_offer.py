@@ -43,6 +43,7 @@ def best_by_trial(model: pn.models.ChoiceModel, **fixed: Any) -> float:
     [
         (pn.MNL(), True),
         (pn.LatentClassMNL(classes=2, starts=1, prior=1.0), True),
+        (pn.MixedMNL(random={"price": "normal"}, draws=20), True),
         (pn.PCMCNet(**NETWORK), True),
         (pn.Ensemble(pn.PCMCNet(**NETWORK), n=2), True),
         (pn.RandomForest(trees=3), False),
@@ -61,6 +62,13 @@ def test_the_offer_is_the_best_of_all(data: pn.ChoiceData, model: pn.models.Choi
     assert ("proven" in str(offer)) == exact
     assert ("heuristic" in offer.to_markdown()) != exact
     assert offer.to_dict()["labels"] == list(offer.labels) == offer.to_frame()["alternative"].tolist()
+
+
+def test_an_offer_of_a_mixed_logit_says_for_how_many_draws_it_is_the_best(data: pn.ChoiceData) -> None:
+    model = pn.MixedMNL(random={"price": "normal"}, draws=20).fit(data)
+    offer = pn.optimise_offer(model, CATALOGUE, "margin", outside="walk", individual=INDIVIDUAL)
+    assert offer.draws == 20
+    assert "proven to be the best offer for 20 fixed draws" in str(offer)
 
 
 def test_without_an_outside_option_the_dearest_alone_is_offered(data: pn.ChoiceData) -> None:

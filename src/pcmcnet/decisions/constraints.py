@@ -5,6 +5,7 @@ Alternatives that must or must not be shown are kept apart from the rows, since 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -97,6 +98,24 @@ class Rows(NamedTuple):
         bounds = Bounds(self.always.astype(float), 1.0 - self.never)
         found = solve_integer_program(-worth, constraints=rows, bounds=bounds, integrality=np.ones(len(worth)))
         return None if found.x is None else found.x > 0.5
+
+    def sizes(self) -> tuple[int, int, Rows]:
+        """Return the least and the largest number shown, with what is always shown, and the rows that say more."""
+        free, fixed = ~(self.always | self.never), int(self.always.sum())
+        least, most = fixed, fixed + int(free.sum())
+        others = np.ones(len(self.upper), np.bool_)
+        for k, (row, upper) in enumerate(zip(self.matrix, self.upper, strict=True)):
+            each = row[free][:1]
+            if not each.any() or (row[free] != each).any():
+                continue
+            others[k] = False
+            number = float(upper - row[self.always].sum()) / float(each[0])  # at most, or at least where each < 0
+            if each[0] > 0:
+                most = min(most, fixed + math.floor(number + _SLACK))
+            else:
+                least = max(least, fixed + math.ceil(number - _SLACK))
+        names = tuple(name for name, kept in zip(self.names, others, strict=True) if kept)
+        return least, most, self._replace(matrix=self.matrix[others], upper=self.upper[others], names=names)
 
     def require_possible(self) -> None:
         """Refuse constraints that no offer fulfils, naming those that stand in the way."""

@@ -35,6 +35,8 @@ class Offer(PrintsAsTable):
         Of an ensemble, the share of members for whom no offer was found to be better than this one.
     added, dropped
         Changes relative to the current offer, and ``current_value`` what that earns, where it was given.
+    draws
+        Of a mixed logit, how many draws of tastes the offer is the best for; None for other models.
     """
 
     labels: tuple[str, ...]
@@ -51,6 +53,7 @@ class Offer(PrintsAsTable):
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     current_value: float | None = None
+    draws: int | None = None
 
     @property
     def gap(self) -> float:
@@ -61,7 +64,7 @@ class Offer(PrintsAsTable):
     def verdict(self) -> str:
         """Say in words what is known of the offer."""
         if self.exact:
-            return "proven to be the best offer"
+            return "proven to be the best offer" + ("" if self.draws is None else f" for {self.draws:,} fixed draws")
         if self.nodes:
             return f"heuristic: at most {percent(self.gap)} below the best offer"
         return "heuristic: no bound is known but the largest revenue"

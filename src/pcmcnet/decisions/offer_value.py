@@ -81,8 +81,13 @@ class Logits:
 
     def probabilities(self, offers: Bools, who: Ints) -> Floats:
         """See :class:`OfferValue`."""
-        shown = self.attraction[who] * offers[:, None]  # (B, C, n)
-        found: Floats = np.einsum("bc,bcn->bn", self.weights[who], shown / shown.sum(axis=2, keepdims=True))
+        found = np.empty(offers.shape)
+        order = np.argsort(who, kind="stable")
+        everyone, first = np.unique(who[order], return_index=True)
+        for one, rows in zip(everyone, np.split(order, first[1:]), strict=False):  # those of one individual
+            weights, a = self.weights[one], self.attraction[one]  # (C,), (C, n)
+            shown = offers[rows].astype(np.float64)
+            found[rows] = shown * ((weights / (shown @ a.T)) @ a)
         return found
 
     def only(self, individual: int) -> Logits:

@@ -3,7 +3,8 @@
 Every search begins with local search from several offers. What proves the best one depends on the model:
 
     chains and mixtures of them    branch and bound, chain_offers.py
-    a logit, a mixture of logits   Dinkelbach's method or a mixed integer program, logit_offers.py
+    a logit                        Dinkelbach's method, logit_offers.py
+    a mixture of logits            branch and bound, logit_mixture_offers.py, or an integer program, logit_offers.py
     a nested logit of one level    revenue by revenue in each nest, nested_offers.py
     any other model                nothing: the offer is called heuristic, and its bound is the largest revenue
 
@@ -28,16 +29,18 @@ from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.decisions.chain_offers import best_chain_offer
 from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
 from pcmcnet.decisions.local_search import climb, starting_offers
+from pcmcnet.decisions.logit_mixture_offers import best_mixture_offer
 from pcmcnet.decisions.logit_offers import best_logit_mixture_offer, best_logit_offer
 from pcmcnet.decisions.nested_offers import NestedLogits, best_nested_offer
 from pcmcnet.decisions.offer import Offer
 from pcmcnet.decisions.offer_value import Chains, Logits, OfferValue, earned
 from pcmcnet.decisions.search import PROVEN, Search
-from pcmcnet.decisions.structure import structure_of
+from pcmcnet.decisions.structure import fixed_draws, structure_of
 from pcmcnet.errors import InputError
 from pcmcnet.models import ChoiceModel
 
 _STARTS = 8  # local searches
+_SMALL = 1_000  # logits times alternatives up to which constraints are left to an integer program
 Revenue = str | Sequence[float] | Mapping[Any, float]
 Goal = Callable[[Bools, Ints], Floats]
 
@@ -114,7 +117,7 @@ def optimise_offer(
     found = prove(value, rows, offers[values.argmax()], deadline=deadline)
     if risk is not None:
         found = Search(offers[values.argmax()], float(values.max()), found.bound, found.nodes)
-    offer = _offer(value, found, offered, time.monotonic() - started)
+    offer = replace(_offer(value, found, offered, time.monotonic() - started), draws=fixed_draws(model))
     if members:
         offer = replace(offer, best_for=_best_for(members, rows, found.offer, deadline))
     return offer if now is None else _compared(offer, offered, goal, now, found.offer)
@@ -162,7 +165,9 @@ def prove(value: OfferValue, rows: Rows, start: Bools, *, deadline: float) -> Se
     if isinstance(value, Logits) and value.weights.shape[1] == 1:
         return best_logit_offer(value, rows, start)
     if isinstance(value, Logits):
-        return best_logit_mixture_offer(value, rows, start, seconds=max(deadline - time.monotonic(), 0.1))
+        if value.attraction[0].size <= _SMALL and len(rows.sizes()[2].upper):
+            return best_logit_mixture_offer(value, rows, start, seconds=max(deadline - time.monotonic(), 0.1))
+        return best_mixture_offer(value, rows, start, stop=lambda: time.monotonic() > deadline)
     if isinstance(value, NestedLogits):
         return best_nested_offer(value, rows, start)
     best = float(earned(value, start[None])[0])

@@ -14,9 +14,10 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.decisions.nested_offers import NestedLogits
 from pcmcnet.decisions.offer_value import AnyModel, Chains, Logits, OfferValue
-from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, NestedMNL
+from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL
 
 _OFFERS = 16  # that the model is compared on
+_LEAST = -600.0  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
 _CLOSE = 1e-5  # in probability: networks compute in 32 bits
 
 
@@ -28,6 +29,11 @@ def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> Offer
         if value is not None and _agree(value, asked, len(sets)):
             return value
     return asked
+
+
+def fixed_draws(model: ChoiceModel) -> int | None:
+    """Return how many draws stand for the distribution of tastes that the model has; None where it has none."""
+    return sum(m.config.draws for m in _members(model) if isinstance(m, MixedMNL)) or None
 
 
 def _members(model: ChoiceModel) -> list[ChoiceModel]:
@@ -52,7 +58,7 @@ def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Lo
             return None
         shares, log_p = part
         weights.append(shares / len(members))
-        attraction.append(np.exp(log_p).reshape(len(sets), -1, log_p.shape[1]).swapaxes(1, 2))
+        attraction.append(np.exp(np.maximum(log_p, _LEAST)).reshape(len(sets), -1, log_p.shape[1]).swapaxes(1, 2))
     return Logits(np.concatenate(weights, axis=1), np.concatenate(attraction, axis=1), revenue)
 
 

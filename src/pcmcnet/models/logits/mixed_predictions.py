@@ -90,6 +90,12 @@ class MixedPredictions(LogitModel):
         out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, found)
         return out
 
+    def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
+        """Return the logits of the draws, which all sets share: see :meth:`ChoiceModel.as_logits`."""
+        x, offsets = self._columns(data, self.mixing_), data.offsets
+        found = self.population_.log_probabilities_by_draw(x, offsets, self._who(data))
+        return np.full((len(data), found.shape[1]), 1 / found.shape[1]), found
+
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
         found = self.population_.log_sums(self._columns(data, self.mixing_), data.offsets, self._who(data))
         return found, np.full_like(found, 1 / found.shape[1])

@@ -49,11 +49,22 @@ class Population:
         def ask(utilities: Tensor) -> Tensor:  # (N, m, R) -> (N, m)
             return utilities.log_softmax(1).logsumexp(2).sub_(math.log(utilities.shape[2]))
 
-        out = np.empty(len(x))
-        for block, found in self._by_block(x, offsets, h, ask):
+        return self._by_row(x, offsets, h, ask)
+
+    def log_probabilities_by_draw(self, x: Floats, offsets: Ints, h: Floats) -> Floats:  # -> (N, R)
+        """Return the log-probability of every alternative in each draw."""
+        return self._by_row(x, offsets, h, lambda utilities: utilities.log_softmax(1))
+
+    def _by_row(
+        self, x: Floats, offsets: Ints, h: Floats, ask: Callable[[Tensor], Tensor]
+    ) -> Floats:  # -> (N,) or (N, R)
+        """Ask for something of every alternative; answers of empty places are left out."""
+        parts = self._by_block(x, offsets, h, ask)
+        out = np.empty((len(x), *parts[0][1].shape[2:]))
+        for block, found in parts:
             kept = np.ones(len(block.set_of_row), np.bool_)
             kept[block.empty_rows.numpy()] = False
-            out[block.rows] = found.ravel()[kept]
+            out[block.rows] = found.reshape(-1, *found.shape[2:])[kept]
         return out
 
     def log_sums(self, x: Floats, offsets: Ints, h: Floats) -> Floats:  # (N, K), (S + 1,), (S, G) -> (S, R)

@@ -1,0 +1,203 @@
+"""Best-first branch and bound over offers: what all models with a bound of their own share.
+
+A node is an offer decided in part: some alternatives are shown, some hidden, and the number shown lies in a range. The
+nodes of the highest bounds are divided first, by the alternative about which the relaxation disagrees at the greatest
+loss. Where to know the number shown takes off much of the gap at the root, nodes are divided by that number before.
+Constraints decide what they leave no choice about.
+
+Shapes: B nodes, n alternatives, m rows of constraints that are not about the number shown.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.decisions.constraints import Rows
+from pcmcnet.decisions.offer_value import OfferValue, earned
+from pcmcnet.decisions.search import Search
+
+_BATCH = 64  # nodes that are divided at once
+_HELPS = 0.75  # of the gap at the root: what may be left of it once the number shown is known, to divide by it
+_PROVEN = 1e-9  # relative gap at which an offer counts as proven
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Offers decided in part, and where the search for their bounds goes on from."""
+
+    shown: Bools  # (B, n)
+    hidden: Bools  # (B, n)
+    least: Ints  # (B,) alternatives shown in the end
+    most: Ints  # (B,)
+    anchor: Ints  # (B,) an alternative that is shown
+    guide: Floats  # (B, ...) what the bound of a node leaves to its parts
+
+    def take(self, rows: Bools | Ints | list[int] | slice) -> Nodes:
+        """Return some of the nodes."""
+        return Nodes(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    @staticmethod
+    def join(parts: list[Nodes]) -> Nodes:
+        """Return the nodes of all parts."""
+        return Nodes(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Nodes)))
+
+    @property
+    def free(self) -> Bools:
+        """(B, n) what is not decided yet."""
+        return ~(self.shown | self.hidden)
+
+    @property
+    def sizes(self) -> tuple[Ints, Ints]:
+        """(B,), (B,) the least and the largest number shown."""
+        return self.least, self.most
+
+    @property
+    def of_any_size(self) -> bool:
+        """Whether no range of the number shown takes a choice away."""
+        return bool((self.least <= self.shown.sum(axis=1)).all() and (self.most >= (~self.hidden).sum(axis=1)).all())
+
+    def __len__(self) -> int:
+        return len(self.anchor)
+
+
+class Bounds(NamedTuple):
+    """What no offer of a node can exceed."""
+
+    upper: Floats  # (B,)
+    guide: Floats  # (B, ...)
+    shares: Floats  # (B, n) in how much of the relaxation an alternative is shown
+    loss: Floats  # (B, n) what the bound loses, to first order, once the alternative is decided
+
+
+class BranchAndBound(ABC):
+    """Search for the best offer to the one individual of ``value``; nodes wait in a heap by their bounds."""
+
+    by_size = False  # whether bounds gain from knowing the number shown
+
+    def __init__(self, value: OfferValue, rows: Rows, start: Bools, gap: float = _PROVEN) -> None:
+        self.value, self.gap = value, gap
+        self.least, self.most, self.rows = rows.sizes()
+        self.offer, self.best = start, float(earned(value, start[None])[0])
+        self.waiting: list[tuple[float, int, Nodes, int]] = []
+        self.tickets, self.nodes = count(), 0
+
+    @abstractmethod
+    def bound(self, nodes: Nodes) -> Bounds:
+        """Bound nodes from above."""
+
+    @abstractmethod
+    def guide(self, nodes: int) -> Floats:  # (B, ...)
+        """Return the guide of nodes that have no parent."""
+
+    def run(self, stop: Callable[[], bool]) -> Search:
+        """Search until the best offer is proven or ``stop`` says so."""
+        self._add(self._roots())
+        self.by_size = self.by_size and bool(self.waiting) and self._size_helps(self.waiting[0])
+        while self.waiting and not stop():
+            nodes = self._take_best()
+            if nodes is not None:
+                self._add(nodes)
+        bound = max([self.best, *(-entry[0] for entry in self.waiting[:1])])
+        return Search(self.offer, self.best, bound, self.nodes)
+
+    @property
+    def target(self) -> float:
+        """A bound that is not above this is of no interest."""
+        return self.best + self.gap * abs(self.best)
+
+    def _roots(self) -> Nodes:
+        """Return the root; where nothing is always shown, one for each alternative as the dearest of the offer."""
+        n, rows = len(self.offer), self.rows
+        if rows.always.any():
+            shown, hidden = rows.always[None].copy(), rows.never[None].copy()
+        else:
+            order = [k for k in np.argsort(-self.value.revenue, kind="stable") if not rows.never[k]]
+            shown, hidden = np.zeros((len(order), n), np.bool_), np.tile(rows.never, (len(order), 1))
+            for node, k in enumerate(order):
+                shown[node, k] = True
+                hidden[node, order[:node]] = True
+        B = len(shown)
+        sizes = np.full(B, self.least), np.full(B, self.most)
+        return Nodes(shown, hidden, *sizes, shown.argmax(axis=1), self.guide(B))
+
+    def _add(self, nodes: Nodes) -> None:
+        """Bound nodes, keep those that may hold a better offer, and look at the offers that they suggest."""
+        nodes = self._propagate(nodes)
+        if not len(nodes):
+            return
+        bounds = self.bound(nodes)
+        self.nodes += len(nodes)
+        self._round(nodes, bounds.shares)
+        nodes = replace(nodes, guide=bounds.guide)
+        worst = np.where(nodes.free, bounds.loss, -np.inf).argmax(axis=1)
+        for k in np.flatnonzero(nodes.free.any(axis=1) & (bounds.upper > self.target)).tolist():
+            heapq.heappush(self.waiting, (-float(bounds.upper[k]), next(self.tickets), nodes.take([k]), int(worst[k])))
+
+    def _size_helps(self, entry: tuple[float, int, Nodes, int]) -> bool:
+        """Bound a node for each number shown, and compare the largest of the bounds with its own."""
+        sizes = np.arange(entry[2].least[0], entry[2].most[0] + 1)
+        copies = self._propagate(replace(entry[2].take(0 * sizes), least=sizes, most=sizes))
+        if not len(copies):
+            return True
+        self.nodes += len(copies)
+        found = float(self.bound(copies).upper.max())
+        return bool(found - self.best < _HELPS * (-entry[0] - self.best))
+
+    def _take_best(self) -> Nodes | None:
+        """Take the nodes of the highest bounds, each divided in two."""
+        taken: list[Nodes] = []
+        while self.waiting and len(taken) < 2 * _BATCH and -self.waiting[0][0] > self.target:
+            _, _, node, k = heapq.heappop(self.waiting)
+            taken += self._divided(node, k)
+        if not taken:
+            self.waiting = []
+            return None
+        return Nodes.join(taken)
+
+    def _divided(self, node: Nodes, k: int) -> list[Nodes]:
+        """Divide a node by the number shown, or by whether alternative k is."""
+        if self.by_size and node.least[0] < node.most[0]:
+            middle = (node.least + node.most) // 2
+            return [replace(node, most=middle), replace(node, least=middle + 1)]
+        shown, hidden = node.shown.copy(), node.hidden.copy()
+        shown[0, k] = hidden[0, k] = True
+        return [replace(node, shown=shown), replace(node, hidden=hidden)]
+
+    def _propagate(self, nodes: Nodes) -> Nodes:
+        """Decide what constraints leave no choice about; drop nodes that none of their offers fulfils."""
+        matrix, upper = self.rows.matrix, self.rows.upper
+        shown, hidden = nodes.shown.copy(), nodes.hidden.copy()
+        slack = 1e-9 * (np.abs(matrix).sum(axis=1) + np.abs(upper))
+        possible = np.ones(len(shown), np.bool_)
+        for _ in range(len(upper) + 3):
+            free = ~(shown | hidden)
+            fewest, largest = shown.sum(axis=1), (~hidden).sum(axis=1)
+            least = shown @ matrix.T + free @ np.minimum(matrix, 0.0).T  # (B, m) of a . x
+            possible = (least <= upper + slack).all(axis=1) & (fewest <= nodes.most) & (largest >= nodes.least)
+            over = least[:, :, None] + np.abs(matrix) > (upper + slack)[:, None]  # (B, m, n) if decided the dear way
+            hide = free & ((over & (matrix > 0)).any(axis=1) | (fewest == nodes.most)[:, None])
+            show = free & ((over & (matrix < 0)).any(axis=1) | (largest == nodes.least)[:, None]) & ~hide
+            if not (hide.any() or show.any()):
+                break
+            shown, hidden = shown | show, hidden | hide
+        sizes = np.maximum(nodes.least, shown.sum(axis=1)), np.minimum(nodes.most, (~hidden).sum(axis=1))
+        return replace(nodes, shown=shown, hidden=hidden, least=sizes[0], most=sizes[1]).take(possible)
+
+    def _round(self, nodes: Nodes, shares: Floats) -> None:
+        """Try the offers that most of the relaxation agrees on."""
+        offers = ((shares > 0.5) | nodes.shown) & ~nodes.hidden
+        sizes = offers.sum(axis=1)
+        offers = np.unique(offers[self.rows.allow(offers) & (self.least <= sizes) & (sizes <= self.most)], axis=0)
+        if not len(offers):
+            return
+        values = earned(self.value, offers)
+        if values.max() > self.best:
+            self.offer, self.best = offers[values.argmax()], float(values.max())
