@@ -60,6 +60,7 @@ def driven() -> ChoiceData:
 
 # Options that make a registered model quick to fit to these trips, or that it cannot do without.
 OPTIONS: dict[str, dict[str, Any]] = {
+    "boosted": {"trees": 10, "min_samples_leaf": 5},
     "dpn": {"hidden": 8, "epochs": 2, "batch_size": 8},
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 1},
     "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "shared": ["bus", "train"], "light": ["bike"]}},

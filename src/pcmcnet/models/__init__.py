@@ -2,6 +2,7 @@
 
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.context_logits.cdm import CDM
+from pcmcnet.models.forests.boosted import Boosted
 from pcmcnet.models.forests.random_forest import RandomForest
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
@@ -26,6 +27,7 @@ from pcmcnet.models.wrappers.with_constants import WithConstants
 MODELS: dict[str, type[ChoiceModel]] = {
     model.name: model
     for model in (
+        Boosted,
         BradleyTerry,
         CDM,
         CrossNestedMNL,
@@ -61,6 +63,7 @@ __all__ = [
     "MNL",
     "MODELS",
     "PCMC",
+    "Boosted",
     "BradleyTerry",
     "Calibrated",
     "ChainModel",

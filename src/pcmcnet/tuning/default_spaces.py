@@ -53,6 +53,13 @@ _FOREST = {
     "max_depth": [None, 4, 8, 16],
     "floor": (1e-6, 1e-2, "log"),
 }
+_BOOSTED = {
+    "lr": (0.02, 0.2, "log"),
+    "leaves": [4, 8, 16, 32],
+    "min_samples_leaf": [5, 10, 20, 50],
+    "l2": (0.1, 30.0, "log"),
+    "max_features": [0.25, 0.5, 0.75, 1.0],
+}
 _STRENGTHS = {"smoothing": (1e-3, 10.0, "log")}
 _POOLING = {"min_chosen": [1, 3, 10, 30, 100]}
 
@@ -66,6 +73,7 @@ SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "dpn": _same(_POINTER),
     "rf": _same(_FOREST),
     "cdm": _same({**_STRENGTHS, "ridge": (1e-2, 1e3, "log")}),
+    "boosted": _same(_BOOSTED),
     "pcmc": _same({**_STRENGTHS, "ridge": (1e-3, 10.0, "log")}),
     "pcmc-linear": _same({"l2": (1e-4, 100.0, "log")}),
     "bradley-terry": _same(_STRENGTHS),

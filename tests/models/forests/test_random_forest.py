@@ -12,7 +12,8 @@ import torch
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.models import RandomForest
-from pcmcnet.models.forests.random_forest import RandomForestConfig, _inputs
+from pcmcnet.models.forests.random_forest import RandomForestConfig
+from pcmcnet.models.forests.tree_inputs import tree_inputs
 from pcmcnet.models.interface.options import parse_option
 
 MakeTrips = Callable[..., pa.Table]
@@ -131,7 +132,7 @@ def test_a_relative_feature_that_is_none_is_refused(name: str, message: str, tri
 
 
 def test_probabilities_are_scores_plus_the_floor_over_their_sum(forest: RandomForest, trips: ChoiceData) -> None:
-    scores = forest.forest_.predict_proba(_inputs(forest.encoder_, forest.relative_, trips))[:, 1] + 0.001
+    scores = forest.forest_.predict_proba(tree_inputs(forest.encoder_, forest.relative_, trips))[:, 1] + 0.001
     p = trips.from_rows(forest.predict_proba(trips))
     assert forest.config.floor == 0.001
     assert RandomForest.gives == "scores"

@@ -35,6 +35,7 @@ def models() -> dict[str, Any]:
     """One of each kind, as small as it can be."""
     forest = pn.RandomForest(trees=2, max_depth=2)
     return {
+        "boosted": pn.Boosted(trees=2, min_samples_leaf=5),
         "bradley-terry": pn.BradleyTerry(),
         "cdm": pn.CDM(),
         "calibrated": pn.Calibrated(forest),

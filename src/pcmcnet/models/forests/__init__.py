@@ -1,1 +1,1 @@
-"""Forests: a random forest that asks of each alternative whether it is the chosen one."""
+"""Forests: one asks of each alternative whether it is the chosen one, the other adds trees up to a utility."""

@@ -7,27 +7,25 @@ the alternative's features, and relative features x_i / min_j x_j, by which a se
     p_i = (s_i + floor) / sum over the set of (s_j + floor)
 
 That exactly one alternative of a set is chosen is unknown to the forest, so its s are scores that rank; made to sum
-to 1 they are given as probabilities, and reports mark them. Inputs (N, K): numbers as the encoder gives them,
-categories by their indices in the training vocabulary, 0 for those never seen, then relative features.
+to 1 they are given as probabilities, and reports mark them. Inputs (N, K) are those of ``tree_inputs``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.ragged import spread, sum_by_set
-from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.forests.relative_features import positive_features, relative_columns
+from pcmcnet.errors import InputError
+from pcmcnet.models.forests.tree_inputs import Relative, as_relative, input_names, relative_names, tree_inputs
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
@@ -61,7 +59,7 @@ class RandomForestConfig:
     max_depth: int | None = None
     min_samples_leaf: int = 10
     max_features: float | Literal["sqrt"] = "sqrt"
-    relative: tuple[str, ...] | Literal["auto"] = "auto"
+    relative: Relative = "auto"
     floor: float = 1e-4
 
     def __post_init__(self) -> None:
@@ -74,16 +72,7 @@ class RandomForestConfig:
         else:
             require_number("max_features", self.max_features, low=0, high=1, open_low=True)
         require_number("floor", self.floor, low=0, open_low=True)
-        object.__setattr__(self, "relative", _names(self.relative))
-
-
-def _names(relative: Any) -> tuple[str, ...] | Literal["auto"]:
-    """Check the option; a command line gives its one word as a list."""
-    if relative == "auto" or list(relative if isinstance(relative, Sequence) else ()) == ["auto"]:
-        return "auto"
-    if isinstance(relative, str) or not isinstance(relative, Sequence) or not all(isinstance(n, str) for n in relative):
-        raise ConfigError(f"relative must be 'auto' or a list of features such as ('price',), got {relative!r}.")
-    return tuple(relative)
+        object.__setattr__(self, "relative", as_relative(self.relative))
 
 
 class RandomForest(ChoiceModel):
@@ -119,7 +108,7 @@ class RandomForest(ChoiceModel):
         if not len(part):
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
         encoder = Encoder.learn(part)
-        relative = positive_features(part) if self.config.relative == "auto" else self.config.relative
+        relative = relative_names(self.config.relative, part)
         chosen = np.zeros(len(part.rows), np.int8)
         chosen[part.offsets[:-1] + part.require_chosen("fitting")] = 1
         forest = RandomForestClassifier(
@@ -130,14 +119,14 @@ class RandomForest(ChoiceModel):
             random_state=int(np.random.default_rng(settings.seed).integers(2**32)),
             n_jobs=torch.get_num_threads(),  # trees have seeds of their own: the forest is the same
         )
-        forest.fit(_inputs(encoder, relative, part), chosen, sample_weight=spread(part.weights, part.offsets))
+        forest.fit(tree_inputs(encoder, relative, part), chosen, sample_weight=spread(part.weights, part.offsets))
         forest.set_params(n_jobs=1)  # sums over trees would depend on which is ready first
         self.encoder_, self.relative_, self.forest_ = encoder, relative, forest
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if not len(data):
             return np.empty(0)
-        inputs = _inputs(self.encoder_, self.relative_, data)
+        inputs = tree_inputs(self.encoder_, self.relative_, data)
         scores = self.forest_.predict_proba(inputs)[:, 1] + self.config.floor
         log_p: Floats = np.log(scores / spread(sum_by_set(scores, data.offsets), data.offsets))
         return log_p
@@ -157,7 +146,7 @@ class RandomForest(ChoiceModel):
             "parameters": f"{self.num_parameters:,} (nodes of all trees)",
             "gives": "scores, made to sum to 1 within each set",
         }
-        importances = dict(zip(_input_names(self.encoder_, self.relative_), self._importances(), strict=True))
+        importances = dict(zip(input_names(self.encoder_, self.relative_), self._importances(), strict=True))
         ranked = sorted(importances.items(), key=lambda entry: -entry[1])
         rows = tuple((name, f"{value:.4f}") for name, value in ranked)
         return Summary("RandomForest", facts, ("input", "importance"), rows)
@@ -175,27 +164,5 @@ class RandomForest(ChoiceModel):
         inputs = json.loads(files["inputs.json"])
         self.encoder_ = Encoder.from_dict(inputs["encoder"])
         self.relative_ = tuple(map(str, inputs["relative"]))
-        width = len(_input_names(self.encoder_, self.relative_))
+        width = len(input_names(self.encoder_, self.relative_))
         self.forest_ = read_forest(files[FOREST], inputs=width, trees=self.config.trees)
-
-
-def _inputs(encoder: Encoder, relative: Sequence[str], data: ChoiceData) -> NDArray[np.float32]:
-    """(N, K) what the forest sees of each alternative."""
-    n, s = len(data.rows), len(data)
-    who: list[NDArray[Any]] = [
-        encoder.individual.numbers(data.individual, s),
-        encoder.individual.indices(data.individual, s),
-    ]
-    what: list[NDArray[Any]] = [encoder.features.numbers(data.features, n), encoder.features.indices(data.features, n)]
-    parts: list[NDArray[Any]] = [*(spread(part, data.offsets) for part in who), *what, relative_columns(data, relative)]
-    return np.concatenate([part.astype(np.float32) for part in parts], axis=1)
-
-
-def _input_names(encoder: Encoder, relative: Sequence[str]) -> list[str]:
-    """Name the K inputs, in their order."""
-    names: list[str] = []
-    for side in (encoder.individual, encoder.features):
-        names += [code.name for code in side.numeric]
-        names += [f"{code.name} missing" for code in side.numeric if code.indicator]
-        names += [code.name for code in side.categorical]
-    return [*names, *(f"{name} / least of the set" for name in relative)]
