@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pcmcnet.cli import completion, roles
-from pcmcnet.cli.output import Json, Open, open_page, say, show, whole_numbers, written
+from pcmcnet.cli.output import Json, Open, kept_when_interrupted, open_page, say, show, whole_numbers, written
 
 
 def compare(
@@ -87,7 +87,7 @@ def compare(
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
     say(f"read {data!r}")
-    try:
+    with kept_when_interrupted(output):
         comparison = measure(
             contestants,
             data,
@@ -100,9 +100,6 @@ def compare(
             device=device,
             folder=output,
         )
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
-        raise SystemExit(130) from None
     files = [output / "comparison.json", output / "comparison.md"]
     files.append(write_comparison_page(comparison, output / "comparison.html", title=f"Models on {table.name}"))
     all_failed = all(row.error is not None for row in comparison.rows)

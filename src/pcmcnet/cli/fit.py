@@ -93,7 +93,6 @@ def fit(
     from pcmcnet.models.interface.options import parse_options
     from pcmcnet.models.saving.artifact import require_free
     from pcmcnet.storage.lock import sole_writer
-    from pcmcnet.training.checkpoint import checkpoints
 
     began, many = time.perf_counter(), workers_of(engine, workers)
     kind = model_class(model)
@@ -118,25 +117,38 @@ def fit(
         data = ChoiceData.from_schema(table, found)
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)
     say(f"read {data!r}")
-    try:
-        if many:
-            from pcmcnet.cluster import fit as fit_by_workers
-
-            fit_by_workers(
-                estimator, train, held_out, workers=many, seed=seed, device=device, run_folder=output, resume=resume
-            )
-        else:
-            estimator.fit(train, held_out, seed=seed, device=device, run_folder=output, resume=resume)
-    except KeyboardInterrupt:
-        if checkpoints(output):
-            say(f"\ninterrupted; to go on, give the same command with --resume (state in {output}).")
-        else:
-            say("\ninterrupted before the first epoch was done: there is nothing to resume.")
-        raise SystemExit(130) from None
+    _train(estimator, train, held_out, many, seed=seed, device=device, run_folder=output, resume=resume)
     if held_out is not None:
         estimator.training_[DRAWN_FROM] = data.fingerprint()
     estimator.save(output)
     _show_fit(estimator, train, held_out, output, time.perf_counter() - began, as_json=json_)
+
+
+def _train(
+    estimator: ChoiceModel,
+    train: Sets,
+    held_out: Sets | None,
+    workers: int | None,
+    *,
+    run_folder: Path,
+    **settings: Any,
+) -> None:
+    """Fit, by workers if there are some; say whether an interrupted fit can go on."""
+    from pcmcnet.training.checkpoint import checkpoints
+
+    try:
+        if workers:
+            from pcmcnet.cluster import fit as fit_by_workers
+
+            fit_by_workers(estimator, train, held_out, workers=workers, run_folder=run_folder, **settings)
+        else:
+            estimator.fit(train, held_out, run_folder=run_folder, **settings)
+    except KeyboardInterrupt:
+        if checkpoints(run_folder):
+            say(f"\ninterrupted; to go on, give the same command with --resume (state in {run_folder}).")
+        else:
+            say("\ninterrupted before the first epoch was done: there is nothing to resume.")
+        raise SystemExit(130) from None
 
 
 def _show_fit(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.cli import completion
-from pcmcnet.cli.output import Json, Open, open_page, say, show, written
+from pcmcnet.cli.output import Json, Open, kept_when_interrupted, open_page, show, written
 
 
 def leaderboard(
@@ -48,11 +48,8 @@ def leaderboard(
 
     resolve_device(device)
     options: dict[str, Any] = {"use": use, "sets": sets, "seconds": seconds, "device": device}
-    try:
+    with kept_when_interrupted(output):
         board = measure(_words(tables), _words(models), folds, seed, **options, folder=output)
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
-        raise SystemExit(130) from None
     page = write_leaderboard_page(board, output / "leaderboard.html")
     files = [*(f for kind in ("json", "md", "png") if (f := output / f"leaderboard.{kind}").exists()), page]
     result = {**board.to_dict(), "files": [str(file) for file in files]}

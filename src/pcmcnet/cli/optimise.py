@@ -73,6 +73,7 @@ def optimise(
     context.with_resource(sole_writer(output))
     require_folder(output)
     common: dict[str, Any] = {"outside": outside, "seed": seed}
+    alone = {**common, "individual": about, "time_limit": time_limit}
     found: Any
     if individuals is not None:
         if price is not None or about is not None or current is not None:
@@ -80,29 +81,28 @@ def optimise(
         found = optimise_offers(estimator, catalogue, individuals, str(revenue), constraints=limits, **common)
         found.write(output / "offers.parquet")
         result = {"individuals": len(found), "mean_expected_revenue": float(found.values.mean()), "exact": False}
+    elif price is None:
+        now = None if current is None else _words(current)
+        found = optimise_offer(estimator, catalogue, str(revenue), constraints=limits, current=now, **alone)
+        result = found.to_dict()
     else:
-        common |= {"individual": about, "time_limit": time_limit}
-        if price is None:
-            now = None if current is None else _words(current)
-            found = optimise_offer(estimator, catalogue, str(revenue), constraints=limits, current=now, **common)
-        else:
-            steps = None if ladder is None else [_number("--ladder", word) for word in _words(ladder)]
-            span = None if bounds is None else _span("--bounds", bounds)
-            if span is not None and None in span:
-                raise ConfigError(f"--bounds: expected a lowest and a highest price, as 50..200, got {bounds!r}.")
-            found = optimise_prices(
-                estimator,
-                catalogue,
-                price,
-                cost=cost,
-                bounds=span,
-                ladder=steps,
-                constraints=None if limits == type(limits)() else limits,
-                **common,
-            )
+        fulfil = None if limits == type(limits)() else limits
+        asked = _asked_prices(bounds, ladder)
+        found = optimise_prices(estimator, catalogue, price, cost=cost, constraints=fulfil, **asked, **alone)
         result = found.to_dict()
     write_bytes(output / "result.json", json_bytes(result))
     show(f"{found}\n\nwritten: {output}", result, as_json=json_)
+
+
+def _asked_prices(bounds: str | None, ladder: str | None) -> dict[str, Any]:
+    """Read which prices may be asked."""
+    from pcmcnet.errors import ConfigError
+
+    steps = None if ladder is None else [_number("--ladder", word) for word in _words(ladder)]
+    span = None if bounds is None else _span("--bounds", bounds)
+    if span is not None and None in span:
+        raise ConfigError(f"--bounds: expected a lowest and a highest price, as 50..200, got {bounds!r}.")
+    return {"bounds": span, "ladder": steps}
 
 
 def _constraints(

@@ -24,6 +24,16 @@ Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
 
 
+@contextmanager
+def kept_when_interrupted(folder: Path) -> Iterator[None]:
+    """End on Ctrl-C with a word on how to go on: the state of the work is in the folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"\ninterrupted; to go on, give the same command again (state in {folder}).")
+        raise SystemExit(130) from None
+
+
 def show(text: object, result: dict[str, Any], *, as_json: bool, strong: Collection[str] = ()) -> None:
     """Print one of the two forms of a result to standard output.
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcmcnet.cli import roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
+
+if TYPE_CHECKING:
+    from pcmcnet.models import ChoiceModel
 
 
 def predict(
@@ -43,12 +46,8 @@ def predict(
     By several workers, each file by one of them; the same command again makes only what is missing:
     `pcmcnet predict model trips/ --engine ray --workers 4 -o predicted/`
     """
-    import pyarrow as pa
-
-    from pcmcnet.data.csv_copy import append_column
-    from pcmcnet.data.read_files import column_names, ending, read_as_written
-    from pcmcnet.data.wide import long_form
-    from pcmcnet.data.write_files import require_table_path, writable, write_table
+    from pcmcnet.data.read_files import column_names
+    from pcmcnet.data.write_files import require_table_path
     from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
     from pcmcnet.models.interface.prediction_files import predict_folder
@@ -79,6 +78,19 @@ def predict(
     context.with_resource(sole_writer(output))
     if column in column_names(table):
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
+    n = _predict_file(estimator, table, output, column)
+    show(f"wrote {n:,} rows to {output}", {"output": str(output), "rows": n}, as_json=json_)
+
+
+def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str) -> int:
+    """Write the rows of a table with their probabilities; returns the number of rows."""
+    import pyarrow as pa
+
+    from pcmcnet.data.csv_copy import append_column
+    from pcmcnet.data.read_files import ending, read_as_written
+    from pcmcnet.data.wide import long_form
+    from pcmcnet.data.write_files import writable, write_table
+
     is_csv = ending(table).startswith(".csv")
     woven = long_form(table, estimator.schema.for_prediction())
     if woven is not None:  # a wide table has no place for a probability of each alternative
@@ -94,5 +106,4 @@ def predict(
         ready = writable(rows, output)  # says what is wrong with it before the work
         probabilities = estimator.predict_proba(table if is_csv else rows)
         write_table(ready.append_column(column, pa.array(probabilities)), output)
-    n = len(probabilities)
-    show(f"wrote {n:,} rows to {output}", {"output": str(output), "rows": n}, as_json=json_)
+    return len(probabilities)

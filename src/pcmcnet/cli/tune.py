@@ -9,7 +9,7 @@ import typer
 
 from pcmcnet.cli import completion, roles
 from pcmcnet.cli.engine import Engine, Workers, workers_of
-from pcmcnet.cli.output import Json, say, show, written
+from pcmcnet.cli.output import Json, kept_when_interrupted, say, show, written
 
 
 def tune(
@@ -90,24 +90,15 @@ def tune(
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
     say(f"read {data!r}")
-    try:
-        given: dict[str, Any] = {
-            "valid": valid,
-            "by": by,
-            "seed": seed,
-            "device": device,
-            "folder": output,
-            "timeout": timeout,
-        }
+    given: dict[str, Any] = {"valid": valid, "by": by, "seed": seed, "device": device, "timeout": timeout}
+    given |= {"space": searched, "trials": trials, "folder": output}
+    with kept_when_interrupted(output):
         if many:
             from pcmcnet.cluster import tune as find_by_workers
 
-            tuning = find_by_workers(estimator, data, space=searched, trials=trials, workers=many, **given)
+            tuning = find_by_workers(estimator, data, workers=many, **given)
         else:
-            tuning = find(estimator, data, space=searched, trials=trials, **given)
-    except KeyboardInterrupt:
-        say(f"\ninterrupted; to go on, give the same command again (state in {output}).")
-        raise SystemExit(130) from None
+            tuning = find(estimator, data, **given)
     files = [output / "tuning.json", output / "tuning.md"]
     title = f"Search for {model} on {table.name}: trial 1 has the defaults\n{tuning.why}"
     files.append(draw_search(search_chart(tuning), output / "search.png", title=title))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcmcnet.data.distinct import UNREADABLE, distinct, names
-from pcmcnet.data.schema import Missing, Schema
+from pcmcnet.data.schema import Schema
 from pcmcnet.data.tabular import names_of, read_table
 from pcmcnet.data.wide_roles import OWN, Label, label_of, labels_of
 from pcmcnet.errors import SchemaError
@@ -23,34 +23,22 @@ Places = Mapping[str, list[str | float | None]]  # column or constant of each al
 def to_long(
     table: Any,
     *,
-    chosen: str | None = None,
-    rank: Place | None = None,
     alternatives: Sequence[Label] | Mapping[Any, Any],
     features: Mapping[str, Place],
-    individual: Sequence[str] = (),
+    chosen: str | None = None,
+    rank: Place | None = None,
     available: Place | None = None,
-    weight: str | None = None,
     choice_set: str | None = None,
-    categorical: Sequence[str] | None = None,
-    person: str | None = None,
-    keep: Sequence[str] = (),
+    weight: str | None = None,
     outside: str | None = None,
-    missing: Missing = "error",
-    kinds: Mapping[str, str] | None = None,
     columns: Mapping[str, Any] | None = None,
+    **roles: Any,
 ) -> tuple[pa.Table, Schema]:
-    """Interleave the groups of columns: row r * K + k of the result is alternative k of row r."""
-    schema = Schema(
-        choice_set="choice_set",
-        individual=individual,  # type: ignore[arg-type]  # any sequence; the schema makes tuples
-        features=features,  # type: ignore[arg-type]
-        categorical=categorical,  # type: ignore[arg-type]
-        person=person,
-        keep=keep,  # type: ignore[arg-type]
-        missing=missing,
-        kinds=kinds or {},
-        named=columns or {},
-    )
+    """Interleave the groups of columns: row r * K + k of the result is alternative k of row r.
+
+    The ``roles`` are those that a wide table and its long form share: individual, categorical, person, and others.
+    """
+    schema = Schema(choice_set="choice_set", features=features, named=columns or {}, **roles)  # type: ignore[arg-type]  # makes a tuple
     carried = [*schema.individual, *schema.kept, *([] if weight is None else [weight])]
     taken = [name for name in OWN if name in carried or name in schema.features]
     if taken:

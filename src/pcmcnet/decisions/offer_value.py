@@ -12,7 +12,7 @@ Of any other model every offer is asked as a choice set of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
@@ -46,8 +46,19 @@ def earned(value: OfferValue, offers: Bools, who: Ints | None = None) -> Floats:
     return total
 
 
+class _Mixtures:
+    """Mixtures: all arrays but that of the revenue have a row for each individual."""
+
+    revenue: Floats
+
+    def only(self, individual: int) -> Self:
+        """See :class:`OfferValue`."""
+        rows = {name: values[[individual]] for name, values in vars(self).items() if name != "revenue"}
+        return replace(self, **rows)  # type: ignore[type-var]  # every subclass is a dataclass
+
+
 @dataclass(frozen=True, eq=False)
-class Chains:
+class Chains(_Mixtures):
     """Mixtures of Markov chains: weights (P, C), rates (P, C, n, n), revenue (n,)."""
 
     weights: Floats
@@ -66,13 +77,9 @@ class Chains:
             found[rows[:, None], members] = np.einsum("bc,bck->bk", self.weights[who[rows]], p)
         return found
 
-    def only(self, individual: int) -> Chains:
-        """See :class:`OfferValue`."""
-        return Chains(self.weights[[individual]], self.rates[[individual]], self.revenue)
-
 
 @dataclass(frozen=True, eq=False)
-class Logits:
+class Logits(_Mixtures):
     """Mixtures of logits: weights (P, C), attraction (P, C, n), revenue (n,)."""
 
     weights: Floats
@@ -89,10 +96,6 @@ class Logits:
             shown = offers[rows].astype(np.float64)
             found[rows] = shown * ((weights / (shown @ a.T)) @ a)
         return found
-
-    def only(self, individual: int) -> Logits:
-        """See :class:`OfferValue`."""
-        return Logits(self.weights[[individual]], self.attraction[[individual]], self.revenue)
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,18 +109,24 @@ def optimise_offer(
     now = None if current is None else offered.offer(current)
     members = [structure_of(m, offered.sets, value.revenue) for m in getattr(model, "members_", [])]
     goal = _mean(value) if risk is None else _tail(members, risk)
-    starts = starting_offers(rows, value.revenue, _STARTS, np.random.default_rng(seed))
-    if now is not None and rows.allow(now[None])[0]:
-        starts = np.concatenate([starts, now[None]])
-    offers, values = climb(goal, rows, starts)
+    local = _climbed(goal, rows, value.revenue, now, np.random.default_rng(seed))
     deadline = started + time_limit
-    found = prove(value, rows, offers[values.argmax()], deadline=deadline)
-    if risk is not None:
-        found = Search(offers[values.argmax()], float(values.max()), found.bound, found.nodes)
+    found = prove(value, rows, local.offer, deadline=deadline)
+    if risk is not None:  # the bound of the mean holds for the worst members, too
+        found = local._replace(bound=found.bound, nodes=found.nodes)
     offer = replace(_offer(value, found, offered, time.monotonic() - started), draws=fixed_draws(model))
     if members:
         offer = replace(offer, best_for=_best_for(members, rows, found.offer, deadline))
     return offer if now is None else _compared(offer, offered, goal, now, found.offer)
+
+
+def _climbed(goal: Goal, rows: Rows, revenue: Floats, now: Bools | None, rng: np.random.Generator) -> Search:
+    """Return the best offer of several local searches, one of which begins with the current offer."""
+    starts = starting_offers(rows, revenue, _STARTS, rng)
+    if now is not None and rows.allow(now[None])[0]:
+        starts = np.concatenate([starts, now[None]])
+    offers, values = climb(goal, rows, starts)
+    return Search(offers[values.argmax()], float(values.max()), np.inf, 0)
 
 
 def _mean(value: OfferValue) -> Goal:

@@ -87,35 +87,43 @@ def optimise_prices(
         raise ConfigError("constraints on the offer need prices from a ladder: give ladder=[...].")
     if ladder is not None and bounds is not None:
         raise ConfigError("a ladder has its own lowest and highest price: leave out bounds, or the ladder.")
-    started = time.monotonic()
+    started, rng = time.monotonic(), np.random.default_rng(seed)
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
-    if price not in model.schema.features:
-        raise InputError(
-            f"price: {price!r} is no feature of the model, so no choice depends on it."
-            + did_you_mean(price, model.schema.features)
-        )
-    costs = np.zeros(len(offered.labels)) if cost is None else offered.numbers(cost, "cost")
-    moves = np.arange(len(costs)) != offered.outside
-    margin = Margin(model, offered.sets, price, costs, moves)
+    margin = _margin(model, offered, price, cost)
     before = offered.numbers(price, price)
-    rising = [offered.labels[k] for k in np.flatnonzero(moves & (margin.own_responses(before) > 0))]
-    if rising:
-        log.warning(
-            "the probability of %s rises with its price under this model, so the best prices mean little: bound the "
-            "coefficient, or fit a network with monotone={%r: 'decreasing'}",
-            listed(rising),
-            price,
-        )
-    rng = np.random.default_rng(seed)
+    _warn_of_rising(margin, offered, before)
     if ladder is not None:
         steps = np.unique(np.asarray(ladder, np.float64))
         after, shown, search = prices_on_ladder(margin, offered, steps, constraints, rng, started + time_limit)
         return _result(offered, margin, before, after, shown, search, (), time.monotonic() - started)
     low, high = _bounds(bounds, offered, before)
     after = best_prices(margin, before, low, high, starts, rng)
-    edge = moves & (np.isclose(after, low, rtol=1e-9) | np.isclose(after, high, rtol=1e-9))
+    edge = margin.moves & (np.isclose(after, low, rtol=1e-9) | np.isclose(after, high, rtol=1e-9))
     held = tuple(label for label, is_held in zip(offered.labels, edge, strict=True) if is_held)
-    return _result(offered, margin, before, after, np.ones_like(moves), None, held, time.monotonic() - started)
+    return _result(offered, margin, before, after, np.ones_like(edge), None, held, time.monotonic() - started)
+
+
+def _margin(model: ChoiceModel, offered: Catalogue, price: str, cost: Revenue | None) -> Margin:
+    """Return the expected margin as a function of the prices; the outside option has none of ours."""
+    if price not in model.schema.features:
+        raise InputError(
+            f"price: {price!r} is no feature of the model, so no choice depends on it."
+            + did_you_mean(price, model.schema.features)
+        )
+    costs = np.zeros(len(offered.labels)) if cost is None else offered.numbers(cost, "cost")
+    return Margin(model, offered.sets, price, costs, np.arange(len(costs)) != offered.outside)
+
+
+def _warn_of_rising(margin: Margin, offered: Catalogue, prices: Floats) -> None:
+    """Log which alternatives the model has chosen more often the dearer they are."""
+    rising = [offered.labels[k] for k in np.flatnonzero(margin.moves & (margin.own_responses(prices) > 0))]
+    if rising:
+        log.warning(
+            "the probability of %s rises with its price under this model, so the best prices mean little: bound the "
+            "coefficient, or fit a network with monotone={%r: 'decreasing'}",
+            listed(rising),
+            margin.column,
+        )
 
 
 def _bounds(

@@ -15,7 +15,7 @@ import numpy as np
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
 from pcmcnet.insight.calibration import Calibration, Curve
-from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.files import new_picture
 from pcmcnet.plots.style import COLOURS, axes_for, colour, ink
 from pcmcnet.reports.drawing import draws
 
@@ -62,22 +62,18 @@ def draw_calibration(calibrations: Mapping[str, Calibration], path: str | os.Pat
     calibrations
         Name of a model -> its calibration.
     path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
+        Where the picture goes: see :func:`~pcmcnet.plots.files.new_picture`.
 
     Returns
     -------
     Path
         The file written.
     """
-    from matplotlib.figure import Figure
-
-    target = picture_path(path)
-    _few(calibrations)
-    figure = Figure(figsize=(9.2, 4.8), layout="constrained")
-    panels = figure.subplots(1, 2)
-    plot_calibration(calibrations, panels[0], which="alternatives")
-    plot_calibration(calibrations, panels[1]).set_ylabel("")
-    return save_picture(figure, target, dpi=110)
+    with new_picture(path, (9.2, 4.8), dpi=110) as figure:
+        panels = figure.subplots(1, 2)
+        plot_calibration(calibrations, panels[0], which="alternatives")
+        plot_calibration(calibrations, panels[1]).set_ylabel("")
+    return Path(path)
 
 
 _HEADINGS = {"alternatives": "all alternatives", "first": "the most probable alternative of each set"}

@@ -16,8 +16,8 @@ from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
 from pcmcnet.evaluation.report import Report
-from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, plain, quiet_lines, set_title
+from pcmcnet.plots.files import new_picture
+from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, plain, quiet_lines
 from pcmcnet.reports.drawing import draws
 from pcmcnet.reports.sections import Dot, limits_of
 
@@ -94,34 +94,23 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     ----------
     chart
         What :func:`comparison_chart` returned.
-    path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
-    title
-        Title of the picture.
+    path, title
+        Where the picture goes, and its title: see :func:`~pcmcnet.plots.files.new_picture`.
 
     Returns
     -------
     Path
         The file written.
-
-    Raises
-    ------
-    InputError
-        When the path is not that of a PNG, PDF or SVG file in an existing folder.
     """
-    from matplotlib.figure import Figure
-
-    target = picture_path(path)
-    height = 1.5 + 0.34 * len(chart.labels)
-    figure = Figure(figsize=(1.6 + 2.9 * len(chart.panels), height), layout="constrained")
-    panels = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False).ravel()
-    for axes, panel in zip(panels, chart.panels, strict=True):
-        _draw_panel(axes, panel, chart.best)
-    name_lines(panels[0], chart.labels)
     notes = ["dashed: uniform", *(["hollow: scores, not probabilities"] if _marked(chart) else []), *chart.left_out]
-    figure.supxlabel(plain("; ".join(notes)), fontsize="small", alpha=0.8, wrap=True)
-    set_title(figure, title)
-    return save_picture(figure, target)
+    size = (1.6 + 2.9 * len(chart.panels), 1.5 + 0.34 * len(chart.labels))
+    with new_picture(path, size, title=title) as figure:
+        panels = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False).ravel()
+        for axes, panel in zip(panels, chart.panels, strict=True):
+            _draw_panel(axes, panel, chart.best)
+        name_lines(panels[0], chart.labels)
+        figure.supxlabel(plain("; ".join(notes)), fontsize="small", alpha=0.8, wrap=True)
+    return Path(path)
 
 
 @draws("comparison")

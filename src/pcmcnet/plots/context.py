@@ -14,7 +14,7 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
 from pcmcnet.insight.context_effects import PreferenceMap, Search
-from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.files import new_picture
 from pcmcnet.plots.preference_map import draw_preference_maps
 from pcmcnet.plots.style import axes_for, colour, cut, ink, plain, tidy
 from pcmcnet.reports.drawing import draws
@@ -66,7 +66,7 @@ def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12)
     found, most
         As for :func:`effects_chart`.
     path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
+        Where the picture goes: see :func:`~pcmcnet.plots.files.new_picture`.
 
     Returns
     -------
@@ -76,14 +76,11 @@ def draw_effects(found: Search, path: str | os.PathLike[str], *, most: int = 12)
     Raises
     ------
     InputError
-        When there is no case, or the path is not that of a PNG, PDF or SVG file in an existing folder.
+        When there is no case.
     """
-    from matplotlib.figure import Figure
-
-    target = picture_path(path)
-    figure = Figure(figsize=_size(len(effects_chart(found, most=most).labels)), layout="constrained")
-    plot_effects(found, figure.subplots(), most=most)
-    return save_picture(figure, target)
+    with new_picture(path, _size(len(effects_chart(found, most=most).labels))) as figure:
+        plot_effects(found, figure.subplots(), most=most)
+    return Path(path)
 
 
 @draws("context")

@@ -17,8 +17,8 @@ from pcmcnet.data.column_names import PLAIN, ColumnNames
 from pcmcnet.errors import InputError
 from pcmcnet.insight.demand import DemandCurve
 from pcmcnet.insight.segments import ALL
-from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import axes_for, colour, plain, set_title, tidy
+from pcmcnet.plots.files import new_picture
+from pcmcnet.plots.style import axes_for, colour, plain, tidy
 from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ def draw_demand(
     ----------
     curves
         What :func:`pcmcnet.insight.demand.demand` returned, or several of them by title.
-    path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
-    title
-        Title of the picture.
+    path, title
+        Where the picture goes, and its title: see :func:`~pcmcnet.plots.files.new_picture`.
 
     Returns
     -------
@@ -100,15 +98,11 @@ def draw_demand(
     Raises
     ------
     InputError
-        When the curves do not go together, or the path is not that of a picture in an existing folder.
+        When the curves do not go together.
     """
-    from matplotlib.figure import Figure
-
-    target = picture_path(path)
-    figure = Figure(figsize=_SIZE, layout="constrained")
-    plot_demand(curves, figure.subplots())
-    set_title(figure, title)
-    return save_picture(figure, target)
+    with new_picture(path, _SIZE, title=title) as figure:
+        plot_demand(curves, figure.subplots())
+    return Path(path)
 
 
 _SIZE = (6.4, 4.0)

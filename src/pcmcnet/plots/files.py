@@ -6,10 +6,13 @@ Figures are matplotlib objects of their own: no display, no window system, no st
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcmcnet.errors import InputError
+from pcmcnet.plots.style import set_title
 from pcmcnet.storage.files import replacing
 
 if TYPE_CHECKING:
@@ -28,6 +31,37 @@ def picture_path(path: str | os.PathLike[str]) -> Path:
     if not target.parent.is_dir():
         raise InputError(f"{target}: the folder {target.parent} does not exist. Create it first.")
     return target
+
+
+@contextmanager
+def new_picture(
+    path: str | os.PathLike[str], size: tuple[float, float], *, title: str = "", dpi: int = DPI
+) -> Iterator[Figure]:
+    """Give a figure to draw on, and write it once it is drawn.
+
+    Parameters
+    ----------
+    path
+        Where the file goes, .png, .pdf or .svg; its folder must exist.
+    size
+        Width and height in inches.
+    title
+        Above the whole picture, if there is one.
+    dpi
+        Dots per inch, of a PNG.
+
+    Raises
+    ------
+    InputError
+        When the path is not that of a PNG, PDF or SVG file in an existing folder; nothing is drawn then.
+    """
+    from matplotlib.figure import Figure
+
+    target = picture_path(path)
+    figure = Figure(figsize=size, layout="constrained")
+    yield figure
+    set_title(figure, title)
+    save_picture(figure, target, dpi=dpi)
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) -> Path:

@@ -15,8 +15,8 @@ from pcmcnet.checks import require_number
 from pcmcnet.data.column_names import PLAIN, ColumnNames
 from pcmcnet.insight.attribution import Attribution
 from pcmcnet.insight.importance import Importance
-from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import axes_for, colour, ink, name_lines, plain, set_title
+from pcmcnet.plots.files import new_picture
+from pcmcnet.plots.style import axes_for, colour, ink, name_lines, plain
 from pcmcnet.reports.drawing import draws
 
 if TYPE_CHECKING:
@@ -64,26 +64,19 @@ def draw_importance(found: Importance, path: str | os.PathLike[str], *, most: in
     ----------
     found
         What :func:`pcmcnet.insight.importance.importance` returned.
-    path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
+    path, title
+        Where the picture goes, and its title: see :func:`~pcmcnet.plots.files.new_picture`.
     most
         Bars, at most.
-    title
-        Title of the picture.
 
     Returns
     -------
     Path
         The file written.
-
-    Raises
-    ------
-    InputError
-        When the path is not that of a picture in an existing folder.
     """
-    target = picture_path(path)
-    axes = plot_importance(found, _axes(len(importance_bars(found, most=most)), title), most=most)
-    return save_picture(axes.figure, target)  # type: ignore[arg-type]  # no part of another figure
+    with new_picture(path, _size(len(importance_bars(found, most=most))), title=title) as figure:
+        plot_importance(found, figure.subplots(), most=most)
+    return Path(path)
 
 
 @draws("importance")
@@ -131,9 +124,9 @@ def draw_attribution(found: Attribution, path: str | os.PathLike[str], *, most: 
     Path
         The file written.
     """
-    target = picture_path(path)
-    axes = plot_attribution(found, _axes(2 * len(attribution_bars(found, most=most)), title), most=most)
-    return save_picture(axes.figure, target)  # type: ignore[arg-type]
+    with new_picture(path, _size(2 * len(attribution_bars(found, most=most))), title=title) as figure:
+        plot_attribution(found, figure.subplots(), most=most)
+    return Path(path)
 
 
 @draws("attribution")
@@ -165,14 +158,6 @@ def plot_attribution(found: Attribution, ax: Axes | None = None, *, most: int = 
 
 def _size(bars: int) -> tuple[float, float]:
     return 6.4, 1.3 + 0.3 * max(bars, 2)
-
-
-def _axes(bars: int, title: str) -> Axes:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=_size(bars), layout="constrained")
-    set_title(figure, title)
-    return figure.subplots()
 
 
 def _finish(axes: Axes, labels: list[str], left_out: int) -> None:

@@ -20,20 +20,8 @@ def write_leaderboard_page(board: Leaderboard, path: str | os.PathLike[str], *, 
     ----------
     board
         What :func:`pcmcnet.leaderboard` returned.
-    path
-        Where the HTML file goes.
-    title
-        Heading of the page.
-
-    Returns
-    -------
-    Path
-        The file written.
-
-    Raises
-    ------
-    InputError
-        When the name does not end in .html.
+    path, title
+        As for :func:`pcmcnet.plots.write_comparison_page`.
     """
     return write_html(leaderboard_page(board, title=title), path)
 

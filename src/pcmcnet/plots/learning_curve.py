@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import InputError
-from pcmcnet.plots.files import picture_path, save_picture
+from pcmcnet.plots.files import new_picture
 from pcmcnet.plots.style import axes_for, colour, ink, plain, tidy
 from pcmcnet.reports.drawing import draws
 
@@ -92,38 +92,28 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
     ----------
     curve
         What :func:`learning_curve` returned.
-    path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
-    title
-        Title of the picture.
+    path, title
+        Where the picture goes, and its title: see :func:`~pcmcnet.plots.files.new_picture`.
 
     Returns
     -------
     Path
         The file written.
-
-    Raises
-    ------
-    InputError
-        When the path is not that of a PNG, PDF or SVG file in an existing folder.
     """
-    from matplotlib.figure import Figure
-
-    target = picture_path(path)
     changes = bool((curve.lr != curve.lr[0]).any())
-    figure = Figure(figsize=(6.4, 5.2 if changes else 4.0), layout="constrained")
     heights = [3, 1] if changes else [1]
-    panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
-    _draw_losses(panels[0], curve)
-    panels[0].set_title(plain(title))
-    if changes:
-        panels[1].plot(curve.epoch, curve.lr, color=ink(), alpha=0.7, drawstyle="steps-mid")
-        panels[1].set_yscale("log")
-        panels[1].set_ylabel("learning rate")
-        tidy(panels[1])
-    _draw_epochs(panels[-1], curve)
-    figure.align_ylabels()
-    return save_picture(figure, target)
+    with new_picture(path, (6.4, 5.2 if changes else 4.0)) as figure:
+        panels = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
+        _draw_losses(panels[0], curve)
+        panels[0].set_title(plain(title))
+        if changes:
+            panels[1].plot(curve.epoch, curve.lr, color=ink(), alpha=0.7, drawstyle="steps-mid")
+            panels[1].set_yscale("log")
+            panels[1].set_ylabel("learning rate")
+            tidy(panels[1])
+        _draw_epochs(panels[-1], curve)
+        figure.align_ylabels()
+    return Path(path)
 
 
 @draws("history")

@@ -15,8 +15,8 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
-from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, set_title, tidy
+from pcmcnet.plots.files import new_picture
+from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, tidy
 from pcmcnet.reports.drawing import draws
 from pcmcnet.tuning.result import Tuning
 
@@ -86,32 +86,21 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
     ----------
     chart
         What :func:`search_chart` returned.
-    path
-        Where the file goes, .png, .pdf or .svg; its folder must exist.
-    title
-        Title of the picture.
+    path, title
+        Where the picture goes, and its title: see :func:`~pcmcnet.plots.files.new_picture`.
 
     Returns
     -------
     Path
         The file written.
-
-    Raises
-    ------
-    InputError
-        When the path is not that of a PNG, PDF or SVG file in an existing folder.
     """
-    from matplotlib.figure import Figure
-
-    target = picture_path(path)
     panels = 2 if chart.importance else 1
-    figure = Figure(figsize=(6.4 + 3.6 * (panels - 1), 4.0), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False, width_ratios=[6.4, 3.6][:panels]).ravel()
-    _draw_history(axes[0], chart)
-    if chart.importance:
-        _draw_importance(axes[1], chart)
-    set_title(figure, title)
-    return save_picture(figure, target)
+    with new_picture(path, (6.4 + 3.6 * (panels - 1), 4.0), title=title) as figure:
+        axes = figure.subplots(1, panels, squeeze=False, width_ratios=[6.4, 3.6][:panels]).ravel()
+        _draw_history(axes[0], chart)
+        if chart.importance:
+            _draw_importance(axes[1], chart)
+    return Path(path)
 
 
 @draws("tuning")

@@ -11,7 +11,6 @@ so one choice against it makes the likelihood 0, and evaluation reports where th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +21,10 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
-from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
+from pcmcnet.models.rules.rule import Rule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +49,7 @@ class RankByConfig:
             raise ConfigError(f"ascending must be true or false, got {self.ascending!r}.")
 
 
-class RankBy(ChoiceModel):
+class RankBy(Rule):
     """Rank the alternatives of a set by one numeric feature; nothing is estimated.
 
     Options are those of :class:`RankByConfig`; the column may be given without its name. Missing values (in tables
@@ -107,24 +106,10 @@ class RankBy(ChoiceModel):
         share = spread(-np.log(sum_by_set(first.astype(np.float64), data.offsets)), data.offsets)
         return np.where(first, share, -np.inf)
 
-    @property
-    def num_parameters(self) -> int:
-        """None are estimated."""
-        _ = self.schema
-        return 0
-
     def summary(self) -> Summary:
         """Say by what, and in which direction, alternatives are ranked."""
-        _ = self.schema
-        facts = {"seen": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_)}
         order = "smallest" if self.config.ascending else "largest"
-        return Summary("RankBy", facts, ("column", "first"), ((self.config.column, order),))
-
-    def _files(self) -> dict[str, bytes]:
-        return {}
-
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        pass
+        return Summary("RankBy", self._facts(), ("column", "first"), ((self.config.column, order),))
 
 
 def dense_ranks(values: Floats, offsets: Ints) -> Ints:

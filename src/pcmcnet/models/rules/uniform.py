@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,10 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread
-from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
+from pcmcnet.models.rules.rule import Rule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +21,7 @@ class UniformConfig:
     """The uniform model has no options."""
 
 
-class Uniform(ChoiceModel):
+class Uniform(Rule):
     """Equal probabilities for the available alternatives of a set; no options, no parameters.
 
     Examples
@@ -49,20 +48,6 @@ class Uniform(ChoiceModel):
         log_p: Floats = spread(-np.log(data.sizes), data.offsets)
         return log_p
 
-    @property
-    def num_parameters(self) -> int:
-        """None are estimated."""
-        _ = self.schema
-        return 0
-
     def summary(self) -> Summary:
         """Say what the model does; there is nothing to list."""
-        _ = self.schema
-        facts = {"seen": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_)}
-        return Summary("Uniform", facts, ("alternative", "probability"), (("each of n", "1 / n"),))
-
-    def _files(self) -> dict[str, bytes]:
-        return {}
-
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        pass
+        return Summary("Uniform", self._facts(), ("alternative", "probability"), (("each of n", "1 / n"),))
