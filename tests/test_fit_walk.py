@@ -55,4 +55,4 @@ def test_the_architecture_page_names_modules_of_the_walk() -> None:
     assert named <= set(run)
     assert calls["data/fingerprint.py:fingerprint"] == calls["storage/lock.py:_acquire"] == 1
     assert not [module for module in run if module.startswith("data/scan/")]
-    assert len(entered) <= 45  # a reader who follows the fit changes folders through these
+    assert len(entered) <= 41  # a reader who follows the fit changes folders through these

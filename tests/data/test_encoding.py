@@ -2,15 +2,18 @@
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.encoding import COMMON, Encoder, label_column
+from pcmcnet.data.encoding import COMMON, Encoder, label_column, learn_encoder
 from pcmcnet.data.kinds.category import UNSEEN
 from pcmcnet.errors import ArtifactError, SchemaError
 
@@ -300,3 +303,15 @@ def test_a_side_of_no_columns_is_false() -> None:
     assert not Encoder.learn(data).features
     assert Encoder.learn(data, labels=True).features
     assert not Encoder.learn(data, labels=True).individual
+
+
+def test_an_encoder_is_kept_for_a_table_on_disk_and_learnt_from_one_in_memory(
+    trips: dict[str, list[Any]], roles: dict[str, Any], tmp_path: Path
+) -> None:
+    pyarrow.parquet.write_table(pa.table(trips), tmp_path / "trips.parquet")
+    scanned = ChoiceData.scan(tmp_path / "trips.parquet", cache=tmp_path / "cache", memory="1 MiB", **roles)
+    expected = Encoder.learn(ChoiceData.from_long(trips, **roles), bend=True, labels=True)
+    assert learn_encoder(ChoiceData.from_long(trips, **roles), bend=True, labels=True) == expected
+    assert not list(scanned.folder.glob("encoder-*"))
+    assert learn_encoder(scanned, bend=True, labels=True) == expected
+    assert len(list(scanned.folder.glob("encoder-*"))) == 1

@@ -18,8 +18,7 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.models import MNL, PCMCNet, load
-from pcmcnet.models.saving import artifact
-from pcmcnet.storage import folder_files
+from pcmcnet.models.saving import artifact, folder_files
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAM = Path(__file__).parent / "hostile_loads.py"

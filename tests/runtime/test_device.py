@@ -1,10 +1,30 @@
 """Devices by name; models refuse one that is not there (tests/models/networks/test_neural_model.py)."""
 
+import threading
+from typing import Any
+
+import pytest
 import torch
 
-from pcmcnet.runtime.device import resolve_device
+from pcmcnet.runtime.device import get_ready, resolve_device
 
 
 def test_devices_are_found_by_name() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
     assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_getting_ready_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+
+    def broken() -> bool:
+        raise RuntimeError("no driver")
+
+    for state in (torch.cuda.is_available, broken):
+        monkeypatch.setattr(torch.cuda, "is_available", state)
+        before = set(threading.enumerate())
+        get_ready("auto")
+        for thread in set(threading.enumerate()) - before:
+            thread.join()
+    assert told == []

@@ -88,15 +88,13 @@ def fit(
     from pcmcnet.data import ChoiceData, ScannedData
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation.in_sample import DRAWN_FROM
-    from pcmcnet.layers.gpu import get_ready
-    from pcmcnet.models import Ensemble, model_class
-    from pcmcnet.models.interface.options import parse_options
+    from pcmcnet.models import Ensemble, model_in_words
     from pcmcnet.models.saving.artifact import require_free
+    from pcmcnet.runtime.device import get_ready
     from pcmcnet.storage.lock import sole_writer
 
     began, many = time.perf_counter(), workers_of(engine, workers)
-    kind = model_class(model)
-    one = kind(**parse_options(kind.config_class, set_ or []))
+    one = model_in_words(model, set_ or [])
     if resample and members == 1:
         raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
     estimator = one if members == 1 else Ensemble(one, members, resample=resample)
@@ -104,13 +102,13 @@ def fit(
     if not stream and (cache is not None or memory is not None):
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
     require_number("--valid", valid, low=0, high=1, open_high=True)
-    if (valid or resume) and not kind.stops_early:
+    if (valid or resume) and not one.stops_early:
         raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")
     found = roles.keeping(found, by, getattr(one.config, "cluster", None))
     context.with_resource(sole_writer(output))
     require_free(output)
-    if kind.stops_early and device in ("auto", "cuda", "cuda:0") and not many:
-        get_ready()
+    if one.stops_early and not many:
+        get_ready(device)
     if stream:
         data: Sets = ScannedData.of(table, found, cache=cache, memory=memory or roles.MEMORY)
     else:

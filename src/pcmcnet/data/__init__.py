@@ -5,6 +5,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan import EncodedStream, ScannedData
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.sets import Sets
+
+Sets = ChoiceData | ScannedData  # in memory, or on disk
 
 __all__ = ["Batch", "ChoiceData", "EncodedSets", "EncodedStream", "Encoder", "ScannedData", "Schema", "Sets", "Source"]

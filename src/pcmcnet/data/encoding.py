@@ -249,6 +249,21 @@ def _side(entries: dict[str, Any], frozen: Mapping[str, Frozen]) -> SideEncoder:
     )
 
 
+def learn_encoder(
+    data: ChoiceData | ScannedData,
+    *,
+    bend: bool = False,
+    labels: bool = False,
+    frozen: Mapping[str, Frozen] | None = None,
+) -> Encoder:
+    """Learn an encoder by :meth:`Encoder.learn`; from a table on disk only once, as it is kept beside the shards."""
+    if isinstance(data, ChoiceData) or frozen:
+        return Encoder.learn(data, bend=bend, labels=labels, frozen=frozen)
+    from pcmcnet.data.scan.encoder_cache import learnt  # which builds on this module
+
+    return learnt(data, bend=bend, labels=labels)
+
+
 def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, Counter[str]]]:
     """Return the moments of the columns of numbers, and the words of the others with their counts."""
     moments: dict[str, Moments] = {}

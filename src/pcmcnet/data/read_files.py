@@ -41,7 +41,7 @@ def read_path(
     ids: Collection[str] = (),
     compact: bool = False,
 ) -> pa.Table:
-    """Read a file or folder; see ``table.read_table`` for ``text``, ``ids`` and ``compact``."""
+    """Read a file or folder; see ``tabular.read_table`` for ``text``, ``ids`` and ``compact``."""
     with one_sentence(path):
         source = open_source(path)
         wanted = source.names if columns is None else list(columns)

@@ -1,11 +1,14 @@
 """Models: layers assembled, behind one interface."""
 
+from collections.abc import Iterable
+
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.context_logits.cdm import CDM
 from pcmcnet.models.forests.boosted import Boosted
 from pcmcnet.models.forests.random_forest import RandomForest
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.options import parse_options
 from pcmcnet.models.items.bradley_terry import BradleyTerry
 from pcmcnet.models.items.linear_pcmc import LinearPCMC
 from pcmcnet.models.items.pcmc import PCMC
@@ -57,6 +60,12 @@ def model_class(name: str) -> type[ChoiceModel]:
     return MODELS[name]
 
 
+def model_in_words(name: str, settings: Iterable[str]) -> ChoiceModel:
+    """Make a model of its name and of options in words, such as ``hidden=64,64``."""
+    kind = model_class(name)
+    return kind(**parse_options(kind.config_class, settings))
+
+
 __all__ = [
     "CDM",
     "KINDS",
@@ -83,4 +92,5 @@ __all__ = [
     "WithConstants",
     "load",
     "model_class",
+    "model_in_words",
 ]

@@ -1,11 +1,15 @@
-"""The device that a network is on: found by its name, or from the weights."""
+"""The device that a network is on: found by its name, or from the weights; and made ready beforehand."""
 
 from __future__ import annotations
+
+from contextlib import suppress
+from threading import Thread
 
 import torch
 from torch import nn
 
 from pcmcnet.errors import ConfigError
+from pcmcnet.layers.gpu import load_kernels
 
 
 def resolve_device(name: str) -> torch.device:
@@ -18,6 +22,17 @@ def resolve_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         raise ConfigError(f"device {name!r} is not to be had here: {str(error).splitlines()[0]}") from error
     return device
+
+
+def get_ready(name: str) -> None:
+    """Load in a thread what the first kernel on a device of this name waits for."""
+    if name in ("auto", "cuda", "cuda:0"):
+        Thread(target=_get_ready).start()
+
+
+def _get_ready() -> None:
+    with suppress(Exception):  # whoever needs it next meets the same, and can tell
+        load_kernels()
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -15,8 +15,7 @@ from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.multi import Bag
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout
-from pcmcnet.layers.representation import Representation
-from pcmcnet.layers.representation.content_encoders import representation_of, width_of
+from pcmcnet.layers.representation import Representation, representation_of, width_of
 
 png = partial(picture, size=(9, 6))
 TABLES = {

@@ -261,7 +261,7 @@ def _is_read_as(values: pa.Array, kind: pa.DataType) -> bool:
 
 
 def open_stream(path: Path, columns: Sequence[str], text: Collection[str] = (), ids: Collection[str] = ()) -> Stream:
-    """Open a file or folder for some of its columns; see ``table.read_table`` for ``text`` and ``ids``."""
+    """Open a file or folder for some of its columns; see ``tabular.read_table`` for ``text`` and ``ids``."""
     with one_sentence(path):
         source = open_source(path)
         require_columns(columns, source.names, where=str(path))

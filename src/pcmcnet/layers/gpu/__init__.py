@@ -1,9 +1,7 @@
-"""Whether Triton kernels can run here, and getting ready for them. ``launch`` needs Triton, this module does not."""
+"""Whether Triton kernels can run here, and loading them. ``launch`` needs Triton, this module does not."""
 
-from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
-from threading import Thread
 
 import torch
 from torch import Tensor
@@ -22,14 +20,9 @@ def runs_kernels(given: Tensor) -> bool:
     return given.device.type == "cuda" and has_triton() and not needs_plain_operators(given)
 
 
-def get_ready() -> None:
-    """Load in a thread what the first kernel waits for, which takes a second or two: driver, Triton, its compiler."""
-    Thread(target=_get_ready).start()
+def load_kernels() -> None:
+    """Load what the first kernel waits for, which takes a second or two: driver, Triton, its compiler."""
+    if has_triton() and torch.cuda.is_available():
+        from pcmcnet.layers.likelihood import triton_logs
 
-
-def _get_ready() -> None:
-    with suppress(Exception):  # whoever needs it next meets the same, and can tell
-        if has_triton() and torch.cuda.is_available():
-            from pcmcnet.layers.likelihood import triton_logs
-
-            triton_logs.compile_one()
+        triton_logs.compile_one()

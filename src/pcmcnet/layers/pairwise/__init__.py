@@ -1,9 +1,9 @@
 """Representations of the individual and the alternatives -> rates of all ordered pairs."""
 
 from pcmcnet.layers.pairwise.dispatch import rates_of_scores
-from pcmcnet.layers.pairwise.pairwise_rates import Initialisation, PairwiseRates
+from pcmcnet.layers.pairwise.pairwise_rates import Initialisation, PairwiseRates, require_rate
 from pcmcnet.layers.pairwise.precision import Precision, compute_dtype
-from pcmcnet.layers.pairwise.rate_forms import FLOOR, RateForm, require_rate
+from pcmcnet.layers.pairwise.rate_forms import FLOOR, RateForm
 
 __all__ = [
     "FLOOR",

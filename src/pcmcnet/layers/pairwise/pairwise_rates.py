@@ -24,7 +24,7 @@ from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.pairwise.dispatch import has_pair_kernels, pair_scores, rates_of_scores, scores_of_inputs
 from pcmcnet.layers.pairwise.options import PairOptions
 from pcmcnet.layers.pairwise.precision import Precision, compute_dtype
-from pcmcnet.layers.pairwise.rate_forms import RateForm, require_rate
+from pcmcnet.layers.pairwise.rate_forms import RateForm
 
 Initialisation = Literal["safe", "paper"]
 
@@ -120,7 +120,10 @@ class PairwiseRates(nn.Module):
     def forward(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J, J)."""
         self._require_shapes(individual, alternatives, mask)
-        scores = self.scores(individual, alternatives, mask)
+        return self.of_scores(self.scores(individual, alternatives, mask), mask)
+
+    def of_scores(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Turn scores into rates: (B, J, J), (B, J) -> (B, J, J)."""
         return rates_of_scores(scores, mask, rate=self.rate, epsilon=self.epsilon)
 
     def _require_shapes(self, individual: Tensor, alternatives: Tensor, mask: Tensor) -> None:
@@ -189,3 +192,13 @@ class PairwiseRates(nn.Module):
             return False
         self.output.bias.add_(1 - scores.median())
         return True
+
+
+def require_rate(rate: str, epsilon: float) -> None:
+    """Refuse an unknown rate form, and an epsilon that the form cannot do without."""
+    if rate not in get_args(RateForm):
+        raise ConfigError(f"unknown rate {rate!r}." + did_you_mean(str(rate), get_args(RateForm)))
+    if not (0 <= epsilon < math.inf):
+        raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
+    if rate == "relu" and epsilon == 0:
+        raise ConfigError("rate='relu' needs epsilon > 0, or pairs with no rate either way appear; the paper's is 0.5.")

@@ -14,13 +14,12 @@ irreducible. Shapes: scores (B, J, J), mask (B, J) -> rates (B, J, J).
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.layers.pair_mask import real_pairs
 
 RateForm = Literal["relu", "softplus", "exp"]
@@ -45,16 +44,6 @@ def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float)
         q = (F.relu(scores) if rate == "relu" else F.softplus(scores)) + epsilon
         q = q / _largest(q, pairs).clamp(min=torch.finfo(q.dtype).tiny)
     return q + FLOOR
-
-
-def require_rate(rate: str, epsilon: float) -> None:
-    """Refuse an unknown rate form, and an epsilon that the form cannot do without."""
-    if rate not in get_args(RateForm):
-        raise ConfigError(f"unknown rate {rate!r}." + did_you_mean(str(rate), get_args(RateForm)))
-    if not (0 <= epsilon < math.inf):
-        raise ConfigError(f"epsilon must be a number of at least 0, got {epsilon}.")
-    if rate == "relu" and epsilon == 0:
-        raise ConfigError("rate='relu' needs epsilon > 0, or pairs with no rate either way appear; the paper's is 0.5.")
 
 
 def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)

@@ -18,29 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.data.contents import Frozen, modules_of
-from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds import ContentCode
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout
-from pcmcnet.layers.representation.curves import CURVES
-from pcmcnet.layers.representation.module import Representation
 
 
-def representation_of(
-    side: SideEncoder, *, dropout: float = 0.0, own: Mapping[str, nn.Module | Frozen] | None = None
-) -> Representation:
-    """Return the representation of one side's columns, freshly initialised but for copies of ``own`` modules."""
-    encoders = [(_encoder_of(code, own or {}), code) for code in side.contents]
-    widths = [(encoder, width_of(encoder, code)) for encoder, code in encoders]
-    curves = {k: CURVES[code.curve](code.knots) for k, code in enumerate(side.numeric) if code.curve and code.knots}
-    modules = {
-        k: code.name for k, code in enumerate(side.contents) if isinstance((own or {}).get(code.name), nn.Module)
-    }
-    parts: dict[str, Any] = {"encoders": widths, "own": modules, "curves": curves}
-    return Representation(side.n_numeric, side.cardinalities, dropout=dropout, **parts)
-
-
-def _encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.Module:
+def encoder_of(code: ContentCode, own: Mapping[str, nn.Module | Frozen]) -> nn.Module:
     """Return a copy of the user's module, or a fresh one of the kind; what is frozen gives vectors beforehand."""
     given = own.get(code.name)
     if isinstance(given, nn.Module):

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pcmcnet.data.batches import Distinct
+from pcmcnet.data.contents import Frozen
+from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds.category import embedding_width
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.generators import redirected
-from pcmcnet.layers.representation.curves import Piecewise, Spline
+from pcmcnet.layers.representation.content_encoders import encoder_of, width_of
+from pcmcnet.layers.representation.curves import CURVES, Piecewise, Spline
 
 
 class Representation(nn.Module):
@@ -91,3 +95,17 @@ class Representation(nn.Module):
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ConfigError(f"{told} and should give vectors, shape ({len(values)}, {width}), got {shape}.")
         return found
+
+
+def representation_of(
+    side: SideEncoder, *, dropout: float = 0.0, own: Mapping[str, nn.Module | Frozen] | None = None
+) -> Representation:
+    """Return the representation of one side's columns, freshly initialised but for copies of ``own`` modules."""
+    encoders = [(encoder_of(code, own or {}), code) for code in side.contents]
+    widths = [(encoder, width_of(encoder, code)) for encoder, code in encoders]
+    curves = {k: CURVES[code.curve](code.knots) for k, code in enumerate(side.numeric) if code.curve and code.knots}
+    modules = {
+        k: code.name for k, code in enumerate(side.contents) if isinstance((own or {}).get(code.name), nn.Module)
+    }
+    parts: dict[str, Any] = {"encoders": widths, "own": modules, "curves": curves}
+    return Representation(side.n_numeric, side.cardinalities, dropout=dropout, **parts)

@@ -16,14 +16,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Protocol, cast
 
-import torch
 from torch import Tensor
 
 from pcmcnet.layers import settings
 from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.stationary import elimination, elimination_in_blocks
-from pcmcnet.layers.stationary.elimination_differentiable import plain_law
-from pcmcnet.layers.transforms import is_transformed
 
 KERNELS = "pcmcnet.layers.stationary.elimination_triton"
 
@@ -38,17 +35,6 @@ class Solver(Protocol):
         self, grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor, /
     ) -> Tensor:
         """(B, n), (B, n) and the four of ``forward`` -> gradient in the rates (B, n, n), in the type of ``grad``."""
-
-
-def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
-    """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them.
-
-    One operator, ``pcmcnet::stationary``, to ``torch.compile`` and ``torch.export``.
-    """
-    if is_transformed(rates):
-        return plain_law(rates, mask)
-    p: Tensor = torch.ops.pcmcnet.stationary.default(rates, mask)[0]
-    return p
 
 
 def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pcmcnet.errors import ChainError
 from pcmcnet.layers.stationary.checks import require_finite, root_first
-from pcmcnet.layers.stationary.dispatch import solve_chain
+from pcmcnet.layers.stationary.gradient import solve_chain
 from pcmcnet.layers.stationary.scale import result_type, working_type
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -23,9 +23,20 @@ from torch.library import Library, register_autograd, register_fake
 from pcmcnet.layers.stationary.dispatch import is_fused, solver_for
 from pcmcnet.layers.stationary.elimination_differentiable import plain_law
 from pcmcnet.layers.stationary.scale import result_type, working_type
-from pcmcnet.layers.transforms import pull_back
+from pcmcnet.layers.transforms import is_transformed, pull_back
 
 Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+def solve_chain(rates: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
+    """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them.
+
+    One operator, ``pcmcnet::stationary``, to ``torch.compile`` and ``torch.export``.
+    """
+    if is_transformed(rates):
+        return plain_law(rates, mask)
+    p: Tensor = torch.ops.pcmcnet.stationary.default(rates, mask)[0]
+    return p
 
 
 def _solve(rates: Tensor, mask: Tensor) -> Results:

@@ -18,8 +18,8 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
 from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
+from pcmcnet.data.encoding import learn_encoder
 from pcmcnet.data.ragged import stretches
-from pcmcnet.data.sets import learn_encoder
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings

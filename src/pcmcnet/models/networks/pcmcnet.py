@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from pcmcnet.errors import InputError
 from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.monotone_weights import SignedLinear
-from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.representation import representation_of
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.options import takes
@@ -122,12 +120,11 @@ class PCMCNetwork(nn.Module):
 
     def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
         """Turn scores (B, J, J) and the utilities (B, J) of the alternatives entered into rates."""
-        rates = partial(rates_of_scores, mask=mask, rate=self.rates.rate, epsilon=self.rates.epsilon)
         if self.rates.rate == "exp":
-            return rates(scores + utility.unsqueeze(1))
+            return self.rates.of_scores(scores + utility.unsqueeze(1), mask)
         top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)
         factor = (utility - top).clamp(-DEEPEST, 0.0).exp()
-        return rates(scores) * factor.unsqueeze(1)
+        return self.rates.of_scores(scores, mask) * factor.unsqueeze(1)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
