@@ -18,7 +18,7 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.models import MNL, PCMCNet, load
-from pcmcnet.models.saving import artifact, folder_files
+from pcmcnet.models.saving import file_checks, saved_model
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAM = Path(__file__).parent / "hostile_loads.py"
@@ -37,7 +37,7 @@ def write(folder: Path, name: str, content: bytes) -> None:
     manifest = json.loads((folder / "model.json").read_bytes())
     manifest["files"][name] = hashlib.sha256(content).hexdigest()
     del manifest["sha256"]
-    manifest["sha256"] = artifact._digest(manifest)
+    manifest["sha256"] = saved_model._digest(manifest)
     (folder / "model.json").write_text(json.dumps(manifest))
 
 
@@ -136,13 +136,13 @@ def test_a_file_of_another_size_than_was_noted_is_not_read(fitted: PCMCNet, tmp_
 
 
 def test_all_files_together_have_one_limit(golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcmcnet.models.saving.artifact.LARGEST", 5_000)
+    monkeypatch.setattr("pcmcnet.models.saving.saved_model.LARGEST", 5_000)
     with pytest.raises(ArtifactError, match=r"at most 8 GiB for all files together"):
         load(golden("ensemble"))
 
 
 def test_what_could_not_be_read_is_not_saved(fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_files, "LARGEST_JSON", 2**10)
+    monkeypatch.setattr(file_checks, "LARGEST_JSON", 2**10)
     with pytest.raises(ArtifactError, match=r"encoder.json has [\d,]+ bytes, and at most 0 MiB are saved and read"):
         fitted.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -250,7 +250,7 @@ def test_a_format_that_never_was_is_refused(value: Any, golden: Any) -> None:
     folder = golden("mnl")
     manifest = {**json.loads((folder / "model.json").read_bytes()), "format": value}
     del manifest["sha256"]
-    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": artifact._digest(manifest)}))
+    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": saved_model._digest(manifest)}))
     with pytest.raises(ArtifactError, match=r"model.json is damaged \(the format is a whole number from 1 on\)"):
         load(folder)
 
@@ -274,7 +274,7 @@ def test_a_message_is_one_line_of_bounded_length(name: str, entries: dict[str, A
     if name == "model.json":
         manifest = {**json.loads((folder / name).read_bytes()), **entries}
         del manifest["sha256"]
-        (folder / name).write_text(json.dumps({**manifest, "sha256": artifact._digest(manifest)}))
+        (folder / name).write_text(json.dumps({**manifest, "sha256": saved_model._digest(manifest)}))
     else:
         rewrite(folder, name, **entries)
     with pytest.raises(ArtifactError) as caught:

@@ -89,7 +89,7 @@ def fit(
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation.in_sample import DRAWN_FROM
     from pcmcnet.models import Ensemble, model_in_words
-    from pcmcnet.models.saving.artifact import require_free
+    from pcmcnet.models.saving.saved_model import require_free
     from pcmcnet.runtime.device import get_ready
     from pcmcnet.storage.lock import sole_writer
 

@@ -28,7 +28,7 @@ from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.saving.artifact import state_files
+from pcmcnet.models.saving.saved_model import state_files
 from pcmcnet.progress import show_steps
 from pcmcnet.storage.files import parse_json, require_folder
 from pcmcnet.storage.lock import sole_writer

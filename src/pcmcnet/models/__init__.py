@@ -22,7 +22,7 @@ from pcmcnet.models.networks.pcmcnet import PCMCNet
 from pcmcnet.models.networks.pointer_network import PointerNetwork
 from pcmcnet.models.rules.rank_by import RankBy
 from pcmcnet.models.rules.uniform import Uniform
-from pcmcnet.models.saving.artifact import load
+from pcmcnet.models.saving.saved_model import load
 from pcmcnet.models.wrappers.calibrated import Calibrated
 from pcmcnet.models.wrappers.ensemble import Ensemble
 from pcmcnet.models.wrappers.with_constants import WithConstants

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.errors import InputError
+from pcmcnet.insight.scenarios.expression_parser import Parser
 from pcmcnet.insight.scenarios.expressions import Names, Value, evaluate
-from pcmcnet.insight.scenarios.parser import Parser
 
 COLUMNS = {
     "price": np.array([1.0, 2.5, 4.0]),

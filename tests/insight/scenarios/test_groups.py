@@ -7,9 +7,9 @@ import pytest
 from choice_tables import read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
+from pcmcnet.insight.scenarios.changes_language import read_change
 from pcmcnet.insight.scenarios.groups import group
 from pcmcnet.insight.scenarios.offers import Offer
-from pcmcnet.insight.scenarios.statements import read_change
 
 TABLE = {
     "trip": [1, 1, 2, 2],

@@ -16,7 +16,7 @@ from pcmcnet.models.interface.options import parse_option
 from pcmcnet.models.logits.estimation import hessian, infer
 from pcmcnet.models.logits.estimation.nested_likelihood import NestedSets, Nests
 from pcmcnet.models.logits.nested_mnl import NestedMNLConfig
-from pcmcnet.models.saving.artifact import state_files
+from pcmcnet.models.saving.saved_model import state_files
 
 MODES = np.array(["car", "bus", "metro", "train"])
 NESTS = {"car": "private", "bus": "public", "metro": "public", "train": "rail"}

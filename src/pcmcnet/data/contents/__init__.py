@@ -4,7 +4,7 @@ What all kinds have in common is here: reading with errors that name the row, le
 JSON, frozen encoders. What differs is in :mod:`pcmcnet.data.kinds`, one module per kind.
 """
 
-from pcmcnet.data.contents.codes import (
+from pcmcnet.data.contents.content_codes import (
     FrozenCode,
     code_from_dict,
     code_to_dict,

@@ -1,5 +1,6 @@
-"""Expressions of columns -> a value for every alternative. ``parser.py`` reads them; none is executed as Python.
+"""Expressions of columns -> a value for every alternative.
 
+``expression_parser.py`` reads them; none is executed as Python.
 A value is a number, a word or a truth for each of the N alternatives, or one for all of them. A column of words may be
 compared with a number, which is then read as a word: labels are words even where they look like numbers.
 """

@@ -21,8 +21,8 @@ from pcmcnet.data.column_arrays import Categorical, Column, Contents
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.insight.scenarios import expressions
+from pcmcnet.insight.scenarios.changes_language import Add, Assign, Remove, Statement, columns_of
 from pcmcnet.insight.scenarios.expressions import Constant, Expression, Names, Operation, Value, evaluate
-from pcmcnet.insight.scenarios.statements import Add, Assign, Remove, Statement, columns_of
 from pcmcnet.insight.what_if import with_alternatives, with_values
 
 _ROLES = {  # of columns that no change may set, and what to do instead

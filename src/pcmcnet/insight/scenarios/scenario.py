@@ -18,12 +18,12 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import Predictor, require_sets
 from pcmcnet.insight.scenarios.caveats import caveats
+from pcmcnet.insight.scenarios.changes_language import columns_of, read_change
 from pcmcnet.insight.scenarios.effects import Told
 from pcmcnet.insight.scenarios.figures import Question, Side, answer
 from pcmcnet.insight.scenarios.groups import group
 from pcmcnet.insight.scenarios.offers import Offer
 from pcmcnet.insight.scenarios.result import Scenario, Step
-from pcmcnet.insight.scenarios.statements import columns_of, read_change
 from pcmcnet.insight.scenarios.surplus import require_surplus
 from pcmcnet.insight.scenarios.tables import changed_by, read_sets
 from pcmcnet.insight.segments import numeric_values
@@ -55,9 +55,9 @@ def scenario(
         named in a change may be used as well.
     changes
         One or several, applied one after the other. As text: ``"price *= 1.1 where mode == 'car'"``, ``"remove air"``,
-        ``"add tram like bus with time -= 10"``; see :mod:`pcmcnet.insight.scenarios.statements`. Also a function of the
-        choice data that returns choice data or a mapping from columns to new values; such a mapping; or changed choice
-        data with the same choice sets.
+        ``"add tram like bus with time -= 10"``; see :mod:`pcmcnet.insight.scenarios.changes_language`. Also a function
+        of the choice data that returns choice data or a mapping from columns to new values; such a mapping; or changed
+        choice data with the same choice sets.
     by
         Column whose values are the groups: the labels if None, or places within sets where there are none. With a
         column of the choice sets, shares are those within each of its segments.

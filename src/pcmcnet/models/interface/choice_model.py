@@ -312,7 +312,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model to a new folder; read it back by ``pcmcnet.load``."""
-        from pcmcnet.models.saving.artifact import save_artifact
+        from pcmcnet.models.saving.saved_model import save_artifact
 
         return save_artifact(self, as_path(folder))
 

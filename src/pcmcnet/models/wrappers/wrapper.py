@@ -15,7 +15,7 @@ from typing import Any, Self
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.own_encoders import own_encoders
-from pcmcnet.models.saving.artifact import restored, state_files
+from pcmcnet.models.saving.saved_model import restored, state_files
 from pcmcnet.storage.files import json_bytes
 
 _KIND = "kind.json"

@@ -33,7 +33,7 @@ class Token(NamedTuple):
 
 
 class Parser:
-    """Reads a text from left to right; a change reads its statement with it, see ``statements.py``."""
+    """Reads a text from left to right; a change reads its statement with it, see ``changes_language.py``."""
 
     def __init__(self, text: str) -> None:
         self.text, self.tokens, self.at, self._depth = text, _tokens(text), 0, 0

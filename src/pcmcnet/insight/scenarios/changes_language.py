@@ -5,8 +5,8 @@
     add tram like bus with price *= 1.2, time -= 10             a new alternative, made from one that is there
     copy with price *= 0.9 where airline == 'A7'                likewise in a table without labels
 
-``where`` and a condition end each of them; expressions are those of ``parser.py``. A change that begins with one of
-the words add, copy or remove, and goes on with a sign such as =, is one of a column of that name.
+``where`` and a condition end each of them; expressions are those of ``expression_parser.py``. A change that begins with
+one of the words add, copy or remove, and goes on with a sign such as =, is one of a column of that name.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pcmcnet.errors import InputError
+from pcmcnet.insight.scenarios.expression_parser import Parser
 from pcmcnet.insight.scenarios.expressions import Column, Expression, Operation
-from pcmcnet.insight.scenarios.parser import Parser
 
 ASSIGN = ("=", "*=", "+=", "-=", "/=")
 VERBS = ("add", "copy", "remove")

@@ -33,7 +33,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, visible
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.options import option_names
 from pcmcnet.models.interface.own_encoders import own_encoders
-from pcmcnet.models.saving.folder_files import LARGEST, read_file, require_sizes
+from pcmcnet.models.saving.file_checks import LARGEST, read_file, require_sizes
 from pcmcnet.storage.files import as_path, json_bytes, to_disk, write_bytes, writing
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.storage.versions import package_version

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcmcnet.errors import InputError
-from pcmcnet.insight.scenarios.parser import Parser
+from pcmcnet.insight.scenarios.expression_parser import Parser
 
 
 def read(text: str) -> str:

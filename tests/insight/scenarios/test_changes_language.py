@@ -3,7 +3,7 @@
 import pytest
 
 from pcmcnet.errors import InputError
-from pcmcnet.insight.scenarios.statements import Add, Assign, Remove, columns_of, read_change
+from pcmcnet.insight.scenarios.changes_language import Add, Assign, Remove, columns_of, read_change
 
 
 @pytest.mark.parametrize(
