@@ -9,10 +9,11 @@ PYTEST := $(BIN)/python -m pytest
 # Pictures go to files; no display is needed.
 export MPLBACKEND ?= Agg
 export PYTHONUNBUFFERED := 1
+unexport PYTHONDONTWRITEBYTECODE # programs that tests start read what is compiled
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-lowest check format docs browser bench clean
+.PHONY: help demo test test-all test-lowest check lint types quick format docs browser bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,7 +47,10 @@ demo: $(VENV)/.run ## fit on data made on the spot, compare with the published T
 	@echo "==> running the demonstration (examples/demo.py)"
 	@$(BIN)/python examples/demo.py --output runs/demo
 
-test: check docs browser ## everything a change must pass: check, docs and the quick tests
+test: lint browser ## everything a change must pass: check, docs and the quick tests, side by side
+	@$(MAKE) --no-print-directory -j 3 types docs quick
+
+quick: $(VENV)/.dev ## the quick tests and the examples in the documentation
 	@echo "==> running the quick tests and the examples in the documentation"
 	@OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile -m "not slow and not gpu"
 
@@ -62,11 +66,15 @@ test-lowest: ## the core tests with the lowest versions that pyproject.toml allo
 	@echo "==> running the core tests with them"
 	@OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest -p no:cacheprovider -m "not slow and not gpu" $(CORE)
 
-check: $(VENV)/.dev ## lint, formatting and types
+check: lint types ## lint, formatting and types
+
+lint: $(VENV)/.dev
 	@echo "==> ruff check"
 	@$(BIN)/ruff check --quiet .
 	@echo "==> ruff format --check"
 	@$(BIN)/ruff format --check --quiet .
+
+types: $(VENV)/.dev
 	@echo "==> mypy --strict src"
 	@$(BIN)/mypy --strict src
 

@@ -11,11 +11,16 @@ IS_AVAILABLE = torch.cuda.is_available
 torch.set_num_threads(1)  # sums in one order, as in the processes that tests start
 
 # A shared machine makes single examples slow at random: time is measured in benchmarks/, not here. A test that passed
-# passes again: examples are the same in every run. PCMCNET_EXPLORE=1 draws others.
-hypothesis.settings.register_profile(
-    "pcmcnet", deadline=None, max_examples=50, print_blob=True, derandomize="PCMCNET_EXPLORE" not in os.environ
-)
-hypothesis.settings.load_profile("pcmcnet")
+# passes again: examples are the same in every run. PCMCNET_EXPLORE=1 draws others. Fewer where slow tests are left out.
+for profile, examples in (("all", 50), ("quick", 20)):
+    hypothesis.settings.register_profile(
+        profile, deadline=None, max_examples=examples, print_blob=True, derandomize="PCMCNET_EXPLORE" not in os.environ
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw as many examples as the tests that are asked for."""
+    hypothesis.settings.load_profile("quick" if "not slow" in config.option.markexpr else "all")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,19 +1,25 @@
 """The documentation's examples are programs: each page's blocks run in order, in an empty folder."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
+import typer
 from tools import site_reference
 from tools.site_docstrings import for_the_site
 from tools.tutorials import TUTORIALS, Block, blocks, differences, missing_table, outdated, run, run_shell, with_outputs
 
 import pcmcnet as pn
+from pcmcnet.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 FILES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md"), *ROOT.glob("SECURITY.md")]
 PAGES = sorted(page for page in FILES if page.parent != TUTORIALS)  # those have a file of their own
-SLOW = {"cluster.md", "gallery.md"}  # Ray several times, all figures: in tests/cluster, tests/insight
+# Pages that take more than five seconds. In every run their blocks are at least read, and their names looked up.
+SLOW = {"cluster", "compare", "context-effects", "decisions", "elasticities", "export", "gallery", "importance"}
+SLOW |= {"large-tables", "pcmcnet", "reproduce", "rich-features", "tuning", "uncertainty"}
+COMMANDS = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def examples(page: Path) -> list[Block]:
@@ -25,7 +31,7 @@ def examples(page: Path) -> list[Block]:
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, marks=pytest.mark.slow if p.name in SLOW else ()) for p in PAGES if examples(p)],
+    [pytest.param(p, marks=pytest.mark.slow if p.stem in SLOW else ()) for p in PAGES if examples(p)],
     ids=lambda p: p.name,
 )
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +42,19 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pyt
     assert outdated(page) == []
 
 
+@pytest.mark.parametrize("page", [p for p in FILES if examples(p)], ids=lambda p: p.name)
+def test_the_examples_of_a_page_can_be_read_and_use_public_names_alone(page: Path) -> None:
+    for block in examples(page):
+        if block.language == "python":
+            tree = ast.parse(block.code, page.name)
+            named = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+            used = {node.attr for node in named if isinstance(node.value, ast.Name) and node.value.id == "pn"}
+            assert used <= {*pn.__all__, "plots"}, f"line {block.line}"
+        else:
+            commands = set(re.findall(r"^pcmcnet ([a-z]\S*)", block.code, re.MULTILINE))
+            assert commands <= COMMANDS, f"line {block.line}"
+
+
 def test_the_pages_with_examples_are_found() -> None:
     with_examples = {p.name for p in PAGES if examples(p)}
     assert {"quick-start.md", "table-format.md"} <= with_examples
@@ -44,6 +63,14 @@ def test_the_pages_with_examples_are_found() -> None:
 def test_a_failing_command_is_noticed() -> None:
     with pytest.raises(AssertionError, match="no-such-folder"):
         run_shell("ls no-such-folder\necho reached")
+    with pytest.raises(AssertionError, match=r"nowhere\.csv: no such file"):
+        run_shell("pcmcnet fit nowhere.csv --choice-set s --chosen c -o model")
+
+
+def test_commands_of_pcmcnet_print_the_same_by_a_shell_and_without() -> None:
+    """Without one they run in this process."""
+    command = "pcmcnet models \\\n  rank-by"
+    assert run_shell(command) == run_shell(f"{command} | cat")
 
 
 # -- outputs on the page ------------------------------------------------------------------------------------------

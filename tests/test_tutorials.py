@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from tools.tutorials import TUTORIALS, missing_table, outdated
 
-PAGES = ("swissmetro.md", "airline.md", "retail.md", "images-and-texts.md")
+PAGES = ("swissmetro.md", "retail.md")
+LONG = ("airline.md", "images-and-texts.md")  # networks of many alternatives, of texts and of pictures
 
 
 # torch's own, when its forward mode is first used
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
 def test_a_tutorial_runs_and_prints_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if missing := missing_table(TUTORIALS / name):
         pytest.skip(missing)
@@ -19,7 +20,7 @@ def test_a_tutorial_runs_and_prints_what_it_shows(name: str, tmp_path: Path, mon
 
 
 def test_every_tutorial_is_run() -> None:
-    assert {page.name for page in TUTORIALS.glob("*.md")} == {*PAGES, "index.md"}
+    assert {page.name for page in TUTORIALS.glob("*.md")} == {*PAGES, *LONG, "index.md"}
 
 
 def test_a_page_that_prints_something_else_is_noticed(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def kills_as_files_come(target: Path, files: int, kills: int, seed: int) -> list
 
 
 @pytest.mark.usefixtures("local_ray")
-@pytest.mark.parametrize(("files", "kills"), [(6, 1), pytest.param(100, 12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("files", "kills"), [(3, 0), pytest.param(100, 12, marks=pytest.mark.slow)])
 def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
     files: int, kills: int, table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path, kill_workers: Kill
 ) -> None:

@@ -38,24 +38,26 @@ class Fragile(pn.PCMCNet):
 
 
 @pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("tried", [3, pytest.param(5, marks=pytest.mark.slow)])  # 0.004, which kills, is the fourth
 def test_every_configuration_is_tried_once_though_a_worker_is_killed_and_the_search_goes_on(
-    data: pn.ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tried: int, data: pn.ChoiceData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fragile, "marker", str(tmp_path / "killed"))
-    part, folder = data.subset(range(40)), tmp_path / "study"
-    first = cluster.tune(Fragile(**OPTIONS), part, workers=2, space=SPACE, trials=3, folder=folder, progress=False)
-    assert len(first.trials) == 3
-    whole = cluster.tune(Fragile(**OPTIONS), part, workers=3, space=SPACE, trials=5, folder=folder, progress=False)
-    assert Path(Fragile.marker).exists()
-    assert [trial.state for trial in whole.trials] == ["complete"] * 5
-    assert sorted(trial.options["lr"] for trial in whole.trials) == SPACE["lr"]
-    assert whole.trials[:3] == first.trials
-    alone = pn.tune(pn.PCMCNet(**OPTIONS), part, space=SPACE, trials=5, progress=False)
+    part, folder, space = data.subset(range(40)), tmp_path / "study", {"lr": SPACE["lr"][:tried]}
+    search: dict[str, Any] = {"space": space, "folder": folder, "progress": False}
+    first = cluster.tune(Fragile(**OPTIONS), part, workers=tried - 2, trials=tried - 2, **search)
+    assert len(first.trials) == tried - 2
+    whole = cluster.tune(Fragile(**OPTIONS), part, workers=(tried + 1) // 2, trials=tried, **search)
+    assert Path(Fragile.marker).exists() == (tried == 5)
+    assert [trial.state for trial in whole.trials] == ["complete"] * tried
+    assert sorted(trial.options["lr"] for trial in whole.trials) == space["lr"]
+    assert whole.trials[: tried - 2] == first.trials
+    alone = pn.tune(pn.PCMCNet(**OPTIONS), part, space=space, trials=tried, progress=False)
     values = {trial.options["lr"]: trial.value for trial in alone.trials}
     assert {trial.options["lr"]: trial.value for trial in whole.trials} == pytest.approx(values, abs=1e-6)
     assert whole.best == alone.best
     assert whole.kept == alone.kept
-    assert [trial.defaults for trial in whole.trials] == [True] + [False] * 4
+    assert [trial.defaults for trial in whole.trials] == [True] + [False] * (tried - 1)
 
 
 @pytest.mark.usefixtures("local_ray")

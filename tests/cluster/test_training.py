@@ -51,13 +51,16 @@ def doomed(tmp_path: Path) -> Doomed:
 
 
 @pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_weights_are_those_of_one_process_even_if_a_worker_is_killed_in_mid_epoch(
-    data: pn.ChoiceData, doomed: Doomed, tmp_path: Path, seen_open: set[tuple[str, str]]
+    killed: bool, data: pn.ChoiceData, doomed: Doomed, tmp_path: Path, seen_open: set[tuple[str, str]]
 ) -> None:
     """20 steps in the same batches. The workers that are started again go on from the checkpoint of the first epoch.
 
     Nothing that takes part can be reached from another machine.
     """
+    if not killed:
+        Path(doomed.marker).touch()
     train, valid = data.split((0.8, 0.2), seed=0)
     alone = pn.PCMCNet(**OPTIONS).fit(train, valid, seed=3, device="cpu", progress=False)
     shared = cluster.fit(doomed, train, valid, workers=2, seed=3, run_folder=tmp_path / "run", progress=False)

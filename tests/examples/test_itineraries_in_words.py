@@ -19,6 +19,7 @@ def example() -> Iterator[ModuleType]:
         yield importlib.import_module("itineraries_in_words")
 
 
+@pytest.mark.slow
 def test_the_example_prints_its_figures() -> None:
     command = [sys.executable, str(EXAMPLES / "itineraries_in_words.py"), "--sets", "60", "--test", "30"]
     done = subprocess.run([*command, "--epochs", "1"], capture_output=True, text=True, check=False)

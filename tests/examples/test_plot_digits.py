@@ -20,6 +20,7 @@ def example() -> Iterator[ModuleType]:
         yield importlib.import_module("plot_digits")
 
 
+@pytest.mark.slow
 def test_the_example_prints_its_figures_and_draws_a_small_picture(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "plot_digits.py"), "--output", str(tmp_path), "--sets", "200"]
     done = subprocess.run([*command, "--epochs", "1"], capture_output=True, text=True, check=False)

@@ -163,7 +163,7 @@ def searched(data: ChoiceData, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return folder, search
 
 
-@pytest.mark.parametrize("n", [10, pytest.param(150, marks=SLOW)])
+@pytest.mark.parametrize("n", [4, pytest.param(150, marks=SLOW)])
 def test_a_damaged_study_is_refused_or_ends_in_the_same_result(
     n: int, searched: tuple[Path, Callable[[Path], Any]], tmp_path: Path
 ) -> None:

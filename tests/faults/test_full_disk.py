@@ -37,8 +37,10 @@ def whole(server: Any, table: Path, roles: list[str], tmp_path_factory: pytest.T
 
 @pytest.mark.parametrize(
     ("options", "file"),
-    [(["--set=weight_decay=0.5"], "checkpoint {}/checkpoint.safetensors"), ([], "{}/search.json")],
-    ids=["checkpoint", "search"],
+    [
+        pytest.param(["--set=weight_decay=0.5"], "checkpoint {}/checkpoint.safetensors", id="checkpoint"),
+        pytest.param([], "{}/search.json", id="search", marks=pytest.mark.slow),
+    ],
 )
 def test_no_space_for_a_checkpoint_ends_in_one_line_and_the_run_can_be_made(
     options: list[str], file: str, server: Any, table: Path, roles: list[str], tmp_path: Path

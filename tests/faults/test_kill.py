@@ -58,7 +58,7 @@ def disturb(server: Any, words: list[Any], folder: Path, sound: Any, rng: np.ran
     return kills
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=SLOW)])
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=SLOW)])
 def test_a_trainer_killed_at_random_moments_ends_in_the_same_model(
     kills: int, server: Any, whole: Any, table: Path, roles: list[str], sound: Any, tmp_path: Path
 ) -> None:
@@ -173,7 +173,8 @@ def essence(folder: Path) -> Any:
     return found["best"], found["trials"]
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [10])
 def test_a_search_killed_at_random_steps_ends_in_the_same_result(
     kills: int, server: Any, table: Path, roles: list[str], tmp_path: Path
 ) -> None:

@@ -36,7 +36,10 @@ COMMANDS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+LONG = ("members", "tune")  # each a fit more than once
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in COMMANDS])
 def test_a_second_writer_is_refused_and_may_write_after_the_first_is_dead(
     name: str, server: Any, table: Path, roles: list[str], model: Path, tmp_path: Path
 ) -> None:

@@ -157,7 +157,7 @@ def test_what_cannot_be_seen_is_written_out(unseen: str) -> None:
 
 
 @needs_chromium
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_axe_finds_nothing_wrong(scheme: str, tmp_path: Path) -> None:
     file = write_comparison_page(comparison(), tmp_path / "comparison.html")
     with chromium() as browser:

@@ -46,6 +46,9 @@ nearly = st.one_of(
 )
 
 
+EXAMPLES = settings.default.max_examples  # fewer where slow tests are left out
+
+
 @pytest.fixture(scope="module")
 def client(net: PCMCNet, logit: MNL, make_client: Any) -> Iterator[Any]:
     return make_client(net, logit, max_body=100_000)
@@ -61,13 +64,13 @@ def require_sober(answer: Any) -> None:
         assert len(answer.json()["error"]) < 1_000
 
 
-@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=5 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(path=st.sampled_from(PATHS), body=anything | nearly)
 def test_any_json_is_answered(path: str, body: Any, client: Any) -> None:
     require_sober(client.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"}))
 
 
-@settings(max_examples=450, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=9 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(body=nearly, data=st.data())
 def test_what_is_nearly_right_is_answered(body: Any, data: st.DataObject, client: Any) -> None:
     path = "/v1/probabilities" if "sets" in body else "/v1/map" if "x" in body else "/v1/rates"
@@ -82,7 +85,7 @@ def test_what_is_nearly_right_is_answered(body: Any, data: st.DataObject, client
     require_sober(client.post(path, content=text, headers={"Content-Type": "application/json"}))
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(PATHS), body=st.binary(max_size=200), kind=st.sampled_from(["application/json", "x", ""]))
 def test_any_bytes_are_answered(path: str, body: bytes, kind: str, client: Any) -> None:
     require_sober(client.post(path, content=body, headers={"Content-Type": kind}))

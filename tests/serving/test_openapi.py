@@ -35,7 +35,7 @@ def require_kept(described: Any, path: str, mode: GenerationMode, *, many: bool)
     expected = "negative_data_rejection" if mode is GenerationMode.NEGATIVE else "positive_data_acceptance"
     names = CONFORM if path == "/v1/map" and mode is GenerationMode.POSITIVE else [*CONFORM, expected]
     checks = CHECKS.get_by_names(names)  # a schema cannot express all that a map needs
-    answered, examples = set(), 1_000 if many else 40
+    answered, examples = set(), 1_000 if many else 20
 
     @settings(max_examples=examples, derandomize=not many, suppress_health_check=list(HealthCheck))
     @given(case=described[path]["POST"].as_strategy(generation_mode=mode))

@@ -289,8 +289,15 @@ def test_every_chart_is_a_picture(address: str, models: tuple[PCMCNet, MNL], vis
             assert len(picture.convert("RGB").getcolors(1_000_000) or []) > 20  # something is drawn
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 390),
+        pytest.param("light", 1280, marks=pytest.mark.slow),
+        pytest.param("dark", 390, marks=pytest.mark.slow),
+        ("dark", 1280),
+    ],
+)
 def test_axe_finds_nothing_wrong(scheme: str, width: int, address: str, fares: str, visit: Visit) -> None:
     page = settled(visit(link(address, take=4), width=width, color_scheme=scheme))
     page.get_by_role("button", name="Keep as scenario").click()

@@ -114,8 +114,13 @@ def real(p: Any, sets: list[dict[str, Any]]) -> Any:
 # -- the same probabilities ------------------------------------------------------------------------------------------
 
 
+QUICK_SIZES, MORE_SIZES = [[1], [5, 2, 1, 4], [60, 1, 33]], [[2], [1, 1, 1], list(range(1, 30))]
+
+
 @pytest.mark.parametrize(
-    "sizes", [[1], [2], [1, 1, 1], [5, 2, 1, 4], [60, 1, 33], list(range(1, 30))], ids=lambda s: f"{len(s)}-{max(s)}"
+    "sizes",
+    [*QUICK_SIZES, *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in MORE_SIZES)],
+    ids=lambda s: f"{len(s)}-{max(s)}",
 )
 def test_onnx_gives_the_probabilities_of_the_model(
     model: PCMCNet, encoder: dict[str, Any], ask: Any, sizes: list[int]

@@ -145,7 +145,7 @@ def visit(browser: Any, pages: dict[str, str], tmp_path: Path) -> Iterator[Calla
 
 
 @needs_chromium
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_wrong(scheme: str, visit: Callable[..., Any]) -> None:
     tab = visit(scheme=scheme)
     tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
