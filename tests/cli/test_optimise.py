@@ -54,6 +54,20 @@ def test_prices_from_a_ladder(cli: Run, fitted: Path, catalogue: Path, tmp_path:
     assert set(found["after"]) <= {1.0, 2.0, 3.0}
 
 
+def test_prices_that_stock_can_serve(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
+    rows = catalogue.read_text().splitlines()
+    catalogue.write_text(
+        "\n".join(f"{row},{stock}" for row, stock in zip(rows, ["stock", "", "5", "", ""], strict=True))
+    )
+    words = ["--price", "price", "--outside", "A", "--individual", "income=1", "--bounds", "0.5..20"]
+    stock = ["--inventory", "stock", "--customers", "100"]
+    result = cli("optimise", fitted, catalogue, *words, *stock, "-o", tmp_path / "prices", "--json")
+    assert result.status == 0, result.err
+    found = json.loads(result.out)
+    assert 100 * found["probabilities"][0] == pytest.approx(5.0)
+    assert found["shadow_prices"][0] > 0
+
+
 def test_offers_for_many_individuals(cli: Run, fitted: Path, catalogue: Path, tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("income\n0\n1\n2\n")
     words = ["--revenue", "margin", "--outside", "A", "--individuals", tmp_path / "people.csv"]
@@ -67,13 +81,17 @@ def test_offers_for_many_individuals(cli: Run, fitted: Path, catalogue: Path, tm
     [
         ([], "say what to optimise: --revenue COLUMN for the offer, or --price COLUMN"),
         (["--revenue", "margin", "--price", "price"], "say what to optimise"),
-        (["--revenue", "margin", "--ladder", "1,2"], "are about prices: add --price"),
+        (["--revenue", "margin", "--ladder", "1,2"], "--ladder is about prices: add --price"),
+        (["--revenue", "margin", "--inventory", "x"], "--inventory is about prices: add --price"),
         (["--revenue", "margin", "--size", "few"], "--size: expected a number, got 'few'"),
         (["--revenue", "margin", "--individual", "income"], "--individual: expected NAME=VALUE, got 'income'"),
         (["--revenue", "margin", "--at-least", "x=1"], "--at-least: expected COLUMN=VALUE:COUNT"),
         (["--price", "price", "--bounds", "5"], "--bounds: expected a lowest and a highest price"),
         (["--price", "price", "--individuals", "people.csv"], "--individuals is for offers alone"),
-        (["--revenue", "margin", "--individual", "income=1", "--size", "9.."], "no offer fulfils the constraints"),
+        (
+            ["--revenue", "margin", "--individual", "income=1", "--size", "9.."],
+            "at least 9 alternatives: the catalogue has 3",
+        ),
     ],
 )
 def test_bad_words_end_in_one_line(

@@ -88,6 +88,46 @@ def test_prices_of_a_nested_logit_have_the_adjusted_markups_of_theory(nested: pn
     assert found.value == pytest.approx(earns, abs=1e-12)
 
 
+def test_prices_that_stock_can_serve_fulfil_the_conditions_of_the_best(data: pn.ChoiceData) -> None:
+    """A shadow price acts as a cost: the prices of a logit are those of the closed form with it among the costs."""
+    model = pn.MNL().fit(data)
+    b = model.coefficients
+    asked = {"cost": "cost", "outside": "0", "bounds": (0.0, 50.0)}
+    free = pn.optimise_prices(model, CATALOGUE, **asked)
+    stock = {"1": 100 * free.probabilities[0] / 2, "3": 100.0}
+    found = pn.optimise_prices(model, CATALOGUE, **asked, inventory=stock, customers=100)
+    shadow = np.array(found.shadow_prices)
+    cost = np.array(CATALOGUE["cost"][1:])
+    w = lambertw(np.exp(b["quality"] * np.array(CATALOGUE["quality"][1:]) + b["price"] * (cost + shadow) - 1).sum())
+    np.testing.assert_allclose(np.array(found.after) - cost - shadow, (1 + w.real) / -b["price"], rtol=0, atol=1e-8)
+    assert found.demand[0] == pytest.approx(stock["1"], abs=1e-8)
+    assert shadow[0] > 0.1
+    assert shadow[1:].tolist() == [0.0, 0.0]
+    assert found.inventory == (stock["1"], None, 100.0)
+    assert found.value < free.value
+    more = pn.optimise_prices(model, CATALOGUE, **asked, inventory={"1": stock["1"] + 0.01}, customers=100)
+    assert 100 * (more.value - found.value) / 0.01 == pytest.approx(shadow[0], rel=1e-3)
+    assert "shadow price" in str(found)
+    assert found.to_frame()["shadow_prices"].tolist() == shadow.tolist()
+
+
+def test_stock_for_everybody_changes_no_price(data: pn.ChoiceData) -> None:
+    model = pn.MNL().fit(data)
+    free = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", bounds=(0.0, 50.0))
+    found = pn.optimise_prices(
+        model, CATALOGUE, cost="cost", outside="0", bounds=(0.0, 50.0), inventory=[0, 50, 50, 50], customers=50
+    )
+    np.testing.assert_allclose(found.after, free.after, atol=1e-5)
+    assert found.shadow_prices == (0.0, 0.0, 0.0)
+
+
+def test_stock_that_cannot_last_is_told(data: pn.ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"no prices within their bounds .* '1' is chosen by .* enough for 0\.001"):
+        pn.optimise_prices(
+            pn.MNL().fit(data), CATALOGUE, outside="0", bounds=(1.0, 3.0), inventory={"1": 0.1}, customers=100
+        )
+
+
 def test_a_probability_that_rises_with_its_price_is_told(data: pn.ChoiceData, caplog: Any) -> None:
     pn.optimise_prices(pn.MNL(fixed={"price": 0.5}).fit(data), CATALOGUE, cost="cost", outside="0")
     assert "the probability of '1', '2', '3' rises with its price" in caplog.text
@@ -149,6 +189,11 @@ def test_the_margin_of_a_network_rises_along_its_gradient(data: pn.ChoiceData) -
         ({"ladder": []}, InputError, "ladder: expected at least one price"),
         ({"ladder": [1.0, float("inf")]}, InputError, "all of them finite"),
         ({"constraints": pn.Constraints(size=1)}, ConfigError, "give ladder="),
+        ({"inventory": {"1": 5}}, ConfigError, "inventory needs customers"),
+        ({"inventory": {"1": 5}, "customers": 9, "ladder": [1.0]}, ConfigError, "leave out the ladder"),
+        ({"inventory": {"1": 0}, "customers": 9}, InputError, "inventory of '1': expected more than 0"),
+        ({"inventory": {"9": 5}, "customers": 9}, InputError, "'9' is not in the catalogue"),
+        ({"inventory": {"1": 5}, "customers": 0}, ConfigError, "customers"),
         ({"ladder": [1.0], "bounds": (1.0, 2.0)}, ConfigError, "leave out bounds, or the ladder"),
     ],
 )

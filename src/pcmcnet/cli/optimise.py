@@ -25,6 +25,8 @@ def optimise(
     cost: Annotated[str | None, typer.Option(help="With --price: column with the cost of each alternative.")] = None,
     ladder: Annotated[str | None, typer.Option(help="With --price: the prices that may be asked.")] = None,
     bounds: Annotated[str | None, typer.Option(help="With --price: lowest and highest price, as 50..200.")] = None,
+    inventory: Annotated[str | None, typer.Option(help="With --price: column with what is in stock.")] = None,
+    customers: Annotated[float | None, typer.Option(help="With --inventory: how many customers it is for.")] = None,
     outside: Annotated[str | None, typer.Option(help="Label of the alternative that is always there.")] = None,
     individual: Annotated[
         Repeated, typer.Option(help="A column of the individual, as income=40; repeatable.", show_default=False)
@@ -65,8 +67,15 @@ def optimise(
 
     if (revenue is None) == (price is None):
         raise ConfigError("say what to optimise: --revenue COLUMN for the offer, or --price COLUMN for the prices.")
-    if price is None and not (cost is None and ladder is None and bounds is None):
-        raise ConfigError("--cost, --ladder and --bounds are about prices: add --price.")
+    asked: dict[str, Any] = {
+        "cost": cost,
+        "ladder": ladder,
+        "bounds": bounds,
+        "inventory": inventory,
+        "customers": customers,
+    }
+    if price is None and (given := [name for name, value in asked.items() if value is not None]):
+        raise ConfigError(f"--{given[0]} is about prices: add --price.")
     limits = _constraints(size, capacity, at_least, at_most, always, never)
     about = dict(_pair("--individual", word) for word in individual or []) or None
     estimator = load(model)
@@ -87,8 +96,8 @@ def optimise(
         result = found.to_dict()
     else:
         fulfil = None if limits == type(limits)() else limits
-        asked = _asked_prices(bounds, ladder)
-        found = optimise_prices(estimator, catalogue, price, cost=cost, constraints=fulfil, **asked, **alone)
+        asked |= _asked_prices(bounds, ladder)
+        found = optimise_prices(estimator, catalogue, price, constraints=fulfil, **asked, **alone)
         result = found.to_dict()
     write_bytes(output / "result.json", json_bytes(result))
     show(f"{found}\n\nwritten: {output}", result, as_json=json_)
@@ -117,8 +126,8 @@ def _constraints(
         capacity={name: _number("--capacity", limit) for name, limit in _pairs("--capacity", capacity)},
         at_least=_counts("--at-least", at_least),
         at_most=_counts("--at-most", at_most),
-        always=_words(always),
-        never=_words(never),
+        always=tuple(_words(always)),
+        never=tuple(_words(never)),
     )
 
 

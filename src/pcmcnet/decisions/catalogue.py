@@ -63,8 +63,13 @@ class Catalogue:
             raise InputError("current: expected at least one label.")
         return shown
 
-    def numbers(self, column: str | Sequence[float] | Mapping[Any, float], what: str) -> Floats:  # (n,)
-        """Return a number for each alternative, from a column, a list or a mapping of labels; 0 for the outside."""
+    def numbers(
+        self, column: str | Sequence[float] | Mapping[Any, float], what: str, *, missing: float | None = None
+    ) -> Floats:  # (n,)
+        """Return a number for each alternative, from a column, a list or a mapping of labels; 0 for the outside.
+
+        ``missing`` stands for what is not given; None if all must be.
+        """
         if isinstance(column, str):
             if column not in self.columns:
                 raise InputError(f"{what}: no column {column!r} in the catalogue." + did_you_mean(column, self.columns))
@@ -86,10 +91,11 @@ class Catalogue:
             raise InputError(f"{what}: expected numbers, got {found[0]!r} for {self.labels[0]!r}.") from None
         if self.outside is not None and np.isnan(numbers[self.outside]):
             numbers[self.outside] = 0.0
-        if not np.isfinite(numbers).all():
-            bad = int(np.argmin(np.isfinite(numbers)))
+        wrong = ~np.isfinite(numbers) & (missing is None or ~np.isnan(numbers))
+        if wrong.any():
+            bad = int(np.argmax(wrong))
             raise InputError(f"{what} of {self.labels[bad]!r}: expected a finite number, got {numbers[bad]}.")
-        return numbers
+        return numbers if missing is None else np.where(np.isnan(numbers), missing, numbers)
 
 
 def _place(labels: tuple[str, ...], label: Any) -> int:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats
+from pcmcnet.checks import require_number
 from pcmcnet.decisions.integer_program import solve_integer_program
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 
@@ -52,15 +53,29 @@ class Constraints:
     apart: Sequence[Sequence[Any]] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.size, tuple) and len(self.size) != 2:
+            raise ConfigError(f"size must be a whole number, or (at least, at most); got {self.size!r}.")
         least, most = self.sizes
         for bound in (least, most):
-            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 0):
+            if bound is not None and not _is_count(bound):
                 raise ConfigError(f"size must be a whole number, or (at least, at most); got {self.size!r}.")
         if least is not None and most is not None and least > most:
             raise ConfigError(f"size asks for at least {least} and at most {most} alternatives: no offer has both.")
         for name in ("always", "never", "together", "apart"):
             if isinstance(getattr(self, name), str):
                 raise ConfigError(f"{name} must be a list, got the word {getattr(self, name)!r}.")
+        for name in ("together", "apart"):
+            for group in getattr(self, name):
+                if isinstance(group, str) or len(group) < 2:
+                    raise ConfigError(f"{name} must be groups of two labels or more, as [('a', 'b')]; got {group!r}.")
+        for column, limit in self.capacity.items():
+            require_number(f"capacity of {column}", limit)
+        for name in ("at_least", "at_most"):
+            for column, counts in getattr(self, name).items():
+                if not isinstance(counts, Mapping) or not all(map(_is_count, counts.values())):
+                    raise ConfigError(
+                        f"{name} must be whole numbers by value, as {{{column!r}: {{'x': 2}}}}; got {counts!r}."
+                    )
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
@@ -151,15 +166,18 @@ def rows_of(
         shown[outside] = 0.0
     found: list[tuple[str, Floats, float]] = []
     least, most = constraints.sizes
+    there = int(shown.sum())
+    if least is not None and least > there:
+        raise InputError(f"size asks for at least {least} alternatives: the catalogue has {there} that can be shown.")
     least = least or int(outside is None)  # something must be there to be chosen
     found += [] if most is None else [(f"at most {most} alternatives", shown, most)]
     found += [(f"at least {least} alternatives", -shown, -least)] if least else []
     for name, limit in constraints.capacity.items():
-        found.append((f"capacity of {name}: {limit:g}", _numbers(columns, name, outside), limit))
+        found.append((f"capacity of {name}: {limit:g}", _numbers(columns, name, outside, "capacity"), limit))
     for sign, word, wanted in ((-1, "at least", constraints.at_least), (1, "at most", constraints.at_most)):
         for name, counts in wanted.items():
             for value, count in counts.items():
-                has = shown * _equals(columns, name, value)
+                has = shown * _equals(columns, name, value, word.replace(" ", "_"))
                 found.append((f"{word} {count} with {name} = {value}", sign * has, sign * count))
     for group in constraints.together:
         first, *others = _positions(group, labels, "together")
@@ -184,6 +202,10 @@ def rows_of(
     return Rows(matrix, np.array([upper for _, _, upper in found], np.float64), names, always, never)
 
 
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 def _positions(names: Sequence[Any], labels: Sequence[str], what: str) -> list[int]:
     place = {label: k for k, label in enumerate(labels)}
     for name in map(str, names):
@@ -192,29 +214,33 @@ def _positions(names: Sequence[Any], labels: Sequence[str], what: str) -> list[i
     return [place[str(name)] for name in names]
 
 
-def _column(columns: Mapping[str, Sequence[Any]], name: str) -> Sequence[Any]:
+def _column(columns: Mapping[str, Sequence[Any]], name: str, what: str) -> Sequence[Any]:
     if name not in columns:
-        raise InputError(f"the catalogue has no column {name!r}." + did_you_mean(name, columns))
+        raise InputError(f"{what}: the catalogue has no column {name!r}." + did_you_mean(name, columns))
     return columns[name]
 
 
-def _numbers(columns: Mapping[str, Sequence[Any]], name: str, outside: int | None) -> Floats:
-    column = _column(columns, name)
+def _numbers(columns: Mapping[str, Sequence[Any]], name: str, outside: int | None, what: str) -> Floats:
+    column = _column(columns, name, what)
     try:
         values = np.array([np.nan if v is None else v for v in column], np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"column {name!r} of the catalogue: expected numbers.") from error
+        raise InputError(f"{what}: column {name!r} of the catalogue: expected numbers.") from error
     if outside is not None:
         values[outside] = 0.0
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
-        raise InputError(f"column {name!r} of the catalogue, row {row}: expected a finite number, got {values[row]}.")
+        raise InputError(
+            f"{what}: column {name!r} of the catalogue, row {row}: expected a finite number, got {values[row]}."
+        )
     return values
 
 
-def _equals(columns: Mapping[str, Sequence[Any]], name: str, value: Any) -> Bools:
-    has: Bools = np.array([str(v) == str(value) for v in _column(columns, name)], np.bool_)
+def _equals(columns: Mapping[str, Sequence[Any]], name: str, value: Any, what: str) -> Bools:
+    has: Bools = np.array([str(v) == str(value) for v in _column(columns, name, what)], np.bool_)
     if not has.any():
         known = dict.fromkeys(map(str, columns[name]))
-        raise InputError(f"no alternative of the catalogue has {name} = {value!r}." + did_you_mean(str(value), known))
+        raise InputError(
+            f"{what}: no alternative of the catalogue has {name} = {value!r}." + did_you_mean(str(value), known)
+        )
     return has

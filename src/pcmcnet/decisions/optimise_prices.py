@@ -1,7 +1,8 @@
 """What to ask for: prices with the largest expected margin, sum_i P(i | x) (x_i - c_i), for alternatives on offer.
 
 Continuous prices follow the gradient of the choice probabilities (``price_margin.py``) to a local maximum. Prices from
-a ladder are proven to be the best where the best offer can be (``price_ladder.py``).
+a ladder are proven to be the best where the best offer can be (``price_ladder.py``). Stock that must last limits the
+expected demand (``price_inventory.py``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from pcmcnet.checks import require_number
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.decisions.constraints import Constraints
 from pcmcnet.decisions.optimise_offer import Revenue
+from pcmcnet.decisions.price_inventory import prices_in_stock
 from pcmcnet.decisions.price_ladder import prices_on_ladder
 from pcmcnet.decisions.price_margin import Margin, best_prices
 from pcmcnet.decisions.prices import Prices
@@ -42,6 +45,8 @@ def optimise_prices(
     bounds: tuple[float, float] | Mapping[Any, tuple[float, float]] | None = None,
     ladder: Sequence[float] | None = None,
     constraints: Constraints | None = None,
+    inventory: Revenue | None = None,
+    customers: float | None = None,
     starts: int = 4,
     time_limit: float = 60.0,
     seed: int = 0,
@@ -69,6 +74,9 @@ def optimise_prices(
         The prices that may be asked, in place of ``bounds``: the search is then exact where that of offers is.
     constraints
         With a ladder: alternatives may be left out, and the offer must fulfil these. Without them all are offered.
+    inventory, customers
+        How much of each alternative is in stock, as for ``cost``, and for how many customers. Their expected demand is
+        kept within it. What is not given, or empty, is not limited.
     starts
         Climbs, from the best of 64 random price lists and the present one.
     time_limit
@@ -87,6 +95,8 @@ def optimise_prices(
         raise ConfigError("constraints on the offer need prices from a ladder: give ladder=[...].")
     if ladder is not None and bounds is not None:
         raise ConfigError("a ladder has its own lowest and highest price: leave out bounds, or the ladder.")
+    if inventory is not None and (ladder is not None or customers is None):
+        raise ConfigError("inventory needs customers=<how many>, and prices between bounds: leave out the ladder.")
     started, rng = time.monotonic(), np.random.default_rng(seed)
     offered = Catalogue.read(model.schema, catalogue, individual, outside)
     margin = _margin(model, offered, price, cost)
@@ -97,10 +107,36 @@ def optimise_prices(
         after, shown, search = prices_on_ladder(margin, offered, steps, constraints, rng, started + time_limit)
         return _result(offered, margin, before, after, shown, search, (), time.monotonic() - started)
     low, high = _bounds(bounds, offered, before)
-    after = best_prices(margin, before, low, high, starts, rng)
+    if inventory is None:
+        after, stock = best_prices(margin, before, low, high, starts, rng), None
+    else:
+        stock = _stock(offered, inventory)
+        require_number("customers", customers, low=0, open_low=True)
+        limit = stock / float(customers or 0)
+        after, shadow = prices_in_stock(margin, limit, before, low, high, starts, rng, offered.labels)
     edge = margin.moves & (np.isclose(after, low, rtol=1e-9) | np.isclose(after, high, rtol=1e-9))
     held = tuple(label for label, is_held in zip(offered.labels, edge, strict=True) if is_held)
-    return _result(offered, margin, before, after, np.ones_like(edge), None, held, time.monotonic() - started)
+    found = _result(offered, margin, before, after, np.ones_like(edge), None, held, time.monotonic() - started)
+    if stock is None:
+        return found
+    keep = np.flatnonzero(margin.moves)
+    return replace(
+        found,
+        customers=customers,
+        inventory=tuple(None if np.isinf(s) else float(s) for s in stock[keep]),
+        shadow_prices=tuple(shadow[keep].tolist()),
+    )
+
+
+def _stock(offered: Catalogue, inventory: Revenue) -> Floats:  # (n,)
+    """Return the inventory of each alternative, inf where it is not limited."""
+    stock = offered.numbers(inventory, "inventory", missing=np.inf)
+    if offered.outside is not None:
+        stock[offered.outside] = np.inf
+    if (stock <= 0).any():
+        bad = offered.labels[int(np.argmax(stock <= 0))]
+        raise InputError(f"inventory of {bad!r}: expected more than 0; leave what is not there out of the catalogue.")
+    return stock
 
 
 def _margin(model: ChoiceModel, offered: Catalogue, price: str, cost: Revenue | None) -> Margin:
@@ -159,9 +195,12 @@ def _result(
 ) -> Prices:
     """Put prices into the words of the catalogue."""
     p_before, _ = margin.at(before[None])
-    part = compose(margin.sets, [np.flatnonzero(shown)], [0])
-    p_after = np.zeros(len(after))
-    p_after[shown] = np.exp(predicted_log_p(margin.model, with_values(part, margin.column, after[shown])))
+    if shown.all():
+        p_after = margin.at(after[None])[0][0]
+    else:
+        part = compose(margin.sets, [np.flatnonzero(shown)], [0])
+        p_after = np.zeros(len(after))
+        p_after[shown] = np.exp(predicted_log_p(margin.model, with_values(part, margin.column, after[shown])))
     keep = np.flatnonzero(margin.moves)
     value = float(margin.expected(after[None])[0]) if search is None else search.value
     return Prices(

@@ -58,6 +58,12 @@ class Margin(NamedTuple):
         found: Floats = p * self.moves + np.einsum("bi,bij->bj", p * margins, response)
         return np.where(self.moves, found, 0.0)
 
+    def demand_slopes(self, prices: Floats) -> Floats:  # (n,) -> (n, n)
+        """Return the derivatives of the probabilities (rows) in the prices (columns)."""
+        p, _ = self.at(prices[None])
+        response = slopes(self.model, self._priced(prices[None]), self.column).reshape(len(prices), len(prices))
+        return np.where(self.moves, p[0][:, None] * response, 0.0)
+
     def _differences(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
         """Differentiate margins by four more price lists for each price, with an error of the fourth order."""
         B, n = prices.shape
@@ -85,9 +91,7 @@ def best_prices(
     """Follow the gradient from the best of many price lists; return the best prices found."""
     from scipy.optimize import minimize
 
-    fixed = np.where(margin.moves, np.nan, before)
-    lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM, len(before)))])
-    lists = np.where(np.isnan(fixed), lists, fixed)
+    lists = price_lists(margin, before, low, high, rng)
     first = lists[np.argsort(-margin.expected(lists))[:starts]]
     ends = []
     for prices in np.vstack([lists[:1], first]):
@@ -101,6 +105,12 @@ def best_prices(
         ends.append(found.x)
     best = np.array(ends)[margin.expected(np.array(ends)).argmax()]
     return _polish(margin, best, low, high)
+
+
+def price_lists(margin: Margin, before: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
+    """Return price lists to begin from: the present one, within its bounds, and random ones."""
+    lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM, len(before)))])
+    return np.where(margin.moves, lists, before)
 
 
 def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats:

@@ -30,6 +30,9 @@ class Prices(PrintsAsTable):
         Alternatives whose price is as low or as high as it may be.
     seconds
         Time of the search.
+    customers, inventory, shadow_prices
+        Where stock must last: for how many customers, how much there is of each alternative (None where it is not
+        limited), and what one more of it would earn.
     """
 
     labels: tuple[str, ...]
@@ -43,6 +46,9 @@ class Prices(PrintsAsTable):
     exact: bool
     at_bound: tuple[str, ...]
     seconds: float
+    customers: float | None = None
+    inventory: tuple[float | None, ...] | None = None
+    shadow_prices: tuple[float, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -51,9 +57,15 @@ class Prices(PrintsAsTable):
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with a row for each alternative."""
-        names = ("before", "after", "probabilities_before", "probabilities")
+        names = ["before", "after", "probabilities_before", "probabilities"]
+        names += [] if self.inventory is None else ["inventory", "demand", "shadow_prices"]
         columns = {"alternative": self.labels} | {name: getattr(self, name) for name in names}
         return data_frame(pa.table(columns), instead="to_dict()")
+
+    @property
+    def demand(self) -> tuple[float, ...] | None:
+        """Of each alternative, how many of the customers are expected to choose it."""
+        return None if self.customers is None else tuple(self.customers * p for p in self.probabilities)
 
     @property
     def verdict(self) -> str:
@@ -70,6 +82,12 @@ class Prices(PrintsAsTable):
             [label, number(b), "not offered" if a is None else number(a), percent(p), percent(q)]
             for label, b, a, p, q in zip(*columns, strict=True)
         ]
+        if self.demand is not None and self.inventory is not None and self.shadow_prices is not None:
+            stock = zip(rows, self.demand, self.inventory, self.shadow_prices, strict=True)
+            for row, asked, there, worth in stock:
+                row += [number(asked), "" if there is None else number(there), number(worth)]
         rows.append(["expected margin", number(self.value_before), number(self.value)])
         rows += [["at a bound", ", ".join(self.at_bound)]] if self.at_bound else []
-        return [["alternative", "price", "new price", "probability", "then"], *rows, ["verdict", self.verdict]]
+        head = ["alternative", "price", "new price", "probability", "then"]
+        head += [] if self.inventory is None else ["demand", "inventory", "shadow price"]
+        return [head, *rows, ["verdict", self.verdict]]
