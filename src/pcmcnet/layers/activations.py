@@ -16,7 +16,7 @@ from torch import Tensor
 
 Activation = Literal["relu", "leaky_relu", "sigmoid", "tanh", "silu", "gelu"]
 
-_SLOPE = 0.01  # of leaky_relu below 0
+SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0, of activations that are linear on either side
 _aten = torch.ops.aten
 
 
@@ -36,8 +36,8 @@ class ActivationRule:
 ACTIVATIONS: dict[str, ActivationRule] = {
     "relu": ActivationRule(torch.relu_, lambda g, y: _aten.threshold_backward(g, y, 0, grad_input=g)),
     "leaky_relu": ActivationRule(
-        lambda x: F.leaky_relu_(x, _SLOPE),
-        lambda g, y: _aten.leaky_relu_backward(g, y, _SLOPE, True, grad_input=g),
+        lambda x: F.leaky_relu_(x, SLOPES["leaky_relu"]),
+        lambda g, y: _aten.leaky_relu_backward(g, y, SLOPES["leaky_relu"], True, grad_input=g),
     ),
     "sigmoid": ActivationRule(torch.sigmoid_, lambda g, y: _aten.sigmoid_backward(g, y, grad_input=g)),
     "tanh": ActivationRule(torch.tanh_, lambda g, y: _aten.tanh_backward(g, y, grad_input=g)),

@@ -21,6 +21,10 @@ BFLOAT16_FROM_UNITS = 128
 
 # -- scores of pairs on a CPU ------------------------------------------------------------------------------------------
 
+# Networks whose hidden layers have at most so many units are trained by compiled steps (``training/compiled_steps``):
+# wider ones are as fast through PyTorch, whose products use all threads (measured).
+COMPILED_UP_TO_UNITS = 128
+
 # Up to so many numbers (pairs x units of the widest layer) the plain formula on all pairs at once is as fast as chunks
 # of pairs (measured).
 PLAIN_SCORES_UP_TO_NUMBERS = 2**16

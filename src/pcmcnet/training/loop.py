@@ -34,8 +34,9 @@ from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.training.checkpoint import Checkpoint, RunState, Tensors, Within
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.dispatch import steps_for
 from pcmcnet.training.schedule import cooling_rate, learning_rate
-from pcmcnet.training.step import Drawn, Steps, Totals, steps_for
+from pcmcnet.training.step import Drawn, Steps, Totals
 from pcmcnet.training.stopping import EarlyStopping
 
 KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source

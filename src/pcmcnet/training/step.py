@@ -26,7 +26,7 @@ from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.data_parallel import Group, current_group
+from pcmcnet.training.data_parallel import Group
 
 GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
 WIDTHS = 8  # numbers of places between n and 2 n that batches are padded to
@@ -233,14 +233,6 @@ def rounded(places: int) -> int:
     """Round up to one of few numbers."""
     step = max((1 << places.bit_length() - 1) // WIDTHS, 1)
     return -(-places // step) * step
-
-
-def steps_for(module: nn.Module, source: Source, config: TrainConfig) -> Steps:
-    """Return the fastest steps that the module and its device allow, shared where there is a group to share them."""
-    if (group := current_group()).size > 1:
-        return SharedSteps(module, source, config, group)
-    recorded = source.device.type == "cuda" and getattr(module, "capturable", False)
-    return RecordedSteps(module, source, config) if recorded else Steps(module, source, config)
 
 
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:

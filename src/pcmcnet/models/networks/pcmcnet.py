@@ -36,11 +36,13 @@ from pcmcnet.models.networks.monotone_features import signs_of_numbers
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.models.networks.small_network import small_network
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
 from pcmcnet.training import TrainConfig
+from pcmcnet.training.compiled_steps import SmallNetwork
 
 DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
 
@@ -89,6 +91,11 @@ class PCMCNetwork(nn.Module):
     def with_prior(self) -> list[nn.Parameter]:
         """Weights that have a standard normal prior instead of decay."""
         return [] if self.utility is None else self.utility.plain_weights
+
+    @property
+    def small_network(self) -> SmallNetwork | None:
+        """The parts that compiled steps train, where they know such a network."""
+        return small_network(self)
 
     @property
     def in_pieces(self) -> bool:

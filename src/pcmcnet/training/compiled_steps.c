@@ -1,0 +1,581 @@
+/* Steps of training for small networks on a CPU: one call for many batches.
+
+The steps of a small network through PyTorch are a hundred calls each, which take longer than the arithmetic. Here the
+same step is one function: gather a batch, score the pairs, solve the chains, differentiate, move the weights.
+
+    S_j = [embeddings, numbers] of an alternative, I the same of the individual
+    x_ij = a(W0 I + Wa S_i + Wb S_j + b),  then  x <- a(W x + b) layer by layer,  f_ij = w . x_ij + b
+    u_j = constants + slopes . numbers_j + (v + V I) . S_j
+    q_ij = exp(f_ij + u_j),  or  max(0, f_ij) + epsilon
+    p = stationary distribution of q by elimination (see layers/stationary/elimination.py), loss = -log p_chosen
+
+Products are in float32, chains in double. Pairs of an alternative with itself are left out, and sets are not padded.
+Weights come as a list, in this order: embeddings of alternatives, embeddings of the individual, W0, Wa, Wb, b, then W
+and b of each further layer, constants by category, slopes, v, V. What a network does not have is of size 0.
+*/
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16     /* columns of a product computed together: rows of matrices are padded to a multiple */
+#define ROWS 6       /* rows of a product computed together */
+#define TOGETHER 256 /* pairs whose layers stay in the processor's cache; a larger set has its own */
+#define MOST 64      /* layers, or columns of categories */
+#define HUGE_UTILITY 1e30f /* where inputs near the largest number were multiplied */
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
+
+typedef struct { /* A weight with its state of Adam. */
+    float *value, *mean, *square;
+    int64_t size;
+    float decay, prior; /* prior: what its own value adds to its gradient */
+    int32_t moves, unused;
+} Weight;
+
+typedef struct {
+    int64_t layers, numbers, categories, own_numbers, own_categories; /* hidden layers; columns; of the individual */
+    int64_t width[MOST], embedding[MOST], own_embedding[MOST];        /* of hidden layers and of embeddings */
+    int64_t utility, exponential, labels; /* whether there is u; the form of rates; size of ``items``, or 0 */
+    double slope, epsilon, floor;         /* of the activation below 0; of rates */
+    const float *items;                   /* (labels, labels) to be added to the scores, by the first category */
+} Network;
+
+typedef struct {
+    const int64_t *starts, *counts, *categorical, *own_categorical, *chosen;
+    const float *numeric, *own_numeric, *weight;
+} Sets;
+
+typedef struct {
+    double clip, beta1, beta2, eps;
+    int64_t taken; /* steps before these */
+} Optimiser;
+
+INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+INLINE double larger(double a, double b) { return a > b ? a : b; }
+
+/* -- products ------------------------------------------------------------------------------------------------- */
+
+/* c (m, 16) = or += a (m, depth) b (depth, 16), with a[i, k] at a[i * row + k * step]. */
+INLINE void block(int m, int add, int64_t depth, const float *a, int64_t row, int64_t step, const float *b, int64_t ldb,
+                  float *c, int64_t ldc) {
+    vec sum[ROWS][2];
+    for (int i = 0; i < m; i++)
+        for (int h = 0; h < 2; h++) sum[i][h] = add ? *(const vec *)(c + i * ldc + 8 * h) : (vec){0};
+    for (int64_t k = 0; k < depth; k++) {
+        vec b0 = *(const vec *)(b + k * ldb), b1 = *(const vec *)(b + k * ldb + 8);
+        for (int i = 0; i < m; i++) {
+            float x = a[i * row + k * step];
+            sum[i][0] += x * b0;
+            sum[i][1] += x * b1;
+        }
+    }
+    for (int i = 0; i < m; i++)
+        for (int h = 0; h < 2; h++) *(vec *)(c + i * ldc + 8 * h) = sum[i][h];
+}
+
+/* c (m, n) = or += a (m, depth) b (depth, n); n is a multiple of 16. */
+INLINE void multiply(int add, int64_t m, int64_t n, int64_t depth, const float *a, int64_t row, int64_t step,
+                     const float *b, int64_t ldb, float *c, int64_t ldc) {
+    for (int64_t j = 0; j < n; j += LANES) {
+        int64_t i = 0;
+        for (; i + ROWS <= m; i += ROWS)
+            block(ROWS, add, depth, a + i * row, row, step, b + j, ldb, c + i * ldc + j, ldc);
+        for (; i + 2 <= m; i += 2) block(2, add, depth, a + i * row, row, step, b + j, ldb, c + i * ldc + j, ldc);
+        if (i < m) block(1, add, depth, a + i * row, row, step, b + j, ldb, c + i * ldc + j, ldc);
+    }
+}
+
+INLINE void add_row(int64_t n, float *to, const float *from) { /* n is a multiple of 16 */
+    for (int64_t j = 0; j < n; j += 8) *(vec *)(to + j) += *(const vec *)(from + j);
+}
+
+INLINE float dot(int64_t n, const float *a, const float *b) { /* n is a multiple of 16 */
+    vec sum = {0};
+    for (int64_t j = 0; j < n; j += 8) sum += *(const vec *)(a + j) * *(const vec *)(b + j);
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+INLINE void activate(int64_t n, float *x, float slope) {
+    for (int64_t j = 0; j < n; j++) x[j] = x[j] > 0 ? x[j] : slope * x[j];
+}
+
+INLINE void deactivate(int64_t n, float *grad, const float *x, float slope) {
+    for (int64_t j = 0; j < n; j++) grad[j] = x[j] > 0 ? grad[j] : slope * grad[j];
+}
+
+/* w (rows, columns) -> to (rows, padded columns), or its transpose (columns, padded rows); 0 in the padding. */
+INLINE void pack(const float *w, int64_t rows, int64_t columns, int transposed, float *to) {
+    int64_t wide = padded(transposed ? rows : columns);
+    memset(to, 0, sizeof(float) * (size_t)((transposed ? columns : rows) * wide));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) to[transposed ? j * wide + i : i * wide + j] = w[i * columns + j];
+}
+
+INLINE void unpack(const float *from, int64_t rows, int64_t columns, float *grad) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) grad[i * columns + j] += from[i * padded(columns) + j];
+}
+
+/* -- the chain of one set ------------------------------------------------------------------------------------- */
+
+/* Rates q (n, n), overwritten by factors -> p (n,); then weight * d(-log p_chosen) / dq -> flow (n, n). */
+INLINE double solve(int64_t n, double *q, double *exits, double *p, double *b, double *flow, int64_t chosen, double weight) {
+    for (int64_t k = n - 1; k > 0; k--) {
+        double *leave = q + k * n, s = 0;
+        for (int64_t j = 0; j < k; j++) s += leave[j];
+        for (int64_t j = 0; j < k; j++) leave[j] /= s;
+        for (int64_t i = 0; i < k; i++)
+            for (int64_t j = 0; j < k; j++) q[i * n + j] += q[i * n + k] * leave[j];
+        exits[k] = s;
+    }
+    p[0] = 1;
+    for (int64_t k = 1; k < n; k++) {
+        double odds = 0;
+        for (int64_t i = 0; i < k; i++) odds += p[i] * q[i * n + k];
+        p[k] = odds / exits[k];
+        double whole = 1 + p[k];
+        for (int64_t i = 0; i <= k; i++) p[i] /= whole;
+    }
+    for (int64_t i = 0; i < n; i++) b[i] = weight * (1 - (i == chosen) / p[chosen]);
+    for (int64_t k = n - 1; k > 0; k--) {
+        b[k] /= exits[k];
+        for (int64_t i = 0; i < k; i++) b[i] += q[i * n + k] * b[k];
+    }
+    memset(flow, 0, sizeof(double) * (size_t)(n * n));
+    for (int64_t k = 1; k < n; k++) {
+        double *leave = q + k * n, *gain = flow + k * n, mean = 0;
+        for (int64_t i = 0; i < k; i++) {
+            double sum = p[i] * b[k], enter = q[i * n + k], *row = flow + i * n;
+            for (int64_t j = 0; j < k; j++) {
+                sum += row[j] * leave[j];
+                gain[j] += row[j] * enter;
+            }
+            row[k] = sum;
+        }
+        for (int64_t j = 0; j < k; j++) mean += gain[j] * leave[j];
+        for (int64_t j = 0; j < k; j++) gain[j] = (gain[j] - mean) / exits[k] - p[k] * b[k];
+    }
+    return -log(p[chosen]);
+}
+
+/* Scores (n, n) and utilities (n,) -> loss; the gradient of the scores takes their place, that of u goes to ``du``. */
+INLINE double differentiate(const Network *net, int64_t n, float *f, const float *u, float *du, double *work,
+                            int64_t chosen, double weight) {
+    double *q = work, *slope = q + n * n, *flow = slope + n * n, *exits = flow + n * n, *p = exits + n, *b = p + n;
+    double top = -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            if (i == j) continue;
+            double s = net->exponential ? (double)f[i * n + j] + u[j] : larger(f[i * n + j], 0) + net->epsilon;
+            q[i * n + j] = s;
+            if (!(s <= top)) top = s; /* a NaN stays one */
+        }
+    if (net->exponential && net->epsilon > 0) top = larger(top, log(net->epsilon));
+    double shift = net->exponential ? net->epsilon * exp(-top) : 0, scale = 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            int64_t at = i * n + j;
+            double e = i == j ? 0 : net->exponential ? exp(q[at] - top) : q[at] / top;
+            slope[at] = net->exponential ? e : (i != j && f[at] > 0) / top;
+            q[at] = i == j ? 0 : e + shift + net->floor;
+            scale = larger(scale, q[at]);
+        }
+    for (int64_t at = 0; at < n * n; at++) q[at] /= scale;
+    double loss = solve(n, q, exits, p, b, flow, chosen, weight);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double g = i == j ? 0 : flow[i * n + j] * slope[i * n + j] / scale;
+            f[i * n + j] = (float)g;
+            du[j] += (float)g;
+        }
+    return loss;
+}
+
+/* -- a batch -------------------------------------------------------------------------------------------------- */
+
+typedef struct { /* A network with its weights, and the memory of a step; d... is the gradient of ... */
+    const Network *net;
+    const Sets *sets;
+    Weight *weights;
+    int64_t D, D0, Dp, D0p, H, Hp, count;               /* widths of S, I and of the first layer; number of weights */
+    int64_t own, first, later, constants, slopes;       /* where groups begin among the weights */
+    float *grad[6 * MOST];                              /* of each weight */
+    float *S, *I, *leave, *enter, *who, *taste, *u;     /* rows of alternatives, or of sets */
+    float *dS, *dI, *dleave, *denter, *dwho, *dtaste, *du;
+    float *x[MOST], *dx, *dy, *f, *matrix;              /* rows of pairs */
+    float *W[MOST], *Wt[MOST], *packed, *sum;           /* packed weights, and products before they are added up */
+    double *work;
+} Step;
+
+INLINE float *value(const Step *t, int64_t k) { return t->weights[k].value; }
+
+/* Represent alternatives or individuals: embeddings side by side, then numbers. */
+INLINE void represent(const Step *t, int own, int64_t row, int64_t at) {
+    const Network *net = t->net;
+    int64_t columns = own ? net->own_categories : net->categories, numbers = own ? net->own_numbers : net->numbers;
+    const int64_t *code = (own ? t->sets->own_categorical : t->sets->categorical) + at * columns;
+    float *to = own ? t->I + row * t->D0p : t->S + row * t->Dp;
+    memset(to, 0, sizeof(float) * (size_t)(own ? t->D0p : t->Dp));
+    for (int64_t k = 0; k < columns; k++) {
+        int64_t wide = own ? net->own_embedding[k] : net->embedding[k];
+        memcpy(to, value(t, own ? t->own + k : k) + code[k] * wide, sizeof(float) * (size_t)wide);
+        to += wide;
+    }
+    memcpy(to, (own ? t->sets->own_numeric : t->sets->numeric) + at * numbers, sizeof(float) * (size_t)numbers);
+}
+
+/* Give the gradient of a representation to the embeddings; category 0, never seen, has none. */
+INLINE void embed_gradient(const Step *t, int own, int64_t row, int64_t at) {
+    const Network *net = t->net;
+    int64_t columns = own ? net->own_categories : net->categories;
+    const int64_t *code = (own ? t->sets->own_categorical : t->sets->categorical) + at * columns;
+    const float *from = own ? t->dI + row * t->D0p : t->dS + row * t->Dp;
+    for (int64_t k = 0; k < columns; k++) {
+        int64_t wide = own ? net->own_embedding[k] : net->embedding[k];
+        float *to = t->grad[own ? t->own + k : k] + code[k] * wide;
+        if (code[k])
+            for (int64_t j = 0; j < wide; j++) to[j] += from[j];
+        from += wide;
+    }
+}
+
+/* Represent the sets and compute all that is linear in one alternative: the first layer's parts, and utilities. */
+INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
+    const Network *net = t->net;
+    int64_t R = 0;
+    for (int64_t s = 0; s < B; s++) {
+        represent(t, 1, s, batch[s]);
+        for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++) represent(t, 0, R++, t->sets->starts[batch[s]] + j);
+    }
+    pack(value(t, t->first + 1), t->H, t->D, 1, t->packed);
+    multiply(0, R, t->Hp, t->D, t->S, t->Dp, 1, t->packed, t->Hp, t->leave, t->Hp);
+    pack(value(t, t->first + 2), t->H, t->D, 1, t->packed);
+    multiply(0, R, t->Hp, t->D, t->S, t->Dp, 1, t->packed, t->Hp, t->enter, t->Hp);
+    if (t->D0) {
+        pack(value(t, t->first), t->H, t->D0, 1, t->packed);
+        multiply(0, B, t->Hp, t->D0, t->I, t->D0p, 1, t->packed, t->Hp, t->who, t->Hp);
+    }
+    if (net->utility) {
+        pack(value(t, t->slopes + 1), 1, t->D, 0, t->packed);
+        for (int64_t s = 0; s < B; s++) memcpy(t->taste + s * t->Dp, t->packed, sizeof(float) * (size_t)t->Dp);
+        if (t->D0) {
+            pack(value(t, t->slopes + 2), t->D, t->D0, 1, t->packed);
+            multiply(1, B, t->Dp, t->D0, t->I, t->D0p, 1, t->packed, t->Dp, t->taste, t->Dp);
+        }
+    }
+    const float *bias = value(t, t->first + 3), *slopes = value(t, t->slopes);
+    for (int64_t s = 0, r = 0; s < B; s++)
+        for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++, r++) {
+            int64_t at = t->sets->starts[batch[s]] + j;
+            if (t->D0) add_row(t->Hp, t->leave + r * t->Hp, t->who + s * t->Hp);
+            for (int64_t h = 0; h < t->H; h++) t->enter[r * t->Hp + h] += bias[h];
+            t->u[r] = 0;
+            if (!net->utility) continue;
+            float u = dot(t->Dp, t->S + r * t->Dp, t->taste + s * t->Dp);
+            for (int64_t k = 0; k < net->numbers; k++) u += slopes[k] * t->sets->numeric[at * net->numbers + k];
+            for (int64_t k = 0; k < net->categories; k++)
+                u += value(t, t->constants + k)[t->sets->categorical[at * net->categories + k]];
+            t->u[r] = isfinite(u) ? u : isnan(u) ? 0 : copysignf(HUGE_UTILITY, u);
+        }
+}
+
+/* Scores of the pairs of some sets, whose first alternative is in row r -> f (P,). */
+INLINE int64_t score(Step *t, const int64_t *batch, int64_t sets, int64_t r) {
+    const Network *net = t->net;
+    int64_t P = 0, L = net->layers;
+    float slope = (float)net->slope, *first = L ? t->x[0] : t->dx;
+    for (int64_t s = 0; s < sets; s++) {
+        int64_t n = t->sets->counts[batch[s]];
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) {
+                if (i == j) continue;
+                const float *a = t->leave + (r + i) * t->Hp, *b = t->enter + (r + j) * t->Hp;
+                float *to = first + P++ * t->Hp;
+                for (int64_t h = 0; h < t->Hp; h += 8) *(vec *)(to + h) = *(const vec *)(a + h) + *(const vec *)(b + h);
+            }
+        r += n;
+    }
+    if (!L) {
+        for (int64_t p = 0; p < P; p++) t->f[p] = first[p * t->Hp];
+        return P;
+    }
+    activate(P * t->Hp, t->x[0], slope);
+    for (int64_t k = 1; k < L; k++) {
+        int64_t wide = padded(net->width[k]), before = padded(net->width[k - 1]);
+        pack(value(t, t->later + 2 * k - 1), 1, net->width[k], 0, t->packed);
+        for (int64_t p = 0; p < P; p++) memcpy(t->x[k] + p * wide, t->packed, sizeof(float) * (size_t)wide);
+        multiply(1, P, wide, net->width[k - 1], t->x[k - 1], before, 1, t->Wt[k], wide, t->x[k], wide);
+        activate(P * wide, t->x[k], slope);
+    }
+    int64_t wide = padded(net->width[L - 1]), last = t->later + 2 * (L - 1);
+    pack(value(t, last), 1, net->width[L - 1], 0, t->packed);
+    for (int64_t p = 0; p < P; p++) t->f[p] = dot(wide, t->x[L - 1] + p * wide, t->packed) + value(t, last + 1)[0];
+    return P;
+}
+
+/* Scores f (P,) -> the sum of weighted losses; the gradient of the scores takes their place. */
+INLINE double solve_sets(Step *t, const int64_t *batch, int64_t sets, int64_t r, double whole) {
+    const Network *net = t->net;
+    double loss = 0;
+    float *f = t->f, *m = t->matrix;
+    for (int64_t s = 0; s < sets; s++) {
+        int64_t n = t->sets->counts[batch[s]], at = t->sets->starts[batch[s]];
+        double weight = t->sets->weight[batch[s]];
+        for (int64_t i = 0, p = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) {
+                m[i * n + j] = i == j ? 0 : f[p++];
+                if (net->labels)
+                    m[i * n + j] += net->items[t->sets->categorical[(at + i) * net->categories] * net->labels +
+                                               t->sets->categorical[(at + j) * net->categories]];
+            }
+        if (n > 1)
+            loss += weight * differentiate(net, n, m, t->u + r, t->du + r, t->work, t->sets->chosen[batch[s]], weight / whole);
+        for (int64_t i = 0; i < n; i++) {
+            if (fabsf(t->u[r + i]) >= HUGE_UTILITY) t->du[r + i] = 0;
+            for (int64_t j = 0; j < n; j++)
+                if (i != j) *f++ = m[i * n + j];
+        }
+        r += n;
+    }
+    return loss;
+}
+
+/* Gradients of the scores f (P,) -> those of the layers, and of the first one's parts. */
+INLINE void pull_back(Step *t, const int64_t *batch, int64_t sets, int64_t r, int64_t P) {
+    const Network *net = t->net;
+    int64_t L = net->layers, last = t->later + 2 * (L - 1);
+    float slope = (float)net->slope, *dx = t->dx, *dy = t->dy;
+    if (!L) {
+        memset(dx, 0, sizeof(float) * (size_t)(P * t->Hp));
+        for (int64_t p = 0; p < P; p++) dx[p * t->Hp] = t->f[p];
+    } else {
+        int64_t wide = padded(net->width[L - 1]);
+        pack(value(t, last), 1, net->width[L - 1], 0, t->packed);
+        memset(t->sum, 0, sizeof(float) * (size_t)wide);
+        for (int64_t p = 0; p < P; p++) {
+            t->grad[last + 1][0] += t->f[p];
+            for (int64_t h = 0; h < wide; h += 8) {
+                *(vec *)(t->sum + h) += t->f[p] * *(const vec *)(t->x[L - 1] + p * wide + h);
+                *(vec *)(dx + p * wide + h) = t->f[p] * *(const vec *)(t->packed + h);
+            }
+        }
+        unpack(t->sum, 1, net->width[L - 1], t->grad[last]);
+        deactivate(P * wide, dx, t->x[L - 1], slope);
+    }
+    for (int64_t k = L - 1; k > 0; k--) {
+        int64_t wide = padded(net->width[k]), before = padded(net->width[k - 1]);
+        multiply(0, net->width[k], before, P, dx, 1, wide, t->x[k - 1], before, t->sum, before);
+        unpack(t->sum, net->width[k], net->width[k - 1], t->grad[t->later + 2 * (k - 1)]);
+        memset(t->sum, 0, sizeof(float) * (size_t)wide);
+        for (int64_t p = 0; p < P; p++) add_row(wide, t->sum, dx + p * wide);
+        unpack(t->sum, 1, net->width[k], t->grad[t->later + 2 * k - 1]);
+        multiply(0, P, before, net->width[k], dx, wide, 1, t->W[k], before, dy, before);
+        deactivate(P * before, dy, t->x[k - 1], slope);
+        float *swap = dx;
+        dx = dy, dy = swap;
+    }
+    for (int64_t s = 0; s < sets; s++) {
+        int64_t n = t->sets->counts[batch[s]];
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) {
+                if (i == j) continue;
+                add_row(t->Hp, t->dleave + (r + i) * t->Hp, dx);
+                add_row(t->Hp, t->denter + (r + j) * t->Hp, dx);
+                dx += t->Hp;
+            }
+        r += n;
+    }
+}
+
+/* rows of gradients (R, H) and of inputs (R, padded D) -> the gradient of their matrix (H, D). */
+INLINE void matrix_gradient(Step *t, int64_t R, int64_t H, int64_t Hp, const float *rows, const float *inputs, int64_t D,
+                            float *grad) {
+    multiply(0, H, padded(D), R, rows, 1, Hp, inputs, padded(D), t->sum, padded(D));
+    unpack(t->sum, H, D, grad);
+}
+
+/* Gradients of the first layer's parts and of utilities -> those of the weights before the pairs. */
+INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
+    const Network *net = t->net;
+    for (int64_t s = 0, r = 0; s < B; s++)
+        for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++, r++) {
+            int64_t at = t->sets->starts[batch[s]] + j;
+            add_row(t->Hp, t->dwho + s * t->Hp, t->dleave + r * t->Hp);
+            for (int64_t h = 0; h < t->H; h++) t->grad[t->first + 3][h] += t->denter[r * t->Hp + h];
+            if (!net->utility) continue;
+            float du = t->du[r];
+            for (int64_t d = 0; d < t->Dp; d += 8) {
+                *(vec *)(t->dtaste + s * t->Dp + d) += du * *(const vec *)(t->S + r * t->Dp + d);
+                *(vec *)(t->dS + r * t->Dp + d) += du * *(const vec *)(t->taste + s * t->Dp + d);
+            }
+            for (int64_t k = 0; k < net->numbers; k++)
+                t->grad[t->slopes][k] += du * t->sets->numeric[at * net->numbers + k];
+            for (int64_t k = 0; k < net->categories; k++) {
+                int64_t code = t->sets->categorical[at * net->categories + k];
+                if (code) t->grad[t->constants + k][code] += du;
+            }
+        }
+    matrix_gradient(t, R, t->H, t->Hp, t->dleave, t->S, t->D, t->grad[t->first + 1]);
+    matrix_gradient(t, R, t->H, t->Hp, t->denter, t->S, t->D, t->grad[t->first + 2]);
+    if (t->D0) matrix_gradient(t, B, t->H, t->Hp, t->dwho, t->I, t->D0, t->grad[t->first]);
+    if (net->utility) {
+        for (int64_t s = 0; s < B; s++)
+            for (int64_t d = 0; d < t->D; d++) t->grad[t->slopes + 1][d] += t->dtaste[s * t->Dp + d];
+        if (t->D0) matrix_gradient(t, B, t->D, t->Dp, t->dtaste, t->I, t->D0, t->grad[t->slopes + 2]);
+    }
+    if (net->categories) {
+        pack(value(t, t->first + 1), t->H, t->D, 0, t->packed);
+        multiply(1, R, t->Dp, t->H, t->dleave, t->Hp, 1, t->packed, t->Dp, t->dS, t->Dp);
+        pack(value(t, t->first + 2), t->H, t->D, 0, t->packed);
+        multiply(1, R, t->Dp, t->H, t->denter, t->Hp, 1, t->packed, t->Dp, t->dS, t->Dp);
+    }
+    if (net->own_categories) {
+        pack(value(t, t->first), t->H, t->D0, 0, t->packed);
+        multiply(0, B, t->D0p, t->H, t->dwho, t->Hp, 1, t->packed, t->D0p, t->dI, t->D0p);
+        if (net->utility) {
+            pack(value(t, t->slopes + 2), t->D, t->D0, 0, t->packed);
+            multiply(1, B, t->D0p, t->D, t->dtaste, t->Dp, 1, t->packed, t->D0p, t->dI, t->D0p);
+        }
+    }
+    for (int64_t s = 0, r = 0; s < B; s++) {
+        embed_gradient(t, 1, s, batch[s]);
+        for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++) embed_gradient(t, 0, r++, t->sets->starts[batch[s]] + j);
+    }
+}
+
+/* Adam with decoupled decay, after the gradients' norm is brought down to the limit; returns the norm they had. */
+INLINE double move(Step *t, const Optimiser *adam, double lr, int64_t steps) {
+    double square = 0;
+    for (int64_t k = 0; k < t->count; k++) {
+        Weight *w = t->weights + k;
+        if (!w->moves) continue;
+        for (int64_t j = 0; j < w->size; j++) {
+            t->grad[k][j] += w->prior * w->value[j];
+            square += (double)t->grad[k][j] * t->grad[k][j];
+        }
+    }
+    double norm = sqrt(square), down = adam->clip / (norm + 1e-6);
+    float scale = (float)(down < 1 ? down : 1);
+    float rate = (float)(lr / (1 - pow(adam->beta1, (double)steps)));
+    float root = (float)sqrt(1 - pow(adam->beta2, (double)steps)), eps = (float)adam->eps;
+    float b1 = (float)(1 - adam->beta1), b2 = (float)adam->beta2, c2 = (float)(1 - adam->beta2);
+    for (int64_t k = 0; k < t->count; k++) {
+        Weight *w = t->weights + k;
+        float keep = (float)(1 - lr * w->decay);
+        if (!w->moves) continue;
+        for (int64_t j = 0; j < w->size; j++) {
+            float g = scale * t->grad[k][j];
+            w->mean[j] += b1 * (g - w->mean[j]);
+            w->square[j] = b2 * w->square[j] + c2 * g * g;
+            w->value[j] = keep * w->value[j] - rate * w->mean[j] / (sqrtf(w->square[j]) / root + eps);
+        }
+    }
+    return norm;
+}
+
+/* -- steps ---------------------------------------------------------------------------------------------------- */
+
+typedef struct { /* Memory handed out piece by piece; without an address it is only measured. */
+    char *address;
+    size_t used;
+} Arena;
+
+static void *take(Arena *arena, int64_t count, size_t size) {
+    void *piece = arena->address ? arena->address + arena->used : NULL;
+    arena->used += ((size_t)count * size + 63) / 64 * 64;
+    return piece;
+}
+
+/* Lay out the memory of a step: B sets of n alternatives at most, R alternatives in all. */
+static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
+    const Network *net = t->net;
+    int64_t P = n * n > TOGETHER ? n * n : TOGETHER, widest = t->Hp;
+    size_t f = sizeof(float);
+    for (int64_t k = 0; k < t->count; k++) t->grad[k] = take(a, t->weights[k].size, f);
+    t->dS = take(a, R * t->Dp, f), t->dleave = take(a, R * t->Hp, f), t->denter = take(a, R * t->Hp, f);
+    t->dwho = take(a, B * t->Hp, f), t->dtaste = take(a, B * t->Dp, f), t->du = take(a, R, f);
+    t->S = take(a, R * t->Dp, f), t->I = take(a, B * t->D0p, f), t->dI = take(a, B * t->D0p, f);
+    t->leave = take(a, R * t->Hp, f), t->enter = take(a, R * t->Hp, f), t->who = take(a, B * t->Hp, f);
+    t->taste = take(a, B * t->Dp, f), t->u = take(a, R, f);
+    for (int64_t k = 0; k < net->layers; k++) {
+        int64_t wide = padded(net->width[k]), before = k ? net->width[k - 1] : 0;
+        t->x[k] = take(a, P * wide, f);
+        t->W[k] = take(a, net->width[k] * padded(before), f), t->Wt[k] = take(a, before * wide, f);
+        if (wide > widest) widest = wide;
+    }
+    int64_t most = widest > t->Dp ? widest : t->Dp;
+    most = most > t->D0p ? most : t->D0p;
+    t->dx = take(a, P * widest, f), t->dy = take(a, P * widest, f), t->f = take(a, P, f);
+    t->matrix = take(a, n * n, f);
+    t->packed = take(a, most * most, f), t->sum = take(a, most * most, f);
+    t->work = take(a, 3 * n * n + 3 * n, sizeof(double));
+}
+
+INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B, double lr, int64_t steps, double *totals) {
+    const Network *net = t->net;
+    int64_t R = 0;
+    double whole = 0, loss = 0;
+    for (int64_t s = 0; s < B; s++) R += t->sets->counts[batch[s]], whole += t->sets->weight[batch[s]];
+    memset(t->grad[0], 0, (size_t)((char *)t->S - (char *)t->grad[0])); /* what is added to lies together */
+    for (int64_t k = 1; k < net->layers; k++) {
+        pack(value(t, t->later + 2 * (k - 1)), net->width[k], net->width[k - 1], 0, t->W[k]);
+        pack(value(t, t->later + 2 * (k - 1)), net->width[k], net->width[k - 1], 1, t->Wt[k]);
+    }
+    gather(t, batch, B);
+    for (int64_t begin = 0, r = 0; begin < B;) {
+        int64_t end = begin, pairs = 0, rows = 0;
+        for (; end < B; end++) {
+            int64_t n = t->sets->counts[batch[end]];
+            if (end > begin && pairs + n * (n - 1) > TOGETHER) break;
+            pairs += n * (n - 1), rows += n;
+        }
+        score(t, batch + begin, end - begin, r);
+        loss += solve_sets(t, batch + begin, end - begin, r, whole);
+        pull_back(t, batch + begin, end - begin, r, pairs);
+        begin = end, r += rows;
+    }
+    scatter(t, batch, B, R);
+    totals[0] += loss, totals[1] += whole, totals[2] += move(t, adam, lr, steps);
+}
+
+int pcmcnet_steps_version(void) { return 1; }
+
+/* Take a step for each batch: positions of its sets are order[ends[k - 1] .. ends[k]]. Returns 0, or 1 without memory.
+   ``totals`` gets the sums of weighted losses, of weights and of the norms of gradients. */
+FOR_EACH_PROCESSOR
+int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t count, const Optimiser *adam,
+                  const int64_t *order, const int64_t *ends, const double *rates, int64_t batches, double *totals) {
+    Step t = {.net = net, .sets = sets, .weights = weights, .count = count, .D = net->numbers, .D0 = net->own_numbers};
+    for (int64_t k = 0; k < net->categories; k++) t.D += net->embedding[k];
+    for (int64_t k = 0; k < net->own_categories; k++) t.D0 += net->own_embedding[k];
+    t.H = net->layers ? net->width[0] : 1, t.Hp = padded(t.H), t.Dp = padded(t.D), t.D0p = padded(t.D0);
+    t.own = net->categories, t.first = t.own + net->own_categories, t.later = t.first + 4;
+    t.constants = t.later + 2 * net->layers, t.slopes = t.constants + net->categories;
+    int64_t B = 0, R = 0, n = 0;
+    for (int64_t k = 0, at = 0; k < batches; at = ends[k++]) {
+        int64_t rows = 0;
+        for (int64_t s = at; s < ends[k]; s++) {
+            int64_t size = sets->counts[order[s]];
+            rows += size, n = size > n ? size : n;
+        }
+        B = ends[k] - at > B ? ends[k] - at : B, R = rows > R ? rows : R;
+    }
+    Arena arena = {NULL, 0};
+    lay_out(&t, &arena, B, R, n);
+    arena.address = aligned_alloc(64, arena.used);
+    if (!arena.address) return 1;
+    arena.used = 0;
+    lay_out(&t, &arena, B, R, n);
+    for (int64_t k = 0, at = 0; k < batches; at = ends[k++])
+        step(&t, adam, order + at, ends[k] - at, rates[k], adam->taken + k + 1, totals);
+    free(arena.address);
+    return 0;
+}

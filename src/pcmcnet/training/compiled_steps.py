@@ -1,0 +1,179 @@
+"""Steps of small networks on a CPU by compiled code: one call for many batches (``compiled_steps.c``).
+
+Through PyTorch a step of a small network is some hundred calls, which take longer than its arithmetic. The numbers are
+the same to rounding; weights and the optimiser's state stay in the memory of their tensors, so checkpoints are too.
+The code is compiled when the package is built. Where it was not, and for networks that it does not know, steps go
+through PyTorch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.arrays import Ints
+from pcmcnet.data.batches import EncodedSets, Source
+from pcmcnet.errors import TrainingError
+from pcmcnet.runtime.prediction import size_of
+from pcmcnet.training.adam import BETAS, EPS
+from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.step import Steps
+
+log = logging.getLogger("pcmcnet")
+
+LIBRARY = Path(__file__).with_name("libsteps.so")  # whatever a platform calls such files
+MOST = 64  # layers, or columns of categories, as in the code
+A_CALL = 1e9  # multiplications, some tenths of a second: an interrupt is heard between calls
+VERSION = 1  # of what the code expects, as it says itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallNetwork:
+    """The weights of a pairwise network, by their part in the formula that ``compiled_steps.c`` begins with."""
+
+    embeddings: Sequence[Tensor]  # of alternatives
+    own_embeddings: Sequence[Tensor]  # of the individual
+    numbers: int  # of an alternative
+    own_numbers: int
+    first: tuple[Tensor | None, Tensor, Tensor, Tensor]  # W0, Wa, Wb, b
+    layers: Sequence[tuple[Tensor, Tensor]]  # after the first, the last with one output
+    utility: tuple[Sequence[Tensor], Tensor, Tensor, Tensor | None] | None  # constants, slopes, v, V
+    items: Tensor | None  # (n, n) scores to add by labels
+    slope: float  # of the activation below 0
+    exponential: bool  # rates exp f, or max(0, f)
+    epsilon: float
+    floor: float
+
+    @property
+    def weights(self) -> list[Tensor | None]:
+        """The weights in the order of the compiled code."""
+        before = [*self.embeddings, *self.own_embeddings, *self.first]
+        layers = [weight for layer in self.layers for weight in layer]
+        if self.utility is None:
+            return [*before, *layers, *[None] * (len(self.embeddings) + 3)]
+        constants, *others = self.utility
+        return [*before, *layers, *constants, *others]
+
+
+class _Weight(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("value", "mean", "square")),
+        ("size", ctypes.c_int64),
+        ("decay", ctypes.c_float),
+        ("prior", ctypes.c_float),
+        ("moves", ctypes.c_int32),
+        ("unused", ctypes.c_int32),
+    )
+
+
+class _Network(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("layers", "numbers", "categories", "own_numbers", "own_categories")),
+        *((name, ctypes.c_int64 * MOST) for name in ("width", "embedding", "own_embedding")),
+        *((name, ctypes.c_int64) for name in ("utility", "exponential", "labels")),
+        *((name, ctypes.c_double) for name in ("slope", "epsilon", "floor")),
+        ("items", ctypes.c_void_p),
+    )
+
+
+class _Sets(ctypes.Structure):
+    whole = ("starts", "counts", "categorical", "individual_categorical", "chosen")
+    names = (*whole, "numeric", "individual_numeric", "weight")
+    _fields_ = tuple((name, ctypes.c_void_p) for name in names)
+
+
+class _Optimiser(ctypes.Structure):
+    _fields_ = (*((name, ctypes.c_double) for name in ("clip", "beta1", "beta2", "eps")), ("taken", ctypes.c_int64))
+
+
+@cache
+def library() -> Any:
+    """Return the compiled code, or None where the package was built without it."""
+    if not LIBRARY.exists():
+        return None
+    code = ctypes.CDLL(str(LIBRARY))
+    if code.pcmcnet_steps_version() != VERSION:
+        log.warning("%s is of another version, and not used: install pcmcnet again", LIBRARY)
+        return None
+    return code
+
+
+class CompiledSteps(Steps):
+    """The steps of a small network, many in one call."""
+
+    def __init__(self, module: nn.Module, source: Source, config: TrainConfig, form: SmallNetwork) -> None:
+        super().__init__(module, source, config)
+        self.form, self.network = form, _network(form)
+        slots = {slot.weight.data_ptr(): slot for slot in self.optimiser.slots}
+        prior = {weight.data_ptr() for weight in self.with_prior}
+        self.moving = [slot for slot in self.optimiser.slots if slot.weight.requires_grad]
+        self.table = (_Weight * len(form.weights))()
+        for entry, weight in zip(self.table, form.weights, strict=True):
+            if weight is None or not weight.numel():
+                continue
+            slot = slots[weight.data_ptr()]
+            entry.value, entry.mean, entry.square = (
+                tensor.data_ptr() for tensor in (weight, slot.exp_avg, slot.exp_avg_sq)
+            )
+            entry.size, entry.decay, entry.moves = weight.numel(), slot.decay, weight.requires_grad
+            entry.prior = 1 / len(source) if weight.data_ptr() in prior else 0.0
+
+    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
+        """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``."""
+        totals, rates, size = np.zeros(3), iter(rates), size_of(self.module)
+        work = np.cumsum([size * float((self.data.sizes[sets] ** 2).sum()) for sets in plan])
+        for calls in np.split(np.arange(len(plan)), np.flatnonzero(np.diff(work // A_CALL)) + 1):
+            part = [plan[k] for k in calls]
+            self._call(part, np.fromiter(islice(rates, len(part)), float), totals)
+        return torch.from_numpy(totals)
+
+    def _call(self, plan: Sequence[Ints], rates: Any, totals: Any) -> None:
+        order = np.ascontiguousarray(np.concatenate(plan), dtype=np.int64)
+        ends = np.cumsum([len(sets) for sets in plan], dtype=np.int64)
+        adam = _Optimiser(self.limit, *BETAS, EPS, int(self.moving[0].step))
+        sets = _sets(self.data)
+        given = (ctypes.byref(self.network), ctypes.byref(sets), self.table, ctypes.c_int64(len(self.table)))
+        arrays = [ctypes.c_void_p(array.ctypes.data) for array in (order, ends, rates)]
+        count, sums = ctypes.c_int64(len(plan)), ctypes.c_void_p(totals.ctypes.data)
+        if library().pcmcnet_steps(*given, ctypes.byref(adam), *arrays, count, sums):
+            raise TrainingError("there is no memory for a batch: lower batch_size or pair_budget.")
+        for slot in self.moving:
+            slot.step.add_(len(plan))
+
+
+def _network(form: SmallNetwork) -> _Network:
+    network = _Network(
+        layers=len(form.layers),
+        numbers=form.numbers,
+        categories=len(form.embeddings),
+        own_numbers=form.own_numbers,
+        own_categories=len(form.own_embeddings),
+        utility=form.utility is not None,
+        exponential=form.exponential,
+        labels=0 if form.items is None else len(form.items),
+        slope=form.slope,
+        epsilon=form.epsilon,
+        floor=form.floor,
+        items=None if form.items is None else form.items.data_ptr(),
+    )
+    for name, widths in (
+        ("width", [weight.shape[1] for weight, _ in form.layers]),
+        ("embedding", [weight.shape[1] for weight in form.embeddings]),
+        ("own_embedding", [weight.shape[1] for weight in form.own_embeddings]),
+    ):
+        getattr(network, name)[: len(widths)] = widths
+    return network
+
+
+def _sets(data: EncodedSets) -> _Sets:
+    return _Sets(*(getattr(data, name).data_ptr() for name in _Sets.names))

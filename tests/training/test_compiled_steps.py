@@ -1,0 +1,143 @@
+"""Compiled steps take the same steps as PyTorch, to rounding, for every network that they know."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from choice_tables import ROLES, read, trips
+from pcmcnet import PCMCNet
+from pcmcnet.data.sets import learn_encoder
+from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.training import compiled_steps
+from pcmcnet.training.compiled_steps import CompiledSteps
+from pcmcnet.training.dispatch import steps_for
+from pcmcnet.training.step import Steps
+
+needs_compiled = pytest.mark.skipif(compiled_steps.library() is None, reason="the package was built without a compiler")
+
+EVERYTHING = {key: ROLES[key] for key in ("choice_set", "chosen", "alternative", "individual", "features", "weight")}
+NO_INDIVIDUAL = {**EVERYTHING, "individual": []}
+NUMBERS = {"choice_set": "trip", "chosen": "took", "features": ["price", "minutes"]}
+LABELS = {"choice_set": "trip", "chosen": "took", "alternative": "mode"}
+
+
+def both(roles: dict[str, Any], **options: Any) -> tuple[Any, PCMCNetConfig, PCMCNetwork, PCMCNetwork]:
+    """Encode a small table; build a network with random weights, and its copy."""
+    data = read(trips(40, sizes=(2, 6), single=True), **roles)
+    encoder, config = learn_encoder(data, labels=True), PCMCNetConfig(clip=0.5, weight_decay=0.1, **options)
+    torch.manual_seed(0)
+    network = PCMCNetwork(encoder, config)
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    for table in (*network.alternative.embeddings, *network.individual.embeddings):
+        table.weight.data[0] = 0
+    if network.items is not None:
+        torch.nn.init.normal_(network.items)
+    return encoder.encode(data), config, network, copy.deepcopy(network)
+
+
+@needs_compiled
+@pytest.mark.parametrize("options", [{}, {"hidden": ()}, {"hidden": (5,)}, {"hidden": (17, 3, 20)}], ids=str)
+@pytest.mark.parametrize(
+    "roles", [EVERYTHING, NO_INDIVIDUAL, NUMBERS, LABELS], ids=["all", "alone", "numbers", "labels"]
+)
+def test_a_step_has_the_gradient_and_the_moves_of_pytorch(roles: dict[str, Any], options: dict[str, Any]) -> None:
+    require_same_step(*both(roles, **options))
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"utility": "none"},
+        {"utility": "none", "rate": "relu", "epsilon": 0.5, "activation": "relu"},
+        {"epsilon": 0.01},
+        {"activation": "relu"},
+    ],
+    ids=str,
+)
+def test_other_forms_of_rates_too(options: dict[str, Any]) -> None:
+    require_same_step(*both(EVERYTHING, hidden=(9, 8), **options))
+
+
+def require_same_step(data: Any, config: PCMCNetConfig, network: PCMCNetwork, other: PCMCNetwork) -> None:
+    """Take a step both ways, and compare losses, gradients (running means begin as a tenth of them) and weights."""
+    compiled, plain = steps_for(network, data, config), Steps(other, data, config)
+    assert type(compiled) is CompiledSteps
+    plan, rates = [np.arange(len(data))[::-1].copy()], [0.01]
+    found, expected = [], []
+    for steps, sums in ((compiled, found), (plain, expected)):
+        steps.turn_to(data)
+        sums.append(steps.run(plan, rates).clone())
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    names = [name for name, _ in network.named_parameters()]
+    for name, ours, theirs in zip(names, compiled.optimiser.slots, plain.optimiser.slots, strict=True):
+        largest = max(theirs.exp_avg.abs().flatten().tolist(), default=0.0)
+        torch.testing.assert_close(ours.exp_avg, theirs.exp_avg, rtol=1e-4, atol=1e-5 * largest + 1e-8, msg=name)
+        clear = theirs.exp_avg.abs() > 1e-6  # Adam makes a step of full length of any gradient, even of rounding
+        torch.testing.assert_close(ours.weight[clear], theirs.weight[clear], rtol=1e-4, atol=1e-5, msg=name)
+        assert ours.step == theirs.step == 1
+
+
+@needs_compiled
+def test_a_fit_learns_the_same_and_interrupts_are_heard_between_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = read(trips(60, slope=-0.3), **EVERYTHING)
+    model = PCMCNet(hidden=(8, 8), epochs=3, batch_size=8, weight_decay=0.1)
+    calls = []
+    real = CompiledSteps._call
+    monkeypatch.setattr(CompiledSteps, "_call", lambda self, *given: (calls.append(len(given[0])), real(self, *given)))
+    at_once = model.fit(data, progress=False).predict_proba(data)
+    monkeypatch.setattr(compiled_steps, "A_CALL", 1e4)
+    whole, calls[:] = list(calls), []
+    assert np.array_equal(model.fit(data, progress=False).predict_proba(data), at_once)
+    assert sum(calls) == sum(whole)
+    assert len(calls) > 2 * len(whole)
+    monkeypatch.setattr(compiled_steps, "library", lambda: None)
+    calls.clear()
+    np.testing.assert_allclose(model.fit(data, progress=False).predict_proba(data), at_once, atol=1e-4)
+    assert not calls
+
+
+@needs_compiled
+def test_numbers_near_the_largest_do_no_harm() -> None:
+    data, config, network, _ = both(NUMBERS, hidden=(4,))
+    data.numeric[0, 0] = 3e38
+    steps = steps_for(network, data, config)
+    steps.turn_to(data)
+    assert torch.isfinite(steps.run([np.arange(len(data))], [0.01])).all()
+    assert all(torch.isfinite(weight).all() for weight in network.parameters())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dropout": 0.1},
+        {"activation": "tanh"},
+        {"rate": "softplus"},
+        {"rate": "relu", "epsilon": 0.5},  # with a utility
+        {"hidden": (129,)},
+        {"precision": "bfloat16"},
+        {"monotone": {"price": "decreasing"}},
+    ],
+    ids=str,
+)
+def test_other_networks_are_left_to_pytorch(options: dict[str, Any]) -> None:
+    data, config, network, _ = both(EVERYTHING, **options)
+    assert network.small_network is None
+    assert type(steps_for(network, data, config)) is Steps
+
+
+def test_a_library_of_another_version_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compiled_steps, "VERSION", -1)
+    compiled_steps.library.cache_clear()
+    try:
+        assert compiled_steps.library() is None
+        assert ("install pcmcnet again" in caplog.text) is compiled_steps.LIBRARY.exists()
+    finally:
+        compiled_steps.library.cache_clear()
