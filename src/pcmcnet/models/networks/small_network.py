@@ -9,8 +9,8 @@ from torch import nn
 
 from pcmcnet.layers import settings
 from pcmcnet.layers.activations import SLOPES
-from pcmcnet.layers.pairwise.rates import FLOOR
-from pcmcnet.layers.signed_linear import SignedLinear
+from pcmcnet.layers.monotone_weights import SignedLinear
+from pcmcnet.layers.pairwise.rate_forms import FLOOR
 from pcmcnet.training.compiled_steps import MOST, SmallNetwork
 
 if TYPE_CHECKING:
