@@ -127,13 +127,13 @@ def sample(root: Path = ROOT) -> list[Mutation]:
     """Draw the sample of a checkout."""
     source = root / "src" / "pcmcnet"
     names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.py"))
-    found = [
-        mutation
+    found = {  # by key: of two lines that are alike one is enough
+        mutation.key: mutation
         for name in names
         if not any(part in name for part in LEFT_OUT)
         for mutation in mutations(name, (source / name).read_text("utf-8"))
-    ]
-    return sorted(found, key=Mutation.rank)[:SAMPLE]
+    }
+    return sorted(found.values(), key=Mutation.rank)[:SAMPLE]
 
 
 def mirror(file: str, root: Path) -> list[str]:

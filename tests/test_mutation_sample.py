@@ -1,0 +1,61 @@
+"""The sample of small faults: what is changed and what is left alone, and that the sample is a fixed one."""
+
+from pathlib import Path
+
+import pytest
+from tools.mutation_sample import ROOT, mirror, mutations, sample
+
+SOURCE = """
+def share(x: int | None = None) -> float:
+    if not x or x >= 3 and x is not None:
+        raise ValueError("x must be below " + "3")
+    log.append(x)
+    return min(x, 2) / 5000 - float(True)
+"""
+
+
+def changed(source: str) -> set[str]:
+    """Return the lines that mutations make."""
+    content, lines = source.encode(), source.splitlines()
+    made = [content[: m.begin] + m.after.encode() + content[m.end :] for m in mutations("layers/x.py", source)]
+    return {line.strip() for text in made for line in text.decode().splitlines() if line not in lines}
+
+
+def test_one_place_is_changed_and_neither_types_nor_messages_nor_limits() -> None:
+    assert changed(SOURCE) == {
+        "if x or x >= 3 and x is not None:",
+        "if not x and x >= 3 and x is not None:",
+        "if not x or x > 3 and x is not None:",
+        "if not x or x >= 4 and x is not None:",
+        "if not x or x >= 3 or x is not None:",
+        "pass",
+        "return max(x, 2) / 5000 - float(True)",
+        "return min(x, 3) / 5000 - float(True)",
+        "return min(x, 2) * 5000 - float(True)",
+        "return min(x, 2) / 5000 + float(True)",
+        "return min(x, 2) / 5000 - float(False)",
+    }
+
+
+def test_what_comes_before_a_place_does_not_change_whether_it_is_drawn() -> None:
+    one = {m.key: m.rank() for m in mutations("layers/x.py", SOURCE)}
+    assert one == {m.key: m.rank() for m in mutations("layers/x.py", f"# moved down\n{SOURCE}")}
+    assert one != {m.key: m.rank() for m in mutations("models/x.py", SOURCE)}
+
+
+@pytest.mark.slow
+def test_each_mutation_of_the_sample_has_tests_and_is_python() -> None:
+    drawn = sample()
+    assert len({m.key for m in drawn}) == 60
+    for m in drawn:
+        content = (ROOT / "src" / "pcmcnet" / m.file).read_bytes()
+        compile(content[: m.begin] + m.after.encode() + content[m.end :], m.file, "exec")
+        assert mirror(m.file, ROOT), m.file
+
+
+def test_a_file_is_tested_by_its_mirror_or_by_the_folder_it_is_in(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "layers").mkdir(parents=True)
+    (tmp_path / "tests" / "layers" / "test_dropout.py").touch()
+    assert mirror("layers/dropout.py", tmp_path) == ["tests/layers/test_dropout.py"]
+    assert mirror("layers/pairwise/cpu.py", tmp_path) == ["tests/layers"]
+    assert mirror("errors.py", tmp_path) == []
