@@ -90,12 +90,15 @@ def test_a_run_goes_on_from_the_state_of_another() -> None:
         assert torch.equal(mine, other)
 
 
-def test_the_compiler_of_torch_is_not_loaded() -> None:
+def test_the_compiler_of_torch_is_not_loaded_by_a_fit() -> None:
+    """It takes longer to load than a small table to fit."""
     code = """
-import sys, torch
-from pcmcnet.training.adam import Adam
-weight = torch.nn.Parameter(torch.ones(2)); weight.grad = torch.ones(2)
-Adam([weight], lr=.1, decay=0.).step()
+import sys
+import pcmcnet as pn
+table = {"trip": [0, 0, 1, 1], "took": [1, 0, 0, 1], "mode": list("abab"), "price": [1.0, 2.0, 2.0, 1.0]}
+data = pn.ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["price"])
+for dropout in (0.0, 0.5):  # by compiled steps, and by those of PyTorch
+    pn.PCMCNet(hidden=(4,), epochs=1, dropout=dropout, weight_decay=0.1).fit(data, progress=False)
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

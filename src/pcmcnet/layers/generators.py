@@ -69,6 +69,11 @@ class _Redirected(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.draws = draws
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from loading its compiler to leave this out of it: that takes longer than to fit a small table."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
