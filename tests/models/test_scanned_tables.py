@@ -14,7 +14,7 @@ import pcmcnet as pn
 from choice_tables import trips
 from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.training import TrainConfig, loop, train
 from pcmcnet.training.step import Steps
 

@@ -56,6 +56,7 @@ class Batch:
     weight: Tensor  # (B,)
     contents: tuple[Distinct, ...] = ()  # of the alternatives' columns of contents
     individual_contents: tuple[Distinct, ...] = ()
+    person: Tensor | None = None  # (B,) a number for each person, where persons are known
 
 
 class Parted(Protocol):
@@ -111,6 +112,8 @@ class EncodedSets:
     weight: Tensor  # (S,) float32
     contents: tuple[Coded, ...] = ()  # (N,) codes and what they stand for, of each column of contents
     individual_contents: tuple[Coded, ...] = ()  # (S,)
+    persons: Ints | None = None  # (S,) a number for each person, where persons are known; on the host
+    person: Tensor | None = None  # (S,) the same, on the device
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -214,6 +217,7 @@ class EncodedSets:
             weight=self.weight[index],
             contents=tuple(column.at(flat) for column in self.contents),
             individual_contents=tuple(column.at(index) for column in self.individual_contents),
+            person=None if self.person is None else self.person[index],
         )
 
 
@@ -260,6 +264,29 @@ def plan_batches(
     if rng is not None:
         plan = [plan[i] for i in rng.permutation(len(plan))]
     return plan
+
+
+def plan_persons(
+    persons: Ints, sizes: Ints, *, batch_size: int, pair_budget: int, rng: np.random.Generator
+) -> list[Ints]:
+    """Group sets into batches that hold all sets of a person, one after the other, in an order drawn by chance.
+
+    A batch is closed by the person with whom it reaches ``batch_size`` sets, or whose successor would break the budget;
+    one person may exceed both limits alone.
+    """
+    number = np.unique(persons, return_inverse=True)[1]
+    order = np.argsort(rng.permutation(len(persons))[number], kind="stable")
+    plan: list[list[Ints]] = [[]]
+    held = largest = 0
+    for sets in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+        size = int(sizes[sets].max())
+        full = held >= batch_size or (held + len(sets)) * max(largest, size) ** 2 > pair_budget
+        if held and full:
+            plan.append([])
+            held = largest = 0
+        plan[-1].append(sets)
+        held, largest = held + len(sets), max(largest, size)
+    return [np.concatenate(sets) for sets in plan if sets]
 
 
 def _by_size(sizes: Ints) -> Ints:

@@ -179,6 +179,7 @@ class Encoder:
         chosen = data.chosen if data.chosen is not None else np.zeros(s, np.int64)
         features = _seen(data, self.schema.alternative if self.labels else None)
         quiet = () if tell else (*features, *data.individual)
+        persons = None if data.schema.person is None else data.groups(data.schema.person).astype(np.int64)
         return EncodedSets(
             sizes=data.sizes,
             starts=torch.from_numpy(data.offsets[:-1].copy()),
@@ -191,6 +192,8 @@ class Encoder:
             weight=torch.from_numpy(data.weights.astype(np.float32)),
             contents=self.features.coded(features),
             individual_contents=self.individual.coded(data.individual),
+            persons=persons,
+            person=None if persons is None else torch.from_numpy(persons),
         )
 
     def to_dict(self) -> dict[str, Any]:

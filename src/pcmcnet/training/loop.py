@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.batches import Part, Parted, Portion, Source, plan_batches
+from pcmcnet.data.batches import EncodedSets, Part, Parted, Portion, Source, plan_batches, plan_persons
 from pcmcnet.errors import StopFit, TrainingError
 from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers.generators import drawing_from, redirected
@@ -184,13 +184,13 @@ def _epoch(
     with drawing_from(steps.draws), nullcontext() if given else redirected():
         total, taken = Totals(*done.totals), done.steps
         for k, part in enumerate(steps.source.parts((seed, epoch), done.parts), start=done.parts):
-            drawn = steps.ahead.pop(epoch, None) or _draw(part, config, batch_size, device, seed, epoch, k)
+            drawn = steps.ahead.pop(epoch, None) or _draw(part, steps, config, batch_size, seed, epoch, k)
             steps.draws.seed(current_group().seed(drawn.seed))
             steps.turn_to(part)
             plan = drawn.plan
             sums = steps.run(plan, map(rate, range(taken, taken + len(plan))))
             if device.type == "cuda" and part is steps.source and epoch < config.passes:  # the device is at work
-                steps.ahead[epoch + 1] = _draw(part, config, batch_size, device, seed, epoch + 1)
+                steps.ahead[epoch + 1] = _draw(part, steps, config, batch_size, seed, epoch + 1)
             total = total.plus(Totals(*sums.tolist()))
             taken += len(plan)
             if (now := time.perf_counter()) - kept > KEPT_EVERY and math.isfinite(total.loss):
@@ -207,14 +207,14 @@ def _epoch(
     }
 
 
-def _draw(
-    part: Part, config: TrainConfig, batch_size: int, device: torch.device, seed: int, epoch: int, k: int = 0
-) -> Drawn:
+def _draw(part: Part, steps: Steps, config: TrainConfig, batch_size: int, seed: int, epoch: int, k: int = 0) -> Drawn:
     """Draw for a part of an epoch. Each does so by itself: the state of a run needs none of a generator."""
     rng = np.random.default_rng([seed, epoch, k] if k else [seed, epoch])
     drawn = int(rng.integers(2**63))
     limits = {"batch_size": batch_size, "pair_budget": config.pair_budget}
-    tight = device.type != "cuda"  # where steps are recorded, few shapes save more than padding costs
+    if steps.whole_persons and isinstance(part, EncodedSets) and part.persons is not None:
+        return Drawn(drawn, plan_persons(part.persons, part.sizes, **limits, rng=rng))
+    tight = steps.device.type != "cuda"  # where steps are recorded, few shapes save more than padding costs
     return Drawn(drawn, plan_batches(part.sizes, **limits, rng=rng, tight=tight))
 
 

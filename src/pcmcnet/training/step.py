@@ -62,6 +62,7 @@ class Steps:
         self.parameters = list(module.parameters())
         self.with_prior: list[nn.Parameter] = list(getattr(module, "with_prior", ()))
         self.signed: list[Any] = list(getattr(module, "signed", ()))  # parts whose weights keep to signs
+        self.whole_persons: bool = getattr(module, "whole_persons", False)  # whether a batch has all sets of a person
         self.device = device_of(module)
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.optimiser = self._optimiser(config)
@@ -89,10 +90,15 @@ class Steps:
         """Move the weights by the gradient of a batch."""
         for parameter in self.parameters:
             parameter.grad = None
-        loss = (batch.weight * choice_nll(self.module(batch), batch.chosen)).sum()
+        loss = (batch.weight * self.losses(batch)).sum()
         weight = batch.weight.sum()
         (loss / weight).backward()  # type: ignore[no-untyped-call]
         self.move(loss.detach(), weight)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Return what each set of a batch adds to the loss (B,): its NLL, or what the module makes of it."""
+        own: Callable[[Batch], Tensor] | None = getattr(self.module, "set_losses", None)
+        return choice_nll(self.module(batch), batch.chosen) if own is None else own(batch)
 
     def move(self, loss: Tensor, weight: Tensor) -> None:
         """Move the weights by the gradients they have, those with a standard normal prior also by its own."""
@@ -139,7 +145,7 @@ class SharedSteps(Steps):
             parameter.grad = None
         loss = weight = torch.zeros((), dtype=torch.float32, device=self.device)
         if batch is not None:
-            loss = (batch.weight * choice_nll(self.module(batch), batch.chosen)).sum()
+            loss = (batch.weight * self.losses(batch)).sum()
             weight = batch.weight.sum()
             loss.backward()  # type: ignore[no-untyped-call]
         self.move(*self.group.add_gradients(self.parameters, loss.detach(), weight))
@@ -188,7 +194,7 @@ class RecordedSteps(Steps):
         def passes() -> None:
             for index, width in shown.values():
                 batch = self.data.gather(index, width)
-                choice_nll(self.module(batch), batch.chosen).sum().backward()  # type: ignore[no-untyped-call]
+                self.losses(batch).sum().backward()  # type: ignore[no-untyped-call]
 
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with drawing_from(Draws()):

@@ -18,7 +18,7 @@ from pcmcnet.data.column_arrays import Contents
 from pcmcnet.errors import SchemaError
 from pcmcnet.models import MNL, PCMCNet, load
 from pcmcnet.models.interface.prediction_files import predict_folder
-from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.training import TrainConfig, train
 
 Write = Callable[..., Path]

@@ -10,8 +10,8 @@ import torch
 
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.models import PCMC, BradleyTerry, PCMCNet, load
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.item_start import MOST_LABELS, RIDGE, STEPS, labels_alone, start_as_items
-from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 
 FOLDER = Path(__file__).parents[4] / "shared" / "data"
 ROLES: dict[str, Any] = {"choice_set": "s", "chosen": "took", "alternative": "item"}

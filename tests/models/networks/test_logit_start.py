@@ -13,8 +13,8 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.batches import Distinct
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.models import MNL, PCMCNet
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.logit_start import FROM_DECAY, start_as_logit
-from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 
 MakeTrips = Callable[..., pa.Table]
 

@@ -18,9 +18,9 @@ from pcmcnet.insight.what_if import with_values
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.monotone_weights import SignedLinear
 from pcmcnet.models import Ensemble, PCMCNet
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.logit_start import start_as_logit
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output
-from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 
 FALLS: Any = {"price": "decreasing"}
 QUICK: dict[str, Any] = {"hidden": (8, 8), "epochs": 6, "weight_decay": 0.05, "batch_size": 8, "lr": 0.02}

@@ -14,7 +14,7 @@ from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import MNL, PCMCNet
-from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.training.config import TrainConfig
 
@@ -350,7 +350,7 @@ def test_the_mass_of_copies_does_not_depend_on_the_rates_between_them(expanding:
     network = PCMCNetwork(expanding.encoder_, expanding.config).double().eval()
     network.load_state_dict(expanding.network_.state_dict())
     batch = as_double(expanding.encoder_, copies(make_mlba(50, seed=1), 3))
-    rates = network.chain(batch)  # (50, 9, 9), alternatives a b c a b c a b c
+    rates = network.chains(batch).squeeze(1)  # (50, 9, 9), alternatives a b c a b c a b c
     alike = torch.arange(9).unsqueeze(1) % 3 == torch.arange(9) % 3
     changed = torch.where(alike, rates * torch.rand(9, 9, generator=torch.Generator().manual_seed(0)) * 10, rates)
     assert not torch.allclose(stationary_distribution(changed), stationary_distribution(rates))

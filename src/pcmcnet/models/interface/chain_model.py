@@ -1,7 +1,8 @@
 """Models whose probabilities are the stationary law of a Markov chain, and which can show its rates.
 
 ``rates[i, j]`` is the rate of leaving alternative i for j. The law ignores the time scale, so that the rates of a set
-are given with their largest at 1, and nothing stays in its place, so that the diagonal is 0.
+are given with their largest at 1, and nothing stays in its place, so that the diagonal is 0. A mixture has a chain for
+each class of people, and shares of the classes: the law of one chain alone is not what such a model predicts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
+from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
 
@@ -23,20 +25,56 @@ class ChainModel(ChoiceModel):
 
     @abstractmethod
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
-        """Yield positions (B,) of sets and their rates (B, J, J), padding last and the diagonal anything."""
+        """Yield positions (B,) of sets and rates (B, J, J), or (B, K, J, J) of the chains of K classes.
 
-    def rates(self, data: Any) -> list[Floats]:
+        Padding is last, and the diagonal is anything.
+        """
+
+    @property
+    def n_chains(self) -> int:
+        """How many chains a choice set has: one, or that of each class of a mixture."""
+        return 1
+
+    def rates(self, data: Any, of_class: int | None = None) -> list[Floats]:
         """Return the rates of each choice set: (n, n) arrays in the order of the sets and of their rows in the table.
 
         The largest rate of a set is 1 and the diagonal is 0; a set of one alternative has the rate 0 alone. The
-        stationary law of the rates is what ``predict_proba`` gives. Unavailable rows are not in the set.
+        stationary law of the rates is what ``predict_proba`` gives, or, in a mixture, what the class ``of_class``
+        contributes to it, from 1 on. Unavailable rows are not in the set.
+
+        Raises
+        ------
+        InputError
+            When the model is a mixture and no class is named, or one that is not there.
         """
+        if of_class is None and self.n_chains > 1:
+            raise InputError(
+                f"this {type(self).__name__} is a mixture of {self.n_chains} chains, one for each class: name one, as "
+                f"in of_class=1. The shares of the classes are those of membership."
+            )
+        return [rates[require_class(self, of_class)] for rates in self.class_rates(data)]
+
+    def class_rates(self, data: Any) -> list[Floats]:
+        """Return the rates of all classes, (K, n, n) for each choice set: see :meth:`rates`."""
         sets = self._read(data)
-        found: list[Floats] = [np.zeros((1, 1))] * len(sets)
+        found: list[Floats] = [np.zeros((self.n_chains, 1, 1))] * len(sets)
         for positions, padded in self._rates(sets):
-            for s, rates in zip(positions, padded.double().cpu().numpy(), strict=True):
-                found[s] = _scaled(rates[: sets.sizes[s], : sets.sizes[s]])
+            each = padded if padded.ndim == 4 else padded.unsqueeze(1)
+            for s, rates in zip(positions, each.double().cpu().numpy(), strict=True):
+                found[s] = np.stack([_scaled(q[: sets.sizes[s], : sets.sizes[s]]) for q in rates])
         return found
+
+    def membership(self, data: Any) -> Floats:
+        """Return the shares of the classes for each set's individual, (S, K): 1 for a model of one chain."""
+        return np.ones((len(self._read(data)), 1))
+
+
+def require_class(model: ChainModel, of_class: int | None) -> int:
+    """Return the position of a class, counted from 1; None stands for the only one."""
+    number = 1 if of_class is None else of_class
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= model.n_chains:
+        raise InputError(f"of_class: expected a class from 1 to {model.n_chains}, got {of_class!r}.")
+    return number - 1
 
 
 def _scaled(rates: Floats) -> Floats:

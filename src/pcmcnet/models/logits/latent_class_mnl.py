@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set, spread
-from pcmcnet.errors import ConfigError, InputError, did_you_mean
+from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
+from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.design.individual_design import IndividualDesign, parse_membership
@@ -32,7 +32,7 @@ from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.latent_class_config import LatentClassMNLConfig
 from pcmcnet.models.logits.logit_effects import class_slopes
 from pcmcnet.models.logits.logit_model import LogitModel
-from pcmcnet.models.logits.persons import Persons, profiles
+from pcmcnet.models.logits.persons import By, Persons, profiles
 from pcmcnet.storage.files import json_bytes
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ T = TypeVar("T")
 _SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
 
 
-class LatentClassMNL(LogitModel):
+class LatentClassMNL(LogitModel, LatentClasses):
     """Latent class multinomial logit.
 
     Options are those of :class:`LatentClassMNLConfig`. Classes are numbered by their shares, the largest first, unless
@@ -182,56 +182,13 @@ class LatentClassMNL(LogitModel):
         values = self.estimates_.values
         return values[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), values[C * K :].reshape(C - 1, G)])
 
-    def membership(self, data: Any) -> Floats:
-        """Return the shares of the classes for each set's individual, before any choice: (S, C)."""
-        return np.exp(self._log_membership(self._read(data)))
-
-    def posterior(self, data: Any) -> Floats:
-        """Return the shares of the classes given the choices, for each set: (S, C).
-
-        Those of a person are given all of the person's choices in ``data``, and stand beside each of the sets.
-        """
-        return np.exp(self._log_posterior(self._read(data, chosen=True)))
-
-    def predict_proba_given(self, data: Any, history: Any) -> Floats:
-        """Return probabilities as :meth:`predict_proba` does, of people whose earlier choices are known.
-
-        Parameters
-        ----------
-        data
-            Choice data, or a table to be read by the model's schema, persons included.
-        history
-            Likewise, with choices. Whoever is in it has the shares of classes given these choices; all others have
-            those before any choice.
-        """
-        schema = self.schema
-        column = schema.person
-        if column is None or self.config.by == "set":
-            raise InputError("choices of a person tell of others only where classes are by person: read with person=.")
-        sets = (
-            data
-            if isinstance(data, ChoiceData)
-            else ChoiceData.from_schema(data, replace(schema.for_prediction(), person=column))
-        )
-        known = self._read(history, chosen=True)
-        for part in (sets, known):
-            if part.schema.person is None:
-                raise InputError(f"the table says nothing of persons: read it with person={column!r}.")
-        log_pi = self._log_membership(sets)
-        place = dict(zip(known.keep[column].plain(), self._log_posterior(known), strict=True))
-        for s, person in enumerate(sets.keep[column].plain()):
-            log_pi[s] = place.get(person, log_pi[s])
-        return sets.to_rows(np.exp(self._mixed(sets, log_pi)))
+    @property
+    def classes_by(self) -> By:
+        """Who is of a class."""
+        return self.config.by
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
         return log_shares(self.who_.matrix(sets), self._split()[1])
-
-    def _log_posterior(self, sets: ChoiceData) -> Floats:
-        picked = sets.offsets[:-1] + sets.require_chosen("the shares given the choices")
-        persons = Persons.of(sets, self.config.by)
-        joint = self._log_membership(sets)[persons.first]
-        np.add.at(joint, persons.number, self._class_log_p(sets)[picked])
-        return (joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))[persons.number]
 
     def _class_log_p(self, data: ChoiceData) -> Floats:
         """Return the log-probabilities of the alternatives in each class, (N, C)."""
@@ -250,12 +207,6 @@ class LatentClassMNL(LogitModel):
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return self._mixed(data, self._log_membership(data)) if len(data) else np.zeros(0)
-
-    def _mixed(self, data: ChoiceData, log_pi: Floats) -> Floats:
-        """Mix the classes by their shares for each set, (S, C) -> (N,)."""
-        log_p = np.logaddexp.reduce(self._class_log_p(data) + spread(log_pi, data.offsets), axis=1)
-        out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, log_p)  # shares sum to 1 up to rounding
-        return out
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
         """Return the logits of the classes: see :meth:`ChoiceModel.as_logits`."""

@@ -28,7 +28,7 @@ from pcmcnet.layers import Representation
 from pcmcnet.layers.representation import width_of
 
 if TYPE_CHECKING:
-    from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+    from pcmcnet.models.networks.chain_network import PCMCNetwork
     from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 
 WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # all in units of the drawing

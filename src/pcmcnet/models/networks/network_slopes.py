@@ -36,8 +36,8 @@ from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 
 if TYPE_CHECKING:
+    from pcmcnet.models.networks.chain_network import PCMCNetwork
     from pcmcnet.models.networks.neural_model import NeuralModel
-    from pcmcnet.models.networks.pcmcnet import PCMCNetwork
 
 
 PIECE = 2**22  # numbers in a temporary over pairs: 16 MiB

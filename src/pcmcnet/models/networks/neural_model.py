@@ -7,7 +7,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -57,6 +57,19 @@ from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH
 from pcmcnet.training.data_parallel import current_group
 
 log = logging.getLogger("pcmcnet")
+
+
+class Trials(NamedTuple):
+    """Short fits to parts of the training sets, by which options are learnt from the table."""
+
+    pairs: list[Pair]
+    run: Callable[[Pair, float], list[float]]  # sets, weight decay -> loss of held-out sets after each epoch
+    kept: SearchLog
+    share: float  # of the training sets that the pairs were drawn from
+
+    def search_decay(self) -> Search:
+        """Learn how firmly to hold the network."""
+        return search_decay(self.pairs, self.run, self.kept, share=self.share)
 
 
 class NeuralModel(ChoiceModel):
@@ -129,8 +142,11 @@ class NeuralModel(ChoiceModel):
 
         with run_in(folder, resume=settings.resume):
             kept = SearchLog.opened(None if folder is None else folder / SEARCH, identity, resume=settings.resume)
-            search = self._search(train, valid, settings, place, kept)
+            trials = self._trials(train, valid, settings, place, kept) if self._searches else None
+            search = trials.search_decay() if trials is not None and self.config.weight_decay == "auto" else None
             config = self._resolved(search)
+            if trials is not None:
+                self._choose_form(trials, config)
             outcome = run(train, valid, config, CHECKPOINT)
             if both is not None:
                 log.info("training again on both parts for %d epochs", outcome.epochs)
@@ -148,12 +164,18 @@ class NeuralModel(ChoiceModel):
             **({} if start is None else {"init": {name: start.training[name] for name in ("fingerprint", "epochs")}}),
         }
 
-    def _search(
+    @property
+    def _searches(self) -> bool:
+        """Whether something is to be learnt from held-out sets."""
+        return self.config.weight_decay == "auto"
+
+    def _choose_form(self, trials: Trials, config: TrainConfig) -> None:
+        """Learn more of the network from held-out sets than its weight decay; nothing by default."""
+
+    def _trials(
         self, train: Sets, valid: Sets | None, settings: FitSettings, device: torch.device, kept: SearchLog
-    ) -> Search | None:
-        """Learn how firmly to hold the network, unless that is given, or sets are too few to tell."""
-        if self.config.weight_decay != "auto":
-            return None
+    ) -> Trials | None:
+        """Return how to try options on held-out sets; None where sets are too few to tell."""
         train = train.counted()
         # Gaps that no other part has, and vectors of frozen encoders, are known from the whole training part.
         known = self._encoder(train) if train.schema.has_gaps or frozen_ones(self.encoders) else None
@@ -172,7 +194,7 @@ class NeuralModel(ChoiceModel):
             outcome = self._run(part, held_out, config, quiet, **given)
             return [entry["valid_loss"] for entry in outcome.history]
 
-        return search_decay(pairs, losses, kept, share=share_searched(train))
+        return Trials(pairs, losses, kept, share_searched(train))
 
     def _resolved(self, search: Search | None) -> NetworkConfig:
         """Return the options with numbers in the place of what was learnt."""

@@ -8,43 +8,42 @@ copies of an alternative, label and all, share its probability (uniform expansio
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pcmcnet.arrays import Ints
-from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder, ScannedData, Sets
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.errors import InputError
-from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
-from pcmcnet.layers.inner_logit import LinearUtility
-from pcmcnet.layers.monotone_weights import SignedLinear
-from pcmcnet.layers.representation import representation_of
+from pcmcnet.data.ragged import stretches
+from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
+from pcmcnet.models.logits.persons import By
 from pcmcnet.models.networks import item_start, logit_start
+from pcmcnet.models.networks.chain_mixture import ChainMixture
+from pcmcnet.models.networks.chain_network import Asked, PCMCNetwork
+from pcmcnet.models.networks.class_search import ClassTrial, best_number, search_classes
+from pcmcnet.models.networks.decay_search import Pair
 from pcmcnet.models.networks.diagram import draw_network
-from pcmcnet.models.networks.monotone_features import signs_of_numbers
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
-from pcmcnet.models.networks.neural_model import NeuralModel, log, require_differences
+from pcmcnet.models.networks.neural_model import NeuralModel, Trials, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
-from pcmcnet.models.networks.small_network import small_network
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
 from pcmcnet.training import TrainConfig
-from pcmcnet.training.compiled_steps import SmallNetwork
-
-DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
+from pcmcnet.training.data_parallel import current_group
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,108 +53,7 @@ class PCMCNetArguments(PCMCNetConfig):
     encoders: Encoders | None = None
 
 
-class PCMCNetwork(nn.Module):
-    """Batch -> log-probabilities (B, J)."""
-
-    takes_generators = True
-    capturable: bool  # whether nothing in a step waits for the device
-    items: Tensor | None  # (n, n) log-rates of pairs of labels to add to, where nothing but labels is known
-
-    def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None) -> None:
-        super().__init__()
-        who, what = encoder.individual, encoder.features
-        self.individual = representation_of(who, dropout=config.dropout, own=own)
-        self.alternative = representation_of(what, dropout=config.dropout, own=own)
-        self.capturable = not (who.contents or what.contents)  # how many contents are distinct is not known beforehand
-        signs = signs_of_numbers(config.monotone, encoder)
-        others = self.alternative.width - what.n_numeric  # numbers come last in a representation
-        self.rates = PairwiseRates(
-            self.individual.width,
-            self.alternative.width,
-            config.hidden,
-            activation=config.activation,
-            dropout=config.dropout,
-            rate=config.rate,
-            epsilon=config.epsilon,
-            initialisation=config.initialisation,
-            precision=config.precision,
-            signs=None if signs is None else F.pad(signs, (others, 0)),
-        )
-        widths = (self.individual.width, self.alternative.width)
-        theirs = [name for name, _ in self.alternative.own.values()]
-        self.utility = LinearUtility(what, *widths, theirs, signs) if config.utility == "linear" else None
-        labels = item_start.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
-        self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
-
-    @property
-    def with_prior(self) -> list[nn.Parameter]:
-        """Weights that have a standard normal prior instead of decay."""
-        return [] if self.utility is None else self.utility.plain_weights
-
-    @property
-    def small_network(self) -> SmallNetwork | None:
-        """The parts that compiled steps train, where they know such a network."""
-        return small_network(self)
-
-    @property
-    def in_pieces(self) -> bool:
-        """Whether a large batch takes little more memory than a small one."""
-        return self.rates.in_pieces
-
-    @property
-    def signed(self) -> list[SignedLinear | LinearUtility]:
-        """Parts whose weights are to keep to signs after each step."""
-        return [part for part in self.modules() if isinstance(part, SignedLinear | LinearUtility)]
-
-    def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Represent individuals (B, D0) and alternatives (B, J, D)."""
-        individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
-        return individual, self.alternative(batch.numeric, batch.categorical, batch.contents)
-
-    def chain(self, batch: Batch) -> Tensor:
-        """Return the rates (B, J, J)."""
-        known = self.represent(batch)
-        if self.utility is None:
-            rates: Tensor = self.rates(*known, batch.mask)
-            return rates
-        utility = self.utility(batch, *known)
-        scores = self.rates.scores(*known, batch.mask)
-        if self.items is not None:
-            label = batch.categorical[..., 0]
-            scores = scores + self.items[label.unsqueeze(2), label.unsqueeze(1)]
-        return self.rates_of_scores(scores, utility, batch.mask)
-
-    def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
-        """Turn scores (B, J, J) and the utilities (B, J) of the alternatives entered into rates."""
-        if self.rates.rate == "exp":
-            return self.rates.of_scores(scores + utility.unsqueeze(1), mask)
-        top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)
-        factor = (utility - top).clamp(-DEEPEST, 0.0).exp()
-        return self.rates.of_scores(scores, mask) * factor.unsqueeze(1)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
-        return log_probabilities(solve_chain(self.chain(batch), batch.mask), batch.mask)
-
-
-class RatesAlone(nn.Module):
-    """Batch -> rates (B, J, J) of a network, without the law."""
-
-    def __init__(self, network: PCMCNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    @property
-    def in_pieces(self) -> bool:
-        """As the network's."""
-        return self.network.in_pieces
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Return the rates."""
-        return self.network.chain(batch)
-
-
-class PCMCNet(NeuralModel, ChainModel):
+class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     """Pairwise choice Markov chain with rates from a neural network.
 
     Options are those of :class:`PCMCNetConfig`; an unknown one is refused. ``encoders`` names modules of one's own for
@@ -170,6 +68,7 @@ class PCMCNet(NeuralModel, ChainModel):
     name = "pcmcnet"
     config_class = PCMCNetConfig
     config: PCMCNetConfig
+    _classes = 1  # of the network that is built next
 
     @takes(PCMCNetArguments)
     def __init__(self, **options: Any) -> None:
@@ -260,9 +159,91 @@ class PCMCNet(NeuralModel, ChainModel):
 
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         assert isinstance(self.network_, PCMCNetwork)
+        yield from self._answers(data, self.network_.chains)
+
+    def _answers(self, data: ChoiceData, answer: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
+        """Yield positions (B,) of sets, and what the network answers (B, ...)."""
+        assert isinstance(self.network_, PCMCNetwork)
         encoded = place(self.encoder_.encode(data), device_of(self.network_))
-        for sets, _, rates in predict(RatesAlone(self.network_), encoded, pair_budget=self.config.pair_budget):
-            yield sets, rates
+        asked = Asked(self.network_, answer)
+        for sets, _, found in predict(asked, encoded, pair_budget=self.config.pair_budget):
+            yield sets, found
+
+    @property
+    def n_classes_(self) -> int:
+        """Number of classes of people, each with a chain of its own."""
+        _ = self.schema
+        return self._classes
+
+    @property
+    def n_chains(self) -> int:
+        """As many as classes."""
+        return self.n_classes_
+
+    @property
+    def classes_by(self) -> By:
+        """Who is of a class."""
+        return self.config.by
+
+    def _log_membership(self, sets: ChoiceData) -> Floats:
+        found = np.zeros((len(sets), self.n_classes_))
+        if isinstance(self.network_, ChainMixture):
+            for at, log_m in self._answers(sets, self.network_.log_membership):
+                found[at] = log_m.double().cpu().numpy()
+        return found
+
+    def _class_log_p(self, data: ChoiceData) -> Floats:
+        network = self.network_
+        if not isinstance(network, ChainMixture):
+            return self._log_proba(data)[:, None]
+        found = np.empty((len(data.rows), self.n_classes_))
+        for at, p in self._answers(data, lambda batch: network.classwise(batch)[1]):
+            sizes = data.sizes[at]
+            real = np.arange(p.shape[2]) < sizes[:, None]  # (B, J)
+            with np.errstate(divide="ignore"):
+                found[stretches(data.offsets[at], sizes)] = np.log(p.double().cpu().numpy().swapaxes(1, 2)[real])
+        return found
+
+    def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
+        given, init = self.config.classes, settings.init
+        of_init = 1 if init is None else int(init.training.get("classes", 1))
+        self._classes = of_init if given == "auto" else given
+        apart = isinstance(train, ScannedData) or current_group().size > 1
+        if given != 1 and self.config.by == "person" and train.schema.person is not None and apart:
+            raise ConfigError(
+                "classes of persons need all sets of a person at once, in one process: read the table into memory and "
+                "fit it in one process, or fit with by='set'."
+            )
+        self._class_trials: list[ClassTrial] = []
+        super()._fit(train, valid, settings)
+        if given != 1:
+            tried = {"class_trials": [trial.to_dict() for trial in self._class_trials]} if self._class_trials else {}
+            self.training_ = {**self.training_, "classes": self._classes, **tried}
+
+    @property
+    def _searches(self) -> bool:
+        return super()._searches or self.config.classes == "auto"
+
+    def _choose_form(self, trials: Trials, config: TrainConfig) -> None:
+        if self.config.classes != "auto" or self._classes != 1:  # given, or those of the model that the fit starts from
+            return
+
+        def losses(pair: Pair, classes: int) -> list[float]:
+            self._classes = classes
+            trials.run(pair, config.decay / trials.share)
+            return [float(x) for data in pair[1] for x in self._choice_nll(data)]
+
+        self._class_trials = search_classes(trials.pairs, losses, trials.kept)
+        self._classes = best_number(self._class_trials)
+
+    def _choice_nll(self, data: ChoiceData) -> Floats:
+        """(S,) NLL of the choices by the network as it is."""
+        losses: Floats = -self._log_proba(data)[data.offsets[:-1] + data.require_chosen("a trial")]
+        return losses
+
+    def _restore(self, files: Mapping[str, bytes]) -> None:
+        self._classes = int(self.training_.get("classes", 1))
+        super()._restore(files)
 
     def _build(self, encoder: Encoder) -> PCMCNetwork:
         if not encoder.features:
@@ -270,13 +251,16 @@ class PCMCNet(NeuralModel, ChainModel):
                 "PCMC-Net tells alternatives apart by their features and labels: declare a feature, or "
                 "alternative, with labels that return in several sets, and leave labels=True."
             )
-        return PCMCNetwork(encoder, self.config, self.encoders)
+        if self._classes == 1:
+            return PCMCNetwork(encoder, self.config, self.encoders)
+        return ChainMixture(encoder, self.config, self.encoders, classes=self._classes)
 
     def _jacobian(self, batch: Batch, at: Input) -> Tensor:
         assert isinstance(self.network_, PCMCNetwork)
         side = self.network_.individual if at.individual else self.network_.alternative
         cut = at.individual and bool(self.config.monotone)  # tastes that end at a coefficient of 0
-        if at.k in side.curved or cut:  # the pairs' own way takes representation and taste to be linear in the number
+        # The pairs' own way takes representation and taste to be linear in the number, and one chain.
+        if at.k in side.curved or cut or self.n_classes_ > 1:
             return jacobian_by_output(self.network_, batch, at)
         return jacobian_by_pairs(self.network_, batch, at)
 
@@ -288,7 +272,7 @@ class PCMCNet(NeuralModel, ChainModel):
         largest = plan[-1:]  # a set of one has no pair
         (batch,) = batches_on(device_of(network), data, largest)
         network.eval()  # dropout would make the check a matter of chance
-        if network.rates.revive(*network.represent(batch), batch.mask):
+        if network.revive(batch):
             log.info("most rates had no gradient at the start; the output bias was raised")
         if self.config.rate == "exp" and self.config.epsilon == 0:
             # A shift of all scores is one of the time scale, which the law ignores: the gradient is 0, and Adam would

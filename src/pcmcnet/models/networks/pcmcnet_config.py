@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Literal, get_args
 
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
+from pcmcnet.models.logits.persons import By
 from pcmcnet.models.networks.monotone_features import Direction, require_directions
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
 
@@ -39,6 +40,11 @@ class PCMCNetConfig(NetworkConfig):
     monotone
         Features that are numbers, each with "decreasing" or "increasing": how the probability of an alternative moves
         with its own value, whatever the other inputs are (:mod:`pcmcnet.models.networks.monotone_features`).
+    classes
+        Number of classes of people, each with a chain of its own (:mod:`pcmcnet.models.networks.chain_mixture`);
+        "auto" takes more than one where held-out sets are then predicted better, beyond noise.
+    by
+        Who is of a class: the "person", where the table declares persons, or the choice "set".
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -50,6 +56,8 @@ class PCMCNetConfig(NetworkConfig):
     initialisation: Initialisation = "safe"
     precision: Precision = "auto"
     monotone: Mapping[str, Direction] = field(default_factory=dict)
+    classes: int | Literal["auto"] = 1
+    by: By = "person"
 
     def __post_init__(self) -> None:
         super(PCMCNetConfig, self).__post_init__()  # slots make a new class, which super() misses
@@ -60,6 +68,9 @@ class PCMCNetConfig(NetworkConfig):
         require_word("utility", self.utility, get_args(Utility))
         require_word("initialisation", self.initialisation, get_args(Initialisation))
         require_word("precision", self.precision, get_args(Precision))
+        require_word("by", self.by, get_args(By))
+        if self.classes != "auto":
+            require_number("classes", self.classes, whole=True, low=1)
         require_rate(self.rate, self.epsilon)
         require_directions(self.monotone, activation=self.activation, rate=self.rate, utility=self.utility)
         object.__setattr__(self, "monotone", dict(self.monotone))

@@ -33,7 +33,8 @@ from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds.category import UNSEEN
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
-from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+from pcmcnet.models.networks.chain_mixture import ChainMixture
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import json_bytes, write_bytes
 
@@ -69,7 +70,13 @@ class ExportedNetwork(nn.Module):
             chosen=mask.new_zeros(B, dtype=torch.int64),
             weight=mask.new_ones(B, dtype=torch.float32),
         )
-        return exported_distribution(self.network.chain(batch), mask)
+        rates = self.network.chains(batch)  # (B, K, J, J)
+        if not isinstance(self.network, ChainMixture):
+            return exported_distribution(rates.squeeze(1), mask)
+        p = exported_distribution(rates.flatten(0, 1), self.network.of_classes(mask))
+        p = p.view(-1, self.network.classes, p.shape[1])
+        mixed: Tensor = (self.network.log_membership(batch).exp().unsqueeze(-1) * p).sum(1)
+        return mixed
 
 
 def export_network(network: PCMCNetwork, encoder: Encoder, path: str | Path) -> Path:

@@ -1,0 +1,148 @@
+"""The network of PCMC-Net: a batch of choice sets -> rates of every ordered pair -> log-probabilities.
+
+    representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
+
+A mixture of such chains is in :mod:`pcmcnet.models.networks.chain_mixture`.
+Shapes: B sets of up to J alternatives; individuals (B, D0), alternatives (B, J, D), rates (B, J, J), log p (B, J).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pcmcnet.data import Batch, Encoder
+from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
+from pcmcnet.layers.inner_logit import LinearUtility
+from pcmcnet.layers.monotone_weights import SignedLinear
+from pcmcnet.layers.representation import representation_of
+from pcmcnet.models.interface.own_encoders import Encoders
+from pcmcnet.models.networks import item_start
+from pcmcnet.models.networks.monotone_features import signs_of_numbers
+from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.models.networks.small_network import small_network
+from pcmcnet.training.compiled_steps import SmallNetwork
+
+DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
+
+
+class PCMCNetwork(nn.Module):
+    """Batch -> log-probabilities (B, J)."""
+
+    takes_generators = True
+    capturable: bool  # whether nothing in a step waits for the device
+    items: Tensor | None  # (n, n) log-rates of pairs of labels to add to, where nothing but labels is known
+
+    classes = 1  # chains, of which a mixture has several
+
+    def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None, *, marks: int = 0) -> None:
+        """Build the network; its rates see so many ``marks`` beside what is known of the individual."""
+        super().__init__()
+        who, what = encoder.individual, encoder.features
+        self.individual = representation_of(who, dropout=config.dropout, own=own)
+        self.alternative = representation_of(what, dropout=config.dropout, own=own)
+        self.capturable = not (who.contents or what.contents)  # how many contents are distinct is not known beforehand
+        signs = signs_of_numbers(config.monotone, encoder)
+        others = self.alternative.width - what.n_numeric  # numbers come last in a representation
+        self.rates = PairwiseRates(
+            self.individual.width + marks,
+            self.alternative.width,
+            config.hidden,
+            activation=config.activation,
+            dropout=config.dropout,
+            rate=config.rate,
+            epsilon=config.epsilon,
+            initialisation=config.initialisation,
+            precision=config.precision,
+            signs=None if signs is None else F.pad(signs, (others, 0)),
+        )
+        self.utility = self.new_utility(what, signs) if config.utility == "linear" else None
+        labels = item_start.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
+        self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
+
+    def new_utility(self, what: SideEncoder, signs: Tensor | None) -> LinearUtility:
+        """Return a utility of alternatives for individuals, 0 at the start."""
+        theirs = [name for name, _ in self.alternative.own.values()]
+        return LinearUtility(what, self.individual.width, self.alternative.width, theirs, signs)
+
+    @property
+    def with_prior(self) -> list[nn.Parameter]:
+        """Weights that have a standard normal prior instead of decay."""
+        return [] if self.utility is None else self.utility.plain_weights
+
+    @property
+    def small_network(self) -> SmallNetwork | None:
+        """The parts that compiled steps train, where they know such a network."""
+        return small_network(self) if self.classes == 1 else None
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a large batch takes little more memory than a small one."""
+        return self.rates.in_pieces
+
+    @property
+    def signed(self) -> list[SignedLinear | LinearUtility]:
+        """Parts whose weights are to keep to signs after each step."""
+        return [part for part in self.modules() if isinstance(part, SignedLinear | LinearUtility)]
+
+    def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Represent individuals (B, D0) and alternatives (B, J, D)."""
+        individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
+        return individual, self.alternative(batch.numeric, batch.categorical, batch.contents)
+
+    def chains(self, batch: Batch) -> Tensor:
+        """Return the rates of the K chains of each set, (B, K, J, J): here of one."""
+        known = self.represent(batch)
+        utility = None if self.utility is None else self.utility(batch, *known)
+        return self.rates_between(*known, utility, batch.mask, batch.categorical).unsqueeze(1)
+
+    def rates_between(
+        self, individual: Tensor, alternatives: Tensor, utility: Tensor | None, mask: Tensor, categorical: Tensor
+    ) -> Tensor:
+        """(B, D0), (B, J, D), utilities of the alternatives (B, J), mask (B, J), categories (B, J, C) -> (B, J, J)."""
+        if utility is None:
+            rates: Tensor = self.rates(individual, alternatives, mask)
+            return rates
+        scores = self.rates.scores(individual, alternatives, mask)
+        if self.items is not None:
+            label = categorical[..., 0]
+            scores = scores + self.items[label.unsqueeze(2), label.unsqueeze(1)]
+        return self.rates_of_scores(scores, utility, mask)
+
+    def rates_of_scores(self, scores: Tensor, utility: Tensor, mask: Tensor) -> Tensor:
+        """Turn scores (B, J, J) and the utilities (B, J) of the alternatives entered into rates."""
+        if self.rates.rate == "exp":
+            return self.rates.of_scores(scores + utility.unsqueeze(1), mask)
+        top = utility.detach().masked_fill(~mask, -math.inf).amax(1, keepdim=True)
+        factor = (utility - top).clamp(-DEEPEST, 0.0).exp()
+        return self.rates.of_scores(scores, mask) * factor.unsqueeze(1)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return log-probabilities; padding gets -inf."""
+        return log_probabilities(solve_chain(self.chains(batch).squeeze(1), batch.mask), batch.mask)
+
+    def revive(self, batch: Batch) -> bool:
+        """Undo a dead start: see :meth:`PairwiseRates.revive`."""
+        return self.rates.revive(*self.represent(batch), batch.mask)
+
+
+class Asked(nn.Module):
+    """Batch -> what a network answers to something else than the probabilities, such as its chains."""
+
+    def __init__(self, network: PCMCNetwork, answer: Callable[[Batch], Tensor]) -> None:
+        super().__init__()
+        self.network, self.answer = network, answer
+
+    @property
+    def in_pieces(self) -> bool:
+        """As the network's."""
+        return self.network.in_pieces
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the answer."""
+        return self.answer(batch)
