@@ -1,5 +1,6 @@
 """Batches: every set once, within both limits, padded by nothing that matters."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.batches import Batch, Coded, EncodedSets, Portion, plan_batches
+from pcmcnet.data.batches import Batch, Coded, EncodedSets, Portion, plan_batches, plan_persons
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.errors import ConfigError
@@ -169,7 +170,7 @@ def test_the_plan_is_that_of_filling_batches_one_set_at_a_time(
 
 # -- parts of a table ------------------------------------------------------------------------------------------------
 
-TENSORS = [name for name in Batch.__slots__ if not name.endswith("contents")]
+TENSORS = [name for name in Batch.__slots__ if not name.endswith("contents") and name != "person"]
 
 
 def test_pieces_are_joined_with_their_sets_in_the_order_given(trips: Any, roles: Any) -> None:
@@ -212,3 +213,21 @@ def test_pictures_of_bytes_become_shares_of_full_light_and_other_contents_stay()
     assert pixels.place.tolist() == [[1, 1], [0, 0]]
     numbers = Coded(codes, torch.tensor([[0.0, 51.0], [255.0, 102.0]])).at(torch.tensor([0]))
     assert numbers.values.tolist() == [[255.0, 102.0]]
+
+
+@given(persons=st.lists(st.integers(0, 8), min_size=1, max_size=40), seed=st.integers(0, 99), **limits)
+def test_batches_of_persons_hold_all_sets_of_each(
+    persons: list[int], seed: int, batch_size: int, pair_budget: int
+) -> None:
+    who, rng = np.array(persons), np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, len(who))
+    plan = plan_persons(who, sizes, batch_size=batch_size, pair_budget=pair_budget, rng=rng)
+    assert sorted(np.concatenate(plan).tolist()) == list(range(len(who)))
+    for sets in plan:
+        together = [int(k) for k in who[sets]]
+        changes = sum(a != b for a, b in pairwise(together))
+        assert changes == len(set(together)) - 1  # one after the other
+        assert all((who == k).sum() == together.count(k) for k in together)
+        last = (who == together[-1]).sum()
+        assert len(set(together)) == 1 or len(sets) - last < batch_size
+        assert len(set(together)) == 1 or len(sets) * sizes[sets].max() ** 2 <= pair_budget

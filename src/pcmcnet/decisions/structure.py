@@ -6,8 +6,6 @@ terms relative to the set, for example, is never taken for a logit.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from pcmcnet.arrays import Floats
@@ -41,12 +39,13 @@ def _members(model: ChoiceModel) -> list[ChoiceModel]:
 
 
 def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Chains | None:
-    """Return chains, where all members are such."""
-    if not all(isinstance(member, ChainModel) for member in members):
+    """Return chains, where all members are such, or mixtures of such."""
+    chains = [member for member in members if isinstance(member, ChainModel)]
+    if len(chains) < len(members):
         return None
-    rates: list[Any] = [member.rates(sets) for member in members if isinstance(member, ChainModel)]
-    C = len(members)
-    return Chains(np.full((len(sets), C), 1 / C), np.stack([np.stack(q) for q in rates], axis=1), revenue)
+    weights = [member.membership(sets) / len(members) for member in chains]  # (P, K) of each member
+    rates = [np.stack(member.class_rates(sets)) for member in chains]  # (P, K, n, n)
+    return Chains(np.concatenate(weights, axis=1), np.concatenate(rates, axis=1), revenue)
 
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:

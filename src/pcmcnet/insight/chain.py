@@ -27,7 +27,7 @@ from pcmcnet.errors import InputError
 from pcmcnet.insight.alternative_names import name_of
 from pcmcnet.insight.questions import position_of
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.chain_model import ChainModel, require_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.reports.notebook import InNotebooks
 from pcmcnet.reports.sections import Block, Table, note
@@ -50,15 +50,25 @@ class Chain(InNotebooks):
         (n,) the stationary law of the rates.
     choice_set
         The id of the set.
+    of_class, share
+        Where the model is a mixture of chains, whose chain this is, and the share of that class in this set.
     """
 
     labels: tuple[str, ...]
     rates: Floats
     probabilities: Floats
     choice_set: Any = None
+    of_class: int | None = None
+    share: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What the chain is called: by its choice set, and its class where there are several."""
+        whose = "" if self.of_class is None else f", class {self.of_class} ({self.share:.0%})"
+        return f"choice set {self.choice_set}{whose}"
 
     def _short(self) -> str:
-        return f"choice set {self.choice_set}, {len(self.labels)} alternatives"
+        return f"{self.name}, {len(self.labels)} alternatives"
 
     def _blocks(self) -> list[Block]:
         lines = zip(self.labels, self.probabilities, self.rates, strict=True)
@@ -104,10 +114,11 @@ class Chain(InNotebooks):
             "net_flows": self.net_flows.tolist(),
             "circulation": self.circulation,
             "moves_to_settle": moves if np.isfinite(moves) else None,
+            **({} if self.of_class is None else {"of_class": self.of_class, "share": self.share}),
         }
 
 
-def chain(model: ChoiceModel, data: Any, choice_set: Any) -> Chain:
+def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None = None) -> Chain:
     """Return the chain of one choice set.
 
     Parameters
@@ -118,11 +129,14 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any) -> Chain:
         Choice sets, or a table that is read by the model's own schema.
     choice_set
         The id of the set, as in the table.
+    of_class
+        Which class's chain, from 1 on, where the model is a mixture of several; that of the class with the largest
+        share in the set unless given.
 
     Raises
     ------
     InputError
-        When the model has no rates, or the set is not there.
+        When the model has no rates, or the set or the class is not there.
 
     Examples
     --------
@@ -140,7 +154,10 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any) -> Chain:
         )
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
     one = sets.subset([position_of(sets, choice_set)])
-    (rates,) = model.rates(one)
-    labels = [name_of(one, place) for place in range(len(one.rows))]
+    (shares,) = model.membership(one)
+    place = int(shares.argmax()) if of_class is None else require_class(model, of_class)
+    rates = model.class_rates(one)[0][place]
+    labels = [name_of(one, row) for row in range(len(one.rows))]
     law = stationary_distribution(torch.from_numpy(rates)).numpy()
-    return Chain(labels=tuple(labels), rates=rates, probabilities=law, choice_set=one.set_ids[0])
+    whose = {"of_class": place + 1, "share": float(shares[place])} if len(shares) > 1 else {}
+    return Chain(labels=tuple(labels), rates=rates, probabilities=law, choice_set=one.set_ids[0], **whose)

@@ -117,7 +117,7 @@ def draw_chain(chain: Chain, path: str | os.PathLike[str], *, most: int = MOST, 
     left, right = (figure.add_axes(box) for box in _boxes(chart))
     _draw_rates(left, chart)
     _draw_flows(right, chart)
-    heading = title if title is not None else f"choice set {chain.choice_set}"
+    heading = title if title is not None else chain.name
     left.set_title(f"{heading}\nrates, the largest at 1", parse_math=False)
     if chart.notes:
         right.text(0.5, 0.0, "\n".join(chart.notes), transform=right.transAxes, ha="center", va="top", alpha=0.8)
@@ -151,7 +151,7 @@ def plot_chain(
         _draw_flows(axes, chart)
     else:
         _draw_rates(axes, chart)
-        axes.set_title(f"choice set {chain.choice_set}\nrates, the largest at 1", parse_math=False)
+        axes.set_title(f"{chain.name}\nrates, the largest at 1", parse_math=False)
     return axes
 
 

@@ -11,7 +11,7 @@ from pcmcnet.data.kinds import KINDS
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving.columns import Input, inputs_of
 from pcmcnet.serving.settings import ServeSettings
-from pcmcnet.serving.worker import HasRates
+from pcmcnet.serving.worker import shows_rates
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.storage.versions import package_version
 
@@ -51,7 +51,7 @@ def _model(model: ChoiceModel) -> dict[str, Any]:
         "options": json.loads(json_bytes(asdict(model.config))),
         "gives": model.gives,
         "caveats": list(model.caveats),
-        "has_rates": isinstance(model, HasRates),
+        "has_rates": shows_rates(model),
         "trained_on": {key: model.training_.get(key) for key in ("choice_sets", "alternatives")},
     }
 

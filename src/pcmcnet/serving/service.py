@@ -22,7 +22,7 @@ from pcmcnet.serving.request_limits import LARGE, Bodies
 from pcmcnet.serving.sets import SetReader
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.strict_json import Size, parse
-from pcmcnet.serving.worker import Admission, HasRates, Worker
+from pcmcnet.serving.worker import Admission, HasRates, Worker, shows_rates
 
 T = TypeVar("T")
 _MANY = 20  # choice sets that take milliseconds to read
@@ -69,8 +69,9 @@ class Service:
         asked = require_keys(body, required=["set"], optional=["model"], at="the request")
         name = self._model(asked)
         model = self.models[name]
-        if not isinstance(model, HasRates):
-            raise unusable(f"{type(model).__name__} has no rates: ask for probabilities, or serve a PCMC model.")
+        if not shows_rates(model):
+            several = "has several chains" if isinstance(model, HasRates) else "has no rates"
+            raise unusable(f"{type(model).__name__} {several}: ask for probabilities, or serve a PCMC model.")
         data = await self._read(name, [asked["set"]])
         waiting = asyncio.wrap_future(admission.put(Job(name, "rates", data)))
         found, log_p = await asyncio.gather(waiting, self._log_proba(name, data, admission))

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Condition, Thread
 from time import monotonic
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -42,6 +42,11 @@ class HasRates(Protocol):
 
     def rates(self, data: Any) -> list[Floats]:
         """Return (n, n) rates of each set."""
+
+
+def shows_rates(model: ChoiceModel) -> TypeGuard[HasRates]:
+    """Tell whether a model has one chain, whose law is what it predicts; a mixture has several."""
+    return isinstance(model, HasRates) and getattr(model, "n_chains", 1) == 1
 
 
 class Worker:

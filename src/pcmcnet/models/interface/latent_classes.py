@@ -85,8 +85,10 @@ class LatentClasses(ChoiceModel):
     def _log_posterior(self, sets: ChoiceData) -> Floats:
         picked = sets.offsets[:-1] + sets.require_chosen("the shares given the choices")
         persons = Persons.of(sets, self.classes_by)
-        joint = self._log_membership(sets)[persons.first]
-        np.add.at(joint, persons.number, self._class_log_p(sets)[picked])
+        log_pi = self._log_membership(sets)
+        joint = np.zeros((len(persons.first), log_pi.shape[1]))
+        each = log_pi / np.bincount(persons.number)[persons.number, None]  # the mean, where they vary within a person
+        np.add.at(joint, persons.number, each + self._class_log_p(sets)[picked])
         return (joint - np.logaddexp.reduce(joint, axis=1, keepdims=True))[persons.number]
 
     def _mixed(self, data: ChoiceData, log_pi: Floats) -> Floats:

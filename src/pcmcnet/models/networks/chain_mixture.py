@@ -58,10 +58,14 @@ class ChainMixture(PCMCNetwork):
         return [part for part in self.additions if isinstance(part, LinearUtility)]
 
     @property
-    def with_prior(self) -> list[nn.Parameter]:
-        """Weights that have a standard normal prior instead of decay."""
-        of_shares = [self.share] if self.leaning is None else [self.share, self.leaning]
-        return [*super().with_prior, *(w for part in self._additions for w in part.plain_weights), *of_shares]
+    def utilities(self) -> list[LinearUtility]:
+        """The utility of all classes, where there is one, and what each class adds to it."""
+        return [*super().utilities, *self._additions]
+
+    @property
+    def of_shares(self) -> list[nn.Parameter]:
+        """Weights of the shares of classes."""
+        return [self.share] if self.leaning is None else [self.share, self.leaning]
 
     def leanings(self, individual: Tensor) -> Tensor:
         """Return a + A I, of which the shares of the classes are the softmax: (B, D0) -> (B, K)."""

@@ -71,9 +71,19 @@ class PCMCNetwork(nn.Module):
         return LinearUtility(what, self.individual.width, self.alternative.width, theirs, signs)
 
     @property
+    def utilities(self) -> list[LinearUtility]:
+        """The utility, where there is one, and those that a mixture adds to it."""
+        return [] if self.utility is None else [self.utility]
+
+    @property
+    def of_shares(self) -> list[nn.Parameter]:
+        """Weights of the shares of classes, of which a mixture has several."""
+        return []
+
+    @property
     def with_prior(self) -> list[nn.Parameter]:
         """Weights that have a standard normal prior instead of decay."""
-        return [] if self.utility is None else self.utility.plain_weights
+        return [*(weights for part in self.utilities for weights in part.plain_weights), *self.of_shares]
 
     @property
     def small_network(self) -> SmallNetwork | None:

@@ -88,8 +88,8 @@ def draw_network(encoder: Encoder, network: PCMCNetwork, config: PCMCNetConfig) 
         )
         if names
     ]
-    middle = [_pairs(network.individual.width, network.alternative.width)]
-    law = [Box("law", "probabilities", ("π Q = 0", "Σ π_i = 1", "Q: the rates"), 0)]
+    middle = [_pairs(network.individual.width, network.alternative.width, network.classes)]
+    law = [_law(network)]
     total = sum(p.numel() for p in network.parameters())
     rates = _layers(network, config), _utility(network, config)
     return _write(sides, middle, *rates, law, f"{_count(total)} in all")
@@ -142,17 +142,28 @@ def _content(code: ContentCode) -> str:
     return code.kind if isinstance(code, FrozenCode) else KINDS[code.kind].label(code)
 
 
-def _pairs(who: int, what: int) -> Box:
+def _pairs(who: int, what: int, classes: int) -> Box:
     """Return the concatenations that the first layer sees."""
-    parts, widths = ("S_i ⊕ S_j", f"{what} + {what}") if not who else ("I ⊕ S_i ⊕ S_j", f"{who} + {what} + {what}")
-    return Box("pairs", "all pairs i, j", (parts, widths, f"= {who + 2 * what} wide"), 0, many=True)
+    parts = [("I", who)] * (who > 0) + [("k", classes)] * (classes > 1) + [("S_i", what), ("S_j", what)]
+    names, widths = " ⊕ ".join(name for name, _ in parts), [width for _, width in parts]
+    return Box("pairs", "all pairs i, j", (names, " + ".join(map(str, widths)), f"= {sum(widths)} wide"), 0, many=True)
+
+
+def _law(network: PCMCNetwork) -> Box:
+    """Return the law of the chain, or of the chains of classes k, and what their shares take."""
+    lines = ("π Q = 0", "Σ π_i = 1", "Q: the rates")
+    if network.classes == 1:
+        return Box("law", "probabilities", lines, 0)
+    mixed = (*lines, "Σ_k m_k π^k", f"{network.classes} classes k")
+    return Box("law", "probabilities", mixed, sum(p.numel() for p in network.of_shares))
 
 
 def _layers(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
     """Return the layers of the rate network; the first, kept in parts, is one layer of the concatenation."""
     rates = network.rates
     first = [part for part in (rates.who, rates.leave, rates.enter) if part is not None]
-    inputs = network.individual.width + 2 * network.alternative.width
+    marks = network.classes if network.classes > 1 else 0
+    inputs = network.individual.width + marks + 2 * network.alternative.width
     counts = [_weights(first), *(_weights([layer]) for layer in rates.layers)]
     widths = [inputs, *config.hidden, 1]
     inner = (config.activation, *([f"dropout {config.dropout:g}"] if config.dropout else []))
@@ -180,7 +191,7 @@ def _utility(network: PCMCNetwork, config: PCMCNetConfig) -> list[Box]:
     first, *more = ["columns of j", *terms] if any(p.numel() for p in utility.plain_weights) else terms
     rate = "q = g exp(u_j)" + (_added(config.epsilon) if config.rate == "exp" else "")
     lines = (f"linear in {first}", *([f"and {', '.join(more)}"] if more else []), rate)
-    return [Box("layer", "utility u_j", lines, _weights([utility]))]
+    return [Box("layer", "utility u_j", lines, _weights(network.utilities))]
 
 
 def _added(epsilon: float) -> str:

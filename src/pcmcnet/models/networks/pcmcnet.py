@@ -28,6 +28,7 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
+from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.logits.persons import By
 from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.chain_mixture import ChainMixture
@@ -104,6 +105,17 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             "min_delta": 0.01,
         }
         return cls(**{**settings, "hidden": hidden, **options})
+
+    def summary(self) -> Summary:
+        """List the network's parts, how training went, and, in a mixture, its classes."""
+        plain = super().summary()
+        facts = dict(plain.facts)
+        if self.config.classes != 1:
+            facts["classes"] = f"{self.n_classes_}" + (", each a chain of its own" if self.n_classes_ > 1 else "")
+        if trials := self.training_.get("class_trials"):
+            gains = (f"{t['classes']}: {t['gain']:+.4f} ± {t['standard_error']:.4f}" for t in trials[1:])
+            facts["classes"] += f"; gain of held-out sets in NLL by {', by '.join(gains)}"
+        return Summary(plain.title, facts, plain.header, plain.rows)
 
     def diagram(self, path: str | os.PathLike[str] | None = None) -> str:
         """Draw the fitted network: columns, representation, pairs, rate layers, law, and the parameters of each.

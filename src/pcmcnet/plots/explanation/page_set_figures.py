@@ -153,6 +153,7 @@ def attribution_figure(found: Attribution) -> Figure:
 def chain_figure(found: Chain) -> Figure:
     """Draw the alternatives on a circle and the flows between them."""
     chart = chain_chart(found, NODES)
+    whose = "" if found.of_class is None else f" of class {found.of_class}, the most frequent ({found.share:.0%})"
     sizes = np.maximum(70 * np.sqrt(chart.probabilities), 8)
     nodes = {
         "type": "scatter",
@@ -180,8 +181,8 @@ def chain_figure(found: Chain) -> Figure:
         traces=(nodes,),
         layout=layout,
         caption=(
-            f"The chain behind the probabilities: arrows are moves in the long run, as wide as they are frequent, "
-            f"orange where one way prevails. {found.circulation:.1%} of all moves go round in circles.{notes}"
+            f"The chain behind the probabilities{whose}: arrows are moves in the long run, as wide as they are "
+            f"frequent, orange where one way prevails. {found.circulation:.1%} of all moves go round in circles.{notes}"
         ),
         numbers=[["from", "to", "flow, the strongest 1", "excess over the way back"], *flows],
         height=400,
