@@ -159,5 +159,11 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
     rates = model.class_rates(one)[0][place]
     labels = [name_of(one, row) for row in range(len(one.rows))]
     law = stationary_distribution(torch.from_numpy(rates)).numpy()
-    whose = {"of_class": place + 1, "share": float(shares[place])} if len(shares) > 1 else {}
-    return Chain(labels=tuple(labels), rates=rates, probabilities=law, choice_set=one.set_ids[0], **whose)
+    return Chain(
+        labels=tuple(labels),
+        rates=rates,
+        probabilities=law,
+        choice_set=one.set_ids[0],
+        of_class=place + 1 if len(shares) > 1 else None,
+        share=float(shares[place]),
+    )

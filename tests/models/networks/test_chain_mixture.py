@@ -42,7 +42,12 @@ def shopping(persons: int = 30, sets: int = 3, seed: int = 0) -> ChoiceData:
         "price": price.ravel(),
         "bought": (u == u.max(1, keepdims=True)).ravel(),
     }
-    roles = {"features": ["price"], "individual": ["size"], "alternative": "brand", "person": "household"}
+    roles: dict[str, Any] = {
+        "features": ["price"],
+        "individual": ["size"],
+        "alternative": "brand",
+        "person": "household",
+    }
     return ChoiceData.from_long(table, choice_set="trip", chosen="bought", **roles)
 
 
@@ -67,7 +72,10 @@ def random_network(data: ChoiceData, **options: Any) -> tuple[ChainMixture, Batc
         part.project_()
     encoded = encoder.encode(data)
     batch = encoded.batch(np.arange(len(data)))
-    numbers = {"numeric": batch.numeric.double(), "individual_numeric": batch.individual_numeric.double()}
+    numbers: dict[str, Any] = {
+        "numeric": batch.numeric.double(),
+        "individual_numeric": batch.individual_numeric.double(),
+    }
     return network.double(), replace(batch, weight=batch.weight.double(), **numbers)
 
 
@@ -97,10 +105,8 @@ def test_the_loss_of_a_batch_is_that_of_its_persons(data: ChoiceData) -> None:
     log_m, p = network.log_membership(batch), network.classwise(batch)[1]
     chosen = p[torch.arange(len(data)), :, batch.chosen].log()  # (S, 3)
     assert batch.person is not None
-    joint = sum(
-        torch.logsumexp(log_m[own][0] + chosen[own].sum(0), 0)
-        for own in (batch.person == who for who in batch.person.unique())
-    )
+    persons = [batch.person == who for who in np.unique(batch.person.numpy())]
+    joint = torch.stack([torch.logsumexp(log_m[own][0] + chosen[own].sum(0), 0) for own in persons]).sum()
     torch.testing.assert_close(network.set_losses(batch).sum(), -joint)
     alone = replace(batch, person=None)
     torch.testing.assert_close(
@@ -161,7 +167,8 @@ def test_no_chain_is_taken_for_the_model(model: PCMCNet, data: ChoiceData) -> No
 def test_the_chain_of_a_set_names_its_class(model: PCMCNet, data: ChoiceData) -> None:
     shares = model.membership(data)[0]
     found = chain(model, data, 0)
-    assert (found.of_class, found.share) == (int(shares.argmax()) + 1, pytest.approx(shares.max()))
+    assert found.of_class == int(shares.argmax()) + 1
+    assert found.share == pytest.approx(shares.max())
     assert found.name == f"choice set 0, class {found.of_class} ({found.share:.0%})"
     np.testing.assert_array_equal(chain(model, data, 0, of_class=2).rates, model.rates(data, of_class=2)[0])
 
