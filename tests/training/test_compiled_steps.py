@@ -10,7 +10,7 @@ import torch
 from choice_tables import ROLES, read, trips
 from pcmcnet import PCMCNet
 from pcmcnet.data.encoding import learn_encoder
-from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps

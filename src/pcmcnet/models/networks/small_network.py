@@ -14,7 +14,7 @@ from pcmcnet.layers.pairwise.rate_forms import FLOOR
 from pcmcnet.training.compiled_steps import MOST, SmallNetwork
 
 if TYPE_CHECKING:
-    from pcmcnet.models.networks.pcmcnet import PCMCNetwork
+    from pcmcnet.models.networks.chain_network import PCMCNetwork
 
 
 def small_network(network: PCMCNetwork) -> SmallNetwork | None:
