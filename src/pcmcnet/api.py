@@ -12,6 +12,7 @@ from pcmcnet.decisions import (
     optimise_offer,
     optimise_offers,
     optimise_prices,
+    write_offers,
 )
 from pcmcnet.errors import PcmcNetError, StopFit
 from pcmcnet.evaluation import (
@@ -123,4 +124,5 @@ __all__ = [
     "table",
     "tune",
     "vuong",
+    "write_offers",
 ]

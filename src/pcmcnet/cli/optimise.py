@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pcmcnet.cli.engine import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
 
 if TYPE_CHECKING:
     from pcmcnet.decisions import Constraints
 
 Repeated = list[str] | None
+_OFFERS = "offers.parquet"
 
 
 def optimise(
@@ -47,6 +51,8 @@ def optimise(
     current: Annotated[str | None, typer.Option(help="Labels that are shown now, to be compared with.")] = None,
     time_limit: Annotated[float, typer.Option(min=0, help="Seconds for the search.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search's starts.")] = 0,
+    engine: Engine = "local",
+    workers: Workers = None,
     json_: Json = False,
 ) -> None:
     """Find the offer with the largest expected revenue under MODEL, or the best prices, with a bound.
@@ -57,9 +63,10 @@ def optimise(
 
     Prices: `pcmcnet optimise model itineraries.csv --price price --cost cost --ladder 99,119,149 -o prices`
 
-    For each of many people: `pcmcnet optimise model shelf.csv --revenue margin --individuals people.parquet -o offers`
+    For each of many people, read and written part by part, with --engine ray by several workers:
+    `pcmcnet optimise model shelf.csv --revenue margin --individuals people.parquet -o offers`
     """
-    from pcmcnet.decisions import optimise_offer, optimise_offers, optimise_prices
+    from pcmcnet.decisions import optimise_offer, optimise_prices
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import load
     from pcmcnet.storage.files import json_bytes, require_folder, write_bytes
@@ -84,12 +91,16 @@ def optimise(
     common: dict[str, Any] = {"outside": outside, "seed": seed}
     alone = {**common, "individual": about, "time_limit": time_limit}
     found: Any
+    many = workers_of(engine, workers)
+    if individuals is None and many:
+        raise ConfigError("--engine ray is for many individuals: give --individuals, or leave it out.")
     if individuals is not None:
         if price is not None or about is not None or current is not None:
             raise ConfigError("--individuals is for offers alone: leave out --price, --individual and --current.")
-        found = optimise_offers(estimator, catalogue, individuals, str(revenue), constraints=limits, **common)
-        found.write(output / "offers.parquet")
-        result = {"individuals": len(found), "mean_expected_revenue": float(found.values.mean()), "exact": False}
+        what = (estimator, catalogue, individuals, output / _OFFERS, str(revenue))
+        done = _many(many)(*what, constraints=limits, **common)
+        result = {"individuals": done.individuals, "mean_expected_revenue": done.mean_expected_revenue, "exact": False}
+        found = f"{done.individuals:,} offers, heuristic; mean expected revenue {done.mean_expected_revenue:.4g}"
     elif price is None:
         now = None if current is None else _words(current)
         found = optimise_offer(estimator, catalogue, str(revenue), constraints=limits, current=now, **alone)
@@ -101,6 +112,17 @@ def optimise(
         result = found.to_dict()
     write_bytes(output / "result.json", json_bytes(result))
     show(f"{found}\n\nwritten: {output}", result, as_json=json_)
+
+
+def _many(workers: int) -> Callable[..., Any]:
+    """Return what writes the offers to many individuals: this process, or workers."""
+    if not workers:
+        from pcmcnet.decisions import write_offers
+
+        return write_offers
+    from pcmcnet.cluster import write_offers as by_workers
+
+    return partial(by_workers, workers=workers)
 
 
 def _asked_prices(bounds: str | None, ladder: str | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from pcmcnet.decisions.constraints import Constraints
 from pcmcnet.decisions.offer import Offer
+from pcmcnet.decisions.offer_files import write_offers
 from pcmcnet.decisions.offer_frontier import Frontier, offer_frontier
 from pcmcnet.decisions.optimise_offer import optimise_offer
 from pcmcnet.decisions.optimise_offers import Offers, optimise_offers
@@ -18,4 +19,5 @@ __all__ = [
     "optimise_offer",
     "optimise_offers",
     "optimise_prices",
+    "write_offers",
 ]
