@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,9 +62,15 @@ class Import(NamedTuple):
     name: str | None = None
 
 
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    """Return all nodes of a file, which is parsed once for all tests."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def imports(source: str, package: str) -> Iterator[Import]:
     """Yield every import, wherever in the file it stands; relative ones are resolved against ``package``."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         match node:
             case ast.Import(names=names):
                 yield from (Import(node.lineno, alias.name) for alias in names)
@@ -195,7 +202,7 @@ def test_import_alone_loads_next_to_nothing_and_its_names_come_when_asked_for() 
 def kind_switches(source: str) -> list[int]:
     """Return the lines that compare a kind of column with the name of one, or hold a table by such names."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         match node:
             case ast.Compare(left=asked, comparators=named) if "kind" in ast.unparse(asked):
                 least = 1

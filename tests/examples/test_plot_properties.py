@@ -30,6 +30,7 @@ def chains(example: ModuleType) -> ModuleType:
     return sys.modules["properties_chains"]
 
 
+@pytest.mark.slow
 def test_the_example_writes_a_report_and_a_small_picture_of_each_property(tmp_path: Path) -> None:
     folder = tmp_path / "properties"
     command = [sys.executable, str(EXAMPLES / "plot_properties.py"), "--output", str(folder), "--epochs", "2"]

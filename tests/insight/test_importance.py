@@ -34,6 +34,7 @@ def test_the_driver_matters_and_noise_does_not(model: MNL, many: ChoiceData, sch
     assert all(row.low <= row.value <= row.high for row in found.rows)
 
 
+@pytest.mark.slow
 def test_a_network_finds_the_same(many: ChoiceData) -> None:
     found = importance(PCMCNet(hidden=(16,), epochs=10).fit(many, progress=False), many, ["price", "noise"], repeats=2)
     assert found["price"].value > 0.3

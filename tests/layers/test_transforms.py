@@ -170,7 +170,7 @@ def test_second_derivatives_with_dropout_in_pieces_are_refused(monkeypatch: pyte
     assert first.requires_grad
 
 
-@pytest.mark.parametrize(("hidden", "dropout"), [((), 0.0), ((6, 5), 0.5)])
+@pytest.mark.parametrize(("hidden", "dropout"), [pytest.param((), 0.0, marks=pytest.mark.slow), ((6, 5), 0.5)])
 def test_a_network_and_its_law_are_compiled_in_one_graph(hidden: tuple[int, ...], dropout: float) -> None:
     torch.compiler.reset()
     net, (who, what, mask) = PairwiseRates(3, 4, hidden, dropout=dropout), inputs()

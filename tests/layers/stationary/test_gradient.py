@@ -125,6 +125,7 @@ def test_of_the_results_only_the_law_has_a_gradient() -> None:
     assert not any(other.requires_grad for other in others)
 
 
+@pytest.mark.slow
 def test_solving_loads_neither_the_compiler_nor_a_kernel() -> None:
     code = (
         "import sys, torch, pcmcnet.layers as layers;"

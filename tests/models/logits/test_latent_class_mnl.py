@@ -254,7 +254,7 @@ def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: Cho
     np.testing.assert_allclose(same.x, model.estimates_.values, rtol=1e-12)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_number_of_threads_makes_no_difference(
     data: ChoiceData, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:

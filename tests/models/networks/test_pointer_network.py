@@ -190,6 +190,7 @@ def accuracy(model: Any, data: ChoiceData) -> float:
     return float((model.predict(data) == data.offsets[:-1] + 2).mean())
 
 
+@pytest.mark.slow
 def test_it_learns_to_point_at_the_third_which_a_model_of_features_cannot() -> None:
     train, test = always_the_third(400, seed=0), always_the_third(400, seed=1)
     assert accuracy(PointerNetwork().fit(train, progress=False), test) > 0.99

@@ -161,6 +161,7 @@ def test_a_number_that_is_none_spoils_its_own_set_alone(encoder: dict[str, Any],
     np.testing.assert_array_equal(found[1], expected[1])
 
 
+@pytest.mark.slow
 def test_a_process_without_the_library_reads_a_program_of_torch(
     model: PCMCNet, encoder: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -209,6 +209,7 @@ def test_a_model_without_chance_varies_only_with_resampled_weights() -> None:
     np.testing.assert_array_equal(again.predict_log_proba(data), resampled.predict_log_proba(data))
 
 
+@pytest.mark.slow
 def test_the_truth_lies_inside_the_intervals_of_resampled_logits() -> None:
     """One coefficient, so that in each table all intervals hold the truth, or hardly any does: 40 tables."""
     hits = []
