@@ -20,11 +20,13 @@ from pcmcnet import MODELS, ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.insight.axioms import audit
 from pcmcnet.models import KINDS, ChoiceModel, load, model_class
+from quick_models import NETWORKS
 
 # Options that make a model quick to fit, or that it cannot do without. A model that is not named here is tested
 # with its defaults.
 OPTIONS: dict[str, dict[str, Any]] = {
     "boosted": {"trees": 10, "min_samples_leaf": 5},
+    **NETWORKS,
     "dpn": {"hidden": 8, "epochs": 3, "batch_size": 8},
     "ensemble": {"model": "pcmcnet", "n": 2, "options": {"hidden": (8,), "epochs": 3, "batch_size": 8}},
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 2},

@@ -37,6 +37,10 @@ from pcmcnet.insight.scenarios import Scenario, calibrate_constants, scenario
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import (
     CDM,
+    DLCL,
+    FATE,
+    FETA,
+    LCL,
     MNL,
     MODELS,
     PCMC,
@@ -44,6 +48,7 @@ from pcmcnet.models import (
     BradleyTerry,
     Calibrated,
     CrossNestedMNL,
+    DeepHalo,
     Ensemble,
     LatentClassMNL,
     LinearPCMC,
@@ -53,6 +58,7 @@ from pcmcnet.models import (
     PointerNetwork,
     RandomForest,
     RankBy,
+    TCNet,
     Thurstone,
     Uniform,
     WithConstants,
@@ -65,6 +71,10 @@ __version__ = package_version("pcmcnet")
 
 __all__ = [
     "CDM",
+    "DLCL",
+    "FATE",
+    "FETA",
+    "LCL",
     "MNL",
     "MODELS",
     "PCMC",
@@ -76,6 +86,7 @@ __all__ = [
     "Comparison",
     "Constraints",
     "CrossNestedMNL",
+    "DeepHalo",
     "Ensemble",
     "Explanation",
     "Frontier",
@@ -101,6 +112,7 @@ __all__ = [
     "Scenario",
     "Schema",
     "StopFit",
+    "TCNet",
     "Thurstone",
     "Tuning",
     "Uniform",

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pcmcnet.models import MODELS
+from quick_models import NETWORKS
 
 Rng = np.random.Generator
 Ints = np.ndarray[Any, Any]
@@ -184,6 +185,7 @@ CONTAINERS = ["arrow", "mapping", "pandas", "polars", "csv", "parquet", "chunks"
 # Options that make a model quick to fit; those that name columns or labels are drawn for each table.
 QUICK: dict[str, dict[str, Any]] = {
     "cdm": {"max_iter": 5},
+    **NETWORKS,
     "dpn": {"hidden": 4, "epochs": 1},
     "lc-mnl": {"classes": 2, "starts": 1, "em_steps": 5, "max_iter": 5},
     "mixed-mnl": {"draws": 16, "max_iter": 5},

@@ -24,12 +24,14 @@ from choice_tables import read, trips
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models import KINDS, load
+from quick_models import NETWORKS
 
 SLOW = pytest.mark.slow
 FEW, MANY = 60, 2_000
 QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    **NETWORKS,
     "bradley-terry": {},
     "calibrated": {"model": "mnl", "options": {}},
     "cdm": {"ridge": 1.0},

@@ -10,6 +10,7 @@ import pytest
 from choice_tables import largest
 from pcmcnet import MODELS, ChoiceData
 from pcmcnet.models import ChoiceModel
+from quick_models import NETWORKS
 
 LABELS = np.array(["bike", "bus", "car", "train"])
 
@@ -61,6 +62,7 @@ def driven() -> ChoiceData:
 # Options that make a registered model quick to fit to these trips, or that it cannot do without.
 OPTIONS: dict[str, dict[str, Any]] = {
     "boosted": {"trees": 10, "min_samples_leaf": 5},
+    **NETWORKS,
     "dpn": {"hidden": 8, "epochs": 2, "batch_size": 8},
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 1},
     "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "shared": ["bus", "train"], "light": ["bike"]}},

@@ -9,8 +9,10 @@ import pytest
 from choice_tables import ROLES
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, MODELS
+from quick_models import NETWORKS
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    **NETWORKS,
     "pcmcnet": {"hidden": (4,), "epochs": 1},
     "dpn": {"hidden": 4, "epochs": 1},
     "rank-by": {"column": "price"},

@@ -31,6 +31,9 @@ class Perceptron(nn.Module):
         After each layer but the last.
     start
         Of the last layer.
+    last_bias
+        Whether the last layer has one. A shift of all utilities of a set changes nothing: its gradient is 0, and Adam
+        would follow its rounding errors.
     """
 
     def __init__(
@@ -41,15 +44,18 @@ class Perceptron(nn.Module):
         activation: Activation = "leaky_relu",
         dropout: float = 0.0,
         start: Start = "zero",
+        last_bias: bool = True,
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise((width, *widths)))
+        *hidden, last = pairwise((width, *widths))
+        self.layers = nn.ModuleList([*(nn.Linear(*each) for each in hidden), nn.Linear(*last, bias=last_bias)])
         self.dropout = Dropout(dropout)
         self.activate = ACTIVATIONS[activation].apply
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             nn.init.kaiming_normal_(layer.weight)
-            nn.init.zeros_(layer.bias)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
         if start == "zero":
             nn.init.zeros_(self.layers[-1].weight)  # type: ignore[arg-type]
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.models.context_logits.cdm import CDM
+from pcmcnet.models.context_logits.dlcl import DLCL
+from pcmcnet.models.context_logits.lcl import LCL
 from pcmcnet.models.forests.boosted import Boosted
 from pcmcnet.models.forests.random_forest import RandomForest
 from pcmcnet.models.interface.chain_model import ChainModel
@@ -23,6 +25,10 @@ from pcmcnet.models.networks.pointer_network import PointerNetwork
 from pcmcnet.models.rules.rank_by import RankBy
 from pcmcnet.models.rules.uniform import Uniform
 from pcmcnet.models.saving.saved_model import load
+from pcmcnet.models.set_networks.deephalo import DeepHalo
+from pcmcnet.models.set_networks.fate import FATE
+from pcmcnet.models.set_networks.feta import FETA
+from pcmcnet.models.set_networks.tcnet import TCNet
 from pcmcnet.models.wrappers.calibrated import Calibrated
 from pcmcnet.models.wrappers.ensemble import Ensemble
 from pcmcnet.models.wrappers.with_constants import WithConstants
@@ -34,6 +40,12 @@ MODELS: dict[str, type[ChoiceModel]] = {
         BradleyTerry,
         CDM,
         CrossNestedMNL,
+        DLCL,
+        LCL,
+        DeepHalo,
+        FATE,
+        FETA,
+        TCNet,
         LinearPCMC,
         MNL,
         LatentClassMNL,
@@ -68,7 +80,11 @@ def model_in_words(name: str, settings: Iterable[str]) -> ChoiceModel:
 
 __all__ = [
     "CDM",
+    "DLCL",
+    "FATE",
+    "FETA",
     "KINDS",
+    "LCL",
     "MNL",
     "MODELS",
     "PCMC",
@@ -78,6 +94,7 @@ __all__ = [
     "ChainModel",
     "ChoiceModel",
     "CrossNestedMNL",
+    "DeepHalo",
     "Ensemble",
     "LatentClassMNL",
     "LinearPCMC",
@@ -87,6 +104,7 @@ __all__ = [
     "PointerNetwork",
     "RandomForest",
     "RankBy",
+    "TCNet",
     "Thurstone",
     "Uniform",
     "WithConstants",

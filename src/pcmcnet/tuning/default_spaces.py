@@ -47,6 +47,8 @@ _POINTER = {
     "dropout": (0.0, 0.5),
     "weight_decay": _DECAY,
 }
+_CONTEXT_LOGIT = {"weight_decay": _DECAY, "lr": (1e-3, 2e-2, "log")}
+_SET_NETWORK = {**_DEFAULT, "activation": ["leaky_relu", "tanh", "silu"]}
 _FOREST = {
     "min_samples_leaf": [1, 2, 5, 10, 20, 50],
     "max_features": ["sqrt", 0.25, 0.5, 0.75, 1.0],
@@ -71,6 +73,12 @@ def _same(space: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "pcmcnet": {"default": _DEFAULT, "paper": _PAPER, "wide": _WIDE},
     "dpn": _same(_POINTER),
+    "lcl": _same(_CONTEXT_LOGIT),
+    "dlcl": _same(_CONTEXT_LOGIT),
+    "fate": _same(_SET_NETWORK),
+    "feta": _same(_SET_NETWORK),
+    "tcnet": _same({**_SET_NETWORK, "layers": [1, 2], "width": [16, 32, 64], "blocks": [1, 2]}),
+    "deephalo": _same({**_SET_NETWORK, "order": [2, 3, 4], "width": [8, 16, 32], "heads": [2, 4, 8]}),
     "rf": _same(_FOREST),
     "cdm": _same({**_STRENGTHS, "ridge": (1e-2, 1e3, "log")}),
     "boosted": _same(_BOOSTED),

@@ -42,9 +42,14 @@ def models() -> dict[str, Any]:
         "cross-nested-mnl": pn.CrossNestedMNL(
             formula="price", nests={"road": ["car", "bus"], "public": ["bus", "train"]}
         ),
+        "deephalo": pn.DeepHalo(order=3, width=3, heads=2, **NETWORK),
+        "dlcl": pn.DLCL(epochs=2, weight_decay=0.01),
         "dpn": pn.PointerNetwork(hidden=3, epochs=2, weight_decay=0.01),
         "ensemble": pn.Ensemble("mnl", n=2),
+        "fate": pn.FATE(set_hidden=(3, 2), **NETWORK),
+        "feta": pn.FETA(**NETWORK),
         "lc-mnl": pn.LatentClassMNL(classes=2),
+        "lcl": pn.LCL(epochs=2, weight_decay=0.01),
         "mixed-mnl": pn.MixedMNL(
             formula="price + minutes",
             random={"price": "-lognormal", "minutes": "normal"},
@@ -62,6 +67,7 @@ def models() -> dict[str, Any]:
         "pcmcnet-rich": pn.PCMCNet(**NETWORK),
         "rank-by": pn.RankBy(column="price"),
         "rf": forest,
+        "tcnet": pn.TCNet(width=4, heads=2, **NETWORK),
         "thurstone": pn.Thurstone(),
         "uniform": pn.Uniform(),
         "with-constants": pn.WithConstants(forest, {"car": 0.5, "bus": 0.25, "train": 0.25}),

@@ -22,11 +22,12 @@ from torch import Tensor, nn
 
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import Batch, EncodedSets, Encoder
+from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import InputError
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.inner_logit import HUGE, LinearUtility
 from pcmcnet.layers.perceptron import Perceptron, Start
-from pcmcnet.layers.representation import representation_of
+from pcmcnet.layers.representation import Representation, representation_of
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks import logit_start
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
@@ -75,8 +76,8 @@ class SetNetwork(nn.Module):
     def __init__(self, encoder: Encoder, config: Any, own: Encoders | None = None) -> None:
         super().__init__()
         who, what = encoder.individual, encoder.features
-        self.individual = representation_of(who, dropout=config.dropout, own=own)
-        self.alternative = representation_of(what, dropout=config.dropout, own=own)
+        self.individual = self.represent_side(who, config, own)
+        self.alternative = self.represent_side(what, config, own)
         widths = (self.individual.width, self.alternative.width)
         theirs = [name for name, _ in self.alternative.own.values()]
         self.utility = LinearUtility(what, *widths, theirs) if config.utility == "linear" else None
@@ -85,6 +86,10 @@ class SetNetwork(nn.Module):
     def with_prior(self) -> list[nn.Parameter]:
         """Weights that have a standard normal prior instead of decay."""
         return [] if self.utility is None else self.utility.plain_weights
+
+    def represent_side(self, side: SideEncoder, config: Any, own: Encoders | None) -> Representation:
+        """Return how the columns of one side become vectors."""
+        return representation_of(side, dropout=config.dropout, own=own)
 
     @abstractmethod
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
@@ -103,7 +108,7 @@ class SetNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        return log_softmax_of_sets(self.utilities(batch), batch.mask)
+        return log_softmax_of_sets(self.utilities(batch), batch.mask, exact=not self.training)
 
 
 class SetModel(NeuralModel):
@@ -129,9 +134,13 @@ class SetModel(NeuralModel):
             logit_start.start_as_logit(network.utility, sample(logit_start.SETS))
 
 
-def log_softmax_of_sets(utilities: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
-    """Take logarithms of the logit's probabilities; padding gets -inf, and no gradient."""
+def log_softmax_of_sets(utilities: Tensor, mask: Tensor, *, exact: bool = False) -> Tensor:  # 2 x (B, J) -> (B, J)
+    """Take logarithms of the logit's probabilities; padding gets -inf, and no gradient.
+
+    ``exact`` makes them sum to 1 as float64 does, whatever the type of the utilities.
+    """
     known = utilities.nan_to_num(0.0, HUGE, -HUGE)  # where inputs near the largest number were multiplied
+    known = known.double() if exact else known
     return known.masked_fill(~mask, -math.inf).log_softmax(-1)
 
 
@@ -147,5 +156,7 @@ def beside_individual(what: Tensor, who: Tensor) -> Tensor:  # (B, J, D), (B, D0
 
 
 def perceptron_of(config: SetNetworkConfig, width: int, *, out: int = 1, start: Start = "zero") -> Perceptron:
-    """Return a perceptron with the hidden layers of the options."""
-    return Perceptron(width, (*config.hidden, out), activation=config.activation, dropout=config.dropout, start=start)
+    """Return a perceptron with the hidden layers of the options; where it gives one number, that is a utility."""
+    widths = (*config.hidden, out)
+    style: dict[str, Any] = {"activation": config.activation, "dropout": config.dropout}
+    return Perceptron(width, widths, **style, start=start, last_bias=out > 1)

@@ -1,0 +1,67 @@
+from typing import Any
+
+import pytest
+import torch
+
+from network_batches import chosen_places, largest_set, log_odds_terms, scrambled
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ConfigError
+from pcmcnet.models import DeepHalo
+
+SMALL: dict[str, Any] = {"hidden": (4,), "width": 3, "heads": 2}
+
+
+@torch.no_grad()
+def test_the_law_is_that_of_the_formulas_written_out(trips: ChoiceData) -> None:
+    network, batch = scrambled(DeepHalo(order=3, **SMALL), trips)
+    network.size.fill_(2.5)
+    s, n = largest_set(batch)
+    alone = chosen_places(batch, s, range(n))
+    who, what = network.represent(alone)
+    z0 = [network.alone(torch.cat([x, who[0]])) for x in what[0]]
+    z = list(z0)
+    for layer in network.layers:
+        h = layer.summary(sum(z) / 2.5)
+        g = [layer.features(x).view(2, 3) for x in z0]
+        z = [z[i] + (h[0] * g[i][0] + h[1] * g[i][1]) / 2 for i in range(n)]
+    u = torch.stack([network.worth(x)[0] for x in z]) + network.utility(alone, who, what)[0]
+    torch.testing.assert_close(network(batch)[s, :n], u.log_softmax(0), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_no_group_above_the_order_has_an_effect_of_its_own(order: int, trips: ChoiceData) -> None:
+    """Groups of others act on the odds of two: of order - 1 others at most."""
+    network, batch = scrambled(DeepHalo(order=order, **SMALL), trips)
+    s, n = largest_set(batch)
+    assert n >= 5
+    terms = log_odds_terms(network, batch, s, n)
+    sizes = {size: max(abs(value) for group, value in terms.items() if len(group) == size) for size in range(n - 1)}
+    assert all(value > 1e-4 for size, value in sizes.items() if size < order)
+    assert all(value < 1e-11 for size, value in sizes.items() if size >= order)
+
+
+def test_the_mean_size_of_the_training_sets_is_kept(trips: ChoiceData, tmp_path: Any) -> None:
+    model = DeepHalo(**SMALL, epochs=1, weight_decay=1.0).fit(trips, progress=False)
+    assert float(model.network_.size) == pytest.approx(trips.sizes.mean())
+    larger = trips.subset([s for s in range(len(trips)) if trips.sizes[s] > 3])
+    again = DeepHalo(**SMALL, epochs=1, weight_decay=1.0).fit(larger, init=model, progress=False)
+    assert float(again.network_.size) == float(model.network_.size)
+
+
+def test_the_summary_says_the_order(trips: ChoiceData) -> None:
+    for order, words in ((1, "1: a logit of own features"), (3, "3: what groups of up to 2 others do together")):
+        model = DeepHalo(order=order, **SMALL, epochs=1, weight_decay=1.0).fit(trips, progress=False)
+        assert model.summary().facts["order"] == words
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": 0}, "order must be a whole number of at least 1"),
+        ({"order": 2.5}, "order must be a whole number"),
+        ({"heads": 0}, "heads must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        DeepHalo(**options)
