@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcmcnet.cli import completion, roles
 from pcmcnet.cli.output import Json, Open, kept_when_interrupted, open_page, say, show, whole_numbers, written
+
+if TYPE_CHECKING:
+    from pcmcnet.evaluation import Comparison
 
 
 def compare(
@@ -70,7 +73,6 @@ def compare(
     from pcmcnet.data import ChoiceData
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import compare as measure
-    from pcmcnet.plots import comparison_chart, draw_comparison, write_comparison_page
     from pcmcnet.runtime.device import resolve_device
     from pcmcnet.storage.lock import sole_writer
 
@@ -100,16 +102,23 @@ def compare(
             device=device,
             folder=output,
         )
-    files = [output / "comparison.json", output / "comparison.md"]
-    files.append(write_comparison_page(comparison, output / "comparison.html", title=f"Models on {table.name}"))
-    all_failed = all(row.error is not None for row in comparison.rows)
-    if all_failed:
-        (output / "comparison.png").unlink(missing_ok=True)  # that of an earlier run
-    else:
-        files.append(draw_comparison(comparison_chart(comparison), output / "comparison.png", title=table.name))
+    files = _write(comparison, output, table.name)
     result = {**comparison.to_dict(), "files": [str(file) for file in files]}
     show((comparison, written(files)), result, as_json=json_, strong=[comparison.verdict])
     if open_:
         open_page(output / "comparison.html")
-    if all_failed:
+    if all(row.error is not None for row in comparison.rows):
         raise typer.Exit(1)
+
+
+def _write(comparison: Comparison, output: Path, table: str) -> list[Path]:
+    """Write page and picture beside what the comparison has written; return all files."""
+    from pcmcnet.plots import comparison_chart, draw_comparison, write_comparison_page
+
+    files = [output / "comparison.json", output / "comparison.md"]
+    files.append(write_comparison_page(comparison, output / "comparison.html", title=f"Models on {table}"))
+    picture = output / "comparison.png"
+    if all(row.error is not None for row in comparison.rows):
+        picture.unlink(missing_ok=True)  # that of an earlier run
+        return files
+    return [*files, draw_comparison(comparison_chart(comparison), picture, title=table)]

@@ -25,7 +25,7 @@ from pcmcnet.data.describe import describe
 from pcmcnet.data.ragged import argmax_by_set, sum_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.fit_record import FitRecord
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitSettings, require_part
 from pcmcnet.models.interface.options import make_config
 from pcmcnet.models.interface.own_encoders import without_contents
 from pcmcnet.models.interface.scikit_learn import Estimator
@@ -210,14 +210,9 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         -------
         The model itself.
         """
-        for part, what in ((train, "train"), (valid, "valid")):
-            if part is None and what == "valid":
-                continue
-            if not isinstance(part, ChoiceData | ScannedData):
-                raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
-            part.require_chosen("fitting")
-            if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.counted())):
-                raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
+        require_part(train, "train")
+        if valid is not None:
+            require_part(valid, "valid")
         train, valid = self._in_memory(train, valid)
         if not self.reads_contents:
             train, valid = without_contents(type(self).__name__, train, valid)
@@ -240,20 +235,24 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         try:
             with nullcontext() if folder is None else sole_writer(folder):
                 self._fit(train, valid, settings)
-            common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
-            if isinstance(train, ChoiceData) and train.schema.person is not None:
-                common["persons"] = len(np.unique(train.groups()))
-            seen = self.training_.get("fingerprint") or train.fingerprint()
-            self.training_ = {"fingerprint": seen, **common, **self.training_}
-            if current_group().size == 1:  # of several processes none is asked for its model
-                shown = train.sample(_DESCRIBED) if isinstance(train, ScannedData) else train
-                self.training_["table"] = describe(shown)
+            self._note_table(train, seed)
         except BaseException:  # a fit that failed leaves the model as it was
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
         self._schema = train.schema
         return self
+
+    def _note_table(self, train: Sets, seed: int) -> None:
+        """Note what the model was fitted to."""
+        common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
+        if isinstance(train, ChoiceData) and train.schema.person is not None:
+            common["persons"] = len(np.unique(train.groups()))
+        seen = self.training_.get("fingerprint") or train.fingerprint()
+        self.training_ = {"fingerprint": seen, **common, **self.training_}
+        if current_group().size == 1:  # of several processes none is asked for its model
+            shown = train.sample(_DESCRIBED) if isinstance(train, ScannedData) else train
+            self.training_["table"] = describe(shown)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Look through a table before several processes fit to it, so that none of them has to."""

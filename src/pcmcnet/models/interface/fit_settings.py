@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcmcnet.data import ChoiceData, ScannedData
+from pcmcnet.errors import InputError
 from pcmcnet.progress import Report
 
 
@@ -21,3 +23,12 @@ class FitSettings:
     on_epoch: Report | None = None
     init: Any = None  # what to start from, as ``_start`` returned it
     tells: bool = True  # whether what is odd about a validation part is logged
+
+
+def require_part(part: Any, what: str) -> None:
+    """Refuse what is no table of choices, or has none that counts; ``what`` names the argument."""
+    if not isinstance(part, ChoiceData | ScannedData):
+        raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
+    part.require_chosen("fitting")
+    if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.counted())):
+        raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")

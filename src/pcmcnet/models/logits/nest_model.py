@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError
@@ -82,30 +82,13 @@ class NestModel(LogitModel):
     @products_in_one_thread()
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         sets, chosen, clusters = self._prepare(train)
-        leaves = self._leaves(sets)
-        note_unknown(self._labels(), sets)
-        tree = Tree.of(leaves)
-        nests = tree.nests(leaves, sets.offsets)
-        free = require_nests(nests, len(tree.names))
-        self.training_["nests"], self.training_["parents"] = list(tree.names), list(tree.parents)
-        self.training_["logsums"] = [
-            ("logsum" if self.config.common_logsum else f"logsum[{name}]") if own else None
-            for name, own in zip(tree.names, free, strict=True)
-        ]
-        self._learn_shares(leaves)
+        leaves, nests = self._learn_nests(sets)
         self.design_ = self._learn_design(sets, self._leave_out())
-        picked = np.zeros(len(sets.rows), bool)
-        picked[sets.offsets[:-1] + chosen] = True
         within = self._parameters_of_nests()
         x = self.design_.given(within.start[: len(self.design_.names)]).matrix(sets)
         plain = LogitSets.from_matrix(x, sets.offsets, chosen)
         within, spread = self._begin(plain, within, sets)
-        placed = nests, picked[leaves.alternative], self._counts(), self._allocation(leaves)
-        if self.design_.form.is_linear:
-            likelihood = NestedSets(x[leaves.alternative], *placed)
-        else:
-            near = partial(self._linearised, sets, leaves)
-            likelihood = CurvedNestedSets(near, len(self.design_.names), *placed)
+        likelihood = self._likelihood(sets, chosen, leaves, nests, x)
         values, steps = self._maximum(likelihood, within, spread, sets.weights)
         ll, scores = likelihood.evaluate(values)
         size = np.concatenate([spread, 1 / values[likelihood.logsums], np.ones(len(self._shares()))])
@@ -131,6 +114,31 @@ class NestModel(LogitModel):
         self._note()
         for problem in logsum_problems(self.estimates_, self._own()):
             log.warning("%s", problem)
+
+    def _learn_nests(self, sets: ChoiceData) -> tuple[Leaves, Nests]:
+        """Place the alternatives in the tree; note its nests and the names of their log-sums."""
+        leaves = self._leaves(sets)
+        note_unknown(self._labels(), sets)
+        tree = Tree.of(leaves)
+        nests = tree.nests(leaves, sets.offsets)
+        free = require_nests(nests, len(tree.names))
+        self.training_["nests"], self.training_["parents"] = list(tree.names), list(tree.parents)
+        self.training_["logsums"] = [
+            ("logsum" if self.config.common_logsum else f"logsum[{name}]") if own else None
+            for name, own in zip(tree.names, free, strict=True)
+        ]
+        self._learn_shares(leaves)
+        return leaves, nests
+
+    def _likelihood(self, sets: ChoiceData, chosen: Ints, leaves: Leaves, nests: Nests, x: Floats) -> NestedSets:
+        """Return the likelihood of the choices, for a utility that is linear in its parameters or one that is not."""
+        picked = np.zeros(len(sets.rows), bool)
+        picked[sets.offsets[:-1] + chosen] = True
+        placed = nests, picked[leaves.alternative], self._counts(), self._allocation(leaves)
+        if self.design_.form.is_linear:
+            return NestedSets(x[leaves.alternative], *placed)
+        near = partial(self._linearised, sets, leaves)
+        return CurvedNestedSets(near, len(self.design_.names), *placed)
 
     def _parameters_of_nests(self) -> Parameters:
         """Return all parameters with their bounds."""
