@@ -11,7 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.read_files import column_names, one_line, read_as_written, read_path
+from pcmcnet.data.file_errors import one_line
+from pcmcnet.data.read_files import column_names, read_as_written, read_path
 from pcmcnet.errors import SchemaError
 
 MEGABYTE = 2**20

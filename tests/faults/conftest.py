@@ -26,7 +26,7 @@ from choice_tables import trips
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import load
 from pcmcnet.models.networks.decay_search import SearchLog
-from pcmcnet.models.saving.saved_model import MANIFEST
+from pcmcnet.models.saving.manifest import MANIFEST
 from pcmcnet.training.checkpoint import SEARCH, Checkpoint, checkpoints
 
 SRC = Path(__file__).parents[2] / "src"

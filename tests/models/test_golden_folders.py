@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.models import KINDS, load
-from pcmcnet.models.saving.saved_model import FORMAT
+from pcmcnet.models.saving.manifest import FORMAT
 
 GOLDEN = Path(__file__).parent / "golden"
 FOLDERS = sorted(path.parent for path in GOLDEN.glob("format-*/*/model.json"))

@@ -18,7 +18,8 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.models import MNL, PCMCNet, load
-from pcmcnet.models.saving import file_checks, saved_model
+from pcmcnet.models.saving import file_checks
+from pcmcnet.models.saving.manifest import digest_of
 
 GOLDEN = Path(__file__).parent / "golden"
 PROGRAM = Path(__file__).parent / "hostile_loads.py"
@@ -37,7 +38,7 @@ def write(folder: Path, name: str, content: bytes) -> None:
     manifest = json.loads((folder / "model.json").read_bytes())
     manifest["files"][name] = hashlib.sha256(content).hexdigest()
     del manifest["sha256"]
-    manifest["sha256"] = saved_model._digest(manifest)
+    manifest["sha256"] = digest_of(manifest)
     (folder / "model.json").write_text(json.dumps(manifest))
 
 
@@ -136,7 +137,7 @@ def test_a_file_of_another_size_than_was_noted_is_not_read(fitted: PCMCNet, tmp_
 
 
 def test_all_files_together_have_one_limit(golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pcmcnet.models.saving.saved_model.LARGEST", 5_000)
+    monkeypatch.setattr("pcmcnet.models.saving.manifest.LARGEST", 5_000)
     with pytest.raises(ArtifactError, match=r"at most 8 GiB for all files together"):
         load(golden("ensemble"))
 
@@ -250,7 +251,7 @@ def test_a_format_that_never_was_is_refused(value: Any, golden: Any) -> None:
     folder = golden("mnl")
     manifest = {**json.loads((folder / "model.json").read_bytes()), "format": value}
     del manifest["sha256"]
-    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": saved_model._digest(manifest)}))
+    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": digest_of(manifest)}))
     with pytest.raises(ArtifactError, match=r"model.json is damaged \(the format is a whole number from 1 on\)"):
         load(folder)
 
@@ -274,7 +275,7 @@ def test_a_message_is_one_line_of_bounded_length(name: str, entries: dict[str, A
     if name == "model.json":
         manifest = {**json.loads((folder / name).read_bytes()), **entries}
         del manifest["sha256"]
-        (folder / name).write_text(json.dumps({**manifest, "sha256": saved_model._digest(manifest)}))
+        (folder / name).write_text(json.dumps({**manifest, "sha256": digest_of(manifest)}))
     else:
         rewrite(folder, name, **entries)
     with pytest.raises(ArtifactError) as caught:

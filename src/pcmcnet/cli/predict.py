@@ -87,7 +87,8 @@ def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str
     import pyarrow as pa
 
     from pcmcnet.data.csv_copy import append_column
-    from pcmcnet.data.read_files import ending, read_as_written
+    from pcmcnet.data.file_errors import ending
+    from pcmcnet.data.read_files import read_as_written
     from pcmcnet.data.wide import long_form
     from pcmcnet.data.write_files import writable, write_table
 

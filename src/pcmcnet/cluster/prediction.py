@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from pcmcnet.cluster.engine import connected, quiet
-from pcmcnet.data.read_files import is_hidden
+from pcmcnet.data.parquet_folder import is_hidden
 from pcmcnet.data.tabular import read_table
 from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError

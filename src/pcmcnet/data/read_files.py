@@ -6,20 +6,18 @@ carries a checksum of every page, and pages that have one are checked.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from pcmcnet.data.csv_file import BLOCK, TOO_LONG, Csv
-from pcmcnet.data.distinct import distinct, names
-from pcmcnet.data.views import plain_schema, without_views
-from pcmcnet.errors import SchemaError, did_you_mean
+from pcmcnet.data.csv_file import Csv
+from pcmcnet.data.file_errors import ending, one_sentence, require_columns
+from pcmcnet.data.parquet_folder import Folder
+from pcmcnet.data.views import without_views
+from pcmcnet.errors import SchemaError
 
 FOLDER = b"pcmcnet folder"  # notes where a table was read from; it is not written
 
@@ -57,8 +55,8 @@ def read_as_written(
     """Read all columns for a copy.
 
     In a CSV, other columns than ``numbers`` stay text unless nothing is lost by it; ``names`` also unless all of them
-    are whole numbers. In a folder, other columns than
-    those ``needed`` may be in some of the files only: they are empty in the rows of the others.
+    are whole numbers. In a folder, other columns than those ``needed`` may be in some of the files only: they are empty
+    in the rows of the others.
     """
     with one_sentence(path):
         source = open_source(path)
@@ -76,56 +74,11 @@ def column_names(path: str | Path) -> list[str]:
         return open_source(Path(path)).names
 
 
-def require_columns(wanted: Sequence[str], present: Sequence[str], *, where: str = "the table") -> None:
-    """Refuse a column that is absent, or there more than once."""
-    found = Counter(present)
-    for name in wanted:
-        if name not in found:
-            raise SchemaError(f"{where} has no column {name!r}." + did_you_mean(name, present))
-        if (times := found[name]) > 1:
-            raise SchemaError(f"{where} has {times} columns named {name!r}: rename all but one.")
-
-
-def one_line(error: Exception) -> str:
-    """Fit what a library said into a sentence of ours."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:300].rstrip(".")
-
-
-@contextmanager
-def one_sentence(path: Path) -> Iterator[None]:
-    """Turn what a reader throws at a broken file into one sentence."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
-        if ending(path).startswith(".csv") and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
-            raise SchemaError(f"{path}: the file is not UTF-8 text. Save it as UTF-8.") from error
-        if ending(path).startswith(".csv") and TOO_LONG in str(error):
-            raise SchemaError(
-                f"{path}: a line is longer than the {BLOCK // 2**20} MiB that are read at once. Close a quote that was "
-                f"left open, shorten the values, or write the table as .parquet."
-            ) from error
-        raise SchemaError(
-            f"{path}: cannot be read as {ending(path)} ({one_line(error)}). "
-            f"The file may be truncated or of another kind: write it again."
-        ) from error
-
-
 def open_source(path: Path) -> Source:
     """Open a file or folder by its ending."""
     if not path.exists():
         raise SchemaError(f"{path}: no such file or folder.")
     return _SOURCES[ending(path)](path)
-
-
-def ending(path: Path) -> str:
-    """Name the format by the file's ending."""
-    if path.is_dir():
-        return "folder"
-    for end in _SOURCES:
-        if path.name.lower().endswith(end):
-            return end
-    endings = ", ".join(end for end in _SOURCES if end.startswith("."))
-    raise SchemaError(f"{path}: unknown kind of file. Expected {endings} or a folder of .parquet files.")
 
 
 class Parquet:
@@ -161,176 +114,6 @@ class Arrow:
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file, options=pa.ipc.IpcReadOptions(**options))
-
-
-class Folder:
-    """Parquet files at any depth, in the order of their paths; folders named column=value count as columns."""
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow.dataset  # loads pandas where it is installed: for folders only
-        import pyarrow.fs
-
-        files = sorted(str(file) for file in path.rglob("*.parquet") if not is_hidden(file.relative_to(path)))
-        if not files:
-            raise SchemaError(f"{path}: the folder holds no .parquet file.")
-        self.named = {file: _named(Path(file).relative_to(path).parent) for file in files}
-        inside, self.conflicts = _united({file: _schema(file) for file in files})
-        own = [field for field in _fields_of_names(self.named.values()) if field.name not in inside.names]
-        options = pyarrow.dataset.FileSystemFactoryOptions(
-            partition_base_dir=str(path), partitioning=pyarrow.dataset.HivePartitioning(pa.schema(own))
-        )
-        factory = pyarrow.dataset.FileSystemDatasetFactory(
-            pyarrow.fs.LocalFileSystem(), files, _checked_parquet(), options
-        )
-        self.dataset = factory.finish(pa.schema([*inside, *own]))
-        self.names = list(self.dataset.schema.names)
-
-    def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:
-        """Read some columns, in the order asked for."""
-        self.require(columns)
-        return self._read(columns)
-
-    def copy(self, needed: Sequence[str]) -> pa.Table:
-        """Read all columns; those that are not needed are empty where a file lacks them."""
-        self._require_in_all(needed)
-        self._require_alike(self.names)
-        return self._read(self.names)
-
-    def require(self, columns: Sequence[str]) -> None:
-        """Refuse columns that cannot be read from all files alike."""
-        self._require_in_all(columns)
-        self._require_alike(columns)
-
-    @contextmanager
-    def naming(self, fragment: Any, columns: Sequence[str]) -> Iterator[None]:
-        """Say which file cannot be read, and by which types it should have been."""
-        with one_sentence(Path(fragment.path)):
-            try:
-                yield
-            except pa.ArrowInvalid as error:
-                here, all_ = plain_schema(fragment.physical_schema), self.dataset.schema
-                types = {name: (here.field(name).type, all_.field(name).type) for name in columns if name in here.names}
-                other = [
-                    f"{name!r} {own} (with the others: {kind})" for name, (own, kind) in types.items() if own != kind
-                ]
-                if not other:
-                    raise
-                raise SchemaError(
-                    f"{fragment.path}: its columns have other types than in the other files, {', '.join(other)}, and "
-                    f"its values do not fit ({one_line(error)}). Write all files with one type for each column."
-                ) from error
-
-    def _read(self, columns: list[str]) -> pa.Table:
-        try:
-            return self.dataset.to_table(columns=columns)
-        except (pa.ArrowException, OSError):
-            for fragment in self.dataset.get_fragments():
-                with self.naming(fragment, columns):
-                    fragment.to_table(schema=self.dataset.schema, columns=columns)
-            raise
-
-    def _require_alike(self, columns: Sequence[str]) -> None:
-        """Refuse columns whose types, or whose values and names of folders, contradict each other."""
-        for column in columns:
-            if column in self.conflicts:
-                raise SchemaError(self.conflicts[column])
-        self._require_one_answer(columns)
-
-    def _require_in_all(self, columns: Sequence[str]) -> None:
-        """Refuse a column that some of the files have and others lack: it would be read as gaps."""
-        inside = {fragment.path: fragment.physical_schema.names for fragment in self.dataset.get_fragments()}
-        in_files = [column for column in columns if any(column in names for names in inside.values())]
-        for path, present in inside.items():
-            require_columns(in_files, present, where=path)
-
-    def _require_one_answer(self, columns: Sequence[str]) -> None:
-        """Refuse a file that says something else of a column than the name of its folder does."""
-        for path, said in self.named.items():
-            for column in set(said).intersection(columns, pyarrow.parquet.read_schema(path).names):
-                for found, expected in _beside(path, column, said[column]):
-                    if found != expected:
-                        raise SchemaError(
-                            f"{path}: column {column!r} holds {found or 'nothing'}, and its folder is named "
-                            f"{column}={said[column]}. Correct one of them, or rename the column in the files."
-                        )
-
-
-def _schema(file: str) -> pa.Schema:
-    with one_sentence(Path(file)):
-        return plain_schema(pyarrow.parquet.read_schema(file))
-
-
-def _united(schemas: dict[str, pa.Schema]) -> tuple[pa.Schema, dict[str, str]]:
-    """Return the types that can hold each column of all files, and what is wrong with columns that have none."""
-    try:
-        return pa.unify_schemas(list(schemas.values()), promote_options="permissive"), {}
-    except pa.ArrowException:
-        found: dict[str, tuple[pa.Field, str]] = {}
-        conflicts: dict[str, str] = {}
-    for file, schema in schemas.items():
-        for field in schema:
-            first, where = found.setdefault(field.name, (field, file))
-            try:
-                both = pa.unify_schemas([pa.schema([first]), pa.schema([field])], promote_options="permissive")
-                found[field.name] = both.field(0), where
-            except pa.ArrowException:
-                conflicts.setdefault(
-                    field.name,
-                    f"{file}: column {field.name!r} has the type {field.type}, and the type {first.type} in {where}. "
-                    f"Write all files with one type for each column.",
-                )
-    return pa.schema([field for field, _ in found.values()]), conflicts
-
-
-def _named(folder: Path) -> dict[str, str]:
-    """Return the columns that names of folders such as year=2023 stand for."""
-    parts = [part.partition("=") for part in folder.parts if "=" in part]
-    return {name: unquote(value) for name, _, value in parts}
-
-
-def _fields_of_names(named: Iterable[dict[str, str]]) -> list[pa.Field]:
-    """Return their types: whole numbers where all are, and text otherwise."""
-    values: dict[str, list[str]] = {}
-    for name, value in {item for said in named for item in said.items()}:
-        values.setdefault(name, []).append(value)
-    return [pa.field(name, pa.int32() if _are_whole(found) else pa.string()) for name, found in sorted(values.items())]
-
-
-def _are_whole(texts: list[str]) -> bool:
-    """Tell whether distinct texts are distinct whole numbers: 7 and 007 are names."""
-    named = [text for text in texts if text != "__HIVE_DEFAULT_PARTITION__"]
-    try:
-        return len(pa.array(named, pa.string()).cast(pa.int32()).unique()) == len(named)
-    except pa.ArrowInvalid:
-        return False
-
-
-def _beside(path: str, column: str, said: str) -> Iterator[tuple[str | None, str | None]]:
-    """Yield what a column of a Parquet file holds, some rows after the other, beside what its folder's name says."""
-    checked = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-    with one_sentence(Path(path)), checked as file:
-        for batch in file.iter_batches(columns=[column], use_threads=False):
-            found = distinct(pa.chunked_array([batch.column(0)]))
-            try:
-                (expected,) = names(pa.array([said]).cast(found.values.type))
-            except pa.ArrowException:
-                expected = said
-            yield from ((name, expected) for name in names(found.values))
-            if (found.codes < 0).any():
-                yield None, expected
-
-
-def _checked_parquet() -> Any:
-    """Parquet whose pages are checked where they carry a checksum, as those written here do."""
-    import pyarrow.dataset
-
-    options = pyarrow.dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
-    return pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=options)
-
-
-def is_hidden(file: Path) -> bool:
-    """Tell what other programs keep beside a table, by their convention."""
-    return any(part.startswith((".", "_")) for part in file.parts)
 
 
 _SOURCES: dict[str, Callable[[Path], Source]] = {

@@ -17,7 +17,8 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.read_files import FOLDER, column_names, one_line, read_path, require_columns
+from pcmcnet.data.file_errors import one_line, require_columns
+from pcmcnet.data.read_files import FOLDER, column_names, read_path
 from pcmcnet.data.views import without_views
 from pcmcnet.errors import SchemaError
 

@@ -19,7 +19,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.evaluation.cross_validation import Failure, fresh, model_identity
 from pcmcnet.models import ChoiceModel, load
-from pcmcnet.models.saving.saved_model import MANIFEST
+from pcmcnet.models.saving.manifest import MANIFEST
 from pcmcnet.training.checkpoint import checkpoints
 
 log = logging.getLogger("pcmcnet")

@@ -22,6 +22,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, NotFittedError
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.saving import saved_model
+from pcmcnet.models.saving.manifest import FORMAT, digest_of
 
 MakeTrips = Callable[..., pa.Table]
 
@@ -42,7 +43,7 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], Any], *, sign
     change(manifest)
     if sign:
         manifest.pop("sha256", None)
-        manifest["sha256"] = saved_model._digest(manifest)
+        manifest["sha256"] = digest_of(manifest)
     (folder / "model.json").write_text(json.dumps(manifest))
 
 
@@ -222,7 +223,7 @@ def test_a_manifest_that_names_a_file_elsewhere_is_refused(name: str, folder: Pa
 
 
 def test_a_newer_format_asks_for_an_upgrade_even_if_hashes_are_made_differently_by_then(folder: Path) -> None:
-    edit_manifest(folder, lambda m: m.update(format=saved_model.FORMAT + 1), sign=False)
+    edit_manifest(folder, lambda m: m.update(format=FORMAT + 1), sign=False)
     with pytest.raises(ArtifactError, match=r"has format 2, and this version of pcmcnet reads up to 1: upgrade"):
         load(folder)
 

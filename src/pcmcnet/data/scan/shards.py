@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_arrays import GAP, Categorical, Column, Columns, Contents, Numeric
+from pcmcnet.data.file_errors import one_line
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.data.read_files import one_line
 from pcmcnet.data.scan.id_hashes import Keys, keys_of, mixed, text_keys
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError

@@ -17,7 +17,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from pcmcnet.data.csv_file import BLOCK, Csv, conversion
-from pcmcnet.data.read_files import Arrow, Folder, Parquet, one_sentence, open_source, require_columns
+from pcmcnet.data.file_errors import one_sentence, require_columns
+from pcmcnet.data.parquet_folder import Folder
+from pcmcnet.data.read_files import Arrow, Parquet, open_source
 from pcmcnet.data.views import plain_schema, without_views
 from pcmcnet.data.written import IDS, Form, Writing, forms_for_copy
 

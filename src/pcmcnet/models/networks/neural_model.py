@@ -124,16 +124,7 @@ class NeuralModel(ChoiceModel):
         place, folder = resolve_device(settings.device), settings.run_folder
         require_used(self.encoders, train.schema)
         start: Start | None = settings.init
-        identity = {
-            "model": self.name,
-            **self.identity,
-            "seed": settings.seed,
-            **({"memory": train.memory} if isinstance(train, ScannedData) else {}),  # which decides on the batches
-            "training table": train.fingerprint(),
-            "validation table": None if valid is None else valid.fingerprint(),
-            **({} if start is None else {"init": start.identity}),
-        }
-
+        identity = self._run_identity(train, valid, settings.seed, start)
         both = self._both(train, valid) if self.config.refit and valid is not None else None
 
         def run(part: Sets, held_out: Sets | None, config: TrainConfig, file: str) -> Outcome:
@@ -162,6 +153,18 @@ class NeuralModel(ChoiceModel):
             "refit": both is not None,
             **({} if search is None else {"search": search.to_dict()}),
             **({} if start is None else {"init": {name: start.training[name] for name in ("fingerprint", "epochs")}}),
+        }
+
+    def _run_identity(self, train: Sets, valid: Sets | None, seed: int, start: Start | None) -> dict[str, Any]:
+        """Return all that a fit depends on, by which a checkpoint knows the run that it belongs to."""
+        return {
+            "model": self.name,
+            **self.identity,
+            "seed": seed,
+            **({"memory": train.memory} if isinstance(train, ScannedData) else {}),  # which decides on the batches
+            "training table": train.fingerprint(),
+            "validation table": None if valid is None else valid.fingerprint(),
+            **({} if start is None else {"init": start.identity}),
         }
 
     @property

@@ -16,10 +16,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
 import re
 import shutil
 from collections.abc import Mapping
@@ -33,17 +31,14 @@ from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, visible
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.options import option_names
 from pcmcnet.models.interface.own_encoders import own_encoders
-from pcmcnet.models.saving.file_checks import LARGEST, read_file, require_sizes
+from pcmcnet.models.saving.file_checks import require_sizes
+from pcmcnet.models.saving.manifest import CARD, MANIFEST, brief, checked_files, manifest_of, parsed, read_manifest
 from pcmcnet.storage.files import as_path, json_bytes, to_disk, write_bytes, writing
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.storage.versions import package_version
 from pcmcnet.training.checkpoint import RUN_FILES, checkpoints, member_folders
 
-FORMAT = 1
-MANIFEST = "model.json"
-CARD = "README.md"
 _FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", CARD, MANIFEST)
-_LONGEST = 300  # letters of what a message says about a file's contents
 _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper
 
 
@@ -58,16 +53,7 @@ def _save(model: ChoiceModel, folder: Path) -> Path:
     require_free(folder)
     files = {**state_files(model), CARD: _card(model, folder.name).encode()}
     require_sizes(folder, files)
-    manifest = {
-        "format": FORMAT,
-        "model": model.name,
-        "training": model.training_,
-        "versions": _versions(),
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-        "sizes": {name: len(content) for name, content in files.items()},
-    }
-    manifest["sha256"] = _digest(json.loads(json_bytes(manifest)))
-    _write_all(folder, {**files, MANIFEST: json_bytes(manifest)})
+    _write_all(folder, {**files, MANIFEST: json_bytes(manifest_of(model, files))})
     return folder
 
 
@@ -87,7 +73,7 @@ def restored(
     """Build a fitted model of the kind with that name; KeyError, TypeError or ValueError where files are amiss."""
     from pcmcnet.models import KINDS
 
-    options, known = _parsed(files["config.json"]), option_names(KINDS[name].config_class)
+    options, known = parsed(files["config.json"]), option_names(KINDS[name].config_class)
     unknown = [option for option in options if option not in known]
     if unknown:
         raise ValueError(f"option {unknown[0]!r} is unknown")
@@ -97,16 +83,9 @@ def restored(
         raise TypeError("the history is no list of epochs")
     model.training_ = training
     model._restore(files)
-    model._schema = Schema.from_dict(_parsed(files["schema.json"]))
+    model._schema = Schema.from_dict(parsed(files["schema.json"]))
     require_description(training, model._schema)
     return model
-
-
-def _parsed(content: bytes) -> Any:
-    """Read JSON whose text can be written again: half a character, which JSON can spell, cannot."""
-    value = json.loads(content)
-    json.dumps(value, ensure_ascii=False).encode()
-    return value
 
 
 def require_free(folder: Path) -> None:
@@ -187,14 +166,14 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
     from pcmcnet.models.wrappers.wrapper import takes_encoders
 
     path, own = as_path(folder), own_encoders(encoders)
-    manifest = _manifest(path, digest)
+    manifest = read_manifest(path, digest)
     name, extras = manifest["model"], {"encoders": own} if own else None
     try:
         if name not in KINDS:
             raise ArtifactError(f"unknown kind of model {name!r}.{did_you_mean(name, KINDS)}")
         if own and not takes_encoders(KINDS[name]):
             raise ConfigError(f"{path} holds a {KINDS[name].__name__}, which has no encoders: leave them out.")
-        model = restored(name, manifest["training"], _files(path, manifest), extras)
+        model = restored(name, manifest["training"], checked_files(path, manifest), extras)
         str(model.summary())  # what training left beside the parameters is read there
     except Exception as error:  # of unknown files, readers raise what they meet
         if own and isinstance(error, ConfigError):  # it is about what was given, most likely
@@ -205,12 +184,12 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
 
 def _refusal(path: Path, manifest: Mapping[str, Any], error: Exception) -> ArtifactError:
     """Say why a folder cannot be read, and whether a newer version could."""
-    why = _brief(str(error).removeprefix(f"{path}: ") or type(error).__name__)
+    why = brief(str(error).removeprefix(f"{path}: ") or type(error).__name__)
     theirs, ours = manifest.get("versions", {}).get("pcmcnet"), package_version("pcmcnet")
     if _newer(theirs, ours):
         first = why.split(". ")[0].rstrip(".")
         return ArtifactError(
-            f"{path} was saved by a newer version of pcmcnet, {_brief(theirs)}, and this is {ours}: {first}; "
+            f"{path} was saved by a newer version of pcmcnet, {brief(theirs)}, and this is {ours}: {first}; "
             f"upgrade pcmcnet."
         )
     if isinstance(error, ArtifactError):
@@ -218,80 +197,10 @@ def _refusal(path: Path, manifest: Mapping[str, Any], error: Exception) -> Artif
     return ArtifactError(f"{path}: the saved model is incomplete or altered ({why}).")
 
 
-def _brief(found: Any) -> str:
-    """Write in one line of bounded length what may hold anything out of a folder."""
-    line = " ".join(str(found).split())
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
-
-
 def _newer(theirs: Any, ours: str) -> bool:
     """Compare versions such as 0.10.1 by their numbers."""
     numbers = [[int(part[:9]) for part in re.findall(r"\d+", str(version))[:3]] for version in (theirs, ours)]
     return all(numbers) and numbers[0] > numbers[1]
-
-
-def _manifest(path: Path, digest: str | None) -> dict[str, Any]:
-    if not path.is_dir():
-        raise ArtifactError(f"{path}: no such folder. Expected a folder written by fit or save.")
-    if not (path / MANIFEST).exists():
-        if checkpoints(path):
-            raise ArtifactError(f"{path} holds an unfinished run, not a model yet: go on with fit --resume.")
-        raise ArtifactError(f"{path} is not a saved model: {MANIFEST} is missing.")
-    content = read_file(path, MANIFEST)
-    _require_digest(path, content, digest)
-    try:
-        manifest = _parsed(content)
-        kinds = {"format": int, "model": str, "training": dict, "files": dict}
-        if not all(isinstance(manifest[entry], kind) for entry, kind in kinds.items()):
-            raise TypeError("entries of the wrong kind")
-        if not all(isinstance(manifest.get(entry, {}), dict) for entry in ("sizes", "versions")):
-            raise TypeError("entries of the wrong kind")
-        if isinstance(manifest["format"], bool) or manifest["format"] < 1:
-            raise ValueError("the format is a whole number from 1 on")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArtifactError(f"{path / MANIFEST} is damaged ({_brief(error)}): save the model again.") from error
-    if manifest["format"] > FORMAT:
-        raise ArtifactError(
-            f"{path} has format {_brief(manifest['format'])}, and this version of pcmcnet reads up to {FORMAT}: "
-            f"upgrade pcmcnet."
-        )
-    if manifest.pop("sha256", None) != _digest(manifest):
-        raise ArtifactError(f"{path / MANIFEST} is altered since it was saved. Save the model again.")
-    return dict(manifest)
-
-
-def _require_digest(path: Path, content: bytes, digest: str | None) -> None:
-    """Refuse another manifest than the one that was meant."""
-    if digest is None:
-        return
-    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
-        raise ConfigError(f"digest: expected the 64 hexadecimal digits that sha256sum prints, got {digest!r}.")
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest.lower():
-        raise ArtifactError(f"{path} is another model than was asked for: the SHA-256 of its {MANIFEST} is {found}.")
-
-
-def _files(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """Read all files that the manifest names but the card, and check them against their hashes."""
-    files: dict[str, bytes] = {}
-    room, sizes = LARGEST, manifest.get("sizes", {})
-    for name, digest in manifest["files"].items():
-        if name == CARD:
-            continue
-        files[name] = read_file(path, name, sizes.get(name), room=room)
-        room -= len(files[name])
-        if hashlib.sha256(files[name]).hexdigest() != digest:
-            raise ArtifactError(f"file {name} is truncated or altered since it was saved. Save the model again.")
-    return files
-
-
-def _digest(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    names = ("pcmcnet", "torch", "numpy", "pyarrow", "safetensors")
-    return {"python": platform.python_version()} | {name: package_version(name) for name in names}
 
 
 def _card(model: ChoiceModel, name: str) -> str:
