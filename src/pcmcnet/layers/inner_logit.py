@@ -104,11 +104,15 @@ class LinearUtility(nn.Module):
             utility = utility + worth(values.to(numeric.dtype))[place]
         return utility
 
-    def weights(self, individual: Tensor) -> Tensor:
-        """Return what each entry of a representation adds for the individual: (B, D0) -> (B, D)."""
+    def tastes(self, individual: Tensor) -> Tensor:
+        """Return what each entry of a representation adds for the individual, before signs: (B, D0) -> (B, D)."""
         if self.taste is None:
             return self.worth.expand(individual.shape[0], -1)  # len would be a constant of an exported graph
-        weights = self.worth + individual @ self.taste.mT
+        return self.worth + individual @ self.taste.mT
+
+    def weights(self, individual: Tensor) -> Tensor:
+        """Return what each entry of a representation adds for the individual: (B, D0) -> (B, D)."""
+        weights = self.tastes(individual)
         if self.low is None or self.high is None:
             return weights
         others = weights.shape[1] - len(self.slopes)  # numbers come last

@@ -29,6 +29,10 @@ from pcmcnet.models.set_networks.deephalo import DeepHalo
 from pcmcnet.models.set_networks.fate import FATE
 from pcmcnet.models.set_networks.feta import FETA
 from pcmcnet.models.set_networks.tcnet import TCNet
+from pcmcnet.models.utility_networks.lmnl import LearningMNL
+from pcmcnet.models.utility_networks.reslogit import ResLogit
+from pcmcnet.models.utility_networks.rumnet import RUMnet
+from pcmcnet.models.utility_networks.tastenet import TasteNet
 from pcmcnet.models.wrappers.calibrated import Calibrated
 from pcmcnet.models.wrappers.ensemble import Ensemble
 from pcmcnet.models.wrappers.with_constants import WithConstants
@@ -49,6 +53,7 @@ MODELS: dict[str, type[ChoiceModel]] = {
         LinearPCMC,
         MNL,
         LatentClassMNL,
+        LearningMNL,
         MixedMNL,
         NestedMNL,
         PCMC,
@@ -56,6 +61,9 @@ MODELS: dict[str, type[ChoiceModel]] = {
         PointerNetwork,
         RandomForest,
         RankBy,
+        ResLogit,
+        RUMnet,
+        TasteNet,
         Thurstone,
         Uniform,
     )
@@ -97,14 +105,18 @@ __all__ = [
     "DeepHalo",
     "Ensemble",
     "LatentClassMNL",
+    "LearningMNL",
     "LinearPCMC",
     "MixedMNL",
     "NestedMNL",
     "PCMCNet",
     "PointerNetwork",
+    "RUMnet",
     "RandomForest",
     "RankBy",
+    "ResLogit",
     "TCNet",
+    "TasteNet",
     "Thurstone",
     "Uniform",
     "WithConstants",

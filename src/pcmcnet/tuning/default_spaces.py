@@ -62,6 +62,12 @@ _BOOSTED = {
     "l2": (0.1, 30.0, "log"),
     "max_features": [0.25, 0.5, 0.75, 1.0],
 }
+_UTILITY_NETWORK = {
+    "weight_decay": _DECAY,
+    "lr": (1e-3, 2e-2, "log"),
+    "layers": [1, 2, 3],
+    "nodes": [16, 32, 64, 128],
+}
 _STRENGTHS = {"smoothing": (1e-3, 10.0, "log")}
 _POOLING = {"min_chosen": [1, 3, 10, 30, 100]}
 
@@ -82,6 +88,10 @@ SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "rf": _same(_FOREST),
     "cdm": _same({**_STRENGTHS, "ridge": (1e-2, 1e3, "log")}),
     "boosted": _same(_BOOSTED),
+    "lmnl": _same({**_UTILITY_NETWORK, "dropout": (0.0, 0.5)}),
+    "reslogit": _same({"weight_decay": _DECAY, "lr": (1e-3, 2e-2, "log"), "layers": [1, 2, 4, 8, 16]}),
+    "rumnet": _same({**_UTILITY_NETWORK, "samples": [2, 4, 8]}),
+    "tastenet": _same({**_UTILITY_NETWORK, "dropout": (0.0, 0.5)}),
     "pcmc": _same({**_STRENGTHS, "ridge": (1e-3, 10.0, "log")}),
     "pcmc-linear": _same({"l2": (1e-4, 100.0, "log")}),
     "bradley-terry": _same(_STRENGTHS),

@@ -1,0 +1,1 @@
+"""Networks inside a random utility: samples of tastes, residuals of utilities, coefficients of individuals."""
