@@ -27,9 +27,9 @@ from pcmcnet.errors import (
 )
 from pcmcnet.models import MNL, LatentClassMNL, load
 from pcmcnet.models.logits import latent_class_mnl
-from pcmcnet.models.logits.estimation import LogitSets, class_search, hessian
-from pcmcnet.models.logits.estimation.class_search import ClassSearch
+from pcmcnet.models.logits.estimation import LogitSets, hessian, latent_class_search
 from pcmcnet.models.logits.estimation.em import divide
+from pcmcnet.models.logits.estimation.latent_class_search import ClassSearch
 from pcmcnet.models.logits.estimation.mixture_likelihood import Mixture
 
 # Two kinds of people: one minds the cost and hardly the time, the other the time. Income draws to the second.
@@ -673,14 +673,14 @@ def test_a_start_that_fails_is_passed_over_while_others_do_not(
     data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, step: str, sample: int
 ) -> None:
     monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
-    take, calls, failing = getattr(class_search, step), itertools.count(), {0, 2}
+    take, calls, failing = getattr(latent_class_search, step), itertools.count(), {0, 2}
 
     def fail_at_times(*arguments: Any) -> Any:
         if next(calls) in failing:
             raise TrainingError("it is not finite.")
         return take(*arguments)
 
-    monkeypatch.setattr(class_search, step, fail_at_times)
+    monkeypatch.setattr(latent_class_search, step, fail_at_times)
     with caplog.at_level(logging.INFO, logger="pcmcnet"):
         model = LatentClassMNL(classes=2, starts=4).fit(data)
     assert caplog.text.count("2 classes: a start is passed over: it is not finite.") == 2

@@ -24,8 +24,8 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.design.individual_design import IndividualDesign, parse_membership
 from pcmcnet.models.logits.estimation import LogitSets, infer
-from pcmcnet.models.logits.estimation.class_search import ClassSearch, Fitted, Problem
 from pcmcnet.models.logits.estimation.identification import require_identified
+from pcmcnet.models.logits.estimation.latent_class_search import ClassSearch, Fitted, Problem
 from pcmcnet.models.logits.estimation.mixture_likelihood import log_shares
 from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameter_bounds import Parameters

@@ -7,6 +7,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -277,7 +278,7 @@ class NeuralModel(ChoiceModel):
         encoded = place(self.encoder_.encode(data), device_of(self.network_))
         out = np.empty(len(data.rows))
         found = predict(self.network_, encoded, pair_budget=self.config.pair_budget)
-        for sets, log_p in to_host((sets, log_p) for sets, _, log_p in found):
+        for sets, log_p in to_host(map(itemgetter(0, 2), found)):
             sizes = data.sizes[sets]
             real = np.arange(log_p.shape[1]) < sizes[:, None]
             out[stretches(data.offsets[sets], sizes)] = log_p.numpy()[real]
