@@ -85,7 +85,7 @@ def simple_models() -> list[Contestant]:
 
 def _binned() -> PCMC:
     """One start: others end at the same objective."""
-    return PCMC(bins={"attr1": 8, "attr2": 8}, identified=("a", "b"), restarts=1)
+    return PCMC(bins={"attr1": 8, "attr2": 8}, identified=("a", "b"), restarts=1, ridge=0.1, speeds=1.0)
 
 
 def networks(epochs: int | None = None, *, depths: Sequence[int] = (1, 2, 3)) -> list[Contestant]:

@@ -10,8 +10,8 @@ from safetensors.numpy import save
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
-from pcmcnet.models import LinearPCMC
-from pcmcnet.models.items.linear_pcmc import column_names, linear_log_p
+from pcmcnet.models import MNL, LinearPCMC
+from pcmcnet.models.items.linear_pcmc import Sample, column_names, linear_log_p
 
 ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "chosen", "alternative": "item", "features": ["x", "colour"]}
 
@@ -46,12 +46,33 @@ def test_a_known_chain_is_recovered() -> None:
     """3,000 choices for 9 weights that matter: the mean divergence of a fit is about 9 / 6,000 = .0015."""
     table = simulate(3000, WEIGHTS, seed=0)
     data = ChoiceData.from_long(table, **ROLES)
-    model = LinearPCMC().fit(data, progress=False)
+    model = LinearPCMC(ridge=0).fit(data, progress=False)
     fresh = simulate(1000, WEIGHTS, seed=1)
     p, truth = model.predict_proba(ChoiceData.from_long(fresh, **ROLES)), fresh["p"]
     assert np.sum(truth * np.log(truth / p)) / 1000 < 0.005
     assert model.training_["converged"]
     assert model.training_["nll"] == pytest.approx(-model.score(data), rel=1e-9)
+
+
+def test_a_strong_ridge_is_the_logit_of_the_features_with_a_constant_for_each_item() -> None:
+    """The likelihood of a multinomial logit, up to the small pull of l2; and its law has detailed balance."""
+    data = ChoiceData.from_long(simulate(300, WEIGHTS, seed=0), **ROLES)
+    strong, limit = LinearPCMC(l2=1e-6, ridge=1e6).fit(data), MNL().fit(data)
+    assert strong.score(data) == pytest.approx(limit.score(data), abs=1e-4)
+    assert np.ptp(strong.weights_[:, 1:], axis=0).max() < 1e-3
+    sample = Sample.of(data, strong.universe_, strong.encoder_)
+    plain, _ = sample.fit(np.zeros(sample.shape), np.inf, LinearPCMC(l2=1e-6).config, 1e-12)
+    assert (np.ptp(plain[:, 1:], axis=0) == 0).all()
+    assert -sample.losses(plain).mean() == pytest.approx(limit.score(data), abs=1e-5)
+
+
+def test_the_ridge_is_learnt_and_told() -> None:
+    table = simulate(300, WEIGHTS, seed=0)
+    model = LinearPCMC().fit(ChoiceData.from_long(table, **ROLES))
+    assert float(model.training_["penalty"]["penalty"]) <= 10  # the items differ in their weights
+    assert "held-out sets (NLL inf:" in str(model.summary())
+    alike = simulate(300, np.tile([0.0, 1.0, 0.5], (3, 1)), seed=0)
+    assert LinearPCMC().fit(ChoiceData.from_long(alike, **ROLES)).training_["penalty"]["penalty"] == "inf"
 
 
 def test_columns_are_the_bias_numbers_and_categories() -> None:
@@ -64,7 +85,7 @@ def test_columns_are_the_bias_numbers_and_categories() -> None:
 
 def test_a_strong_pull_makes_all_alternatives_alike() -> None:
     data = ChoiceData.from_long(simulate(50, WEIGHTS, seed=0), **ROLES)
-    p = np.exp(LinearPCMC(l2=1e9).fit(data)._log_proba(data))
+    p = np.exp(LinearPCMC(l2=1e9, ridge=0).fit(data)._log_proba(data))
     np.testing.assert_allclose(p, 1 / data.sizes[data.set_of_alternative], rtol=1e-5)  # about 50 / 1e9 away
 
 

@@ -55,7 +55,7 @@ def started(data: ChoiceData, decay: float) -> torch.Tensor:
 
 def test_the_table_is_that_of_the_item_chain_with_a_ridge_in_step_with_the_decay() -> None:
     data = choices(300)
-    expected = PCMC(ridge=RIDGE * 0.5, restarts=1, max_iter=STEPS).fit(data).log_rates_
+    expected = PCMC(ridge=RIDGE * 0.5, speeds=1.0, restarts=1, max_iter=STEPS).fit(data).log_rates_
     np.testing.assert_allclose(started(data, 0.5), expected, atol=1e-4)
     firm = started(data, 500.0)
     strengths = BradleyTerry().fit(data).strengths_

@@ -8,7 +8,13 @@ Numbers are standardised and categories are 0/1 columns, d in all, so that a uni
 weights. The published form is linear in the rate itself; the exponential keeps every rate positive whatever the
 weights. One constant added to all biases changes nothing (time has no scale), nor does the weight of a column that is
 constant within sets, and where an item's choices can be foretold from features its weights would grow without end:
-so the fit minimises - log-likelihood + l2 / 2 sum of w^2.
+so the fit minimises
+
+    - log-likelihood  +  l2 / 2 sum of w^2  +  ridge / 2 sum_i |u_i - mean u|^2,
+
+u_i being w_i without its bias b_i. Where all u_i are one u, the law is a logit: log q_ij = b_i + u . x_j has detailed
+balance with P(j) proportional to exp(u . x_j - b_j). So an infinite ridge is the multinomial logit of the features with
+a constant for each item, and the ridge, learnt from held-out sets, says how far to leave it.
 Shapes: items (B, J), x (B, J, 1 + d), weights (n, 1 + d) -> log-rates (B, J, J).
 """
 
@@ -38,12 +44,26 @@ from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
-from pcmcnet.models.items.lbfgs import lbfgs
+from pcmcnet.models.items.lbfgs import Minimum, lbfgs
 from pcmcnet.models.items.pcmc_search import chain_log_p
+from pcmcnet.models.items.penalty_search import (
+    COARSE,
+    OTHERWISE,
+    PLAIN,
+    TRIAL_TOLERANCE,
+    Losses,
+    Penalty,
+    PenaltySearch,
+    cut,
+    penalty_facts,
+    require_penalty,
+    search_penalty,
+)
 from pcmcnet.models.items.universe import Universe, informative, padded
 from pcmcnet.storage.files import json_bytes
 
 SHOWN = 200  # weights that a summary lists
+PARTS = 2  # of the folds that a search for the ridge holds out
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,16 +75,21 @@ class LinearPCMCConfig:
     l2
         Pull of the weights towards 0, as if by a normal law of variance 1 / l2: it fixes what the likelihood leaves
         open and keeps weights finite.
+    ridge
+        Pull of the items' weights, biases apart, towards their mean, where the law is a logit; 0 for none. "auto"
+        learns it from held-out choice sets, an infinite one, which is that logit, included.
     max_iter, tolerance
         Iterations at most, and the gain in the mean objective below which the search ends.
     """
 
     l2: float = 0.1
+    ridge: Penalty = "auto"
     max_iter: int = 500
     tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
         require_number("l2", self.l2, low=0)
+        require_penalty("ridge", self.ridge)
         require_number("max_iter", self.max_iter, whole=True, low=1)
         require_number("tolerance", self.tolerance, low=0, open_low=True)
 
@@ -98,30 +123,41 @@ class LinearPCMC(ChainModel):
             )
         part = informative(train)
         universe, encoder = Universe.learn(part), Encoder.learn(part)
-        shape = (len(universe.items), len(column_names(encoder.features)))
-        flat_chosen, weight = torch.zeros(len(part.rows)).double(), torch.from_numpy(part.weights)
-        flat_chosen[part.offsets[:-1] + part.require_chosen("fitting")] = weight
-        items, x = _inputs(part, universe, encoder)
-        batches = [
-            (items[flat], x[flat], torch.from_numpy(mask), flat_chosen[flat] * torch.from_numpy(mask))
-            for flat, mask in padded(part.offsets)
-        ]
-        total = float(weight.sum())
-
-        def objective(weights: Tensor) -> Tensor:
-            w = weights.reshape(shape)
-            terms = [(c * linear_log_p(w, i, z, mask).masked_fill(~mask, 0)).sum() for i, z, mask, c in batches]
-            return (self.config.l2 / 2 * weights.square().sum() - torch.stack(terms).sum()) / total
-
-        with threads_for(sum(mask.numel() * mask.shape[1] * shape[1] for _, _, mask, _ in batches)):
-            start = np.zeros(shape[0] * shape[1])
-            found = lbfgs(objective, start, max_iter=self.config.max_iter, tolerance=self.config.tolerance)
-        self.universe_, self.encoder_, self.weights_ = universe, encoder, found.at.reshape(shape)
+        sample, config = Sample.of(part, universe, encoder), self.config
+        learnt = None if config.ridge != "auto" else self._learn_ridge(part, universe, encoder, settings.seed)
+        ridge = learnt.penalty if learnt else float(config.ridge)
+        with threads_for(sample.work):
+            begin = np.zeros(sample.shape)
+            for stronger in [trial.penalty for trial in learnt.trials if trial.penalty > ridge] if learnt else []:
+                begin, _ = sample.fit(begin, stronger, config, TRIAL_TOLERANCE)
+            self.weights_, found = sample.fit(begin, ridge, config, config.tolerance)
+        self.universe_, self.encoder_ = universe, encoder
         self.training_ = {
             "iterations": found.iterations,
             "converged": found.converged,
-            "nll": found.value - self.config.l2 / 2 * float(found.at @ found.at) / total,
+            "nll": float(sample.mean_loss(torch.from_numpy(self.weights_))),
+            **({} if learnt is None else {"penalty": learnt.to_dict()}),
         }
+
+    def _learn_ridge(self, part: ChoiceData, universe: Universe, encoder: Encoder, seed: int) -> PenaltySearch:
+        """Learn the ridge from held-out sets, of which two parts will do: sets with features are seldom alike."""
+        folds = cut(part, seed)[:PARTS]
+        if not folds:
+            return PenaltySearch((), 0, OTHERWISE * float(part.weights.mean()))
+        samples = [[Sample.of(data, universe, encoder) for data in (fold.known, fold.held_out)] for fold in folds]
+        with threads_for(samples[0][0].work):
+            return search_penalty(folds, [self._path(*pair) for pair in samples], COARSE)
+
+    def _path(self, known: Sample, held_out: Sample) -> Losses:
+        """Begin a path of fits down the ladder of ridges, each from where the one before ended."""
+        at = np.zeros(known.shape)
+
+        def losses(ridge: float) -> Floats:
+            nonlocal at
+            at, _ = known.fit(at, ridge, self.config, TRIAL_TOLERANCE)
+            return held_out.losses(at)
+
+        return losses
 
     @torch.no_grad()
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -157,6 +193,7 @@ class LinearPCMC(ChainModel):
             "training NLL": f"{found['nll']:.4f}",
             "search": f"{found['iterations']} iterations, "
             + ("converged" if found["converged"] else "stopped by max_iter"),
+            **penalty_facts(found),
             "individual": "not used: rates depend on the item left and on the features of the one entered",
             "parameters": f"{self.num_parameters:,}",
         }
@@ -189,6 +226,70 @@ class LinearPCMC(ChainModel):
         if weights.shape != expected or not np.isfinite(weights).all():
             raise ArtifactError("the saved weights do not fit the saved items and columns: save the model again.")
         self.weights_ = weights
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Choice sets as padded batches: items, columns, mask, the weight of each choice, and places of the sets."""
+
+    batches: list[tuple[Tensor, Tensor, Tensor, Tensor, Ints]]
+    shape: tuple[int, int]  # of the weights
+    sets: int
+
+    @classmethod
+    def of(cls, data: ChoiceData, universe: Universe, encoder: Encoder) -> Sample:
+        """Pad the sets."""
+        chosen = torch.zeros(len(data.rows)).double()
+        chosen[data.offsets[:-1] + data.require_chosen("fitting")] = torch.from_numpy(data.weights)
+        items, x = _inputs(data, universe, encoder)
+        batches = []
+        for flat, mask in padded(data.offsets):
+            real = torch.from_numpy(mask)
+            batches.append((items[flat], x[flat], real, chosen[flat] * real, data.set_of_alternative[flat[:, 0]]))
+        return cls(batches, (len(universe.items), x.shape[1]), len(data))
+
+    @property
+    def work(self) -> int:
+        """Multiplications of a pass, about."""
+        return sum(mask.numel() * mask.shape[1] * self.shape[1] for _, _, mask, _, _ in self.batches)
+
+    @property
+    def total(self) -> float:
+        """Number of choices, by weight."""
+        return sum(float(chosen.sum()) for *_, chosen, _ in self.batches)
+
+    def mean_loss(self, weights: Tensor) -> Tensor:  # (n, 1 + d) -> ()
+        """Return minus the mean log-likelihood."""
+        terms = [(c * linear_log_p(weights, i, x, m).masked_fill(~m, 0)).sum() for i, x, m, c, _ in self.batches]
+        return -torch.stack(terms).sum() / self.total
+
+    @torch.no_grad()
+    def losses(self, weights: Floats) -> Floats:  # -> (S,)
+        """Return minus the log-probability of each choice."""
+        out = np.zeros(self.sets)
+        for items, x, mask, chosen, sets in self.batches:
+            log_p = linear_log_p(torch.from_numpy(weights), items, x, mask)
+            out[sets] = -log_p.masked_fill(chosen == 0, 0).sum(1).numpy()
+        return out
+
+    def fit(self, begin: Floats, ridge: float, config: LinearPCMCConfig, tolerance: float) -> tuple[Floats, Minimum]:
+        """Minimise from weights (n, 1 + d); an infinite ridge has one vector for all items, but for their biases."""
+        n, columns = self.shape
+
+        def weights(x: Tensor) -> Tensor:  # -> (n, 1 + d)
+            one = ridge == PLAIN
+            return torch.cat([x[:n, None], x[n:].expand(n, -1)], dim=1) if one else x.reshape(n, columns)
+
+        def objective(x: Tensor) -> Tensor:
+            w = weights(x)
+            penalty = config.l2 / 2 * w.square().sum()
+            if ridge < PLAIN:
+                penalty = penalty + ridge / 2 * (w[:, 1:] - w[:, 1:].mean(0)).square().sum()
+            return self.mean_loss(w) + penalty / self.total
+
+        x = np.concatenate([begin[:, 0], begin[:, 1:].mean(0)]) if ridge == PLAIN else begin.ravel()
+        found = lbfgs(objective, x, max_iter=config.max_iter, tolerance=tolerance)
+        return weights(torch.from_numpy(found.at)).numpy().copy(), found
 
 
 def linear_log_p(weights: Tensor, items: Tensor, x: Tensor, mask: Tensor) -> Tensor:  # -> (B, J)

@@ -18,6 +18,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -40,7 +41,16 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.bradley_terry import centring_ridge, newton
-from pcmcnet.models.items.pcmc_search import SLSQP_ITEMS, chain_log_p, search
+from pcmcnet.models.items.pcmc_search import PATH_TOLERANCE, SLSQP_ITEMS, Problem, chain_log_p, search
+from pcmcnet.models.items.penalty_search import (
+    CountedFold,
+    Losses,
+    Penalty,
+    PenaltySearch,
+    learn_of_items,
+    penalty_facts,
+    require_penalty,
+)
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
 from pcmcnet.storage.files import json_bytes
@@ -65,7 +75,10 @@ class PCMCConfig:
         for up to 12 items.
     ridge
         Pull of the log-rates towards the chain of Bradley-Terry's law, as if by a normal law of variance 1 / ridge;
-        0 for maximum likelihood alone. Of no use to "slsqp".
+        0 for maximum likelihood alone. "auto" learns it from held-out choice sets, an infinite one, which is
+        Bradley-Terry's law itself, included. Of no use to "slsqp".
+    speeds
+        Part of the ridge that pulls how fast two items are compared, q_ij q_ji; the odds q_ij / q_ji have all of it.
     restarts
         Starts of the search: Bradley-Terry's chain, then random ones around it. The best objective is kept.
     max_iter, tolerance
@@ -78,7 +91,8 @@ class PCMCConfig:
 
     smoothing: float = 0.1
     method: Method = "lbfgs"
-    ridge: float = 0.1
+    ridge: Penalty = "auto"
+    speeds: float = 0.1
     restarts: int = 8
     max_iter: int = 500
     tolerance: float = 1e-9
@@ -87,7 +101,8 @@ class PCMCConfig:
 
     def __post_init__(self) -> None:
         require_word("method", self.method, get_args(Method))
-        for name in ("smoothing", "ridge"):
+        require_penalty("ridge", self.ridge)
+        for name in ("smoothing", "speeds"):
             require_number(name, getattr(self, name), low=0)
         for name in ("restarts", "max_iter"):
             require_number(name, getattr(self, name), whole=True, low=1)
@@ -143,7 +158,10 @@ class PCMC(ChainModel):
         sets = seen.smoothed(config.smoothing)
         start = bradley_terry_chain(sets, n)
         with threads_for(0):
-            found = search(sets, start, config, np.random.default_rng(settings.seed))
+            learnt = self._learn_ridge(part, universe, settings.seed)
+            ridge = learnt.penalty if learnt else float(config.ridge) if config.ridge != "auto" else 0.0
+            path = [trial.penalty for trial in learnt.trials if trial.penalty > ridge] if learnt else []
+            found = search(sets, start, ridge, config, np.random.default_rng(settings.seed), path)
         if not found.best.converged:
             log.warning("the search for rates was stopped by max_iter=%d before it converged", config.max_iter)
         self.universe_, self.log_rates_ = universe, found.log_rates
@@ -157,8 +175,28 @@ class PCMC(ChainModel):
             "iterations": found.best.iterations,
             "converged": found.best.converged,
             "objectives": found.objectives,
-            "nll": float(-(seen.counts @ self._item_log_p(seen)) / seen.counts.sum()),
+            "nll": float(-(seen.counts @ item_log_p(seen, self.log_rates_)) / seen.counts.sum()),
+            **({} if learnt is None else {"penalty": learnt.to_dict()}),
         }
+
+    def _learn_ridge(self, part: ChoiceData, universe: Universe | Grid, seed: int) -> PenaltySearch | None:
+        """Learn the ridge from held-out sets, unless it is given or of no use."""
+        if self.config.ridge != "auto" or self.config.method == "slsqp":
+            return None
+        path = partial(self._path, universe.size)
+        return learn_of_items(part, universe, path, smoothing=self.config.smoothing, seed=seed)
+
+    def _path(self, n: int, fold: CountedFold) -> Losses:
+        """Begin a path of fits down the ladder of ridges, each from where the one before ended."""
+        problem = Problem.of(fold.known, bradley_terry_chain(fold.known, n))
+        at = problem.prior
+
+        def losses(ridge: float) -> Floats:
+            nonlocal at
+            at = problem.fit(at, ridge, self.config, PATH_TOLERANCE).at
+            return -item_log_p(fold.held_out, problem.log_rates(at))[fold.chosen]
+
+        return losses
 
     def _require_size(self, universe: Universe | Grid) -> int:
         """Return the number of items, if it is one that the method can deal with."""
@@ -172,19 +210,9 @@ class PCMC(ChainModel):
             )
         return n
 
-    @torch.no_grad()
-    def _item_log_p(self, sets: DistinctSets) -> Floats:
-        """(M,) log-probabilities of the items of distinct sets."""
-        out, log_rates = np.zeros(len(sets.items)), torch.from_numpy(self.log_rates_)
-        with threads_for(0):
-            for batch in sets.batches():
-                scores = log_rates[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]
-                out[batch.flat[batch.mask.numpy()]] = chain_log_p(scores, batch.mask)[batch.mask].numpy()
-        return out
-
     def _log_proba(self, data: ChoiceData) -> Floats:
         sets = DistinctSets.of(data, self.universe_.index(data))
-        return sets.to_alternatives(self._item_log_p(sets))
+        return sets.to_alternatives(item_log_p(sets, self.log_rates_))
 
     @torch.no_grad()
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
@@ -219,6 +247,7 @@ class PCMC(ChainModel):
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
             **item_facts(found),
+            **penalty_facts(found),
             "objective of each start": gains,
             "parameters": f"{self.num_parameters:,} ({found['informed_rates']:,} of pairs seen in training)",
         }
@@ -249,6 +278,17 @@ class PCMC(ChainModel):
                 raise ArtifactError(f"the saved {name} do not fit the saved items: save the model again.")
         self.log_rates_ = arrays["log_rates"].astype(np.float64)
         self.offered_, self.chosen_ = arrays["offered"], arrays["chosen"]
+
+
+@torch.no_grad()
+def item_log_p(sets: DistinctSets, log_rates: Floats) -> Floats:  # (n, n) -> (M,)
+    """Log-probabilities of the items of distinct sets."""
+    out, t = np.zeros(len(sets.items)), torch.from_numpy(log_rates)
+    with threads_for(0):
+        for batch in sets.batches():
+            scores = t[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]
+            out[batch.flat[batch.mask.numpy()]] = chain_log_p(scores, batch.mask)[batch.mask].numpy()
+    return out
 
 
 def bradley_terry_chain(sets: DistinctSets, n: int) -> Floats:  # -> (n, n)

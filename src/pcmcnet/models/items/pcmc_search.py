@@ -2,10 +2,19 @@
 
 Only the rates of pairs that some training set holds are searched: a vector of their log-rates (or rates) and, for
 each padded batch of distinct sets, where its pairs are in that vector. The others keep their start.
+
+With t the log-rates and d_ij = t_ij - t0_ij their distance from the logit's chain t0, the penalty on L-BFGS's search is
+
+    ridge / 2 sum_{i < j} [ (d_ij - d_ji)^2 + speeds (d_ij + d_ji)^2 ] / 2.
+
+The difference moves the odds of a pair, the sum how fast it is compared. A chain whose pairs all have the logit's odds
+has the logit's law whatever their speeds (detailed balance): speeds alone are no context, and are held less firmly.
+With speeds = 1 the penalty is ridge / 2 sum_ij d_ij^2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -21,6 +30,7 @@ from pcmcnet.models.items.universe import DistinctSets
 
 SLSQP_ITEMS = 12  # 132 rates; the cost of a step grows with the cube of their number
 LEAST = 1e-6  # rate that SLSQP may come down to: a chain with zeros may fall apart
+PATH_TOLERANCE = 1e-7  # gain in the mean objective below which a fit on the way to another one ends
 SPREAD = 1.0  # standard deviation of the log-rates of random starts around the first
 
 
@@ -30,7 +40,7 @@ class Settings(Protocol):
     @property
     def method(self) -> str: ...  # noqa: D102
     @property
-    def ridge(self) -> float: ...  # noqa: D102
+    def speeds(self) -> float: ...  # noqa: D102
     @property
     def restarts(self) -> int: ...  # noqa: D102
     @property
@@ -62,59 +72,103 @@ def chain_log_p(scores: Tensor, mask: Tensor) -> Tensor:  # (B, J, J), (B, J) ->
     return log_probabilities(solve_chain(rates_of_scores(scores, mask, rate="exp", epsilon=0.0), mask), mask)
 
 
-def search(sets: DistinctSets, start: Floats, settings: Settings, rng: np.random.Generator) -> Found:
-    """Minimise from the start and from random log-rates around it; keep the best."""
-    n = len(start)
-    pairs, blocks = pair_blocks(sets, n)
-    prior = start.ravel()[pairs]
-    minimise = _by_slsqp if settings.method == "slsqp" else _by_lbfgs
-    tries = []
-    for k in range(settings.restarts):
-        begin = prior + (SPREAD * rng.standard_normal(len(pairs)) if k else 0.0)
-        tries.append(minimise(blocks, prior, begin, pairs, n, settings))
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Distinct sets, the P ordered pairs that some of them hold, and the log-rates that these are pulled to."""
+
+    start: Floats  # (n, n)
+    pairs: Ints  # (P,) i n + j for (i, j)
+    back: Ints  # (P,) place of the pair the other way round
+    blocks: list[Block]
+
+    @classmethod
+    def of(cls, sets: DistinctSets, start: Floats) -> Problem:
+        """Find the pairs of the sets."""
+        n = len(start)
+        left, right = sets.pairs()
+        pairs = np.unique(sets.items[left] * n + sets.items[right])
+        back = np.searchsorted(pairs, pairs % n * n + pairs // n)
+        return cls(start, pairs, back, list(_blocks(sets, pairs, n)))
+
+    @property
+    def prior(self) -> Floats:
+        """(P,) log-rates that the pairs are pulled to."""
+        return self.start.ravel()[self.pairs]
+
+    def log_rates(self, at: Floats) -> Floats:
+        """Put log-rates (P,) of pairs among those of all, (n, n)."""
+        found = self.start.copy()
+        found.ravel()[self.pairs] = at
+        return found
+
+    def fit(self, begin: Floats, ridge: float, settings: Settings, tolerance: float | None = None) -> Minimum:
+        """Minimise from log-rates (P,); an infinite ridge keeps the prior."""
+        if ridge == np.inf:
+            return Minimum(self.prior, float(self._mean_loss(torch.from_numpy(self.prior))), 0, True)
+        if settings.method == "slsqp":
+            return _by_slsqp(self, begin, settings)
+        centre, back = torch.from_numpy(self.prior), torch.from_numpy(self.back)
+
+        def objective(log_rates: Tensor) -> Tensor:  # (P,) -> ()
+            d = log_rates - centre
+            odds, speeds = (d - d[back]).square().sum(), (d + d[back]).square().sum()
+            return self._mean_loss(log_rates) + ridge / 8 * (odds + settings.speeds * speeds) / self.total
+
+        return lbfgs(objective, begin, max_iter=settings.max_iter, tolerance=tolerance or settings.tolerance)
+
+    @property
+    def total(self) -> float:
+        """Number of choices, by weight."""
+        return sum(float(block.counts.sum()) for block in self.blocks)
+
+    def _mean_loss(self, log_rates: Tensor) -> Tensor:  # (P,) -> ()
+        terms = [_log_likelihood(chain_log_p(log_rates[b.place], b.mask), b) for b in self.blocks]
+        return -torch.stack(terms).sum() / self.total
+
+
+def search(
+    sets: DistinctSets,
+    start: Floats,
+    ridge: float,
+    settings: Settings,
+    rng: np.random.Generator,
+    path: Sequence[float] = (),
+) -> Found:
+    """Minimise from the start and from random log-rates around it; keep the best.
+
+    The first start comes down a path of stronger ridges, if one is given.
+    """
+    problem = Problem.of(sets, start)
+    begin, spread = problem.prior, len(problem.pairs)
+    for stronger in path:
+        begin = problem.fit(begin, stronger, settings, PATH_TOLERANCE).at
+    others = settings.restarts - 1 if ridge < np.inf else 0
+    begins = [begin, *(problem.prior + SPREAD * rng.standard_normal((others, spread)))]
+    tries = [problem.fit(begin, ridge, settings) for begin in begins]
     best = min(tries, key=lambda found: found.value)
-    log_rates = start.copy()
-    log_rates.ravel()[pairs] = best.at
-    return Found(log_rates, best, [found.value for found in tries], len(pairs))
+    return Found(problem.log_rates(best.at), best, [found.value for found in tries], spread)
 
 
-def pair_blocks(sets: DistinctSets, n: int) -> tuple[Ints, list[Block]]:
-    """Return the pairs (P,) that some set holds, i n + j for (i, j), and the sets with places among them."""
-    left, right = sets.pairs()
-    pairs, blocks = np.unique(sets.items[left] * n + sets.items[right]), []
+def _blocks(sets: DistinctSets, pairs: Ints, n: int) -> Iterator[Block]:
     for batch in sets.batches():
         real = batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)
         real.diagonal(dim1=1, dim2=2).fill_(False)
         cell = (batch.items.unsqueeze(2) * n + batch.items.unsqueeze(1)).numpy()
         place = torch.from_numpy(np.searchsorted(pairs, cell)).where(real, 0)
-        blocks.append(Block(place, batch.mask, batch.counts))
-    return pairs, blocks
+        yield Block(place, batch.mask, batch.counts)
 
 
-def _by_lbfgs(blocks: list[Block], prior: Floats, begin: Floats, pairs: Ints, n: int, settings: Settings) -> Minimum:
-    """Minimise over log-rates, with the ridge."""
-    total, centre = sum(float(block.counts.sum()) for block in blocks), torch.from_numpy(prior)
-
-    def objective(log_rates: Tensor) -> Tensor:  # (P,) -> ()
-        terms = [_log_likelihood(chain_log_p(log_rates[b.place], b.mask), b) for b in blocks]
-        penalty = settings.ridge / 2 * (log_rates - centre).square().sum()
-        return (penalty - torch.stack(terms).sum()) / total
-
-    return lbfgs(objective, begin, max_iter=settings.max_iter, tolerance=settings.tolerance)
-
-
-def _by_slsqp(blocks: list[Block], prior: Floats, begin: Floats, pairs: Ints, n: int, settings: Settings) -> Minimum:
+def _by_slsqp(problem: Problem, begin: Floats, settings: Settings) -> Minimum:
     """Minimise over rates with q_ij + q_ji >= 1, as published; the result is in log-rates too."""
     from scipy.optimize import minimize
 
-    total = sum(float(block.counts.sum()) for block in blocks)
-    back = np.searchsorted(pairs, pairs % n * n + pairs // n)  # (P,) place of the pair the other way round
+    pairs, back, n = problem.pairs, problem.back, len(problem.start)
     sums = (np.eye(len(pairs)) + np.eye(len(pairs))[back])[pairs // n < pairs % n]  # (P / 2, P)
 
     def objective(rates: Tensor) -> Tensor:  # (P,) -> ()
         q = rates.clamp(min=LEAST)
-        laws = [log_probabilities(solve_chain(q[b.place], b.mask), b.mask) for b in blocks]
-        return -torch.stack([_log_likelihood(law, b) for law, b in zip(laws, blocks, strict=True)]).sum() / total
+        laws = [(log_probabilities(solve_chain(q[b.place], b.mask), b.mask), b) for b in problem.blocks]
+        return -torch.stack([_log_likelihood(law, b) for law, b in laws]).sum() / problem.total
 
     rates = np.exp(begin) / (np.exp(begin) + np.exp(begin)[back])
     found = minimize(

@@ -39,6 +39,7 @@ Losses = Callable[[float], Floats]  # penalty -> (H,) minus the log-probabilitie
 
 PLAIN = math.inf
 LADDER = (PLAIN, *(float(f"{10 ** (k / 2):.3g}") for k in range(6, -5, -1)))
+COARSE = (PLAIN, *LADDER[1::2])  # for fits that take long
 FOLDS = 5
 FEWEST = 20  # sets, or persons, below which held-out ones tell nothing
 PATIENCE = 2  # rungs after the best
@@ -153,13 +154,13 @@ def learn_of_items(
     return search_penalty(folds, [path(counted(fold, universe, smoothing)) for fold in folds])
 
 
-def search_penalty(folds: Sequence[Fold], paths: Sequence[Losses]) -> PenaltySearch:
+def search_penalty(folds: Sequence[Fold], paths: Sequence[Losses], ladder: Sequence[float] = LADDER) -> PenaltySearch:
     """Go down the ladder; the path of a fold fits with one penalty after the other and returns held-out losses."""
     weights = np.concatenate([fold.held_out.weights for fold in folds])
     groups = np.concatenate([fold.groups for fold in folds])
     trials: list[Trial] = []
     plain = np.zeros(len(weights))
-    for rung in LADDER:
+    for rung in ladder:
         penalty = rung * float(weights.mean())
         losses = np.concatenate([path(penalty) for path in paths])
         plain = losses if rung == PLAIN else plain

@@ -37,8 +37,10 @@ def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
     data = data.to(torch.device("cpu"))
     starts = np.append(data.starts.numpy(), len(data.categorical))
     items, weights = data.categorical[:, 0].numpy(), data.weight.double() / data.weight.double().mean()
-    options = PCMCConfig(ridge=RIDGE * decay, restarts=1, max_iter=STEPS)
+    options = PCMCConfig(speeds=1.0, restarts=1, max_iter=STEPS)
     sets = DistinctSets.of_items(items, starts, data.chosen.numpy(), weights.numpy()).smoothed(options.smoothing)
     with torch.enable_grad():
-        found = search(sets, bradley_terry_chain(sets, len(log_rates)), options, np.random.default_rng(0))
+        found = search(
+            sets, bradley_terry_chain(sets, len(log_rates)), RIDGE * decay, options, np.random.default_rng(0)
+        )
     log_rates.copy_(torch.from_numpy(found.log_rates))
