@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.models import MNL, PCMCNet
 
-PATHS = ["/v1/probabilities", "/v1/rates", "/v1/map"]
+PATHS = ["/v1/probabilities", "/v1/rates", "/v1/map", "/v1/offer"]
 REFUSED = {400, 413, 415, 422}
 
 words = st.sampled_from(

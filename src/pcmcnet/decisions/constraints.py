@@ -107,12 +107,23 @@ class Rows(NamedTuple):
         """Return the offer with the largest sum of worths, or None where no offer fulfils the constraints."""
         from scipy.optimize import Bounds, LinearConstraint
 
-        if not len(self.upper):
-            return ((worth > 0) | self.always) & ~self.never
+        least, most, others = self.sizes()
+        if not len(others.upper):
+            return self._best_of_size(worth, least, most)
         rows = LinearConstraint(self.matrix, -np.inf, self.upper)
         bounds = Bounds(self.always.astype(float), 1.0 - self.never)
         found = solve_integer_program(-worth, constraints=rows, bounds=bounds, integrality=np.ones(len(worth)))
         return None if found.x is None else found.x > 0.5
+
+    def _best_of_size(self, worth: Floats, least: int, most: int) -> Bools | None:
+        """Return the best offer where nothing but the number shown is limited."""
+        free, fixed = np.flatnonzero(~(self.always | self.never)), int(self.always.sum())
+        if not max(least, fixed) <= min(most, fixed + len(free)):
+            return None
+        free = free[np.argsort(-worth[free], kind="stable")]
+        offer = self.always.copy()
+        offer[free[: int(np.clip((worth[free] > 0).sum(), least - fixed, most - fixed))]] = True
+        return offer
 
     def sizes(self) -> tuple[int, int, Rows]:
         """Return the least and the largest number shown, with what is always shown, and the rows that say more."""

@@ -1,6 +1,6 @@
 """The application: paths, and how questions, refusals and mishaps become answers.
 
-POST /v1/probabilities, /v1/rates, /v1/map        GET /v1/schema, /v1/example, /v1/examples, /openapi.json
+POST /v1/probabilities, /v1/rates, /v1/map, /v1/offer        GET /v1/schema, /v1/example, /v1/examples, /openapi.json
 GET /health, /live, /ready, /metrics               GET / and the files of the page
 """
 
@@ -130,6 +130,8 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     add("/v1/probabilities", service.probabilities, schemas.probabilities(), openapi.Probabilities, about_sets)
     add("/v1/rates", service.rates, schemas.rates(), openapi.Rates, "Rates between the alternatives of a choice set")
     add("/v1/map", service.map, schemas.map(), openapi.Map, about_map)
+    about_offer = "Which of the alternatives to show, for the largest expected revenue or probability of one"
+    add("/v1/offer", service.offer, schemas.offer(), openapi.Offer, about_offer)
 
 
 def _add_facts(app: FastAPI, service: Service) -> None:

@@ -41,18 +41,18 @@ class Grid:
     @classmethod
     def read(cls, asked: Mapping[str, Any], data: ChoiceData, model: ChoiceModel, settings: ServeSettings) -> Grid:
         """Check a request for a map of the one set in ``data``; ranges are by default those of the training table."""
-        x, y = (_column(asked[axis], data, axis) for axis in ("x", "y"))
+        x, y = (number_column(asked[axis], data, axis) for axis in ("x", "y"))
         if x == y:
             raise unusable(f"y: expected another column than x, got {x!r} twice.")
-        place = _place(asked["place"], data, "place")
+        place = place_of(asked["place"], data, "place")
         between = asked["between"]
         if not isinstance(between, list) or len(between) != 2:
             raise unusable(f"between: expected the places of two alternatives, got {shown(between)}.")
-        a, b = (_place(value, data, f"between, entry {k}") for k, value in enumerate(between))
+        a, b = (place_of(value, data, f"between, entry {k}") for k, value in enumerate(between))
         if a == b:
             raise unusable(f"between: expected two different alternatives, got {shown(between[0])} twice.")
         given = asked.get("points", min(POINTS, settings.max_points))
-        points = _whole(given)
+        points = whole(given)
         if points is None or not 2 <= points <= settings.max_points:
             raise unusable(
                 f"points: expected a whole number from 2 to {settings.max_points} along each axis, got {shown(given)}."
@@ -97,7 +97,8 @@ class Grid:
         return {"x": self.x_values.tolist(), "y": self.y_values.tolist(), "share": rows}
 
 
-def _column(name: Any, data: ChoiceData, axis: str) -> str:
+def number_column(name: Any, data: ChoiceData, axis: str) -> str:
+    """Take the name of a feature of numbers."""
     known = [name for name, column in data.features.items() if isinstance(column, Numeric)]
     if not isinstance(name, str) or name not in known:
         hint = did_you_mean(name[:100], known) if isinstance(name, str) else ""
@@ -105,9 +106,9 @@ def _column(name: Any, data: ChoiceData, axis: str) -> str:
     return name
 
 
-def _place(value: Any, data: ChoiceData, at: str) -> int:
+def place_of(value: Any, data: ChoiceData, at: str) -> int:
     """Turn a place in the request into one among the available alternatives."""
-    place = _whole(value)
+    place = whole(value)
     if place is None or not 0 <= place < data.n_rows:
         raise unusable(f"{at}: expected the place of an alternative, from 0 to {data.n_rows - 1}, got {shown(value)}.")
     found = np.flatnonzero(data.rows == place)
@@ -116,7 +117,7 @@ def _place(value: Any, data: ChoiceData, at: str) -> int:
     return int(found[0])
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
     """Take a whole number, which JSON may also write as 2.0."""
     if isinstance(value, float) and value.is_integer():
         return int(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
-Question = Literal["log_proba", "rates"]
+Question = Literal["log_proba", "rates", "offer"]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A question about some sets; the answer is (N,) log-probabilities, or the (n, n) rates of the one set.
+    """A question about some sets; the answer is (N,) log-probabilities, the (n, n) rates of the one set, or an offer.
 
     A request takes its question back by cancelling the answer.
     """
@@ -27,6 +29,7 @@ class Job:
     data: ChoiceData
     given: ChoiceData | None = None  # the sets of the request, where others that are made of them are asked about
     answer: Future[Any] = field(default_factory=Future)
+    ask: Callable[[ChoiceModel], Any] | None = None  # what is asked for an offer
 
     @property
     def pairs(self) -> int:

@@ -58,6 +58,19 @@ class Map(Answer):
     share: list[list[float | None]]
 
 
+class Offer(Answer):
+    """The best offer that was found; places count the alternatives of the request."""
+
+    shown: list[int] = Field(description="places of the alternatives to show")
+    probabilities: list[float] = Field(description="of all alternatives, 0 for those not shown")
+    value: float = Field(description="expected revenue of one choice, or probability of the target")
+    current_value: float = Field(description="of the alternatives that are available now")
+    exact: bool = Field(description="whether no offer is better")
+    gap: float | None = Field(description="how far at most the best offer is better, relative; null where not known")
+    added: list[int] = Field(description="places to show that are not available now")
+    dropped: list[int] = Field(description="places that are available now and not to be shown")
+
+
 class Column(Answer):
     """A column of a request, and what the training table had in it; null where that is not known."""
 
@@ -194,6 +207,21 @@ class RequestSchemas:
             "model": self.model,
         }
         return _object(entries, required=["set", "x", "y", "place", "between"])
+
+    def offer(self) -> dict[str, Any]:
+        """Return the schema of a question for an offer."""
+        most = self.settings.max_alternatives
+        place = {"type": "integer", "minimum": 0, "maximum": most - 1}
+        entries = {
+            "set": self.set,
+            "revenue": {"enum": self.moving} if self.moving else {"type": "string"},
+            "target": place,
+            "keep": {"type": "array", "items": place, "maxItems": most},
+            "least": {"type": "integer", "minimum": 1, "maximum": most},
+            "most": {"type": "integer", "minimum": 1, "maximum": most},
+            "model": self.model,
+        }
+        return _object(entries, required=["set"])
 
 
 def request_body(schema: Mapping[str, Any]) -> dict[str, Any]:

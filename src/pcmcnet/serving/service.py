@@ -17,6 +17,7 @@ from pcmcnet.serving.about import about, examples, sizes_of
 from pcmcnet.serving.columns import inputs_of, require_keys, require_within
 from pcmcnet.serving.grid import Grid
 from pcmcnet.serving.jobs import Job
+from pcmcnet.serving.offers import OfferQuestion, without_availability
 from pcmcnet.serving.refusal import RefusalError, unusable
 from pcmcnet.serving.request_limits import LARGE, Bodies
 from pcmcnet.serving.sets import SetReader
@@ -93,6 +94,23 @@ class Service:
         grid = Grid.read(asked, given, self.models["main"], self.settings)
         log_p = await self._log_proba(name, await self._beside(grid.sets), admission, given)
         return grid.answer(log_p)
+
+    async def offer(self, body: Any, admission: Admission) -> dict[str, Any]:
+        """Answer with the best of the offers that can be made of the alternatives of one set."""
+        asked = require_keys(
+            body,
+            required=["set"],
+            optional=["revenue", "target", "keep", "least", "most", "model"],
+            at="the request",
+        )
+        name = self._model(asked)
+        now = (await self._read(name, [asked["set"]])).rows
+        data = await self._read(name, [without_availability(asked["set"], self.models[name].schema)])
+        question = OfferQuestion.read(asked, data, now)
+        value, found = await asyncio.wrap_future(admission.put(Job(name, "offer", data, ask=question.ask)))
+        if found is None:
+            found = await self._beside(question.search, value)
+        return question.answer(value, found)
 
     def shown_examples(self, most: int | None = None) -> dict[str, Any]:
         """Answer with a question about sets of the training table, all that are known or the first few."""

@@ -95,7 +95,7 @@ class Worker:
     def put(self, job: Job, *, first: bool) -> Future[Any]:
         """Put a question in line; ``first`` says that its request has put none before."""
         sets, pairs = self.settings.batch_sets, self.settings.batch_pairs
-        fits = job.question == "rates" or (len(job.data) <= sets and job.pairs <= pairs)
+        fits = job.question != "log_proba" or (len(job.data) <= sets and job.pairs <= pairs)
         large = None if fits else Pieces(job, sets, pairs)
         with self._changed:
             self._coming -= first
@@ -216,6 +216,8 @@ class Worker:
             if not np.isfinite(rates).all():
                 raise PcmcNetError(_TOO_FAR)
             return [rates]
+        if batch[0].ask is not None:
+            return [batch[0].ask(model)]
         values = model.predict_log_proba(data)
         if np.isnan(values).any():
             raise PcmcNetError(_TOO_FAR)

@@ -8,6 +8,7 @@ import { Flow } from "./flow.js";
 import { percent } from "./format.js";
 import { PreferenceMap } from "./map.js";
 import { askToken, find, notice } from "./notices.js";
+import { Offer } from "./offer.js";
 import { savePicture } from "./picture.js";
 import { Scenarios } from "./scenarios.js";
 import { Table } from "./table.js";
@@ -22,6 +23,7 @@ export class Page {
     this.flow = store.schema.has_rates
       ? new Flow(find("flow"), store, (error) => this.showTrouble("flow", error))
       : null;
+    this.offer = new Offer(find("offer"), store, (error) => this.showTrouble("offer", error));
     this.scenarios = new Scenarios(find("scenarios"), store, (error) => this.showTrouble("scenarios", error));
     this.tables = new Tables(find("table-dialog"), store);
     find("map").hidden = !this.map.possible;
@@ -112,6 +114,7 @@ export class Page {
     else if (kind !== "mark") this.answers.ask();
     this.map.draw();
     this.flow?.rename();
+    this.offer.changed(kind);
   }
 
   /** Whether the server can be asked: what cannot be read is shown where it stands. */

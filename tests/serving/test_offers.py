@@ -1,0 +1,84 @@
+"""The path that asks for the best offer: against all offers, with what is available now, and bad questions."""
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.models import MNL, PCMCNet, RandomForest
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    """Ask about three alternatives; of the last one, there is none at the moment."""
+    alternative = {"minutes": 30, "comfort": "low"}
+    modes = [("bus", 5, 1), ("car", 9, 1), ("bike", 2, 0)]
+    alternatives = [{**alternative, "mode": mode, "price": price, "open": there} for mode, price, there in modes]
+    who = {"income": 30.0, "purpose": "work"}
+    return {"set": {"individual": who, "alternatives": alternatives}, "revenue": "price", "keep": [0], **changes}
+
+
+def earns(client: Any, shown: Any, revenue: list[float]) -> float:
+    """Ask for the probabilities of an offer, and return what it earns."""
+    one = asked()["set"]
+    rows = [k for k in range(3) if shown[k]]
+    kept = [{**one["alternatives"][k], "open": 1} for k in rows]
+    answer = client.post("/v1/probabilities", json={"sets": [{**one, "alternatives": kept}]}).json()
+    return float(np.dot(answer["sets"][0]["probabilities"], [revenue[k] for k in rows]))
+
+
+@pytest.mark.parametrize(
+    ("goal", "revenue", "size"),
+    [({}, [5, 9, 2], (1, 3)), ({"least": 3}, [5, 9, 2], (3, 3)), ({"target": 2, "most": 2}, [0, 0, 1], (1, 2))],
+)
+def test_the_offer_is_the_best_of_all(
+    goal: dict[str, Any], revenue: list[float], size: tuple[int, int], net: PCMCNet, make_client: Any
+) -> None:
+    client = make_client(net)
+    question = asked(**goal)
+    if "target" in goal:
+        del question["revenue"]
+    answer = client.post("/v1/offer", json=question).json()
+    offers = [s for s in product([0, 1], repeat=3) if s[0] and size[0] <= sum(s) <= size[1]]
+    best = max(earns(client, shown, revenue) for shown in offers)
+    assert answer["value"] == pytest.approx(best, rel=1e-5)
+    assert answer["current_value"] == pytest.approx(earns(client, (1, 1, 0), revenue), rel=1e-5)
+    assert answer["exact"]
+    assert answer["gap"] == pytest.approx(0, abs=1e-6)
+    now, then = {0, 1}, set(answer["shown"])
+    assert (set(answer["added"]), set(answer["dropped"])) == (then - now, now - then)
+    assert [p > 0 for p in answer["probabilities"]] == [k in then for k in range(3)]
+
+
+def test_a_model_of_no_known_structure_is_heuristic_and_for_few_alternatives(make_trips: Any, make_client: Any) -> None:
+    roles = {"features": ["price", "minutes"]}
+    data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", **roles)
+    client = make_client(RandomForest(trees=3).fit(data))
+    few = {"alternatives": [{"price": p, "minutes": 10} for p in (3, 5, 9)]}
+    answer = client.post("/v1/offer", json={"set": few, "revenue": "price", "least": 2}).json()
+    assert (answer["exact"], answer["gap"]) == (False, None)
+    many = {"alternatives": [{"price": p, "minutes": 10} for p in range(16)]}
+    refused = client.post("/v1/offer", json={"set": many, "revenue": "price"})
+    assert refused.status_code == 422
+    assert "expected at most 15 alternatives, got 16" in refused.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"revenue": "prise"}, "revenue: expected a column of the alternatives with numbers, got 'prise'. Did you"),
+        ({"target": 0}, "the request: expected one of 'revenue', a column, and 'target'"),
+        ({"keep": 0}, "keep: expected a list of places, got 0."),
+        ({"keep": [7]}, "keep, entry 0: expected the place of an alternative, from 0 to 2, got 7."),
+        ({"least": 0}, "least: expected a whole number above 0, got 0."),
+        ({"most": 1.5}, "most: expected a whole number above 0, got 1.5."),
+        ({"least": 3, "most": 2}, "most: expected no less than 'least' and the places to keep, got 2."),
+        ({"colour": 1}, "the request: unknown entry 'colour'."),
+        ({"model": "other"}, "model: no model 'other' is served."),
+    ],
+)
+def test_bad_questions_are_refused(change: dict[str, Any], message: str, logit: MNL, make_client: Any) -> None:
+    answer = make_client(logit).post("/v1/offer", json=asked(**change))
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith(message)

@@ -1,0 +1,38 @@
+"""The panel of the best offer on the page."""
+
+from collections.abc import Callable
+from typing import Any
+
+from browser import needs_chromium, violations
+from served_page import cell, expect, get, link, settled
+
+pytestmark = needs_chromium
+
+
+def test_the_best_offer_is_found_shown_and_taken_away_by_a_change(address: str, visit: Callable[..., Any]) -> None:
+    page = settled(visit(link(address, take=4)))
+    panel = page.get_by_role("region", name="Best offer")
+    panel.get_by_label("For the largest").select_option("revenue by totalPrice")
+    panel.get_by_label("always show").select_option("A")
+    panel.get_by_label("at most").fill("3")
+    panel.get_by_role("button", name="Find the best offer").click()
+    answer = panel.locator("[data-offer=answer]")
+    expect(answer).to_contain_text("proven to be the best offer")
+    example = get(address, "v1/example")["sets"][0]
+    example["alternatives"] = example["alternatives"][:4]
+    found = get(address, "v1/offer", {"set": example, "revenue": "totalPrice", "keep": [0], "most": 3})
+    shown = ", ".join("ABCD"[k] for k in found["shown"])
+    expect(panel.get_by_role("status")).to_contain_text(f"Best offer: {shown}.")
+    expect(answer).to_contain_text(", ".join("ABCD"[k] for k in found["dropped"]))
+    assert violations(settled(page)) == []
+    cell(page, "totalPrice", "B").fill("150")
+    expect(answer).to_be_hidden()
+
+
+def test_what_the_server_refuses_is_said_in_the_panel(address: str, visit: Callable[..., Any]) -> None:
+    page = settled(visit(link(address, take=3), refusals=(422,)))
+    panel = page.get_by_role("region", name="Best offer")
+    panel.get_by_label("at least").fill("3")
+    panel.get_by_label("at most").fill("2")
+    panel.get_by_role("button", name="Find the best offer").click()
+    expect(panel).to_contain_text("expected no less than 'least'")
