@@ -70,3 +70,20 @@ def test_every_weight_gets_a_gradient_and_all_are_finite(asked: Any) -> None:
             assert torch.isfinite(weight.grad).all(), name
             assert weight.grad.any(), name
         weight.grad = None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_contents_are_read_and_a_fit_goes_on_from_another(name: str) -> None:
+    """With every other column constant, a column of vectors is all that there is to tell alternatives apart."""
+    rng = np.random.default_rng(0)
+    table = {
+        "set": np.repeat(np.arange(20), 2),
+        "took": np.tile([True, False], 20),
+        "spot": list(rng.normal(size=(40, 3))),
+    }
+    roles: dict[str, Any] = {"choice_set": "set", "chosen": "took", "features": ["spot"], "kinds": {"spot": "vector"}}
+    data = ChoiceData.from_long(table, **roles)
+    first = MODELS[name](**NETWORKS[name]).fit(data, progress=False)
+    assert len(np.unique(first.predict_proba(data).round(6))) > 20
+    again = MODELS[name](**NETWORKS[name]).fit(data, init=first, progress=False)
+    assert again.score(data) > first.score(data)

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from pcmcnet.checks import require_number
 from pcmcnet.data import EncodedSets, Encoder
+from pcmcnet.layers.activations import Activation
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.interface.summary import Summary
@@ -59,6 +60,8 @@ class DeepHaloConfig(SetNetworkConfig):
     hidden: tuple[int, ...] = (32,)
     width: int = 16
     heads: int = 4
+    activation: Activation = "tanh"  # products of features without bounds are soon too large
+    dropout: float = 0.2
 
     def __post_init__(self) -> None:
         super(DeepHaloConfig, self).__post_init__()  # slots make a new class, which super() misses

@@ -56,7 +56,8 @@ class TCNetConfig(SetNetworkConfig):
     width: int = 32
     heads: int = 4
     blocks: int = 1
-    dropout: float = 0.1
+    dropout: float = 0.2
+    lr: float = 0.002  # at the higher rate of other networks it overfits
 
     def __post_init__(self) -> None:
         super(TCNetConfig, self).__post_init__()  # slots make a new class, which super() misses
