@@ -6,6 +6,7 @@ import pytest
 from pcmcnet import MNL, ChoiceData, PCMCNet
 from pcmcnet.insight.context_search import search
 from pcmcnet.insight.context_summary import context_summary
+from pcmcnet.insight.order_effects import order_effects
 from pcmcnet.insight.preference_map import preference_map_in_set
 
 
@@ -28,6 +29,7 @@ def test_the_map_is_that_of_the_strongest_case(net: PCMCNet, driven: ChoiceData)
         float(str(driven.features["price"].plain()[place])) for place in (i, j, removed)
     )
     assert found.to_dict()["map"]["features"] == ["price", "time"]
+    assert found.to_dict()["orders"] == order_effects(net, driven, sets=5).to_dict()
 
 
 def test_a_logit_has_no_context_effects_and_no_map(driven: ChoiceData) -> None:
@@ -35,6 +37,7 @@ def test_a_logit_has_no_context_effects_and_no_map(driven: ChoiceData) -> None:
     assert found.none
     assert found.map is None
     assert found.to_dict()["map"] is None
+    assert found.to_dict()["orders"] is None
 
 
 def test_one_feature_is_not_enough_for_a_map(net: PCMCNet, driven: ChoiceData) -> None:

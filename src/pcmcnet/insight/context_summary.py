@@ -2,13 +2,15 @@
 
 The case is that of ``context_search``: an alternative c whose presence changes the preference between two others, i and
 j, more than any other does in the sets looked at. The map lets c move in the two most important numeric features, with
-all others of the set present, and shows the share of i against j.
+all others of the set present, and shows the share of i against j. How many alternatives act together is looked at in
+a few sets (``order_effects``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,12 @@ from pcmcnet.evaluation.predictions import Predictor
 from pcmcnet.insight.axioms import TOLERANCE
 from pcmcnet.insight.context_search import Search, search
 from pcmcnet.insight.example_sets import plain_values
+from pcmcnet.insight.order_effects import OrderEffects, order_effects
 from pcmcnet.insight.preference_map import PreferenceMap, preference_map_in_set
 from pcmcnet.reports.notebook import PartOfReport
 
 CELLS = 24
+SETS = 5  # whose log-odds are taken apart: up to 1,013 questions, or 4,000 where sets are large, for each
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +37,7 @@ class ContextSummary(PartOfReport):
     alternatives: Mapping[str, tuple[Any, ...]]  # features of i, j and the one removed, in the strongest case
     features: tuple[str, str] | None = None  # of the map, along x and y
     map: PreferenceMap | None = None
+    orders: OrderEffects | None = None
 
     def _short(self) -> str:
         return f"strongest change of a log-ratio {self.strongest:.2f}"
@@ -50,6 +55,7 @@ class ContextSummary(PartOfReport):
     def to_dict(self) -> dict[str, Any]:
         """Return plain values that survive JSON."""
         found: dict[str, Any] = {"search": self.search.to_dict(), "strongest": self.strongest, "map": None}
+        found["orders"] = None if self.orders is None else self.orders.to_dict()
         if self.map is not None and self.features is not None:
             x, y, preference, a, b, c, without = self.map
             found["map"] = {
@@ -73,11 +79,13 @@ def context_summary(
     removed, i, j = found.cases[0].places
     named = plain_values(data.features, np.array([i, j, removed]))
     summary = ContextSummary(search=found, alternatives={name: tuple(values) for name, values in named.items()})
-    if summary.none or len(features) < 2:
+    if summary.none:
         return summary
-    pair = (features[0], features[1])
-    try:
-        drawn = preference_map_in_set(model, data, i, j, removed, pair, others=True, cells=CELLS)
-    except PcmcNetError:  # such as a feature that is missing there: the cases stand without a map
-        return summary
-    return ContextSummary(search=found, alternatives=summary.alternatives, features=pair, map=drawn)
+    with suppress(PcmcNetError):  # such as probabilities of 0: the cases stand alone
+        summary = replace(summary, orders=order_effects(model, data, SETS, seed))
+    if len(features) >= 2:
+        pair = (features[0], features[1])
+        with suppress(PcmcNetError):  # such as a feature that is missing there: the cases stand without a map
+            drawn = preference_map_in_set(model, data, i, j, removed, pair, others=True, cells=CELLS)
+            summary = replace(summary, features=pair, map=drawn)
+    return summary

@@ -78,6 +78,10 @@ class ExplanationPlots:
         """Draw the strongest cases in which an alternative changes the preference between two others."""
         return _axes(draw("context", self.numbers("context"), ax, most=most))
 
+    def orders(self, ax: Axes | None = None) -> Axes:
+        """Draw how many alternatives act together on the preference between two others."""
+        return _axes(draw("order_effects", self.numbers("orders"), ax))
+
     def preference_map(self, ax: Axes | None = None) -> Axes:
         """Draw the preference between two alternatives as a third one moves, in the strongest case of context."""
         drawn = self.numbers("preference_map")
@@ -128,7 +132,7 @@ class ExplanationPlots:
         if name in ("probabilities", "attribution", "chain"):
             one = _example(part, example)
             return one if name == "probabilities" else getattr(one, name)
-        inside = {"history": "histories", "context": "search", "preference_map": "map"}
+        inside = {"history": "histories", "context": "search", "orders": "orders", "preference_map": "map"}
         return getattr(part, inside[name]) if name in inside else part
 
     def _column(self, column: str | None, known: Sequence[str]) -> str:
@@ -147,6 +151,7 @@ _PARTS = {
     "demand": "elasticities",
     "categories": "categories",
     "context": "context",
+    "orders": "context",
     "preference_map": "context",
     "probabilities": "examples",
     "attribution": "examples",

@@ -29,7 +29,7 @@ from pcmcnet.insight.questions import id_of, members, require_sampling, some_set
 from pcmcnet.reports.data_frames import data_frame
 from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.formats import InEveryFormat, Printed
-from pcmcnet.reports.tables import percent
+from pcmcnet.reports.tables import Cells, percent
 
 What = Literal["orders", "terms"]
 
@@ -133,13 +133,20 @@ class OrderEffects(InEveryFormat):
         require_word("what", what, ("orders", "terms"))
         return draw("order_effects", self, ax, what=what)
 
-    def _printed(self) -> Printed:
+    @property
+    def cells(self) -> Cells:
+        """The table of orders, as text."""
         heads = ["order", "terms", "mean size", "contribution", "share", "explained", "sampling error"]
-        cells = [
-            [r.order, f"{r.terms:,}", *(f"{x:.3g}" for x in (r.term_size, r.contribution)), percent(r.share),
-             percent(r.explained), f"{r.error:.2g}" if self.sampled else "-"]
-            for r in self.orders
-        ]  # fmt: skip
+        rows = [
+            [
+                *(row.order, f"{row.terms:,}", f"{row.term_size:.3g}", f"{row.contribution:.3g}"),
+                *(percent(row.share), percent(row.explained), f"{row.error:.2g}" if self.sampled else "-"),
+            ]
+            for row in self.orders
+        ]
+        return [heads, *rows]
+
+    def _printed(self) -> Printed:
         facts = {
             "looked at": f"{self.sets:,} choice sets, {self.pairs:,} pairs of alternatives",
             "asked about": f"{self.questions:,} choice sets, seed {self.seed}",
@@ -147,7 +154,7 @@ class OrderEffects(InEveryFormat):
         largest = [f"Largest: {term}." for term in self.terms[:3]]
         return Printed(
             title=f"Order of context effects: {self.model}",
-            cells=[heads, *cells],
+            cells=self.cells,
             facts=facts,
             notes=(*largest, *self.notes),
         )

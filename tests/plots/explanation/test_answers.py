@@ -16,7 +16,7 @@ def test_the_strongest_case_is_told_tabled_and_mapped(explained: dict[str, Expla
     part = explained["chain"].context
     assert part is not None
     assert not part.none
-    first, cases, heading, strongest, drawn = context_section(part).blocks
+    first, cases, heading, strongest, drawn, together, _, orders = context_section(part).blocks
     assert isinstance(first, Text)
     assert f"is {part.search.cases[0].share_with:.1%} where" in first.text
     assert isinstance(cases, Table)
@@ -24,6 +24,9 @@ def test_the_strongest_case_is_told_tabled_and_mapped(explained: dict[str, Expla
     assert isinstance(heading, Heading)
     assert isinstance(strongest, Table)
     assert isinstance(drawn, Figure)
+    assert part.orders is not None
+    assert together == Heading("How many act together")
+    assert orders == Table(cells=part.orders.cells)
 
 
 def test_examples_mark_the_choice_and_show_the_chain_where_there_is_one(explained: dict[str, Explanation]) -> None:

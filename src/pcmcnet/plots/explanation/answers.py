@@ -75,6 +75,10 @@ def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section
     if part.map is not None and part.features is not None:
         x, y = map(names.label, part.features)
         blocks.append(map_figure(part.map, (x, y), (first.i, first.j, first.removed)))
+    if part.orders is not None:
+        looked = f"In {part.orders.sets:,} choice sets, log-ratios are taken apart by how many others act together."
+        text = f"{looked} Order 1 is the preference of two alone, order 2 what each single other adds, and so on."
+        blocks += [Heading("How many act together"), Text(text), Table(cells=part.orders.cells)]
     return Section(name="context", title="Context effects", blocks=tuple(blocks))
 
 
