@@ -132,6 +132,17 @@ def test_what_a_terminal_would_obey_is_written_out() -> None:
         assert not {"\x1b", "\x9b"} & set(text)
 
 
+def test_mean_ranks_are_told_apart_from_two_models_on() -> None:
+    """By Nemenyi's test, for two models and one table 1.96 sqrt(2 3 / 6) = 1.96 apart."""
+
+    def notes(models: tuple[str, ...]) -> str:
+        tables = (result("one", [row(model, 0.5) for model in models]),)
+        return " ".join(Leaderboard(models=models, tables=tables, skipped={}, design=HOW).notes)
+
+    assert "where they lie 1.96 apart" in notes(("a", "b"))
+    assert "apart" not in notes(("a",))
+
+
 def test_the_verdict_names_the_best_mean_rank_and_who_is_not_told_apart() -> None:
     """Of 40 tables of ranks 1, 2, 3 the critical distance is 2.343 sqrt(3 4 / (6 40)) = 0.52: all are told apart."""
 
