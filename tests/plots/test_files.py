@@ -75,6 +75,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         save_picture(Figure(), tmp_path / "nowhere" / "a.png")
 
 
+@pytest.mark.slow
 def test_matplotlib_is_loaded_by_drawing_only_and_pyplot_never(tmp_path: Path) -> None:
     code = f"""
 import sys, numpy as np, pcmcnet.plots as plots

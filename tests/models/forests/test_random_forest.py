@@ -225,6 +225,7 @@ def test_the_number_of_parameters_counts_the_nodes(trips: ChoiceData) -> None:
     assert RandomForest(trees=4, max_depth=1, min_samples_leaf=1).fit(trips).num_parameters == 12
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_loaded_by_a_fit_and_not_before() -> None:
     code = "import sys, pcmcnet; pcmcnet.RandomForest(); print('sklearn' in sys.modules)"
     source = str(Path(__file__).parents[3] / "src")

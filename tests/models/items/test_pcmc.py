@@ -342,6 +342,7 @@ def test_commute_choices_are_predicted_better_than_by_a_logit_of_items() -> None
     assert np.mean(logit) == pytest.approx(0.8256, abs=5e-5)  # to its four digits
 
 
+@pytest.mark.slow
 def test_the_binned_chain_reaches_the_papers_divergence() -> None:
     """Table 1: .022 for 4,290 parameters."""
     train = read_shared("mlba_train.parquet", features=["attr1", "attr2"])

@@ -141,6 +141,7 @@ def test_equal_members_have_intervals_without_width(trips: ChoiceData, quick: di
     assert "all members are equal" in model.caveats[-1]
 
 
+@pytest.mark.slow
 def test_other_fits_of_the_model_lie_inside(trips: ChoiceData, quick: dict[str, Any]) -> None:
     """At a level of 90 %, in nine of ten probabilities, over 12 other fits; those of one fit depend on each other."""
     some, others = (Ensemble(PCMCNet(**{**quick, "epochs": 2}), n).fit(trips, seed=n, progress=False) for n in (6, 12))
