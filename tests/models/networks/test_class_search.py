@@ -1,6 +1,7 @@
 """How many classes: one more only where held-out sets gain beyond noise."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -84,4 +85,5 @@ def test_a_model_learns_its_classes_with_a_given_decay() -> None:
     tried = model.training_["class_trials"]
     assert [trial["classes"] for trial in tried][:2] == [1, 2]
     assert model.n_classes_ == 1
+    assert PCMCNet(**asdict(model.config)).fit(data, progress=False, init=model).n_classes_ == 1
     assert "gain of held-out sets in NLL by 2: " in model.summary().facts["classes"]

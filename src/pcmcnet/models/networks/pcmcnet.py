@@ -70,6 +70,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     config_class = PCMCNetConfig
     config: PCMCNetConfig
     _classes = 1  # of the network that is built next
+    _learns_classes = False  # whether their number is learnt from the table
 
     @takes(PCMCNetArguments)
     def __init__(self, **options: Any) -> None:
@@ -220,6 +221,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         given, init = self.config.classes, settings.init
         of_init = 1 if init is None else int(init.training.get("classes", 1))
         self._classes = of_init if given == "auto" else given
+        self._learns_classes = given == "auto" and init is None
         apart = isinstance(train, ScannedData) or current_group().size > 1
         if given != 1 and self.config.by == "person" and train.schema.person is not None and apart:
             raise ConfigError(
@@ -234,10 +236,10 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
 
     @property
     def _searches(self) -> bool:
-        return super()._searches or self.config.classes == "auto"
+        return super()._searches or self._learns_classes
 
     def _choose_form(self, trials: Trials, config: TrainConfig) -> None:
-        if self.config.classes != "auto" or self._classes != 1:  # given, or those of the model that the fit starts from
+        if not self._learns_classes:
             return
 
         def losses(pair: Pair, classes: int) -> list[float]:
