@@ -20,11 +20,11 @@ import numpy as np
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.datasets import packaged
-from pcmcnet.evaluation.board_tables import part_of
+from pcmcnet.evaluation.leaderboard_tables import part_of
 from pcmcnet.models.networks.class_search import mean_gain
 
 SETS = 1_500
-WAYS: tuple[dict[str, Any], ...] = ({}, {"classes": 2}, {"classes": 3}, {"classes": "auto"})
+WAYS: tuple[dict[str, Any], ...] = ({}, {"classes": 2}, {"classes": 3})
 
 Parts = tuple[ChoiceData, ChoiceData]
 

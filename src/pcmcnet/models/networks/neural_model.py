@@ -137,8 +137,7 @@ class NeuralModel(ChoiceModel):
             trials = self._trials(train, valid, settings, place, kept) if self._searches else None
             search = trials.search_decay() if trials is not None and self.config.weight_decay == "auto" else None
             config = self._resolved(search)
-            if trials is not None:
-                self._choose_form(trials, config)
+            self._choose_form(trials, config)
             outcome = run(train, valid, config, CHECKPOINT)
             if both is not None:
                 log.info("training again on both parts for %d epochs", outcome.epochs)
@@ -173,8 +172,8 @@ class NeuralModel(ChoiceModel):
         """Whether something is to be learnt from held-out sets."""
         return self.config.weight_decay == "auto"
 
-    def _choose_form(self, trials: Trials, config: TrainConfig) -> None:
-        """Learn more of the network from held-out sets than its weight decay; nothing by default."""
+    def _choose_form(self, trials: Trials | None, config: TrainConfig) -> None:
+        """Decide, perhaps by held-out sets, on what the options leave open of the network; by default nothing."""
 
     def _trials(
         self, train: Sets, valid: Sets | None, settings: FitSettings, device: torch.device, kept: SearchLog

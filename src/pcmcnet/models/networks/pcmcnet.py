@@ -219,8 +219,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
 
     def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
         given, init = self.config.classes, settings.init
-        of_init = 1 if init is None else int(init.training.get("classes", 1))
-        self._classes = of_init if given == "auto" else given
+        self._classes = 1 if init is None else int(init.training.get("classes", 1))  # one chain teaches the decay
         self._learns_classes = given == "auto" and init is None
         apart = isinstance(train, ScannedData) or current_group().size > 1
         if given != 1 and self.config.by == "person" and train.schema.person is not None and apart:
@@ -238,8 +237,9 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     def _searches(self) -> bool:
         return super()._searches or self._learns_classes
 
-    def _choose_form(self, trials: Trials, config: TrainConfig) -> None:
-        if not self._learns_classes:
+    def _choose_form(self, trials: Trials | None, config: TrainConfig) -> None:
+        if trials is None or not self._learns_classes:
+            self._classes = self._classes if self.config.classes == "auto" else self.config.classes
             return
 
         def losses(pair: Pair, classes: int) -> list[float]:
