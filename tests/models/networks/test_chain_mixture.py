@@ -201,6 +201,12 @@ def test_summary_and_diagram_tell_of_the_classes(model: PCMCNet) -> None:
     assert f"{model.num_parameters:,} parameters in all" in drawing
 
 
+def test_the_weight_decay_is_learnt_with_one_chain(data: ChoiceData) -> None:
+    one, two = (PCMCNet(classes=k, hidden=(4,), epochs=1).fit(data, progress=False) for k in (1, 2))
+    assert two.training_["search"] == one.training_["search"]
+    assert two.n_classes_ == 2
+
+
 def test_persons_have_to_be_whole(data: ChoiceData) -> None:
     with (
         training_in(Group(size=2)),
