@@ -170,6 +170,18 @@ def test_on_a_ladder_alternatives_may_be_left_out(data: pn.ChoiceData) -> None:
     assert found.to_frame()["after"].isna().sum() == 2
 
 
+def test_a_ladder_for_a_mixed_logit_is_proven_for_its_draws(data: pn.ChoiceData) -> None:
+    model = pn.MixedMNL(formula="price + quality | 0", random={"quality": "normal"}, draws=20).fit(data)
+    found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0", ladder=[1.5, 2.5, 4.0])
+    values = []
+    for prices in product([1.5, 2.5, 4.0], repeat=3):
+        table = {"trip": [1] * 4, "price": [0.0, *prices], "quality": CATALOGUE["quality"]}
+        values.append(model.predict_proba(table)[1:] @ (np.array(prices) - CATALOGUE["cost"][1:]))
+    assert found.value == pytest.approx(max(values), rel=1e-9)
+    assert found.exact
+    assert "of the ladder for 20 fixed draws" in str(found)
+
+
 def test_the_margin_of_a_network_rises_along_its_gradient(data: pn.ChoiceData) -> None:
     model = pn.PCMCNet(hidden=(8,), epochs=5, weight_decay=0.1).fit(data, progress=False)
     found = pn.optimise_prices(model, CATALOGUE, cost="cost", outside="0")

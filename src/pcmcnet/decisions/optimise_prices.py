@@ -25,6 +25,7 @@ from pcmcnet.decisions.price_ladder import prices_on_ladder
 from pcmcnet.decisions.price_margin import Margin, best_prices
 from pcmcnet.decisions.prices import Prices
 from pcmcnet.decisions.search import PROVEN, Search
+from pcmcnet.decisions.structure import fixed_draws
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.insight.what_if import compose, with_values
@@ -105,7 +106,8 @@ def optimise_prices(
     if ladder is not None:
         steps = np.unique(np.asarray(ladder, np.float64))
         after, shown, search = prices_on_ladder(margin, offered, steps, constraints, rng, started + time_limit)
-        return _result(offered, margin, before, after, shown, search, (), time.monotonic() - started)
+        found = _result(offered, margin, before, after, shown, search, (), time.monotonic() - started)
+        return replace(found, draws=fixed_draws(model))
     low, high = _bounds(bounds, offered, before)
     if inventory is None:
         after, stock = best_prices(margin, before, low, high, starts, rng), None

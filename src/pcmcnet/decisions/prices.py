@@ -33,6 +33,8 @@ class Prices(PrintsAsTable):
     customers, inventory, shadow_prices
         Where stock must last: for how many customers, how much there is of each alternative (None where it is not
         limited), and what one more of it would earn.
+    draws
+        Of a mixed logit on a ladder, how many draws of tastes the prices are the best for; None otherwise.
     """
 
     labels: tuple[str, ...]
@@ -49,6 +51,7 @@ class Prices(PrintsAsTable):
     customers: float | None = None
     inventory: tuple[float | None, ...] | None = None
     shadow_prices: tuple[float, ...] | None = None
+    draws: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -71,7 +74,8 @@ class Prices(PrintsAsTable):
     def verdict(self) -> str:
         """Say in words what is known of the prices."""
         if self.exact:
-            return "proven to be the best prices of the ladder"
+            draws = "" if self.draws is None else f" for {self.draws:,} fixed draws"
+            return f"proven to be the best prices of the ladder{draws}"
         if self.bound is not None:
             return f"heuristic: no price list earns more than {number(self.bound)}"
         return "a local maximum, the best of many starts"

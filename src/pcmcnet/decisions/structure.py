@@ -16,6 +16,7 @@ from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMN
 
 _OFFERS = 16  # that the model is compared on
 _LEAST = -600.0  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
+_NUMBERS = 2**26  # attractions of all individuals in all draws, half a GiB; a mixed logit with more is asked itself
 _CLOSE = 1e-5  # in probability: networks compute in 32 bits
 
 
@@ -49,7 +50,9 @@ def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ch
 
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
-    """Return logits, where all members are mixtures of such."""
+    """Return logits, where all members are mixtures of such, and their draws fit into memory."""
+    if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _NUMBERS:
+        return None
     found = [member.as_logits(sets) for member in members]
     weights, attraction = [], []
     for part in found:
