@@ -1,4 +1,4 @@
-"""What holds of every network that gives alternatives a utility, whatever its weights."""
+"""What holds of the networks and context logits that see the whole set, whatever their weights."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,10 +10,9 @@ import torch
 from network_batches import chosen_places, largest_set, scrambled
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MODELS
-from pcmcnet.models.set_networks.set_network import SetModel
 from quick_models import NETWORKS
 
-NAMES = [name for name, kind in MODELS.items() if issubclass(kind, SetModel)]
+NAMES = sorted(NETWORKS)
 
 
 @pytest.fixture(scope="module", params=NAMES)
