@@ -16,7 +16,7 @@ from pcmcnet.datasets import mlba
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import CDM, PCMC, BradleyTerry
 from pcmcnet.models.interface.options import make_config, parse_option
-from pcmcnet.models.items.pcmc import PCMCConfig
+from pcmcnet.models.items.pcmc_config import PCMCConfig
 
 FOLDER = Path(__file__).parents[4] / "shared" / "data"
 ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "chosen", "alternative": "item", "weight": "weight"}

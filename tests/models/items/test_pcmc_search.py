@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.models.items.pcmc import PCMCConfig
+from pcmcnet.models.items.pcmc_config import PCMCConfig
 from pcmcnet.models.items.pcmc_search import chain_log_p, search
 from pcmcnet.models.items.universe import DistinctSets
 

@@ -48,13 +48,13 @@ from pcmcnet.models.items.lbfgs import Minimum, lbfgs
 from pcmcnet.models.items.pcmc_search import chain_log_p
 from pcmcnet.models.items.penalty_search import (
     COARSE,
-    OTHERWISE,
     PLAIN,
     TRIAL_TOLERANCE,
     Losses,
     Penalty,
     PenaltySearch,
     cut,
+    otherwise,
     penalty_facts,
     require_penalty,
     search_penalty,
@@ -143,7 +143,7 @@ class LinearPCMC(ChainModel):
         """Learn the ridge from held-out sets, of which two parts will do: sets with features are seldom alike."""
         folds = cut(part, seed)[:PARTS]
         if not folds:
-            return PenaltySearch((), 0, OTHERWISE * float(part.weights.mean()))
+            return PenaltySearch((), 0, otherwise(part))
         samples = [[Sample.of(data, universe, encoder) for data in (fold.known, fold.held_out)] for fold in folds]
         with threads_for(samples[0][0].work):
             return search_penalty(folds, [self._path(*pair) for pair in samples], COARSE)

@@ -10,16 +10,20 @@ t0 being the chain that gives Bradley-Terry's law of the same counts, q0_ij = e^
 likelihood alone fixes neither the scale of the rates nor, where a few sets hold a pair, both of its rates, and it is
 not concave: the ridge settles the first two and calms the third. Rates of pairs that no training set holds keep q0,
 with s = 0, the mean, for items in no training set; so a set of any items of the universe has a law.
+
+With K classes of people each has a chain of its own, and P(i | S) = sum_c pi_c P_c(i | S). Copies of an item share its
+probability in each class, and so in the mixture (uniform expansion). Contractibility does not survive in general: what
+a group of items has together depends on their number alone if they are alike in every class, not if in some.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +33,6 @@ from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.checks import require_number, require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
@@ -37,95 +40,34 @@ from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.bradley_terry import centring_ridge, newton
-from pcmcnet.models.items.pcmc_search import PATH_TOLERANCE, SLSQP_ITEMS, Problem, chain_log_p, search
+from pcmcnet.models.items.pcmc_class_search import ClassSearch, class_facts, mixed_log_p
+from pcmcnet.models.items.pcmc_classes import Chains
+from pcmcnet.models.items.pcmc_config import PCMCConfig
+from pcmcnet.models.items.pcmc_search import PATH_TOLERANCE, SLSQP_ITEMS, Found, Problem, item_log_p, search
 from pcmcnet.models.items.penalty_search import (
     CountedFold,
     Losses,
-    Penalty,
     PenaltySearch,
     learn_of_items,
     penalty_facts,
-    require_penalty,
 )
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
+from pcmcnet.models.logits.persons import By
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
 
-Method = Literal["lbfgs", "slsqp"]
-
 MOST_ITEMS = 2000  # 4 million rates
+_ROUNDING = 1e-6  # of saved shares
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PCMCConfig:
-    """Options of PCMC.
-
-    Parameters
-    ----------
-    smoothing
-        Choices added for every item of every distinct choice set of the training part.
-    method
-        "lbfgs", on log-rates; or "slsqp", the original's, on rates with q_ij + q_ji of at least 1, without ridge,
-        for up to 12 items.
-    ridge
-        Pull of the log-rates towards the chain of Bradley-Terry's law, as if by a normal law of variance 1 / ridge;
-        0 for maximum likelihood alone. "auto" learns it from held-out choice sets, an infinite one, which is
-        Bradley-Terry's law itself, included. Of no use to "slsqp".
-    speeds
-        Part of the ridge that pulls how fast two items are compared, q_ij q_ji; the odds q_ij / q_ji have all of it.
-    restarts
-        Starts of the search: Bradley-Terry's chain, then random ones around it. The best objective is kept.
-    max_iter, tolerance
-        Iterations of a start at most, and the gain in the mean objective below which it ends.
-    bins
-        Features to cut into bins, with the number of bins: the cells of the grid are the items. Empty for labels.
-    identified
-        With ``bins``: labels of alternatives that keep an item of their own.
-    """
-
-    smoothing: float = 0.1
-    method: Method = "lbfgs"
-    ridge: Penalty = "auto"
-    speeds: float = 0.1
-    restarts: int = 8
-    max_iter: int = 500
-    tolerance: float = 1e-9
-    bins: Mapping[str, int] = field(default_factory=dict)
-    identified: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        require_word("method", self.method, get_args(Method))
-        require_penalty("ridge", self.ridge)
-        for name in ("smoothing", "speeds"):
-            require_number(name, getattr(self, name), low=0)
-        for name in ("restarts", "max_iter"):
-            require_number(name, getattr(self, name), whole=True, low=1)
-        require_number("tolerance", self.tolerance, low=0, open_low=True)
-        if not isinstance(self.bins, Mapping):
-            raise ConfigError(f"bins must map features to numbers of bins, such as {{'price': 8}}, got {self.bins!r}.")
-        for name, number in self.bins.items():
-            require_number(f"bins of {name!r}", number, whole=True, low=1)
-        object.__setattr__(self, "bins", dict(self.bins))
-        object.__setattr__(self, "identified", _labels(self.identified))
-        if self.identified and not self.bins:
-            raise ConfigError("identified says which labels are not binned, and there are no bins: leave it out.")
-
-
-def _labels(value: Any) -> tuple[str, ...]:
-    """Take a list of distinct labels."""
-    labels = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (None,)
-    if not all(isinstance(label, str) for label in labels) or len(set(labels)) != len(labels):
-        raise ConfigError(f"identified must be a list of distinct labels such as ('a', 'b'), got {value!r}.")
-    return labels
-
-
-class PCMC(ChainModel):
+class PCMC(LatentClasses, ChainModel):
     """Pairwise choice Markov chain with a rate for every ordered pair of items.
 
     Options are those of :class:`PCMCConfig`.
@@ -140,7 +82,8 @@ class PCMC(ChainModel):
     config_class = PCMCConfig
     config: PCMCConfig
     universe_: Universe | Grid
-    log_rates_: Floats  # (n, n); the diagonal is 0 and means nothing
+    log_rates_: Floats  # (n, n), or (K, n, n) of several classes; the diagonal is 0 and means nothing
+    shares_: Floats  # (K,) of the classes, the largest first
     offered_: Floats  # (n,) weight of the training sets that hold an item
     chosen_: Floats  # (n,) weight of those in which it was chosen
 
@@ -155,29 +98,51 @@ class PCMC(ChainModel):
         seen = DistinctSets.of(part, universe.index(part))
         if (seen.sizes < 2).all():
             raise InputError("all alternatives of every choice set fall into one cell: ask for more bins.")
-        sets = seen.smoothed(config.smoothing)
-        start = bradley_terry_chain(sets, n)
         with threads_for(0):
-            learnt = self._learn_ridge(part, universe, settings.seed)
-            ridge = learnt.penalty if learnt else float(config.ridge) if config.ridge != "auto" else 0.0
-            path = [trial.penalty for trial in learnt.trials if trial.penalty > ridge] if learnt else []
-            found = search(sets, start, ridge, config, np.random.default_rng(settings.seed), path)
-        if not found.best.converged:
+            self.training_ = self._fit_chains(part, universe, seen, settings.seed)
+        if not self.training_["converged"]:
             log.warning("the search for rates was stopped by max_iter=%d before it converged", config.max_iter)
-        self.universe_, self.log_rates_ = universe, found.log_rates
+        self.universe_ = universe
         offered = spread(sum_by_set(seen.counts, seen.offsets), seen.offsets)
         self.offered_, self.chosen_ = (
             np.bincount(seen.items, weights=weight, minlength=n).astype(np.float64) for weight in (offered, seen.counts)
         )
-        self.training_ = {
-            "distinct_sets": len(seen.sizes),
-            "informed_rates": found.informed,
-            "iterations": found.best.iterations,
-            "converged": found.best.converged,
-            "objectives": found.objectives,
-            "nll": float(-(seen.counts @ item_log_p(seen, self.log_rates_)) / seen.counts.sum()),
+        self.training_["distinct_sets"] = len(seen.sizes)
+        self.training_["nll"] = float(-(seen.counts @ mixed_log_p(seen, self._chains)) / seen.counts.sum())
+
+    def _fit_chains(self, part: ChoiceData, universe: Universe | Grid, seen: DistinctSets, seed: int) -> dict[str, Any]:
+        """Fit the rates, of as many classes as are asked for or found; returns how that went."""
+        search, classes, tried = ClassSearch(part, universe, self.config, seed), self.config.classes, {}
+        if classes == "auto":
+            classes, trials = search.number()
+            tried = {"class_trials": [trial.to_dict() for trial in trials]}
+        if classes > 1:
+            chains, best, learnt = search.chains(classes)
+            self.log_rates_, self.shares_ = chains
+            informed, objectives = classes * len(Problem.of(seen, chains.log_rates[0]).pairs), [best.value]
+        else:
+            found, learnt = self._fit_one(part, universe, seen, seed)
+            self.log_rates_, self.shares_, best = found.log_rates, np.ones(1), found.best
+            informed, objectives = found.informed, found.objectives
+        return {
+            "informed_rates": informed,
+            "iterations": best.iterations,
+            "converged": best.converged,
+            "objectives": objectives,
+            **tried,
             **({} if learnt is None else {"penalty": learnt.to_dict()}),
         }
+
+    def _fit_one(
+        self, part: ChoiceData, universe: Universe | Grid, seen: DistinctSets, seed: int
+    ) -> tuple[Found, PenaltySearch | None]:
+        """Fit a single chain."""
+        config, sets = self.config, seen.smoothed(self.config.smoothing)
+        learnt = self._learn_ridge(part, universe, seed)
+        ridge = learnt.penalty if learnt else float(config.ridge) if config.ridge != "auto" else 0.0
+        path = [trial.penalty for trial in learnt.trials if trial.penalty > ridge] if learnt else []
+        start = bradley_terry_chain(sets, universe.size)
+        return search(sets, start, ridge, config, np.random.default_rng(seed), path), learnt
 
     def _learn_ridge(self, part: ChoiceData, universe: Universe | Grid, seed: int) -> PenaltySearch | None:
         """Learn the ridge from held-out sets, unless it is given or of no use."""
@@ -211,33 +176,67 @@ class PCMC(ChainModel):
         return n
 
     def _log_proba(self, data: ChoiceData) -> Floats:
+        if len(self.shares_) == 1:
+            return self._class_log_p(data)[:, 0]
+        return self._mixed(data, self._log_membership(data)) if len(data) else np.zeros(0)
+
+    # -- classes ----------------------------------------------------------------------------------------------
+
+    @property
+    def _chains(self) -> Chains:
+        n = self.log_rates_.shape[-1]
+        return Chains(self.log_rates_.reshape(-1, n, n), self.shares_)
+
+    @property
+    def n_classes_(self) -> int:
+        """Number of classes of people, each with a chain of its own."""
+        _ = self.schema
+        return len(self.shares_)
+
+    @property
+    def n_chains(self) -> int:
+        """As many as classes."""
+        return self.n_classes_
+
+    @property
+    def classes_by(self) -> By:
+        """Who is of a class."""
+        return self.config.by
+
+    def _log_membership(self, sets: ChoiceData) -> Floats:
+        return np.tile(np.log(self.shares_), (len(sets), 1))
+
+    def _class_log_p(self, data: ChoiceData) -> Floats:
         sets = DistinctSets.of(data, self.universe_.index(data))
-        return sets.to_alternatives(item_log_p(sets, self.log_rates_))
+        return np.column_stack([sets.to_alternatives(item_log_p(sets, t)) for t in self._chains.log_rates])
 
     @torch.no_grad()
     def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
         """Copies of an item share the rates into it, and leave for each other as fast as anything in the set."""
         index = self.universe_.index(data)
         items, copies = torch.from_numpy(index), torch.from_numpy(DistinctSets.of(data, index).copies).double()
-        log_rates = torch.from_numpy(self.log_rates_)
+        chains = torch.from_numpy(self._chains.log_rates)
         for flat, mask in padded(data.offsets):
             left, entered = items[flat].unsqueeze(2), items[flat].unsqueeze(1)  # (B, J, 1), (B, 1, J)
-            scores = log_rates[left, entered] - copies[flat].log().unsqueeze(1)
-            scores = scores.masked_fill(left == entered, -torch.inf)
-            rates = rates_of_scores(scores, torch.from_numpy(mask), rate="exp", epsilon=0.0)
-            yield data.set_of_alternative[flat[:, 0]], rates.masked_fill(left == entered, 1.0)
+            each = []
+            for log_rates in chains:
+                scores = log_rates[left, entered] - copies[flat].log().unsqueeze(1)
+                scores = scores.masked_fill(left == entered, -torch.inf)
+                rates = rates_of_scores(scores, torch.from_numpy(mask), rate="exp", epsilon=0.0)
+                each.append(rates.masked_fill(left == entered, 1.0))
+            yield data.set_of_alternative[flat[:, 0]], torch.stack(each, dim=1)
 
     @property
     def rates_(self) -> Floats:
-        """(n, n) rates q_ij of leaving item i for j; 0 on the diagonal."""
+        """(n, n) rates q_ij of leaving item i for j, or (K, n, n) of several classes; 0 on the diagonal."""
         _ = self.schema
-        return np.exp(self.log_rates_) * (1 - np.eye(len(self.log_rates_)))
+        return np.exp(self.log_rates_) * (1 - np.eye(self.log_rates_.shape[-1]))
 
     @property
     def num_parameters(self) -> int:
-        """One rate per ordered pair of items, seen together or not."""
-        _ = self.schema
-        return len(self.log_rates_) * (len(self.log_rates_) - 1)
+        """One rate per ordered pair of items, seen together or not, in each class, and the shares but one."""
+        K, n = self.n_classes_, self.universe_.size
+        return K * n * (n - 1) + K - 1
 
     def summary(self) -> Summary:
         """List the items with how often each was offered and chosen in training."""
@@ -248,9 +247,12 @@ class PCMC(ChainModel):
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
             **item_facts(found),
             **penalty_facts(found),
+            **class_facts(found),
             "objective of each start": gains,
             "parameters": f"{self.num_parameters:,} ({found['informed_rates']:,} of pairs seen in training)",
         }
+        if self.n_classes_ > 1:
+            facts["shares of classes"] = ", ".join(f"{share:.1%}" for share in self.shares_)
         if self.config.bins:
             facts["features"] = f"{', '.join(self.config.bins)}, binned; others are not used"
         rows = [
@@ -263,6 +265,7 @@ class PCMC(ChainModel):
 
     def _files(self) -> dict[str, bytes]:
         arrays = {"log_rates": self.log_rates_, "offered": self.offered_, "chosen": self.chosen_}
+        arrays |= {"shares": self.shares_} if self.n_classes_ > 1 else {}
         return {"items.json": json_bytes(self.universe_.to_dict()), "weights.safetensors": save_arrays(arrays)}
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
@@ -273,22 +276,15 @@ class PCMC(ChainModel):
         except SafetensorError as error:
             raise ArtifactError(f"the saved rates cannot be read ({error}): save the model again.") from error
         n = self.universe_.size
-        for name, shape in {"log_rates": (n, n), "offered": (n,), "chosen": (n,)}.items():
+        shares = arrays.setdefault("shares", np.ones(1))
+        if not (shares > 0).all() or abs(shares.sum() - 1) > _ROUNDING:
+            raise ArtifactError("the saved shares of classes do not add up to 1: save the model again.")
+        of_rates = (n, n) if len(shares) == 1 else (len(shares), n, n)
+        for name, shape in {"log_rates": of_rates, "offered": (n,), "chosen": (n,)}.items():
             if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
                 raise ArtifactError(f"the saved {name} do not fit the saved items: save the model again.")
         self.log_rates_ = arrays["log_rates"].astype(np.float64)
-        self.offered_, self.chosen_ = arrays["offered"], arrays["chosen"]
-
-
-@torch.no_grad()
-def item_log_p(sets: DistinctSets, log_rates: Floats) -> Floats:  # (n, n) -> (M,)
-    """Log-probabilities of the items of distinct sets."""
-    out, t = np.zeros(len(sets.items)), torch.from_numpy(log_rates)
-    with threads_for(0):
-        for batch in sets.batches():
-            scores = t[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]
-            out[batch.flat[batch.mask.numpy()]] = chain_log_p(scores, batch.mask)[batch.mask].numpy()
-    return out
+        self.offered_, self.chosen_, self.shares_ = arrays["offered"], arrays["chosen"], shares
 
 
 def bradley_terry_chain(sets: DistinctSets, n: int) -> Floats:  # -> (n, n)

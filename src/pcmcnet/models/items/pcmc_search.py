@@ -25,6 +25,7 @@ from torch import Tensor
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.pairwise import rates_of_scores
+from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.items.lbfgs import Minimum, as_minimum, lbfgs, value_and_gradient
 from pcmcnet.models.items.universe import DistinctSets
 
@@ -124,6 +125,17 @@ class Problem:
     def _mean_loss(self, log_rates: Tensor) -> Tensor:  # (P,) -> ()
         terms = [_log_likelihood(chain_log_p(log_rates[b.place], b.mask), b) for b in self.blocks]
         return -torch.stack(terms).sum() / self.total
+
+
+@torch.no_grad()
+def item_log_p(sets: DistinctSets, log_rates: Floats) -> Floats:  # (n, n) -> (M,)
+    """Log-probabilities of the items of distinct sets."""
+    out, t = np.zeros(len(sets.items)), torch.from_numpy(log_rates)
+    with threads_for(0):
+        for batch in sets.batches():
+            scores = t[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]
+            out[batch.flat[batch.mask.numpy()]] = chain_log_p(scores, batch.mask)[batch.mask].numpy()
+    return out
 
 
 def search(

@@ -73,14 +73,24 @@ class PenaltySearch:
     trials: tuple[Trial, ...]  # none where sets were too few
     held_out: int  # choice sets that were predicted
     otherwise: float = OTHERWISE
+    losses: tuple[Floats, ...] = ()  # (H,) of the held-out choices, under each penalty
 
     @property
     def penalty(self) -> float:
         """The penalty to fit all sets with; infinite for the plain model."""
         if not self.trials:
             return self.otherwise
-        best = min(self.trials, key=lambda trial: trial.loss)
-        return best.penalty if best.gain > MARGIN * best.error else PLAIN
+        return self.trials[self._place].penalty
+
+    @property
+    def best_losses(self) -> Floats:
+        """(H,) losses of the held-out choices under the penalty."""
+        return self.losses[self._place]
+
+    @property
+    def _place(self) -> int:
+        k = int(np.argmin([trial.loss for trial in self.trials]))
+        return k if self.trials[k].gain > MARGIN * self.trials[k].error else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON, which has no infinity."""
@@ -135,6 +145,17 @@ def _repeated(sets: ChoiceData) -> ChoiceData:
     return replace(each, **take_sets(each, np.repeat(np.arange(len(sets)), copies)))
 
 
+def cut_items(data: ChoiceData, universe: Universe | Grid, seed: int) -> list[Fold]:
+    """Hold out parts of the sets for a model of items, which may be written as counts."""
+    cells = DistinctSets.of(data, universe.index(data)).place[data.offsets[:-1] + data.require_chosen("fitting")]
+    return cut(data, seed, cells)
+
+
+def otherwise(data: ChoiceData) -> float:
+    """Return the penalty where sets are too few to tell."""
+    return OTHERWISE * float(data.weights.mean())
+
+
 def counted(fold: Fold, universe: Universe | Grid, smoothing: float) -> CountedFold:
     """Count the choices of a fold by distinct set, with the smoothing of a fit in what is fitted."""
     known = DistinctSets.of(fold.known, universe.index(fold.known)).smoothed(smoothing)
@@ -147,36 +168,38 @@ def learn_of_items(
     data: ChoiceData, universe: Universe | Grid, path: Callable[[CountedFold], Losses], *, smoothing: float, seed: int
 ) -> PenaltySearch:
     """Learn the penalty of a model of items; ``path`` begins one in a fold."""
-    cells = DistinctSets.of(data, universe.index(data)).place[data.offsets[:-1] + data.require_chosen("fitting")]
-    folds = cut(data, seed, cells)
+    folds = cut_items(data, universe, seed)
     if not folds:
-        return PenaltySearch((), 0, OTHERWISE * float(data.weights.mean()))
+        return PenaltySearch((), 0, otherwise(data))
     return search_penalty(folds, [path(counted(fold, universe, smoothing)) for fold in folds])
 
 
 def search_penalty(folds: Sequence[Fold], paths: Sequence[Losses], ladder: Sequence[float] = LADDER) -> PenaltySearch:
     """Go down the ladder; the path of a fold fits with one penalty after the other and returns held-out losses."""
-    weights = np.concatenate([fold.held_out.weights for fold in folds])
-    groups = np.concatenate([fold.groups for fold in folds])
+    weights, groups = held_out_choices(folds)
     trials: list[Trial] = []
-    plain = np.zeros(len(weights))
+    tried: list[Floats] = []
     for rung in ladder:
         penalty = rung * float(weights.mean())
-        losses = np.concatenate([path(penalty) for path in paths])
-        plain = losses if rung == PLAIN else plain
-        trials.append(_trial(penalty, losses, plain, weights, groups))
+        tried.append(np.concatenate([path(penalty) for path in paths]))
+        loss = float(np.average(tried[-1], weights=weights))
+        trials.append(Trial(penalty, loss, *mean_gain(tried[0] - tried[-1], weights, groups)))
         log.info("penalty %g: held-out NLL %.4f", penalty, trials[-1].loss)
         if len(trials) - 1 - int(np.argmin([trial.loss for trial in trials])) >= PATIENCE:
             break
-    return PenaltySearch(tuple(trials), len(weights))
+    return PenaltySearch(tuple(trials), len(weights), losses=tuple(tried))
 
 
-def _trial(penalty: float, losses: Floats, plain: Floats, weights: Floats, groups: Ints) -> Trial:
-    """Compare losses (H,) with those of the plain model; choices of a person err together."""
-    total, gains = float(weights.sum()), plain - losses
-    gain = float(weights @ gains) / total
-    by_group = np.bincount(groups, weights=weights * (gains - gain))
-    return Trial(penalty, float(weights @ losses) / total, gain, float(np.sqrt(by_group @ by_group)) / total)
+def held_out_choices(folds: Sequence[Fold]) -> tuple[Floats, Ints]:
+    """(H,) weights and persons of all held-out choices."""
+    return np.concatenate([fold.held_out.weights for fold in folds]), np.concatenate([fold.groups for fold in folds])
+
+
+def mean_gain(gains: Floats, weights: Floats, groups: Ints) -> tuple[float, float]:  # (H,), (H,), (H,)
+    """Return the weighted mean of gains, and its standard error where choices of a group err together."""
+    mean = float(np.average(gains, weights=weights))
+    sums = np.bincount(groups, weights=weights * (gains - mean))
+    return mean, math.sqrt(float(sums @ sums)) / float(weights.sum())
 
 
 def penalty_facts(training: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.encoding import Encoder
-from pcmcnet.models.items.pcmc import PCMCConfig, bradley_terry_chain
+from pcmcnet.models.items.pcmc import bradley_terry_chain
+from pcmcnet.models.items.pcmc_config import PCMCConfig
 from pcmcnet.models.items.pcmc_search import search
 from pcmcnet.models.items.universe import DistinctSets
 

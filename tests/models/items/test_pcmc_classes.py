@@ -1,0 +1,172 @@
+"""Classes of people with chains of their own: worked values, nesting, recovery, persons, and what mixing keeps."""
+
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pcmcnet as pn
+from choice_tables import item_choices
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, ConfigError
+from pcmcnet.models import PCMC
+from pcmcnet.models.items.pcmc_class_search import mixed_log_p
+from pcmcnet.models.items.pcmc_classes import Chains, Choosers
+from pcmcnet.models.items.universe import DistinctSets, Universe
+
+TWO: dict[str, Any] = {"classes": 2, "restarts": 3, "ridge": 1.0}
+
+
+def cycle(strength: float) -> np.ndarray:
+    """Log-rates of rock, paper, scissors and a fourth item that all beat."""
+    t = np.zeros((4, 4))
+    t[[0, 1, 2], [1, 2, 0]] = strength
+    t[3, :3] = 1.0
+    return t
+
+
+TRUTH = Chains(np.stack([cycle(2.0), cycle(-2.0)]), np.array([0.6, 0.4]))
+
+
+def law(chains: Chains, items: tuple[int, ...]) -> np.ndarray:
+    """Probabilities of a set, of all classes together."""
+    laws = [pn.stationary_distribution(torch.from_numpy(np.exp(t[np.ix_(items, items)]))).numpy() for t in chains[0]]
+    return np.asarray(chains.shares @ np.stack(laws))
+
+
+@cache
+def simulate(persons: int, each: int = 10, seed: int = 0) -> ChoiceData:
+    rng, rows, s = np.random.default_rng(seed), [], 0
+    for person in range(persons):
+        c = rng.choice(2, p=TRUTH.shares)
+        own = Chains(TRUTH.log_rates[[c]], np.ones(1))
+        for _ in range(each):
+            items = tuple(np.sort(rng.permutation(4)[: rng.integers(2, 5)]))
+            chosen = rng.choice(len(items), p=law(own, items))
+            rows += [(s, person, "abcd"[i], int(k == chosen)) for k, i in enumerate(items)]
+            s += 1
+    table = dict(zip(("set", "who", "item", "took"), map(np.array, zip(*rows, strict=True)), strict=True))
+    return ChoiceData.from_long(table, choice_set="set", chosen="took", alternative="item", person="who")
+
+
+def divergence(model: PCMC) -> float:
+    sets = [items for size in range(2, 5) for items in combinations(range(4), size)]
+    laws = [(law(TRUTH, items), law(model._chains, items)) for items in sets]
+    return float(np.mean([(p * np.log(p / q)).sum() for p, q in laws]))
+
+
+@pytest.fixture(scope="module")
+def model() -> PCMC:
+    return PCMC(**TWO).fit(simulate(100))
+
+
+def test_a_mixture_adds_up_the_laws_of_its_classes() -> None:
+    """A pair: odds of 1 to 3 in one class, 3 to 1 in the other, which has a quarter: .75 x .25 + .25 x .75 = .375."""
+    log_rates = np.log(np.array([[[1.0, 3.0], [1.0, 1.0]], [[1.0, 1.0], [3.0, 1.0]]]))
+    data = item_choices([("ab", "a")])
+    sets = DistinctSets.of(data, Universe.learn(data).index(data))
+    p = np.exp(mixed_log_p(sets, Chains(log_rates, np.array([0.75, 0.25]))))
+    np.testing.assert_allclose(p, [0.375, 0.625], rtol=1e-12)
+
+
+def test_persons_who_chose_alike_twice_are_one_case() -> None:
+    found = Choosers.of(np.array([0, 0, 0, 1]), np.array([5, 5, 2, 5]), np.array([1.0, 2.0]))
+    assert list(zip(found.person, found.entry, found.times, strict=True)) == [(0, 2, 1), (0, 5, 2), (1, 5, 1)]
+    alone = Choosers.of_sets(np.array([5, 2, 5]), np.array([1.0, 2.0, 4.0]))
+    np.testing.assert_array_equal(alone.entry, [2, 5])
+    np.testing.assert_array_equal(alone.weights, [2.0, 5.0])
+
+
+def test_two_cycles_in_opposite_directions_are_found(model: PCMC) -> None:
+    """Which a single chain cannot tell from a weaker cycle; the posterior knows most persons' class."""
+    assert model.n_classes_ == model.n_chains == 2
+    assert model.shares_.sum() == pytest.approx(1, rel=1e-12)
+    assert model.shares_[0] == pytest.approx(0.6, abs=0.15)
+    assert divergence(model) < 0.02
+    assert model.posterior(simulate(100)).max(1).mean() > 0.9
+    assert model.num_parameters == 2 * 12 + 1
+
+
+def test_a_mixture_fits_the_choices_of_persons_better_than_one_chain(model: PCMC) -> None:
+    """The likelihood of persons: sum over classes of the product over their sets."""
+    data, one = simulate(100), PCMC(restarts=3, ridge=1.0).fit(simulate(100))
+    picked = data.offsets[:-1] + data.require_chosen("test")
+    joint = np.log(model.shares_) + np.stack(
+        [np.bincount(data.groups(), weights=log_p[picked]) for log_p in model._class_log_p(data).T], axis=1
+    )
+    assert np.logaddexp.reduce(joint, axis=1).sum() > one._log_proba(data)[picked].sum() + 50
+
+
+def test_rates_are_those_of_a_class_by_name(model: PCMC) -> None:
+    data = simulate(100).subset([0, 1])
+    for c in (1, 2):
+        for s, rates in enumerate(model.rates(data, of_class=c)):
+            inside = slice(data.offsets[s], data.offsets[s + 1])
+            expected = np.exp(model._class_log_p(data)[inside, c - 1])
+            found = pn.stationary_distribution(torch.from_numpy(rates)).numpy()
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
+def test_copies_share_their_items_probability_in_a_mixture() -> None:
+    """Uniform expansion survives mixing: cells of a grid with two alternatives."""
+    x = [[0.0, 0.1, 1.0], [0.0, 1.0, 2.0]] * 10
+    rows = [(s, v, int(k == s % 3)) for s, values in enumerate(x) for k, v in enumerate(values)]
+    table = dict(zip(("set", "x", "took"), map(list, zip(*rows, strict=True)), strict=True))
+    data = ChoiceData.from_long(table, choice_set="set", chosen="took", features=["x"])
+    mixed = PCMC(bins={"x": 3}, classes=2, restarts=1, ridge=1.0).fit(data)
+    asked = {"set": [0, 0, 0, 1, 1], "x": [0.0, 0.1, 1.0, 0.0, 1.0]}
+    p = mixed.predict_proba(ChoiceData.from_long(asked, choice_set="set", features=["x"]))
+    assert p[0] == pytest.approx(p[1], rel=1e-12)
+    assert p[0] + p[1] == pytest.approx(p[3], rel=1e-9)
+
+
+def test_contractibility_is_lost_by_mixing() -> None:
+    """b and c are alike to a in the first class, not in the second: the group's probability depends on who is in it."""
+    alike, apart = np.zeros((3, 3)), np.zeros((3, 3))
+    apart[0, 1] = 2.0
+    one, mixed = Chains(alike[None], np.ones(1)), Chains(np.stack([alike, apart]), np.array([0.5, 0.5]))
+    assert law(one, (0, 1))[1] == pytest.approx(law(one, (0, 2))[1], rel=1e-12)
+    assert abs(law(mixed, (0, 1))[1] - law(mixed, (0, 2))[1]) > 0.1
+
+
+def test_one_class_is_the_chain_itself() -> None:
+    data = simulate(100)
+    np.testing.assert_array_equal(
+        PCMC(classes=1, restarts=1, ridge=1.0).fit(data).log_rates_, PCMC(restarts=1, ridge=1.0).fit(data).log_rates_
+    )
+
+
+def test_without_persons_every_set_has_a_class_of_its_own() -> None:
+    by_set = PCMC(**TWO, by="set").fit(simulate(100))
+    assert by_set.n_classes_ == 2
+    assert np.isfinite(by_set.score(simulate(100)))
+
+
+def test_saved_classes_are_read_back(model: PCMC) -> None:
+    files, data = model._files(), simulate(100)
+    back = PCMC(**TWO)
+    back._restore(files)
+    np.testing.assert_array_equal(back._log_proba(data), model._log_proba(data))
+    from safetensors.numpy import load, save
+
+    arrays = load(files["weights.safetensors"])
+    with pytest.raises(ArtifactError, match="shares of classes do not add up to 1"):
+        PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.array([0.5, 0.4])})})
+    with pytest.raises(ArtifactError, match="saved log_rates do not fit"):
+        PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.full(4, 0.25)})})
+    assert "shares of classes" in str(model.summary())
+
+
+@pytest.mark.parametrize("options", [{"classes": 0}, {"classes": "many"}, {"classes": 2, "method": "slsqp"}])
+def test_impossible_classes_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="classes"):
+        PCMC(**options)
+
+
+@pytest.mark.slow
+def test_a_mixture_is_recovered_from_many_sets_and_its_number_of_classes_found() -> None:
+    data = simulate(2000)
+    assert divergence(PCMC(classes=2, restarts=4).fit(data)) < 0.003
