@@ -167,6 +167,6 @@ def test_impossible_classes_are_refused(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_mixture_is_recovered_from_many_sets_and_its_number_of_classes_found() -> None:
+def test_a_mixture_is_recovered_from_many_sets() -> None:
     data = simulate(2000)
     assert divergence(PCMC(classes=2, restarts=4).fit(data)) < 0.003
