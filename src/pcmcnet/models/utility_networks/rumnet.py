@@ -53,6 +53,7 @@ class RUMnetConfig(SetNetworkConfig):
     hidden: tuple[int, ...] = (32, 32)
     samples: int = 4
     noise: int = 4
+    pair_budget: int = 100_000  # each alternative has a vector for each pair of samples
 
     def __post_init__(self) -> None:
         super(RUMnetConfig, self).__post_init__()  # slots make a new class, which super() misses
