@@ -32,6 +32,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.
 
 OPTIONS: dict[str, dict[str, Any]] = {
     **NETWORKS,
+    "boosted": {"trees": 2},
     "bradley-terry": {},
     "calibrated": {"model": "mnl", "options": {}},
     "cdm": {"ridge": 1.0},
@@ -39,6 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dpn": {"hidden": 2, "epochs": 1},
     "ensemble": {"model": "pcmcnet", "n": 2, "options": {"hidden": (2,), "epochs": 1}},
     "lc-mnl": {"classes": 2, "starts": 1},
+    "lmnl": {"hidden": (2,), "epochs": 1, "weight_decay": 1.0},
     "mixed-mnl": {"draws": 16},
     "mnl": {},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light"}},
@@ -46,7 +48,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "pcmc-linear": {},
     "pcmcnet": {"hidden": (2,), "epochs": 1},
     "rank-by": {"column": "price"},
+    "reslogit": {"layers": 1, "epochs": 1, "weight_decay": 1.0},
     "rf": {"trees": 2},
+    "rumnet": {"hidden": (2,), "samples": 2, "epochs": 1, "weight_decay": 1.0},
+    "tastenet": {"hidden": (2,), "epochs": 1, "weight_decay": 1.0},
     "thurstone": {},
     "uniform": {},
     "with-constants": {"model": "mnl", "shares": {"car": 0.5, "bus": 0.3, "bike": 0.2}},
