@@ -7,13 +7,26 @@
 
 from __future__ import annotations
 
-from benchmarks import accuracy, loading, logit, precision, prediction, small_fits, stationary, threads, training, wide
+from benchmarks import (
+    accuracy,
+    loading,
+    logit,
+    members,
+    precision,
+    prediction,
+    small_fits,
+    stationary,
+    threads,
+    training,
+    wide,
+)
 from benchmarks.harness import RUNS, Section, run
 
 SECTIONS: dict[str, Section] = {
     "training": training.main,
     "reach": training.reach,
     "fits": small_fits.main,
+    "members": members.main,
     "accuracy": accuracy.main,
     "bfloat16": precision.main,
     "threads": threads.main,

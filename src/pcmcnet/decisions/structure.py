@@ -44,8 +44,9 @@ def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ch
     chains = [member for member in members if isinstance(member, ChainModel)]
     if len(chains) < len(members):
         return None
-    weights = [member.membership(sets) / len(members) for member in chains]  # (P, K) of each member
-    rates = [np.stack(member.class_rates(sets)) for member in chains]  # (P, K, n, n)
+    found = [member.fixed_chains(sets) for member in chains]
+    weights = [shares / len(members) for shares, _ in found]  # (P, K) of each member
+    rates = [np.stack(theirs) for _, theirs in found]  # (P, K, n, n)
     return Chains(np.concatenate(weights, axis=1), np.concatenate(rates, axis=1), revenue)
 
 

@@ -8,7 +8,7 @@ each class of people, and shares of the classes: the law of one chain alone is n
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -57,16 +57,29 @@ class ChainModel(ChoiceModel):
     def class_rates(self, data: Any) -> list[Floats]:
         """Return the rates of all classes, (K, n, n) for each choice set: see :meth:`rates`."""
         sets = self._read(data)
-        found: list[Floats] = [np.zeros((self.n_chains, 1, 1))] * len(sets)
-        for positions, padded in self._rates(sets):
-            each = padded if padded.ndim == 4 else padded.unsqueeze(1)
-            for s, rates in zip(positions, each.double().cpu().numpy(), strict=True):
-                found[s] = np.stack([_scaled(q[: sets.sizes[s], : sets.sizes[s]]) for q in rates])
-        return found
+        return chains_of(sets, self._rates(sets), self.n_chains)
+
+    def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
+        """Return chains whose rates do not depend on what else is in the set, and by which shares their laws are mixed.
+
+        Shares are (S, K), rates (K, n, n) for each set: what is left of such a chain without some alternatives is the
+        chain of the set without them.
+        """
+        return self.membership(data), self.class_rates(data)
 
     def membership(self, data: Any) -> Floats:
         """Return the shares of the classes for each set's individual, (S, K): 1 for a model of one chain."""
         return np.ones((len(self._read(data)), 1))
+
+
+def chains_of(sets: ChoiceData, found: Iterable[tuple[Ints, Tensor]], chains: int) -> list[Floats]:
+    """Collect padded rates (B, J, J) or (B, K, J, J) of sets as arrays (K, n, n), one for each set."""
+    collected: list[Floats] = [np.zeros((chains, 1, 1))] * len(sets)
+    for positions, padded in found:
+        each = padded if padded.ndim == 4 else padded.unsqueeze(1)
+        for s, rates in zip(positions, each.double().cpu().numpy(), strict=True):
+            collected[s] = np.stack([_scaled(q[: sets.sizes[s], : sets.sizes[s]]) for q in rates])
+    return collected
 
 
 def require_class(model: ChainModel, of_class: int | None) -> int:

@@ -2,6 +2,13 @@
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
+M networks trained from different starts (the first and its ``others``) predict the mean of their probabilities. That is
+again the law of a chain on each set, in which as much flows from i to j as in the chains of all together:
+
+    p = 1/M sum_m p^m,    q_ij = sum_m p^m_i q^m_ij / sum_m p^m_i
+
+Flows that balance for each m balance in sum, so p is stationary for q. These rates depend on the whole set; uniform
+expansion holds for p, as it does for each p^m.
 A mixture of such chains is in :mod:`pcmcnet.models.networks.chain_mixture`.
 Shapes: B sets of up to J alternatives; individuals (B, D0), alternatives (B, J, D), rates (B, J, J), log p (B, J).
 """
@@ -64,6 +71,7 @@ class PCMCNetwork(nn.Module):
         self.utility = self.new_utility(what, signs) if config.utility == "linear" else None
         labels = item_start.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
         self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
+        self.others = nn.ModuleList()  # networks of the same form, whose rates are averaged with these
 
     def new_utility(self, what: SideEncoder, signs: Tensor | None) -> LinearUtility:
         """Return a utility of alternatives for individuals, 0 at the start."""
@@ -88,7 +96,7 @@ class PCMCNetwork(nn.Module):
     @property
     def small_network(self) -> SmallNetwork | None:
         """The parts that compiled steps train, where they know such a network."""
-        return small_network(self) if self.classes == 1 else None
+        return small_network(self) if self.classes == 1 and not len(self.others) else None
 
     @property
     def in_pieces(self) -> bool:
@@ -105,8 +113,21 @@ class PCMCNetwork(nn.Module):
         individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
         return individual, self.alternative(batch.numeric, batch.categorical, batch.contents)
 
+    @property
+    def members(self) -> list[PCMCNetwork]:
+        """The networks that are put together: this one and the others."""
+        return [self, *(other for other in self.others if isinstance(other, PCMCNetwork))]
+
     def chains(self, batch: Batch) -> Tensor:
         """Return the rates of the K chains of each set, (B, K, J, J): here of one."""
+        return together(self.member_chains(batch), batch.mask) if len(self.others) else self.own_chain(batch)
+
+    def member_chains(self, batch: Batch) -> Tensor:
+        """Return the rates of the chains of all members, (B, M, J, J)."""
+        return torch.cat([member.own_chain(batch) for member in self.members], 1)
+
+    def own_chain(self, batch: Batch) -> Tensor:
+        """Return the rates of this network's chain, (B, 1, J, J)."""
         known = self.represent(batch)
         utility = None if self.utility is None else self.utility(batch, *known)
         return self.rates_between(*known, utility, batch.mask, batch.categorical).unsqueeze(1)
@@ -134,11 +155,24 @@ class PCMCNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        return log_probabilities(solve_chain(self.chains(batch).squeeze(1), batch.mask), batch.mask)
+        return log_probabilities(laws(self.member_chains(batch), batch.mask).mean(1), batch.mask)
 
     def revive(self, batch: Batch) -> bool:
         """Undo a dead start: see :meth:`PairwiseRates.revive`."""
         return self.rates.revive(*self.represent(batch), batch.mask)
+
+
+def laws(chains: Tensor, mask: Tensor) -> Tensor:
+    """Solve several chains of each set: (B, M, J, J), (B, J) -> (B, M, J)."""
+    sets, members, places, _ = chains.shape
+    p: Tensor = solve_chain(chains.flatten(0, 1), mask.repeat_interleave(members, 0) if members > 1 else mask)
+    return p.view(sets, members, places)
+
+
+def together(chains: Tensor, mask: Tensor) -> Tensor:
+    """Return the chain in which as much flows as in all of several: (B, M, J, J), (B, J) -> (B, 1, J, J)."""
+    p = laws(chains, mask).unsqueeze(-1)
+    return (p * chains).sum(1, keepdim=True) / p.sum(1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
 
 
 class Asked(nn.Module):

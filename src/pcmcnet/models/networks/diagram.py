@@ -92,7 +92,8 @@ def draw_network(encoder: Encoder, network: PCMCNetwork, config: PCMCNetConfig) 
     law = [_law(network)]
     total = sum(p.numel() for p in network.parameters())
     rates = _layers(network, config), _utility(network, config)
-    return _write(sides, middle, *rates, law, f"{_count(total)} in all")
+    of = f", of {len(network.members)} networks" if len(network.members) > 1 else ""
+    return _write(sides, middle, *rates, law, f"{_count(total)} in all{of}")
 
 
 # -- the parts ----------------------------------------------------------------------------------------------------

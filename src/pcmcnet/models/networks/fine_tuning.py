@@ -43,6 +43,17 @@ class Start:
         weights = {name: tensor.detach().cpu().clone() for name, tensor in init.network_.state_dict().items()}
         return cls(replace(init.encoder_, schema=schema), weights, init.training_)
 
+    def other(self, number: int) -> Start:
+        """Return the same for another of the networks that are put together, counted from 1."""
+        prefix = f"others.{number - 1}."
+        weights = {name.removeprefix(prefix): w for name, w in self.weights.items() if name.startswith(prefix)}
+        return replace(self, weights=weights)
+
+    @property
+    def first(self) -> Mapping[str, Tensor]:
+        """The weights of one network."""
+        return {name: weight for name, weight in self.weights.items() if not name.startswith("others.")}
+
     @property
     def identity(self) -> str:
         """A hash of the weights, by which a run knows what it was started from."""

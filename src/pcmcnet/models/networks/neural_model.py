@@ -7,6 +7,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -118,6 +119,9 @@ class NeuralModel(ChoiceModel):
     def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
         """Set weights of a fresh network from a sample of the training sets; nothing to do by default."""
 
+    def _add_members(self, run: Callable[[FitSettings], Outcome], settings: FitSettings) -> None:
+        """Train further networks, as ``run`` does with other settings, and put them together; none by default."""
+
     def _start(self, init: Any, schema: Schema) -> Start | None:
         return None if init is None else Start.of(init, self, schema)
 
@@ -127,10 +131,15 @@ class NeuralModel(ChoiceModel):
         start: Start | None = settings.init
         identity = self._run_identity(train, valid, settings.seed, start)
         both = self._both(train, valid) if self.config.refit and valid is not None else None
+        last = CHECKPOINT if both is None else REFIT
 
         def run(part: Sets, held_out: Sets | None, config: TrainConfig, file: str) -> Outcome:
             checkpoint = None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
-            return self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
+            outcome = self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
+            if file == last:
+                as_before: dict[str, Any] = {"device": place, "checkpoint": None, "encoder": self.encoder_}
+                self._add_members(partial(self._run, part, held_out, config, **as_before), settings)
+            return outcome
 
         with run_in(folder, resume=settings.resume):
             kept = SearchLog.opened(None if folder is None else folder / SEARCH, identity, resume=settings.resume)
@@ -228,7 +237,7 @@ class NeuralModel(ChoiceModel):
         with building(settings.seed):
             network = self._build(encoder)
         if start is not None:
-            network.load_state_dict(start.weights)
+            network.load_state_dict(start.first)
         network.to(device)
         data = _source(part, encoder, device, tell=False)
         self._prepare(network, _telling(data))

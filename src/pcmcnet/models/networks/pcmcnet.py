@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder, ScannedData, S
 from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.chain_model import ChainModel, chains_of
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
@@ -43,8 +43,11 @@ from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
-from pcmcnet.training import TrainConfig
+from pcmcnet.training import Outcome, TrainConfig
 from pcmcnet.training.data_parallel import current_group
+
+MEMBERS = 5  # networks of a small table: five give most of the gain (measured)
+SMALL_TABLE = 12_000  # choice sets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +74,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     config: PCMCNetConfig
     _classes = 1  # of the network that is built next
     _learns_classes = False  # whether their number is learnt from the table
+    _members = 1  # networks whose probabilities are averaged, of the network that is built next
 
     @takes(PCMCNetArguments)
     def __init__(self, **options: Any) -> None:
@@ -113,10 +117,13 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         facts = dict(plain.facts)
         if self.config.classes != 1:
             facts["classes"] = f"{self.n_classes_}" + (", each a chain of its own" if self.n_classes_ > 1 else "")
+        if self._members > 1:
+            facts["networks"] = f"{self._members}, from different starts, whose probabilities are averaged"
+        rows = tuple(row for row in plain.rows if not str(row[0]).startswith("others."))  # as those of the first
         if trials := self.training_.get("class_trials"):
             gains = (f"{t['classes']}: {t['gain']:+.4f} ± {t['standard_error']:.4f}" for t in trials[1:])
             facts["classes"] += f"; gain of held-out sets in NLL by {', by '.join(gains)}"
-        return Summary(plain.title, facts, plain.header, plain.rows)
+        return Summary(plain.title, facts, plain.header, rows)
 
     def diagram(self, path: str | os.PathLike[str] | None = None) -> str:
         """Draw the fitted network: columns, representation, pairs, rate layers, law, and the parameters of each.
@@ -182,6 +189,14 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         for sets, _, found in predict(asked, encoded, pair_budget=self.config.pair_budget):
             yield sets, found
 
+    def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
+        """As in any chain model; networks that are put together have a chain each."""
+        if self._members == 1:
+            return super().fixed_chains(data)
+        assert isinstance(self.network_, PCMCNetwork)
+        shares = np.full((len(data), self._members), 1 / self._members)
+        return shares, chains_of(data, self._answers(data, self.network_.member_chains), self._members)
+
     @property
     def n_classes_(self) -> int:
         """Number of classes of people, each with a chain of its own."""
@@ -228,10 +243,34 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                 "fit it in one process, or fit with by='set'."
             )
         self._class_trials: list[ClassTrial] = []
+        self._members = 1
+        self._averages = self.config.weight_decay == "auto" and not apart and len(train) <= SMALL_TABLE
         super()._fit(train, valid, settings)
+        if self._members > 1:
+            self.training_ = {**self.training_, "members": self._members}
         if given != 1:
             tried = {"class_trials": [trial.to_dict() for trial in self._class_trials]} if self._class_trials else {}
             self.training_ = {**self.training_, "classes": self._classes, **tried}
+
+    def _add_members(self, run: Callable[[FitSettings], Outcome], settings: FitSettings) -> None:
+        first, start = self.network_, settings.init
+        assert isinstance(first, PCMCNetwork)
+        members = self._wanted_members(first, settings)
+        for number in range(1, members):
+            seed = int(np.random.default_rng([settings.seed, number]).integers(2**31))
+            given = None if start is None else start.other(number)
+            run(replace(settings, seed=seed, init=given, progress=False, on_epoch=None, tells=False))
+            log.info("network %d of %d is trained", number + 1, members)
+            first.others.append(self.network_)
+        self.network_, self._members = first, members
+
+    def _wanted_members(self, network: PCMCNetwork, settings: FitSettings) -> int:
+        """Return how many networks to put together: given, those of the model that the fit starts from, or by rule."""
+        if settings.init is not None:
+            return int(settings.init.training.get("members", 1))
+        if self.config.members != "auto":
+            return self.config.members
+        return MEMBERS if self._averages and network.small_network is not None else 1
 
     @property
     def _searches(self) -> bool:
@@ -256,7 +295,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         return losses
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
-        self._classes = int(self.training_.get("classes", 1))
+        self._classes, self._members = (int(self.training_.get(name, 1)) for name in ("classes", "members"))
         super()._restore(files)
 
     def _build(self, encoder: Encoder) -> PCMCNetwork:
@@ -266,7 +305,9 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                 "alternative, with labels that return in several sets, and leave labels=True."
             )
         if self._classes == 1:
-            return PCMCNetwork(encoder, self.config, self.encoders)
+            first, *others = (PCMCNetwork(encoder, self.config, self.encoders) for _ in range(self._members))
+            first.others.extend(others)
+            return first
         return ChainMixture(encoder, self.config, self.encoders, classes=self._classes)
 
     def _jacobian(self, batch: Batch, at: Input) -> Tensor:
@@ -274,7 +315,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         side = self.network_.individual if at.individual else self.network_.alternative
         cut = at.individual and bool(self.config.monotone)  # tastes that end at a coefficient of 0
         # The pairs' own way takes representation and taste to be linear in the number, and one chain.
-        if at.k in side.curved or cut or self.n_classes_ > 1:
+        if at.k in side.curved or cut or self.n_classes_ > 1 or self._members > 1:
             return jacobian_by_output(self.network_, batch, at)
         return jacobian_by_pairs(self.network_, batch, at)
 

@@ -48,7 +48,8 @@ class ExportedNetwork(nn.Module):
     def __init__(self, network: PCMCNetwork) -> None:
         super().__init__()
         self.network = deepcopy(network).cpu().float().eval().requires_grad_(False)
-        self.network.rates.precision = "float32"
+        for member in self.network.members:
+            member.rates.precision = "float32"
 
     def forward(
         self,
@@ -70,11 +71,15 @@ class ExportedNetwork(nn.Module):
             chosen=mask.new_zeros(B, dtype=torch.int64),
             weight=mask.new_ones(B, dtype=torch.float32),
         )
-        rates = self.network.chains(batch)  # (B, K, J, J)
-        if not isinstance(self.network, ChainMixture):
+        mixture = isinstance(self.network, ChainMixture)
+        rates = self.network.chains(batch) if mixture else self.network.member_chains(batch)  # (B, K, J, J)
+        chains = rates.shape[1]
+        if chains == 1:
             return exported_distribution(rates.squeeze(1), mask)
-        p = exported_distribution(rates.flatten(0, 1), self.network.of_classes(mask))
-        p = p.view(-1, self.network.classes, p.shape[1])
+        of_chains = mask.unsqueeze(1).expand(-1, chains, -1).flatten(0, 1)
+        p = exported_distribution(rates.flatten(0, 1), of_chains).view(-1, chains, J)
+        if not isinstance(self.network, ChainMixture):
+            return p.mean(1)
         mixed: Tensor = (self.network.log_membership(batch).exp().unsqueeze(-1) * p).sum(1)
         return mixed
 

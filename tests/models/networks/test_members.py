@@ -1,0 +1,118 @@
+"""Networks trained from different starts, put together to one model."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pcmcnet as pn
+from choice_tables import ROLES, read, trips
+from pcmcnet import ChoiceData, PCMCNet, stationary_distribution
+from pcmcnet.errors import ConfigError
+from pcmcnet.models.networks import pcmcnet
+from pcmcnet.models.networks.chain_network import PCMCNetwork
+
+EVERYTHING = {key: ROLES[key] for key in ("alternative", "individual", "features")}
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    return read(trips(60, slope=-0.3), **EVERYTHING)
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> PCMCNet:
+    return PCMCNet(hidden=(6,), epochs=2, weight_decay=0.1, members=3).fit(data, progress=False)
+
+
+def members(model: PCMCNet) -> list[PCMCNetwork]:
+    assert isinstance(model.network_, PCMCNetwork)
+    return model.network_.members
+
+
+def test_probabilities_are_the_mean_of_those_of_the_members(model: PCMCNet, data: ChoiceData) -> None:
+    batch = model.encoder_.encode(data).batch(np.arange(len(data)))
+    with torch.no_grad():
+        each = []
+        for member in members(model):
+            alone = PCMCNetwork(model.encoder_, model.config)
+            alone.load_state_dict({k: v for k, v in member.state_dict().items() if not k.startswith("others.")})
+            each.append(alone.eval()(batch).exp())
+        found = model.network_.eval()(batch).exp()
+    torch.testing.assert_close(found, torch.stack(each).mean(0))
+    assert min(float((a - b).abs().max()) for a in each for b in each if a is not b) > 1e-3
+
+
+def test_the_first_member_is_the_network_that_a_single_one_would_be(model: PCMCNet, data: ChoiceData) -> None:
+    single = PCMCNet(hidden=(6,), epochs=2, weight_decay=0.1, members=1).fit(data, progress=False)
+    weights = model.network_.state_dict()
+    assert all(torch.equal(weight, weights[name]) for name, weight in single.network_.state_dict().items())
+    assert [entry["train_loss"] for entry in model.history] == [entry["train_loss"] for entry in single.history]
+
+
+def test_the_rates_are_those_of_a_chain_with_these_probabilities(model: PCMCNet, data: ChoiceData) -> None:
+    p = np.split(model.predict_proba(data), data.offsets[1:-1])
+    for rates, expected in zip(model.rates(data), p, strict=True):
+        np.testing.assert_allclose(stationary_distribution(torch.from_numpy(rates)).numpy(), expected, rtol=1e-5)
+
+
+def test_chains_that_are_left_alone_by_what_else_is_offered_are_those_of_the_members(
+    model: PCMCNet, data: ChoiceData
+) -> None:
+    shares, rates = model.fixed_chains(data)
+    assert np.array_equal(shares, np.full((60, 3), 1 / 3))
+    laws = [stationary_distribution(torch.from_numpy(of_set)).numpy().mean(0) for of_set in rates]
+    np.testing.assert_allclose(np.concatenate(laws), model.predict_proba(data), rtol=1e-5)
+
+
+def test_the_best_offer_of_members_is_proven_and_that_of_enumeration(model: PCMCNet) -> None:
+    catalogue = {name: values[:6] for name, values in trips(1, sizes=(6, 6)).items()}
+    revenue = np.arange(1.0, 7.0)
+    offer = pn.optimise_offer(model, catalogue, revenue=revenue, individual={"income": 30.0, "purpose": "work"})
+    assert offer.exact
+
+
+def test_copies_of_all_alternatives_share_their_probabilities() -> None:
+    roles = {"choice_set": "trip", "chosen": "took", "features": ["price", "minutes"]}
+    table = {name: np.asarray(values) for name, values in trips(40, slope=-0.3).items()}
+    model = PCMCNet(hidden=(6,), epochs=2, weight_decay=0.1, members=3).fit(table_data(table, roles), progress=False)
+    once = {name: values[table["trip"] == 0] for name, values in table.items()}
+    twice = {name: np.tile(values, 2) for name, values in once.items()}
+    twice["took"][len(once["took"]) :] = False
+    p, q = (model.predict_proba(table_data(part, roles)) for part in (once, twice))
+    np.testing.assert_allclose(q.reshape(2, -1), np.tile(p / 2, (2, 1)), rtol=1e-5)
+
+
+def table_data(table: dict[str, Any], roles: dict[str, Any]) -> ChoiceData:
+    return ChoiceData.from_long(table, **roles)
+
+
+def test_a_saved_model_has_all_members_and_a_fit_from_it_goes_on_with_each(
+    model: PCMCNet, data: ChoiceData, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "model")
+    again = pn.load(tmp_path / "model")
+    assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
+    assert "networks           3, from different starts" in str(again.summary())
+    still = PCMCNet(hidden=(6,), epochs=1, weight_decay=0.1, members=3, lr=1e-9).fit(data, init=again, progress=False)
+    np.testing.assert_allclose(still.predict_proba(data), model.predict_proba(data), atol=1e-5)
+    assert "parameters in all, of 3 networks" in model.diagram()
+
+
+def test_how_many_there_are_by_rule(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
+    def number(**options: object) -> int:
+        return len(members(PCMCNet(epochs=1, hidden=(4,), **options).fit(data, progress=False)))
+
+    assert number() == 5
+    assert number(weight_decay=0.1) == 1
+    assert number(dropout=0.5) == 1
+    assert number(members=2) == 2
+    assert number(members=2, dropout=0.5, weight_decay=0.1) == 2
+    monkeypatch.setattr(pcmcnet, "SMALL_TABLE", 59)
+    assert number() == 1
+    with pytest.raises(ConfigError, match="members=2 needs classes=1"):
+        PCMCNet(members=2, classes=2)
+    with pytest.raises(ConfigError, match="members"):
+        PCMCNet(members=0)
