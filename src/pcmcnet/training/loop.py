@@ -51,6 +51,7 @@ class Outcome:
 
     history: list[dict[str, Any]]
     epochs: int  # that lead to the weights kept
+    stopped: bool = False  # whether the caller has ended it, by a StopFit
 
 
 @undisturbed()
@@ -99,6 +100,7 @@ def train(
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
+    stopped = False
     with show_epochs(config.passes, show=progress) as report, threads_for(pairs * size_of(module)):
         while not state.finished:
             entry = _epoch(steps, config, state, seed=seed, checkpoint=checkpoint)
@@ -108,16 +110,16 @@ def train(
             _keep(state, checkpoint)
             report(entry)
             if on_epoch is not None and _ends(on_epoch, entry):
-                state.finished = True
+                state.finished = stopped = True
                 _keep(state, checkpoint)
     if valid is None or state.stopping is None:
-        return Outcome(state.history, state.epoch)
+        return Outcome(state.history, state.epoch, stopped)
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
     if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config):
         module.load_state_dict(last)
-        return Outcome(state.history, state.epoch)
+        return Outcome(state.history, state.epoch, stopped)
     module.load_state_dict(state.best)
-    return Outcome(state.history, state.stopping.best_epoch)
+    return Outcome(state.history, state.stopping.best_epoch, stopped)
 
 
 def _ends(on_epoch: Report, entry: dict[str, Any]) -> bool:

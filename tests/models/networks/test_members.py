@@ -10,7 +10,7 @@ import torch
 import pcmcnet as pn
 from choice_tables import ROLES, read, trips
 from pcmcnet import ChoiceData, PCMCNet, stationary_distribution
-from pcmcnet.errors import ConfigError
+from pcmcnet.errors import ConfigError, StopFit
 from pcmcnet.models.networks import pcmcnet
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 
@@ -99,6 +99,15 @@ def test_a_saved_model_has_all_members_and_a_fit_from_it_goes_on_with_each(
     still = PCMCNet(hidden=(6,), epochs=1, weight_decay=0.1, members=3, lr=1e-9).fit(data, init=again, progress=False)
     np.testing.assert_allclose(still.predict_proba(data), model.predict_proba(data), atol=1e-5)
     assert "parameters in all, of 3 networks" in model.diagram()
+
+
+def test_a_fit_that_is_stopped_trains_no_further_networks(data: ChoiceData) -> None:
+    def stop(entry: dict[str, Any]) -> None:
+        raise StopFit
+
+    model = PCMCNet(hidden=(4,), epochs=3, members=3).fit(data, on_epoch=stop, progress=False)
+    assert len(model.history) == 1
+    assert len(members(model)) == 1
 
 
 def test_how_many_there_are_by_rule(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
