@@ -35,10 +35,14 @@ class CompiledSteps(BuildHookInterface):  # type: ignore[type-arg]
 def compile_steps(source: Path, target: Path) -> str | None:
     """Compile; returns what stood in the way, if anything did."""
     target.unlink(missing_ok=True)
+    unfinished = target.with_suffix(".unfinished")
     compiler = shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]) or shutil.which("cc")
     if compiler is None or sys.platform == "win32":
         return "there is no C compiler that it knows."
     made = subprocess.run(
-        [compiler, *FLAGS, "-o", str(target), str(source), "-lm"], capture_output=True, text=True, check=False
+        [compiler, *FLAGS, "-o", str(unfinished), str(source), "-lm"], capture_output=True, text=True, check=False
     )
-    return made.stderr.strip()[:2000] or "the compiler failed." if made.returncode else None
+    if made.returncode:
+        return made.stderr.strip()[:2000] or "the compiler failed."
+    unfinished.replace(target)
+    return None

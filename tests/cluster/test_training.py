@@ -175,7 +175,7 @@ def test_a_fit_that_lost_workers_goes_on_with_another_number_of_them(
 def require_close(found: pn.PCMCNet, expected: pn.PCMCNet) -> None:
     """The same weights and losses, up to the rounding of sums in another order."""
     for name, value in found.network_.state_dict().items():
-        torch.testing.assert_close(value, expected.network_.state_dict()[name], rtol=0, atol=1e-5)
+        torch.testing.assert_close(value, expected.network_.state_dict()[name], rtol=0, atol=1e-4)
     for entry, known in zip(found.history, expected.history, strict=True):
         assert entry["train_loss"] == pytest.approx(known["train_loss"], abs=1e-5)
         assert entry["valid_loss"] == pytest.approx(known["valid_loss"], abs=1e-5)

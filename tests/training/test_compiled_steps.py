@@ -1,6 +1,8 @@
 """Compiled steps take the same steps as PyTorch, to rounding, for every network that they know."""
 
 import copy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 from choice_tables import ROLES, read, trips
 from pcmcnet import PCMCNet
 from pcmcnet.data.encoding import learn_encoder
+from pcmcnet.layers import settings
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.training import compiled_steps
@@ -131,13 +134,39 @@ def test_other_networks_are_left_to_pytorch(options: dict[str, Any]) -> None:
     assert type(steps_for(network, data, config)) is Steps
 
 
-def test_a_library_of_another_version_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_weights_on_a_device_and_large_sets_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, config, network, other = both(NUMBERS, hidden=(4,))
+    assert type(steps_for(network.to("meta"), data, config)) is Steps  # as a table that does not fit on a GPU
+    monkeypatch.setattr(settings, "COMPILED_UP_TO_ALTERNATIVES", int(data.sizes.max()) - 1)
+    assert type(steps_for(other, data, config)) is Steps
+
+
+@needs_compiled
+def test_tensors_that_lie_otherwise_in_memory_are_left_to_pytorch() -> None:
+    data, config, network, other = both(NUMBERS, hidden=(4,))
+    turned = replace(data, numeric=data.numeric.t().contiguous().t(), weight=data.weight.double())
+    sums = []
+    for steps, sets in ((steps_for(network, turned, config), turned), (steps_for(other, data, config), data)):
+        assert type(steps) is CompiledSteps
+        steps.turn_to(sets)
+        sums.append(steps.run([np.arange(len(data))], [0.01]).clone())
+    torch.testing.assert_close(*sums, rtol=1e-5, atol=1e-6)
+    assert steps.run([], []).tolist() == [0, 0, 0]
+
+
+def test_a_library_that_cannot_be_loaded_or_is_of_another_version_is_told_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(compiled_steps, "VERSION", -1)
-    compiled_steps.library.cache_clear()
+    broken = tmp_path / "libsteps.so"
+    broken.write_bytes(b"no library")
     try:
+        compiled_steps.library.cache_clear()
+        monkeypatch.setattr(compiled_steps, "VERSION", -1)
         assert compiled_steps.library() is None
-        assert ("install pcmcnet again" in caplog.text) is compiled_steps.LIBRARY.exists()
+        assert ("is of another version" in caplog.text) is compiled_steps.LIBRARY.exists()
+        compiled_steps.library.cache_clear()
+        monkeypatch.setattr(compiled_steps, "LIBRARY", broken)
+        assert compiled_steps.library() is None
+        assert "fits go through PyTorch" in caplog.text
     finally:
         compiled_steps.library.cache_clear()

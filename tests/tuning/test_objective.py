@@ -63,7 +63,8 @@ def test_held_out_sets_are_shown_to_networks_that_stop_by_a_number_and_never_to_
 def test_the_loss_is_the_mean_over_all_held_out_sets_and_the_decay_that_was_learnt_is_told(trips: ChoiceData) -> None:
     base = pn.PCMCNet(**SMALL)
     measured = objective(base, trips)({}, lambda entry: None)
-    fits = [(pn.PCMCNet(**SMALL).fit(rest, device="cpu", progress=False), fold) for rest, fold in trips.folds(4)]
+    single = {**SMALL, "members": 1}
+    fits = [(pn.PCMCNet(**single).fit(rest, device="cpu", progress=False), fold) for rest, fold in trips.folds(4)]
     assert measured.loss == pytest.approx(-sum(m.score(fold) * len(fold) for m, fold in fits) / 60, abs=1e-12)
     assert sum(measured.blocks) / 60 == pytest.approx(measured.loss, abs=1e-12)
     decays = [m.training_["weight_decay"] for m, _ in fits]
@@ -80,6 +81,24 @@ def test_the_loss_of_the_first_fold_is_told_and_of_later_ones_only_that_they_liv
     assert [entry["epoch"] for entry in told] == [FOLD] * 4
     assert told[0]["valid_loss"] == pytest.approx(first, abs=1e-12)
     assert [entry["valid_loss"] for entry in told[1:]] == [None] * 3
+
+
+def test_trials_have_one_network_and_the_last_fit_as_many_as_the_rule_says(
+    trips: ChoiceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers, real = [], ChoiceModel.fit
+
+    def noted(self: Any, *given: Any, **named: Any) -> Any:
+        fitted = real(self, *given, **named)
+        numbers.append(fitted.training_.get("members", 1))
+        return fitted
+
+    monkeypatch.setattr(ChoiceModel, "fit", noted)
+    search = objective(pn.PCMCNet(hidden=(4,), epochs=1), trips)
+    search({}, lambda _: None)
+    assert set(numbers) == {1}
+    search.refit(kept(1), None)
+    assert numbers[-1] == 5
 
 
 def test_sets_of_weight_0_take_no_part(slope: Any) -> None:

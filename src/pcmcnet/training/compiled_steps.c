@@ -24,7 +24,7 @@ and b of each further layer, constants by category, slopes, v, V. What a network
 #define MOST 64      /* layers, or columns of categories */
 #define HUGE_UTILITY 1e30f /* where inputs near the largest number were multiplied */
 
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_PROCESSOR
@@ -229,7 +229,8 @@ INLINE void represent(const Step *t, int own, int64_t row, int64_t at) {
         memcpy(to, value(t, own ? t->own + k : k) + code[k] * wide, sizeof(float) * (size_t)wide);
         to += wide;
     }
-    memcpy(to, (own ? t->sets->own_numeric : t->sets->numeric) + at * numbers, sizeof(float) * (size_t)numbers);
+    const float *number = (own ? t->sets->own_numeric : t->sets->numeric) + at * numbers;
+    for (int64_t k = 0; k < numbers; k++) to[k] = number[k];
 }
 
 /* Give the gradient of a representation to the embeddings; category 0, never seen, has none. */
@@ -546,7 +547,12 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
     totals[0] += loss, totals[1] += whole, totals[2] += move(t, adam, lr, steps);
 }
 
-int pcmcnet_steps_version(void) { return 1; }
+/* The version of what is expected of callers, and the sizes of structures. */
+int64_t pcmcnet_steps_layout(void) {
+    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 1;
+    for (int k = 0; k < 4; k++) layout = layout * 10000 + sizes[k];
+    return layout;
+}
 
 /* Take a step for each batch: positions of its sets are order[ends[k - 1] .. ends[k]]. Returns 0, or 1 without memory.
    ``totals`` gets the sums of weighted losses, of weights and of the norms of gradients. */

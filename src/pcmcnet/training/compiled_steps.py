@@ -34,7 +34,7 @@ log = logging.getLogger("pcmcnet")
 LIBRARY = Path(__file__).with_name("libsteps.so")  # whatever a platform calls such files
 MOST = 64  # layers, or columns of categories, as in the code
 A_CALL = 1e9  # multiplications, some tenths of a second: an interrupt is heard between calls
-VERSION = 1  # of what the code expects, as it says itself
+VERSION = 1  # of what the code expects; it tells its own, with the sizes of its structures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +101,25 @@ def library() -> Any:
     """Return the compiled code, or None where the package was built without it."""
     if not LIBRARY.exists():
         return None
-    code = ctypes.CDLL(str(LIBRARY))
-    if code.pcmcnet_steps_version() != VERSION:
+    try:
+        code = ctypes.CDLL(str(LIBRARY))
+        code.pcmcnet_steps_layout.restype = ctypes.c_int64
+        found = code.pcmcnet_steps_layout()
+    except (OSError, AttributeError) as error:
+        log.warning("%s cannot be used (%s): fits go through PyTorch. Install pcmcnet again", LIBRARY, error)
+        return None
+    if found != _layout():
         log.warning("%s is of another version, and not used: install pcmcnet again", LIBRARY)
         return None
     return code
+
+
+def _layout() -> int:
+    """The version, and the sizes of structures in bytes."""
+    layout = VERSION
+    for structure in (_Network, _Sets, _Weight, _Optimiser):
+        layout = layout * 10_000 + ctypes.sizeof(structure)
+    return layout
 
 
 class CompiledSteps(Steps):
@@ -130,6 +144,8 @@ class CompiledSteps(Steps):
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``."""
+        if not len(plan) or not self.moving or not _readable(self.data):
+            return super().run(plan, rates)
         totals, rates, size = np.zeros(3), iter(rates), size_of(self.module)
         work = np.cumsum([size * float((self.data.sizes[sets] ** 2).sum()) for sets in plan])
         for calls in np.split(np.arange(len(plan)), np.flatnonzero(np.diff(work // A_CALL)) + 1):
@@ -173,6 +189,13 @@ def _network(form: SmallNetwork) -> _Network:
     ):
         getattr(network, name)[: len(widths)] = widths
     return network
+
+
+def _readable(data: EncodedSets) -> bool:
+    """Tell whether the tensors lie in memory as the code reads them."""
+    tensors = {name: getattr(data, name) for name in _Sets.names}
+    kinds = {name: torch.int64 if name in _Sets.whole else torch.float32 for name in tensors}
+    return all(tensor.is_contiguous() and tensor.dtype == kinds[name] for name, tensor in tensors.items())
 
 
 def _sets(data: EncodedSets) -> _Sets:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from pcmcnet.data.batches import Source
+from pcmcnet.data.batches import EncodedSets, Source
+from pcmcnet.layers import settings
+from pcmcnet.runtime.device import device_of
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps, SmallNetwork
 from pcmcnet.training.config import TrainConfig
@@ -19,6 +21,13 @@ def steps_for(module: nn.Module, source: Source, config: TrainConfig) -> Steps:
     if source.device.type == "cuda" and getattr(module, "capturable", False):
         return RecordedSteps(module, source, config)
     form: SmallNetwork | None = getattr(module, "small_network", None)
-    if source.device.type == "cpu" and form is not None and compiled_steps.library() is not None:
+    if form is not None and _compiled(module, source):
         return CompiledSteps(module, source, config, form)
     return Steps(module, source, config)
+
+
+def _compiled(module: nn.Module, source: Source) -> bool:
+    """Tell whether there is compiled code, weights and sets are in the host's memory, and sets of moderate size."""
+    on_host = source.device.type == "cpu" and device_of(module).type == "cpu"
+    moderate = isinstance(source, EncodedSets) and int(source.sizes.max()) <= settings.COMPILED_UP_TO_ALTERNATIVES
+    return on_host and moderate and compiled_steps.library() is not None

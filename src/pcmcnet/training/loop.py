@@ -51,7 +51,6 @@ class Outcome:
 
     history: list[dict[str, Any]]
     epochs: int  # that lead to the weights kept
-    stopped: bool = False  # whether the caller has ended it, by a StopFit
 
 
 @undisturbed()
@@ -100,7 +99,6 @@ def train(
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
-    stopped = False
     with show_epochs(config.passes, show=progress) as report, threads_for(pairs * size_of(module)):
         while not state.finished:
             entry = _epoch(steps, config, state, seed=seed, checkpoint=checkpoint)
@@ -110,16 +108,16 @@ def train(
             _keep(state, checkpoint)
             report(entry)
             if on_epoch is not None and _ends(on_epoch, entry):
-                state.finished = stopped = True
+                state.finished = True
                 _keep(state, checkpoint)
     if valid is None or state.stopping is None:
-        return Outcome(state.history, state.epoch, stopped)
+        return Outcome(state.history, state.epoch)
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
     if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config):
         module.load_state_dict(last)
-        return Outcome(state.history, state.epoch, stopped)
+        return Outcome(state.history, state.epoch)
     module.load_state_dict(state.best)
-    return Outcome(state.history, state.stopping.best_epoch, stopped)
+    return Outcome(state.history, state.stopping.best_epoch)
 
 
 def _ends(on_epoch: Report, entry: dict[str, Any]) -> bool:

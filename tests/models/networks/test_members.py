@@ -11,7 +11,7 @@ import pcmcnet as pn
 from choice_tables import ROLES, read, trips
 from pcmcnet import ChoiceData, PCMCNet, stationary_distribution
 from pcmcnet.errors import ConfigError, StopFit
-from pcmcnet.models.networks import pcmcnet
+from pcmcnet.models.networks import neural_model, pcmcnet
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 
 EVERYTHING = {key: ROLES[key] for key in ("alternative", "individual", "features")}
@@ -70,8 +70,16 @@ def test_chains_that_are_left_alone_by_what_else_is_offered_are_those_of_the_mem
 def test_the_best_offer_of_members_is_proven_and_that_of_enumeration(model: PCMCNet) -> None:
     catalogue = {name: values[:6] for name, values in trips(1, sizes=(6, 6)).items()}
     revenue = np.arange(1.0, 7.0)
-    offer = pn.optimise_offer(model, catalogue, revenue=revenue, individual={"income": 30.0, "purpose": "work"})
+    person = {"income": 30.0, "purpose": "work"}
+    offer = pn.optimise_offer(model, catalogue, revenue=revenue, individual=person)
     assert offer.exact
+    offers = [np.flatnonzero([number >> k & 1 for k in range(6)]) for number in range(1, 64)]
+    earned = []
+    for shown in offers:
+        table = {name: np.asarray(values)[shown] for name, values in catalogue.items()}
+        table |= {name: [value] * len(shown) for name, value in person.items()} | {"trip": [0] * len(shown)}
+        earned.append(float(model.predict_proba(table) @ revenue[shown]))
+    assert offer.value == pytest.approx(max(earned), rel=1e-5)
 
 
 def test_copies_of_all_alternatives_share_their_probabilities() -> None:
@@ -95,19 +103,30 @@ def test_a_saved_model_has_all_members_and_a_fit_from_it_goes_on_with_each(
     model.save(tmp_path / "model")
     again = pn.load(tmp_path / "model")
     assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
-    assert "networks           3, from different starts" in str(again.summary())
+    assert again.summary().facts["networks"].startswith("3, from different starts")
     still = PCMCNet(hidden=(6,), epochs=1, weight_decay=0.1, members=3, lr=1e-9).fit(data, init=again, progress=False)
     np.testing.assert_allclose(still.predict_proba(data), model.predict_proba(data), atol=1e-5)
     assert "parameters in all, of 3 networks" in model.diagram()
 
 
-def test_a_fit_that_is_stopped_trains_no_further_networks(data: ChoiceData) -> None:
+def test_a_fit_that_is_stopped_trains_the_others_for_as_many_epochs(
+    data: ChoiceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths, real = [], neural_model.train
+
+    def noted(*given: Any, **options: Any) -> Any:
+        outcome = real(*given, **options)
+        lengths.append(len(outcome.history))
+        return outcome
+
+    monkeypatch.setattr(neural_model, "train", noted)
+
     def stop(entry: dict[str, Any]) -> None:
         raise StopFit
 
-    model = PCMCNet(hidden=(4,), epochs=3, members=3).fit(data, on_epoch=stop, progress=False)
-    assert len(model.history) == 1
-    assert len(members(model)) == 1
+    model = PCMCNet(hidden=(4,), epochs=3, weight_decay=0.1, members=3).fit(data, on_epoch=stop, progress=False)
+    assert lengths == [1, 1, 1]
+    assert len(members(model)) == 3
 
 
 def test_how_many_there_are_by_rule(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,23 +155,17 @@ class PCMCNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        return log_probabilities(laws(self.member_chains(batch), batch.mask).mean(1), batch.mask)
+        laws = [solve_chain(member.own_chain(batch).squeeze(1), batch.mask) for member in self.members]
+        return log_probabilities(sum(laws[1:], laws[0]) / len(laws), batch.mask)
 
     def revive(self, batch: Batch) -> bool:
         """Undo a dead start: see :meth:`PairwiseRates.revive`."""
         return self.rates.revive(*self.represent(batch), batch.mask)
 
 
-def laws(chains: Tensor, mask: Tensor) -> Tensor:
-    """Solve several chains of each set: (B, M, J, J), (B, J) -> (B, M, J)."""
-    sets, members, places, _ = chains.shape
-    p: Tensor = solve_chain(chains.flatten(0, 1), mask.repeat_interleave(members, 0) if members > 1 else mask)
-    return p.view(sets, members, places)
-
-
 def together(chains: Tensor, mask: Tensor) -> Tensor:
     """Return the chain in which as much flows as in all of several: (B, M, J, J), (B, J) -> (B, 1, J, J)."""
-    p = laws(chains, mask).unsqueeze(-1)
+    p = torch.stack([solve_chain(rates, mask) for rates in chains.unbind(1)], 1).unsqueeze(-1)  # (B, M, J, 1)
     return (p * chains).sum(1, keepdim=True) / p.sum(1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
 
 

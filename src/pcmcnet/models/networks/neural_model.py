@@ -136,7 +136,8 @@ class NeuralModel(ChoiceModel):
         def run(part: Sets, held_out: Sets | None, config: TrainConfig, file: str) -> Outcome:
             checkpoint = None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
             outcome = self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
-            if file == last and not outcome.stopped:
+            if file == last:
+                config = replace(config, epochs=len(outcome.history))  # the first may have been stopped before its end
                 as_before: dict[str, Any] = {"device": place, "checkpoint": None, "encoder": self.encoder_}
                 self._add_members(partial(self._run, part, held_out, config, **as_before), settings)
             return outcome

@@ -22,7 +22,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder, ScannedData, Sets
 from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.ragged import stretches
-from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.models.interface.chain_model import ChainModel, chains_of
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
@@ -38,7 +38,7 @@ from pcmcnet.models.networks.decay_search import Pair
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, Trials, log, require_differences
-from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS, PCMCNetConfig
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 from pcmcnet.runtime.prediction import predict
@@ -47,7 +47,7 @@ from pcmcnet.training import Outcome, TrainConfig
 from pcmcnet.training.data_parallel import current_group
 
 MEMBERS = 5  # networks of a small table: five give most of the gain (measured)
-SMALL_TABLE = 12_000  # choice sets
+SMALL_TABLE, SMALL_TABLE_PAIRS = 12_000, 3e6  # choice sets, and ordered pairs of alternatives in them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +119,8 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             facts["classes"] = f"{self.n_classes_}" + (", each a chain of its own" if self.n_classes_ > 1 else "")
         if self._members > 1:
             facts["networks"] = f"{self._members}, from different starts, whose probabilities are averaged"
+            losses = ("last training NLL", "validation NLL")  # as the history has them
+            facts = {f"{name} of the first" if name in losses else name: told for name, told in facts.items()}
         rows = tuple(row for row in plain.rows if not str(row[0]).startswith("others."))  # as those of the first
         if trials := self.training_.get("class_trials"):
             gains = (f"{t['classes']}: {t['gain']:+.4f} ± {t['standard_error']:.4f}" for t in trials[1:])
@@ -244,7 +246,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             )
         self._class_trials: list[ClassTrial] = []
         self._members = 1
-        self._averages = self.config.weight_decay == "auto" and not apart and len(train) <= SMALL_TABLE
+        self._averages = self.config.weight_decay == "auto" and not apart and _is_small(train)
         super()._fit(train, valid, settings)
         if self._members > 1:
             self.training_ = {**self.training_, "members": self._members}
@@ -259,7 +261,10 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         for number in range(1, members):
             seed = int(np.random.default_rng([settings.seed, number]).integers(2**31))
             given = None if start is None else start.other(number)
-            run(replace(settings, seed=seed, init=given, progress=False, on_epoch=None, tells=False))
+            try:
+                run(replace(settings, seed=seed, init=given, progress=False, on_epoch=None, tells=False))
+            except TrainingError as error:
+                raise TrainingError(f"network {number + 1} of {members}: {error}") from error
             log.info("network %d of %d is trained", number + 1, members)
             first.others.append(self.network_)
         self.network_, self._members = first, members
@@ -295,7 +300,9 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         return losses
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
-        self._classes, self._members = (int(self.training_.get(name, 1)) for name in ("classes", "members"))
+        self._classes, self._members = int(self.training_.get("classes", 1)), self.training_.get("members", 1)
+        if not isinstance(self._members, int) or not 1 <= self._members <= MOST_MEMBERS:
+            raise ArtifactError(f"the saved model says members={self._members!r}: save the model again.")
         super()._restore(files)
 
     def _build(self, encoder: Encoder) -> PCMCNetwork:
@@ -340,3 +347,8 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             item_start.start_as_items(network.items, sample(item_start.SETS), config.decay)
         elif network.utility is not None and config.decay >= logit_start.FROM_DECAY:
             logit_start.start_as_logit(network.utility, sample(logit_start.SETS))
+
+
+def _is_small(train: Sets) -> bool:
+    """Tell a table of which five networks are soon trained."""
+    return len(train) <= SMALL_TABLE and isinstance(train, ChoiceData) and (train.sizes**2.0).sum() <= SMALL_TABLE_PAIRS

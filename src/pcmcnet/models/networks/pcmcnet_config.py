@@ -14,6 +14,8 @@ from pcmcnet.models.logits.persons import By
 from pcmcnet.models.networks.monotone_features import Direction, require_directions
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
 
+MOST_MEMBERS = 100
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PCMCNetConfig(NetworkConfig):
@@ -75,9 +77,10 @@ class PCMCNetConfig(NetworkConfig):
         require_word("initialisation", self.initialisation, get_args(Initialisation))
         require_word("precision", self.precision, get_args(Precision))
         require_word("by", self.by, get_args(By))
-        for name in ("classes", "members"):
-            if getattr(self, name) != "auto":
-                require_number(name, getattr(self, name), whole=True, low=1)
+        if self.classes != "auto":
+            require_number("classes", self.classes, whole=True, low=1)
+        if self.members != "auto":
+            require_number("members", self.members, whole=True, low=1, high=MOST_MEMBERS)
         if self.members not in ("auto", 1) and self.classes != 1:
             raise ConfigError(f"members={self.members} needs classes=1: the classes of several networks do not match.")
         require_rate(self.rate, self.epsilon)
