@@ -45,6 +45,7 @@ def test_json_is_what_the_file_holds(cli: Run) -> None:
     assert printed["facts"]["training sets"].startswith("50 (train.parquet, SHA-256")
 
 
+@pytest.mark.slow
 def test_figure_2_is_drawn(cli: Run) -> None:
     result = cli("reproduce", "figure2", *SMALL, "--cells", 8, "-o", "out")
     assert result.status == 0, result.err

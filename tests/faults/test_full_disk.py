@@ -129,6 +129,7 @@ def test_no_space_for_a_report_ends_in_one_line(server: Any, model: Path, table:
     assert listing(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_no_space_for_a_search_keeps_the_trials_that_ended(
     server: Any, table: Path, roles: list[str], tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_prediction_killed_at_any_step_leaves_no_half_a_file(
     assert [path.name for path in out.parent.iterdir()] == [out.name]  # what the dead ones left is swept away
 
 
+@pytest.mark.slow
 def test_a_prediction_killed_while_it_replaces_an_older_one_leaves_the_old_or_the_new(
     server: Any, model: Path, table: Path, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_prediction_killed_while_it_replaces_an_older_one_leaves_the_old_or_th
     assert seen == {b"an older one", content}
 
 
+@pytest.mark.slow
 def test_a_report_killed_while_it_is_written_leaves_whole_files(
     server: Any, model: Path, table: Path, tmp_path: Path
 ) -> None:

@@ -235,6 +235,7 @@ def test_categories_alone_can_be_exported(tmp_path: Path) -> None:
     assert check(fitted, sets, tmp_path) == ["categorical", "individual_categorical", "mask"]
 
 
+@pytest.mark.slow
 def test_an_input_without_columns_is_left_out(tmp_path: Path) -> None:
     sets = draw([3, 2, 4, 1, 5] * 8, seed=2)
     roles = {**ROLES, "individual": [], "features": [], "kinds": {}}
