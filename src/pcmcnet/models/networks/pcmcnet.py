@@ -265,9 +265,10 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                 run(replace(settings, seed=seed, init=given, progress=False, on_epoch=None, tells=False))
             except TrainingError as error:
                 raise TrainingError(f"network {number + 1} of {members}: {error}") from error
-            log.info("network %d of %d is trained", number + 1, members)
             first.others.append(self.network_)
         self.network_, self._members = first, members
+        if settings.progress and members > 1:
+            log.info("%d networks from different starts are trained, and averaged", members)
 
     def _wanted_members(self, network: PCMCNetwork, settings: FitSettings) -> int:
         """Return how many networks to put together: given, those of the model that the fit starts from, or by rule."""
