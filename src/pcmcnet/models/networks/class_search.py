@@ -9,7 +9,6 @@ them. The search ends with the first number that gains less.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import TrainingError
+from pcmcnet.models.items.penalty_search import mean_gain
 from pcmcnet.models.networks.decay_search import DIVERGED, Pair, SearchLog
 
 MOST = 4  # classes
@@ -76,13 +76,6 @@ def search_classes(
 def best_number(trials: Sequence[ClassTrial]) -> int:
     """Return the number of classes to take."""
     return max((trial.classes for trial in trials if trial.better), default=1)
-
-
-def mean_gain(gains: Floats, weights: Floats, groups: Any) -> tuple[float, float]:  # (S,), (S,), (S,)
-    """Return the weighted mean of gains, and its standard error where sets of a group go together."""
-    mean = float(np.average(gains, weights=weights))
-    sums = np.bincount(groups, weights * (gains - mean))
-    return mean, math.sqrt(float(sums @ sums)) / float(weights.sum())
 
 
 def _groups(tables: Sequence[ChoiceData]) -> Any:

@@ -2,8 +2,8 @@
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
-The rates depend on features, and on labels where there are any, so alternatives never seen before are no matter, and
-copies of an alternative, label and all, share its probability (uniform expansion).
+The rates depend on features, and on labels where there are any, so alternatives never seen before are no matter; and
+where all alternatives are copied, the copies of each share its probability (uniform expansion).
 """
 
 from __future__ import annotations
