@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.models.saving.run_folder import RUN_FILES, checkpoints
 from pcmcnet.storage.files import write_bytes
-from pcmcnet.training.checkpoint import RUN_FILES, checkpoints
 
 
 class SharedFolder:

@@ -24,8 +24,7 @@ from pcmcnet.storage.diff import differences
 from pcmcnet.storage.files import parse_json, write_bytes
 from pcmcnet.training.stopping import EarlyStopping
 
-CHECKPOINT, REFIT, SEARCH = "checkpoint.safetensors", "refit-checkpoint.safetensors", "search.json"
-RUN_FILES = (SEARCH, CHECKPOINT, REFIT)  # in the folder of an unfinished run
+CHECKPOINT = "checkpoint.safetensors"  # the usual name of the file
 
 Tensors = dict[str, Tensor]
 
@@ -141,23 +140,6 @@ def require_same_run(path: Path, found: Mapping[str, Any], ours: Mapping[str, An
             f"{path} belongs to another run; what differs: {', '.join(differences(found, ours))}. "
             f"Resume with the same table, options and seed, or choose another folder."
         )
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Return the files that an unfinished run, or those of the members of one, have left in its folder."""
-    places = [place / name for place in (folder, *member_folders(folder)) for name in RUN_FILES]
-    return [place for place in places if place.exists()]
-
-
-def member_folder(folder: Path, number: int) -> Path:
-    """Return the folder for the run of one of several models that are trained as one, numbered from 1."""
-    return folder / f"member-{number}"
-
-
-def member_folders(folder: Path) -> list[Path]:
-    """Return such folders that are there."""
-    found = folder.glob("member-*") if folder.is_dir() else []
-    return [place for place in found if place.is_dir() and place.name.removeprefix("member-").isdecimal()]
 
 
 def _digest(tensors: Tensors, text: str) -> str:

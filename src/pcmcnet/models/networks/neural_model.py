@@ -48,14 +48,14 @@ from pcmcnet.models.networks.fine_tuning import Start
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.saving.network_weights import read_network
-from pcmcnet.models.saving.run_folder import run_in
+from pcmcnet.models.saving.run_folder import REFIT, SEARCH, run_in
 from pcmcnet.runtime.device import device_of, resolve_device
 from pcmcnet.runtime.device_batches import place, to_host
 from pcmcnet.runtime.prediction import predict
 from pcmcnet.runtime.torch_settings import building, undisturbed
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, train
-from pcmcnet.training.checkpoint import CHECKPOINT, REFIT, SEARCH
+from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
 
 log = logging.getLogger("pcmcnet")

@@ -16,9 +16,9 @@ from typing import Any
 from pcmcnet.errors import ArtifactError, ConfigError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.saving.file_checks import LARGEST, read_file
+from pcmcnet.models.saving.run_folder import checkpoints
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.storage.versions import package_version
-from pcmcnet.training.checkpoint import checkpoints
 
 FORMAT = 1
 MANIFEST = "model.json"
