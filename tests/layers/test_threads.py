@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pcmcnet.layers.settings import MULTIPLICATIONS_WORTH_THREADS as ENOUGH
-from pcmcnet.layers.threads import _pool, in_threads, threads_for
+from pcmcnet.layers.threads import _pool, in_threads, parts_for, threads, threads_for
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +52,38 @@ def test_a_thread_that_begins_during_small_work_has_all_threads_for_large_work()
         assert torch.get_num_threads() == 1
     assert found == [1, 3, 1, 3]
     assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize(("work", "number"), [(0, 1), (ENOUGH - 1, 1), (ENOUGH, 3), (1e12, 3)])
+def test_large_work_is_shared_out_in_parts_while_each_operation_has_one_thread(work: float, number: int) -> None:
+    """Threads that share an operation wait for each other, with their cores busy; beside others that takes long."""
+    with parts_for(work):
+        assert (torch.get_num_threads(), threads()) == (1, number)
+    assert (torch.get_num_threads(), threads()) == (3, 3)
+
+
+def test_small_work_within_large_work_is_one_part_and_the_numbers_are_put_back_after_an_error() -> None:
+    with parts_for(ENOUGH):
+        with pytest.raises(KeyError), parts_for(0):
+            raise {1: KeyError}[threads()]
+        assert (torch.get_num_threads(), threads()) == (1, 3)
+        seen = in_threads(lambda _: torch.get_num_threads(), [1, 2, 3, 4])
+        assert (seen, torch.get_num_threads()) == ([1] * 4, 1)
+    assert (torch.get_num_threads(), threads()) == (3, 3)
+
+
+def test_large_work_in_a_thread_that_begins_meanwhile_has_all_threads() -> None:
+    found = []
+
+    def work() -> None:
+        with parts_for(ENOUGH):
+            found.append((torch.get_num_threads(), threads()))
+
+    with parts_for(0):
+        other = threading.Thread(target=work)
+        other.start()
+        other.join()
+    assert found == [(1, 3)]
 
 
 # -- parts --------------------------------------------------------------------------------------------------------

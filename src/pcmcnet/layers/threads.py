@@ -1,11 +1,10 @@
 """CPU threads: how many a batch deserves, and how they share it.
 
-Handing a small batch to several threads costs more than computing it on one, and where another process wants the
-same cores the waiting makes it many times slower. So small batches run on a single thread.
-
-Of a large one of a wide network each thread takes a part, and computes it from beginning to end. Threads that share
-every operation instead, as PyTorch's do, wait for each other after each of them, and for what one alone does, such as
-drawing random numbers.
+Threads that share every operation, as PyTorch's do, wait for each other after each of them, and for what one alone
+does, such as drawing random numbers. Those who wait keep their cores busy: where another process wants the same cores,
+that makes a fit many times slower, and on two idle cores no network gains from it (measured). So networks compute each
+operation on a single thread, and of a large batch of a wide network each thread takes a part, from beginning to end.
+How many parts there are depends on the number of threads that PyTorch is allowed, never on the load.
 """
 
 from __future__ import annotations
@@ -37,6 +36,23 @@ def threads_for(multiplications: float) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def parts_for(multiplications: float) -> Iterator[None]:
+    """Compute each operation on one thread within the block; only parts of large work are shared out among threads."""
+    before, outside = threads(), getattr(_known, "parts", None)
+    _known.parts = before if multiplications >= settings.MULTIPLICATIONS_WORTH_THREADS else 1
+    try:
+        with _one_thread(_number()):
+            yield
+    finally:
+        _known.parts = outside
+
+
+def threads() -> int:
+    """Return among how many threads work is to be shared out here."""
+    return getattr(_known, "parts", None) or _number()
+
+
 def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
     """Call a function for every part, all at once, each in a thread that computes alone, and without gradients.
 
@@ -44,13 +60,13 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
     """
     if len(parts) < 2:
         return list(map(function, parts))
-    inference, here = torch.is_inference_mode_enabled(), _number()
+    inference, here = torch.is_inference_mode_enabled(), threads()
 
     def call(part: T) -> U:
         with torch.inference_mode(inference), torch.no_grad():  # modes are those of a thread
             return function(part)
 
-    with _one_thread(here):  # in some versions of PyTorch the number for products is one of all threads
+    with _one_thread(_number()):  # in some versions of PyTorch the number for products is one of all threads
         pool = _pool(here, os.getpid())
         begun: list[Future[U]] = []
         try:

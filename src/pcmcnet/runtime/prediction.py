@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, plan_batches
-from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.threads import parts_for
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, in_turns
 from pcmcnet.runtime.torch_settings import undisturbed
@@ -48,7 +48,7 @@ def predict(
 def _one_by_one(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:
     """Yield batches and what a module makes of them."""
     for batch in batches:
-        with undisturbed(), threads_for(batch.mask.numel() * batch.mask.shape[1] * size_of(module)):
+        with undisturbed(), parts_for(batch.mask.numel() * batch.mask.shape[1] * size_of(module)):
             result = module(batch)
         yield batch, result
 

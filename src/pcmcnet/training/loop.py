@@ -26,7 +26,7 @@ from pcmcnet.errors import StopFit, TrainingError
 from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers.generators import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
-from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.threads import parts_for
 from pcmcnet.progress import Report, show_epochs
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.prediction import predict, size_of
@@ -99,7 +99,7 @@ def train(
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
-    with show_epochs(config.passes, show=progress) as report, threads_for(pairs * size_of(module)):
+    with show_epochs(config.passes, show=progress) as report, parts_for(pairs * size_of(module)):
         while not state.finished:
             entry = _epoch(steps, config, state, seed=seed, checkpoint=checkpoint)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)

@@ -28,7 +28,7 @@ from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.pairwise.options import Layer, PairOptions
 from pcmcnet.layers.pairwise.pair_chunks import Chunk, cut_pairs, cut_rows, within
 from pcmcnet.layers.pairwise.plain import plain_scores
-from pcmcnet.layers.threads import in_threads
+from pcmcnet.layers.threads import in_threads, threads
 from pcmcnet.layers.transforms import pull_back
 
 
@@ -73,7 +73,7 @@ def share_out(mask: Tensor | None, shape: torch.Size, widest: int, options: Pair
     numbers = len(where) * widest
     even = settings.CPU_CHUNKS_MULTIPLE * math.ceil(numbers / (settings.CPU_CHUNKS_MULTIPLE * options.chunk_numbers))
     pairs = cut_pairs(where, places, max(min(even, numbers // options.least_chunk_numbers), 1))
-    seeds, parts = _seeds(len(pairs), options), max(min(torch.get_num_threads(), len(pairs)), 1)
+    seeds, parts = _seeds(len(pairs), options), max(min(threads(), len(pairs)), 1)
     ends = pairwise(len(pairs) * k // parts for k in range(parts + 1))
     return [Part(*within(pairs[a:b], places), seeds[a:b]) for a, b in ends if a < b]
 

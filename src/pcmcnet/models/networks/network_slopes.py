@@ -31,7 +31,7 @@ from pcmcnet.data.ragged import ordered_pairs, spread, stretches
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.pair_mask import real_pairs
-from pcmcnet.layers.threads import threads_for
+from pcmcnet.layers.threads import parts_for
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 
@@ -76,7 +76,7 @@ def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
     plan = plan_batches(data.sizes, batch_size=len(data), pair_budget=model.config.pair_budget)
     model.network_.eval()
     for sets, batch in zip(plan, batches_on(device, encoded, plan), strict=True):
-        with threads_for(batch.mask.numel() * batch.mask.shape[1] * model.num_parameters):
+        with parts_for(batch.mask.numel() * batch.mask.shape[1] * model.num_parameters):
             found = model._jacobian(batch, Input(individual, k))
         real = batch.mask if individual else batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1)
         out[stretches(starts[sets], lengths[sets])] = found[real].double().cpu().numpy()

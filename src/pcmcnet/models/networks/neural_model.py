@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -23,6 +24,7 @@ from pcmcnet.data.contents import Frozen
 from pcmcnet.data.encoding import learn_encoder
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.layers.threads import parts_for
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.own_encoders import (
@@ -125,6 +127,7 @@ class NeuralModel(ChoiceModel):
     def _start(self, init: Any, schema: Schema) -> Start | None:
         return None if init is None else Start.of(init, self, schema)
 
+    @parts_for(math.inf)
     def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
         place, folder = resolve_device(settings.device), settings.run_folder
         require_used(self.encoders, train.schema)
