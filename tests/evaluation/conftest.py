@@ -15,7 +15,7 @@ from pcmcnet.data.column_arrays import raw
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.interface.choice_model import FitSettings, Gives
-from pcmcnet.models.interface.summary import Summary
+from pcmcnet.reports.formats import Summary
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.errors import TrainingError
 from pcmcnet.models import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.interface.summary import Summary
+from pcmcnet.reports.formats import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

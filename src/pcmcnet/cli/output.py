@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import typer
 
 from pcmcnet.errors import visible
-from pcmcnet.reports.tables import fitting
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser when it is written.")]
@@ -43,8 +42,10 @@ def show(text: object, result: dict[str, Any], *, as_json: bool, strong: Collect
     if as_json:
         typer.echo(json.dumps(result, indent=1))
         return
-    with fitting(columns() if sys.stdout.isatty() else None):
-        words = "\n\n".join(map(str, text if isinstance(text, tuple) else (text,)))
+    from pcmcnet.reports.formats import in_plain_letters
+
+    results = text if isinstance(text, tuple) else (text,)
+    words = in_plain_letters(*results, width=columns() if sys.stdout.isatty() else None)
     marked = {visible(line) for line in strong} if in_colour(sys.stdout) else set()
     for line in visible(words).split("\n"):
         shown = _broken(line, sys.stdout)

@@ -48,8 +48,8 @@ from pcmcnet.insight.table_summary import TableSummary, summarise
 from pcmcnet.insight.trade_offs import TradeOffs, main_trade_offs
 from pcmcnet.models import MNL, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.progress import said_once, show_steps
+from pcmcnet.reports.formats import Summary
 from pcmcnet.reports.notebook import PartOfReport
 from pcmcnet.storage.to_json import to_json
 from pcmcnet.storage.versions import package_version

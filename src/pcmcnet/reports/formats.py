@@ -13,7 +13,7 @@ from pcmcnet.reports.html import to_fragment
 from pcmcnet.reports.latex import latex_table
 from pcmcnet.reports.markdown import to_markdown
 from pcmcnet.reports.sections import Block, Facts, Section, Table, note
-from pcmcnet.reports.tables import Cells, text_table
+from pcmcnet.reports.tables import Cells, fitting, text_table
 
 _LONG = 40  # letters of a fact that still stands in a line of a table
 
@@ -83,3 +83,25 @@ class InEveryFormat:
             caption=caption,
             label=label,
         )
+
+
+@dataclass(frozen=True, repr=False)
+class Summary(InEveryFormat):
+    """What a fitted model tells of itself: a title, facts, and a table with one header row."""
+
+    title: str
+    facts: dict[str, str]
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def _printed(self) -> Printed:
+        return Printed(title=self.title, facts=self.facts, cells=[self.header, *self.rows])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def in_plain_letters(*results: object, width: int | None = None) -> str:
+    """Write results one below the other, a line between two staying empty; tables are no wider than ``width``."""
+    with fitting(width):
+        return "\n\n".join(map(str, results))

@@ -20,7 +20,7 @@ from pcmcnet.errors import ConfigError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.interface.summary import Summary
+from pcmcnet.reports.formats import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -34,7 +34,6 @@ from pcmcnet.models.context_logits.cdm_estimation import Effects, estimate, log_
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.penalty_search import (
     PLAIN,
     TRIAL_TOLERANCE,
@@ -47,6 +46,7 @@ from pcmcnet.models.items.penalty_search import (
 )
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative
+from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")

@@ -24,9 +24,9 @@ from pcmcnet.models.context_logits.lcl import ContextLogit
 from pcmcnet.models.context_logits.plain_columns import entry_names
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.set_networks.set_network import SetModel, log_softmax_of_sets, mean_of_sets
+from pcmcnet.reports.formats import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,9 +23,9 @@ from pcmcnet.layers.representation import Representation
 from pcmcnet.models.context_logits.plain_columns import entry_names, plain_columns
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.set_networks.set_network import SetModel, SetNetwork, SetNetworkConfig, mean_of_sets
+from pcmcnet.reports.formats import Summary
 
 SHOWN = 20  # effects in a summary
 

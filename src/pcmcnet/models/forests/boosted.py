@@ -37,8 +37,8 @@ from pcmcnet.models.forests.utility_trees import TREES, UtilityTrees
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.networks.decay_search import held_out_parts
+from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")

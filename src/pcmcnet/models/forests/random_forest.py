@@ -29,8 +29,8 @@ from pcmcnet.models.forests.tree_inputs import Relative, as_relative, input_name
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.saving.forest_file import FOREST, read_forest, write_forest
+from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 

@@ -29,8 +29,8 @@ from pcmcnet.models.interface.fit_settings import FitSettings, require_part
 from pcmcnet.models.interface.options import make_config
 from pcmcnet.models.interface.own_encoders import without_contents
 from pcmcnet.models.interface.scikit_learn import Estimator
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.progress import Report
+from pcmcnet.reports.formats import Summary
 from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import as_path
 from pcmcnet.storage.lock import sole_writer

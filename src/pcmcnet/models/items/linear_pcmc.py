@@ -43,7 +43,6 @@ from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.lbfgs import Minimum, lbfgs
 from pcmcnet.models.items.pcmc_search import chain_log_p
 from pcmcnet.models.items.penalty_search import (
@@ -60,6 +59,7 @@ from pcmcnet.models.items.penalty_search import (
     search_penalty,
 )
 from pcmcnet.models.items.universe import Universe, informative, padded
+from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 SHOWN = 200  # weights that a summary lists

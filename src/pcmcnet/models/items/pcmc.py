@@ -42,7 +42,6 @@ from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.bradley_terry import centring_ridge, newton
 from pcmcnet.models.items.pcmc_class_search import ClassSearch, class_facts, mixed_log_p
@@ -59,6 +58,7 @@ from pcmcnet.models.items.penalty_search import (
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
 from pcmcnet.models.logits.persons import By
+from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")

@@ -25,8 +25,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, some_names
+from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")

@@ -16,7 +16,6 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.design.factor_coding import LevelCode
 from pcmcnet.models.logits.design.formula import quoted
@@ -26,6 +25,7 @@ from pcmcnet.models.logits.estimation.identification import listed
 from pcmcnet.models.logits.estimation.parameter_bounds import Bounds, Parameters
 from pcmcnet.models.logits.logit_config import LogitConfig as LogitConfig
 from pcmcnet.models.logits.willingness_to_pay import willingness_to_pay
+from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")

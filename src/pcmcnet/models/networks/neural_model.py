@@ -35,7 +35,6 @@ from pcmcnet.models.interface.own_encoders import (
     require_same,
     require_used,
 )
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.networks.decay_search import (
     SHORT,
     Pair,
@@ -51,6 +50,7 @@ from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import REFIT, SEARCH, run_in
+from pcmcnet.reports.formats import Summary
 from pcmcnet.runtime.device import device_of, resolve_device
 from pcmcnet.runtime.device_batches import place, to_host
 from pcmcnet.runtime.prediction import predict

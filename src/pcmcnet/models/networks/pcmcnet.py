@@ -28,7 +28,6 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.logits.persons import By
 from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.chain_mixture import ChainMixture
@@ -39,6 +38,7 @@ from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, Trials, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS, PCMCNetConfig
+from pcmcnet.reports.formats import Summary
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 from pcmcnet.runtime.prediction import predict

@@ -31,9 +31,9 @@ from pcmcnet.layers.generators import redirected
 from pcmcnet.layers.representation import representation_of
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.neural_model import NeuralModel
+from pcmcnet.reports.formats import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

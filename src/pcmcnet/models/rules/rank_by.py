@@ -23,8 +23,8 @@ from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.rules.rule import Rule
+from pcmcnet.reports.formats import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,8 +12,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.rules.rule import Rule
+from pcmcnet.reports.formats import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,7 +28,6 @@ from pcmcnet.data import EncodedSets, Encoder
 from pcmcnet.layers.activations import Activation
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.set_networks.set_network import (
     SetModel,
     SetNetwork,
@@ -36,6 +35,7 @@ from pcmcnet.models.set_networks.set_network import (
     beside_individual,
     perceptron_of,
 )
+from pcmcnet.reports.formats import Summary
 
 IN_WORDS = {1: "1: a logit of own features", 2: "2: what each other alternative does by itself"}
 

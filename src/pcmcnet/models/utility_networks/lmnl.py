@@ -31,7 +31,6 @@ from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.networks.decay_search import ENOUGH, at_most
 from pcmcnet.models.networks.network_config import Tails
 from pcmcnet.models.set_networks.set_network import (
@@ -42,6 +41,7 @@ from pcmcnet.models.set_networks.set_network import (
     log_softmax_of_sets,
     perceptron_of,
 )
+from pcmcnet.reports.formats import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

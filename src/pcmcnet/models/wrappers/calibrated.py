@@ -24,8 +24,8 @@ from pcmcnet.data.ragged import log_softmax_by_set, ordered_pairs
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.interface.summary import Summary
 from pcmcnet.models.wrappers.wrapper import Wrapper, as_options, member_files, member_of, unfitted
+from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 COLDEST, HOTTEST = 0.05, 20.0  # temperatures that are searched
