@@ -17,9 +17,9 @@ from unittest import mock
 import pytest
 
 import pcmcnet_command
-from pcmcnet.cli import main
+from pcmcnet.cli import Visible, main
 from pcmcnet.cli.app import app
-from pcmcnet.cli.output import Visible, say, show
+from pcmcnet.cli.output import say, show
 from pcmcnet.data import write_files
 from pcmcnet.storage import versions
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any, NoReturn
 
 from pcmcnet.interrupts import heard
 
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
 _LONGEST = 4_000  # letters of a message: beyond, its middle is what somebody put in
 _NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")  # PyTorch has no class for it on a CPU
 
@@ -35,8 +37,6 @@ def main() -> None:
 
 
 def _named(stream: Any, name: str) -> Any:
-    from pcmcnet.cli.output import Stream
-
     return stream and Stream(stream, f"standard {name}")  # there is none where it was closed
 
 
@@ -44,7 +44,6 @@ def _run() -> None:
     import typer
 
     from pcmcnet.cli.app import app
-    from pcmcnet.cli.output import Visible
     from pcmcnet.errors import InputError, PcmcNetError
 
     usage_error: Any = typer.BadParameter.__mro__[1]  # click's, which typer carries along under a private name
@@ -88,3 +87,47 @@ def _fail(message: str, status: int) -> NoReturn:
             word = "\x1b[1;31merror:\x1b[0m" if in_colour(sys.stderr) else "error:"
             print(f"{word} {line}", file=sys.stderr)  # noqa: T201
     sys.exit(status)
+
+
+class Stream:
+    """Standard output or error, that names itself where it cannot be written, and ends with the pipe it goes to.
+
+    ``pcmcnet ... | head`` has read enough: that is no error, and the status is that of a program ended by SIGPIPE.
+    """
+
+    def __init__(self, stream: Any, name: str) -> None:
+        self._stream, self._name = stream, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._stream, attribute)
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        with self._named():
+            count: int = self._stream.write(text)
+        return count
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        with self._named():
+            self._stream.flush()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise SystemExit(PIPE_CLOSED) from None
+        except OSError as error:
+            error.filename = self._name
+            raise
+
+
+class Visible(logging.Formatter):
+    """The form of messages that the library logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message alone."""
+        from pcmcnet.cli.output import as_message
+
+        return as_message(super().format(record))

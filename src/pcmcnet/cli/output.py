@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import sys
@@ -20,7 +19,6 @@ from pcmcnet.errors import visible
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Open = Annotated[bool, typer.Option("--open", help="Show the page in the browser when it is written.")]
-PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell tells it
 
 
 @contextmanager
@@ -86,49 +84,12 @@ def open_page(page: Path) -> None:
 
 def say(message: str) -> None:
     """Print a message to standard error."""
-    typer.echo("\n".join(_broken(line, sys.stderr) for line in visible(message).split("\n")), err=True)
+    typer.echo(as_message(message), err=True)
 
 
-class Stream:
-    """Standard output or error, that names itself where it cannot be written, and ends with the pipe it goes to.
-
-    ``pcmcnet ... | head`` has read enough: that is no error, and the status is that of a program ended by SIGPIPE.
-    """
-
-    def __init__(self, stream: Any, name: str) -> None:
-        self._stream, self._name = stream, name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(self._stream, attribute)
-
-    def write(self, text: str) -> int:
-        """Write a text."""
-        with self._named():
-            count: int = self._stream.write(text)
-        return count
-
-    def flush(self) -> None:
-        """Write what was held back."""
-        with self._named():
-            self._stream.flush()
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            raise SystemExit(PIPE_CLOSED) from None
-        except OSError as error:
-            error.filename = self._name
-            raise
-
-
-class Visible(logging.Formatter):
-    """The form of messages that the library logs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the message alone."""
-        return "\n".join(_broken(line, sys.stderr) for line in visible(super().format(record)).split("\n"))
+def as_message(text: str) -> str:
+    """Return a text as standard error shows it."""
+    return "\n".join(_broken(line, sys.stderr) for line in visible(text).split("\n"))
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
