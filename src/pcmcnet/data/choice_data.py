@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Bools, Ints
 from pcmcnet.data.column_arrays import Categorical, Columns, Contents, raw
 from pcmcnet.data.constructors import Constructors
+from pcmcnet.data.describe import describe
 from pcmcnet.data.fingerprint import fingerprint
 from pcmcnet.data.outside import outside_rows
 from pcmcnet.data.parts import join, positions, take_sets
@@ -229,3 +230,7 @@ class ChoiceData(Constructors):
     def fingerprint(self) -> str:
         """Return a SHA-256 of what models see: equal for equal tables, whatever file they came from."""
         return fingerprint(self)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a fitted model keeps of the table: ranges of columns, and some sets; see :func:`describe`."""
+        return describe(self)

@@ -6,17 +6,19 @@ Sets of weight 0 take no part. Plain values only, the same for the same table.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_arrays import Column, Contents, Numeric
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.category import category_facts
 from pcmcnet.data.kinds.kind import written
 from pcmcnet.data.kinds.number import number_facts
+
+if TYPE_CHECKING:
+    from pcmcnet.data.choice_data import ChoiceData
 
 _SHOWN = 50  # alternatives of a set that is shown, where there is one so small
 _MORE = 7  # further sets, of a table without contents such as pictures
@@ -38,6 +40,7 @@ def describe(data: ChoiceData) -> dict[str, Any]:
 
     Examples
     --------
+    >>> from pcmcnet.data import ChoiceData
     >>> table = {"trip": [1, 1], "took": [0, 1], "price": [3.0, 4.5], "mode": ["bus", "car"]}
     >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["price"])
     >>> about = describe(data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pcmcnet.data.describe import describe
 from pcmcnet.reports.html import to_fragment
 from pcmcnet.reports.sections import Facts, Table, note
 from pcmcnet.reports.tables import number
@@ -32,7 +31,7 @@ def to_html(data: ChoiceData) -> str:
     blocks: list[Any] = [Facts(facts)]
     if len(some):
         roles = {**dict.fromkeys(data.features, "alternative"), **dict.fromkeys(data.individual, "individual")}
-        rows = [[name, roles.get(name, "label"), *_values(about)] for name, about in describe(some)["columns"].items()]
+        rows = [[name, roles.get(name, "label"), *_values(about)] for name, about in some.describe()["columns"].items()]
         blocks.append(Table(cells=[["column", "of", "kind", "values"], *rows]))
     if len(some) < len(data):
         blocks.append(note(f"Values are those of the first {len(some):,} choice sets."))

@@ -26,6 +26,7 @@ from pcmcnet.data.schema import Schema
 from pcmcnet.data.splits import generator, number_groups, shares_of
 from pcmcnet.errors import InputError, SchemaError
 
+_DESCRIBED = 20_000  # sets that a description is made from
 _BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
 
 
@@ -308,3 +309,7 @@ class ScannedData:
         """Return a SHA-256 of the table, of the part taken and of the memory, which decides on the order of batches."""
         parts = [self.manifest.fingerprint, str(self.memory), *map(repr, self.filters)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a fitted model keeps of the table, from a sample; see :meth:`ChoiceData.describe`."""
+        return self.sample(_DESCRIBED).describe()

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
-from pcmcnet.data.describe import describe
 from pcmcnet.data.ragged import argmax_by_set, sum_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.fit_record import FitRecord
@@ -38,7 +37,6 @@ from pcmcnet.training.data_parallel import current_group
 
 Gives = Literal["probabilities", "scores", "ranking"]
 _ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
-_DESCRIBED = 20_000  # sets of a table on disk that its description is made from
 
 
 class ChoiceModel(Estimator, FitRecord, ABC):
@@ -251,8 +249,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         seen = self.training_.get("fingerprint") or train.fingerprint()
         self.training_ = {"fingerprint": seen, **common, **self.training_}
         if current_group().size == 1:  # of several processes none is asked for its model
-            shown = train.sample(_DESCRIBED) if isinstance(train, ScannedData) else train
-            self.training_["table"] = describe(shown)
+            self.training_["table"] = train.describe()
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Look through a table before several processes fit to it, so that none of them has to."""
