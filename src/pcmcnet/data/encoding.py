@@ -25,7 +25,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_arrays import Categorical, Columns, Curve, Numeric
 from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.kinds import ContentCode
-from pcmcnet.data.kinds.category import UNSEEN, CategoryCode
+from pcmcnet.data.kinds.category import UNSEEN, CategoryCode, embedding_width
 from pcmcnet.data.kinds.number import NumericCode, Parts, learn_numbers
 from pcmcnet.data.running_moments import Moments
 from pcmcnet.data.schema import Schema
@@ -61,6 +61,11 @@ class SideEncoder:
     def cardinalities(self) -> tuple[int, ...]:
         """Number of known categories of each categorical column."""
         return tuple(len(code.categories) for code in self.categorical)
+
+    @property
+    def embeddings(self) -> tuple[tuple[int, int], ...]:
+        """Number of known categories of each categorical column, and the width of its embedding."""
+        return tuple((c, embedding_width(c)) for c in self.cardinalities)
 
     @classmethod
     def learn(

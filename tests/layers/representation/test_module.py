@@ -15,7 +15,7 @@ def test_width_of_an_embedding_is_half_the_cardinality_rounded_up_and_at_most_50
 
 
 def test_embeddings_come_first_and_numbers_pass_through() -> None:
-    layer = Representation(2, (5, 101))
+    layer = Representation(2, [(5, 3), (101, 50)])
     numeric, categorical = torch.randn(4, 3, 2), torch.randint(0, 6, (4, 3, 2))
     out = layer(numeric, categorical)
     assert layer.width == 3 + 50 + 2
@@ -27,7 +27,7 @@ def test_embeddings_come_first_and_numbers_pass_through() -> None:
 
 
 def test_there_is_a_row_for_every_known_category_and_one_for_the_unseen() -> None:
-    layer = Representation(0, (5,))
+    layer = Representation(0, [(5, 3)])
     out = layer(torch.zeros(6, 0), torch.arange(6).unsqueeze(1))
     assert out.shape == (6, 3)
     assert len(out.unique(dim=0)) == 6
@@ -36,7 +36,7 @@ def test_there_is_a_row_for_every_known_category_and_one_for_the_unseen() -> Non
 
 def test_an_unseen_category_is_zero_and_learns_nothing() -> None:
     """Adam moves whatever has had a gradient; row 0 must have had none."""
-    layer = Representation(1, (4,))
+    layer = Representation(1, [(4, 2)])
     optimiser = torch.optim.Adam(layer.parameters(), lr=0.1)
     numeric, categorical = torch.ones(3, 1), torch.tensor([[0], [2], [0]])
     weight = layer.get_parameter("embeddings.0.weight")
@@ -59,17 +59,17 @@ def test_without_categories_the_numbers_are_the_representation(n_numeric: int) -
 
 
 def test_without_numbers_the_embeddings_are_the_representation() -> None:
-    layer = Representation(0, (3,))
+    layer = Representation(0, [(3, 2)])
     assert layer(torch.zeros(3, 0), torch.tensor([[1], [2], [3]])).shape == (3, layer.width)
 
 
 def test_an_empty_batch_keeps_the_width() -> None:
-    layer = Representation(2, (3,))
+    layer = Representation(2, [(3, 2)])
     assert layer(torch.zeros(0, 5, 2), torch.zeros(0, 5, 1, dtype=torch.long)).shape == (0, 5, layer.width)
 
 
 def test_dropout_takes_embeddings_only_and_in_training_only() -> None:
-    layer = Representation(1, (40,), dropout=0.5)
+    layer = Representation(1, [(40, 20)], dropout=0.5)
     numeric, categorical = torch.ones(200, 1), torch.full((200, 1), 7)
     in_training = layer(numeric, categorical)
     dropped = in_training[:, :-1] == 0

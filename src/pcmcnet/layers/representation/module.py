@@ -1,10 +1,9 @@
 """Encoded columns -> vectors: embeddings for categories, identity or curves for numbers, encoders for contents.
 
-A categorical column with c known categories gets an embedding of width min(ceil(c / 2), 50), the paper's
-rule. Index 0, for categories never seen in training, is the zero vector. Each distinct content of a batch is
-encoded once, and its vector handed out to all who have it. Numbers come last, as they are, and before them what
-curves make of some of them. Shapes: numeric (..., F), categorical (..., C) -> (..., width); both may be empty, and the
-width 0.
+A categorical column has a vector for each known category. Index 0, for categories never seen in training, is the zero
+vector. Each distinct content of a batch is encoded once, and its vector handed out to all who have it. Numbers come
+last, as they are, and before them what curves make of some of them. Shapes: numeric (..., F), categorical (..., C) ->
+(..., width); both may be empty, and the width 0.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 from pcmcnet.data.batches import Distinct
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.encoding import SideEncoder
-from pcmcnet.data.kinds.category import embedding_width
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.generators import redirected
@@ -34,8 +32,8 @@ class Representation(nn.Module):
     ----------
     n_numeric
         Number of numeric inputs, passed through as they are.
-    cardinalities
-        Number of known categories of each categorical input.
+    embeddings
+        Number of known categories of each categorical input, and the width of its vectors.
     dropout
         Dropout of the embedded vectors.
     encoders
@@ -49,7 +47,7 @@ class Representation(nn.Module):
     def __init__(
         self,
         n_numeric: int,
-        cardinalities: Sequence[int] = (),
+        embeddings: Sequence[tuple[int, int]] = (),
         *,
         dropout: float = 0.0,
         encoders: Sequence[tuple[nn.Module, int]] = (),
@@ -57,14 +55,13 @@ class Representation(nn.Module):
         curves: Mapping[int, Piecewise | Spline] | None = None,
     ) -> None:
         super().__init__()
-        self.embeddings = nn.ModuleList(nn.Embedding(c + 1, embedding_width(c), padding_idx=0) for c in cardinalities)
+        self.embeddings = nn.ModuleList(nn.Embedding(c + 1, width, padding_idx=0) for c, width in embeddings)
         self.dropout = Dropout(dropout)
         self.encoders = nn.ModuleList(encoder for encoder, _ in encoders)
         self.own = {k: (name, encoders[k][1]) for k, name in (own or {}).items()}
         self.curved = {k: curve.width for k, curve in (curves or {}).items()}  # widths by places
         self.curves = nn.ModuleList((curves or {}).values())
-        widths = [*map(embedding_width, cardinalities), *(width for _, width in encoders)]
-        self.width = n_numeric + sum(widths) + sum(self.curved.values())
+        self.width = n_numeric + sum(width for _, width in (*embeddings, *encoders)) + sum(self.curved.values())
 
     def forward(self, numeric: Tensor, categorical: Tensor, contents: Sequence[Distinct] = ()) -> Tensor:
         """(..., F), (..., C), of each column of contents (u, ...) and (...) -> (..., width)."""
@@ -108,4 +105,4 @@ def representation_of(
         k: code.name for k, code in enumerate(side.contents) if isinstance((own or {}).get(code.name), nn.Module)
     }
     parts: dict[str, Any] = {"encoders": widths, "own": modules, "curves": curves}
-    return Representation(side.n_numeric, side.cardinalities, dropout=dropout, **parts)
+    return Representation(side.n_numeric, side.embeddings, dropout=dropout, **parts)

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.data.encoding import SideEncoder
-from pcmcnet.data.kinds.category import embedding_width
 from pcmcnet.layers.representation import Representation, representation_of, width_of
 from pcmcnet.models.interface.own_encoders import Encoders
 
@@ -37,21 +36,21 @@ class Indicators(nn.Module):
 def plain_columns(side: SideEncoder, own: Encoders | None = None) -> Representation:
     """Return the representation of one side's columns, with indicators in the place of embeddings."""
     found = representation_of(side, own=own)
-    for k, categories in enumerate(side.cardinalities):
+    for k, (categories, width) in enumerate(side.embeddings):
         if categories <= MANY:
             found.embeddings[k] = Indicators(categories)
-            found.width += categories - embedding_width(categories)
+            found.width += categories - width
     return found
 
 
 def entry_names(side: SideEncoder, representation: Representation) -> list[str]:
     """Name the entries of a representation: ``price``, ``mode=car``, or ``title[3]`` where an entry has no name."""
     names: list[str] = []
-    for code, categories in zip(side.categorical, side.cardinalities, strict=True):
+    for code, (categories, width) in zip(side.categorical, side.embeddings, strict=True):
         if categories <= MANY:
             names += [f"{code.name}={category}" for category in code.categories]
         else:
-            names += _numbered(code.name, embedding_width(categories))
+            names += _numbered(code.name, width)
     numbers = [code.name for code in side.numeric]
     numbers += [f"{code.name} missing" for code in side.numeric if code.indicator]
     curved = [name for k, width in representation.curved.items() for name in _numbered(side.numeric[k].name, width)]
