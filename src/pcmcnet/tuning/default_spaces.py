@@ -69,6 +69,7 @@ _UTILITY_NETWORK = {
     "nodes": [16, 32, 64, 128],
 }
 _STRENGTHS = {"smoothing": (1e-3, 10.0, "log")}
+_RIDGE = {"ridge": (1e-2, 1e3, "log")}
 _POOLING = {"min_chosen": [1, 3, 10, 30, 100]}
 
 
@@ -86,7 +87,7 @@ SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "tcnet": _same({**_SET_NETWORK, "layers": [1, 2], "width": [16, 32, 64], "blocks": [1, 2]}),
     "deephalo": _same({**_SET_NETWORK, "order": [2, 3, 4], "width": [8, 16, 32], "heads": [2, 4, 8]}),
     "rf": _same(_FOREST),
-    "cdm": _same({**_STRENGTHS, "ridge": (1e-2, 1e3, "log")}),
+    "cdm": _same({**_STRENGTHS, **_RIDGE}),
     "boosted": _same(_BOOSTED),
     "lmnl": _same({**_UTILITY_NETWORK, "dropout": (0.0, 0.5)}),
     "reslogit": _same({"weight_decay": _DECAY, "lr": (1e-3, 2e-2, "log"), "layers": [1, 2, 4, 8, 16]}),
@@ -94,8 +95,8 @@ SPACES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "tastenet": _same({**_UTILITY_NETWORK, "dropout": (0.0, 0.5)}),
     "pcmc": _same({**_STRENGTHS, "ridge": (1e-3, 10.0, "log")}),
     "pcmc-linear": _same({"l2": (1e-4, 100.0, "log")}),
-    "bradley-terry": _same(_STRENGTHS),
-    "thurstone": _same(_STRENGTHS),
+    "bradley-terry": _same(_RIDGE),
+    "thurstone": _same(_RIDGE),
     "mnl": _same(_POOLING),
     "nested-mnl": _same(_POOLING),
     "cross-nested-mnl": _same(_POOLING),

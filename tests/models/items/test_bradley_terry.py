@@ -80,7 +80,7 @@ def test_known_strengths_are_recovered_within_their_errors() -> None:
 
 def test_without_smoothing_an_item_that_always_loses_is_named() -> None:
     data = item_choices({("ab", "a"): 3, ("ab", "b"): 1, ("bc", "b"): 2})
-    with pytest.raises(InputError, match=r"no finite estimate: 'c' always won, or always lost.*smoothing above 0"):
+    with pytest.raises(InputError, match=r"'c' always won, or always lost.*Set smoothing or ridge above 0"):
         BradleyTerry(smoothing=0).fit(data)
     assert np.isfinite(BradleyTerry().fit(data).strengths_).all()
 

@@ -7,7 +7,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, TrainingError
 from pcmcnet.models.interface.choice_model import Floats
 from pcmcnet.models.items.bradley_terry import BradleyTerry
-from pcmcnet.models.items.strengths import Estimate, require_comparable, standard_errors
+from pcmcnet.models.items.newton import Estimate
+from pcmcnet.models.items.strengths import require_comparable, standard_errors
 from pcmcnet.models.items.universe import DistinctSets
 
 
@@ -40,7 +41,7 @@ def test_standard_errors_leave_the_reference_out() -> None:
 
 
 def test_a_flat_likelihood_is_told_without_a_traceback_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flat(self: BradleyTerry, sets: DistinctSets, n: int, reference: int) -> Estimate:
+    def flat(self: BradleyTerry, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
         zeros: Floats = np.zeros((n, n))
         return Estimate(np.zeros(n), zeros, 1, True)
 

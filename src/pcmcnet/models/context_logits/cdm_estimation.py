@@ -20,8 +20,8 @@ from torch import Tensor
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data.ragged import log_softmax_by_set
-from pcmcnet.models.items.bradley_terry import centring_ridge, newton
 from pcmcnet.models.items.lbfgs import lbfgs
+from pcmcnet.models.items.newton import centring_ridge, newton
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets
 
 

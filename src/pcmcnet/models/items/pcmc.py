@@ -43,7 +43,7 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.binning import Grid
-from pcmcnet.models.items.bradley_terry import centring_ridge, newton
+from pcmcnet.models.items.newton import centring_ridge, newton
 from pcmcnet.models.items.pcmc_class_search import ClassSearch, class_facts, mixed_log_p
 from pcmcnet.models.items.pcmc_classes import Chains
 from pcmcnet.models.items.pcmc_config import PCMCConfig

@@ -21,8 +21,8 @@ from torch.nn.functional import softplus
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.models.items.bradley_terry import centring_ridge, newton
 from pcmcnet.models.items.lbfgs import Minimum, lbfgs
+from pcmcnet.models.items.newton import centring_ridge, newton
 from pcmcnet.models.items.pcmc_search import PATH_TOLERANCE, Problem, Settings, chain_log_p
 from pcmcnet.models.items.universe import DistinctSets
 from pcmcnet.models.logits.persons import By, Persons

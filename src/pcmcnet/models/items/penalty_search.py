@@ -174,8 +174,17 @@ def learn_of_items(
     return search_penalty(folds, [path(counted(fold, universe, smoothing)) for fold in folds])
 
 
-def search_penalty(folds: Sequence[Fold], paths: Sequence[Losses], ladder: Sequence[float] = LADDER) -> PenaltySearch:
-    """Go down the ladder; the path of a fold fits with one penalty after the other and returns held-out losses."""
+def search_penalty(
+    folds: Sequence[Fold],
+    paths: Sequence[Losses],
+    ladder: Sequence[float] = LADDER,
+    *,
+    plain_is_apart: bool = False,
+) -> PenaltySearch:
+    """Go down the ladder; the path of a fold fits with one penalty after the other and returns held-out losses.
+
+    Where the plain model is apart, the other rungs do not lead away from it: the walk goes by them alone.
+    """
     weights, groups = held_out_choices(folds)
     trials: list[Trial] = []
     tried: list[Floats] = []
@@ -185,7 +194,8 @@ def search_penalty(folds: Sequence[Fold], paths: Sequence[Losses], ladder: Seque
         loss = float(np.average(tried[-1], weights=weights))
         trials.append(Trial(penalty, loss, *mean_gain(tried[0] - tried[-1], weights, groups)))
         log.info("penalty %g: held-out NLL %.4f", penalty, trials[-1].loss)
-        if len(trials) - 1 - int(np.argmin([trial.loss for trial in trials])) >= PATIENCE:
+        walked = [trial.loss for trial in trials[plain_is_apart:]]
+        if walked and len(walked) - 1 - int(np.argmin(walked)) >= PATIENCE:
             break
     return PenaltySearch(tuple(trials), len(weights), losses=tuple(tried))
 
@@ -207,7 +217,8 @@ def penalty_facts(training: Mapping[str, Any]) -> dict[str, str]:
     search = training.get("penalty")
     if search is None:
         return {}
-    found = "infinite: the plain logit" if search["penalty"] == "inf" else search["penalty"]
+    plain = {"inf": "infinite: the plain logit", "0": "none: smoothing alone"}
+    found = plain.get(search["penalty"], search["penalty"])
     if not search["trials"]:
         return {"penalty": f"{found}: choice sets are too few to learn it"}
     tried = ", ".join(f"{t['penalty']}: {t['held_out_nll']:.4f}" for t in search["trials"])

@@ -1,10 +1,11 @@
 """One strength per item: what Bradley-Terry's and Thurstone's models share.
 
 Both give item i a strength s_i, fix that of the item chosen most often at 0, and maximise the likelihood of the
-counts of the distinct sets of items. The likelihood has a maximum, and only one, exactly when for every division of
-the items into two groups someone chose an item of the first group over one of the second, and the other way round
-(Ford, 1957). Additive smoothing sees to that within groups of items that share choice sets, as every item is then
-chosen now and then from every set it is in; items that no chain of sets connects cannot be compared by any means.
+counts of the distinct sets of items, less ridge / 2 sum_i (s_i - mean s)^2. Without ridge there is a maximum, and only
+one, exactly when for every division of the items into two groups someone chose an item of the first group over one of
+the second, and the other way round (Ford, 1957). Additive smoothing sees to that within groups of items that share
+choice sets, as every item is then chosen now and then from every set it is in. A ridge sees to it as well, and takes
+the place of smoothing. Items that no chain of sets connects cannot be compared by any means.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.items.newton import Estimate
+from pcmcnet.models.items.penalty_search import Penalty, penalty_facts, require_penalty
+from pcmcnet.models.items.strength_ridge import learn_ridge
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, some_names
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
@@ -39,29 +43,26 @@ class StrengthConfig:
     Parameters
     ----------
     smoothing
-        Choices added for every item of every distinct choice set of the training part; 0 for plain maximum
-        likelihood, which is refused where it has no finite maximum.
+        Choices added for every item of every distinct choice set of the training part, where there is no ridge; 0 for
+        plain maximum likelihood, which is refused where it has no finite maximum.
+    ridge
+        Pull of the strengths towards their mean, as if by a normal law of variance 1 / ridge, in place of smoothing; 0
+        for smoothing alone. "auto" learns it from held-out choice sets
+        (:mod:`pcmcnet.models.items.strength_ridge`), none, which is smoothing alone, included.
     max_iter, tolerance
         Iterations at most, and the gain in mean log-likelihood below which the search ends.
     """
 
     smoothing: float = 0.1
+    ridge: Penalty = "auto"
     max_iter: int = 200
     tolerance: float = 1e-12
 
     def __post_init__(self) -> None:
         require_number("smoothing", self.smoothing, low=0)
+        require_penalty("ridge", self.ridge)
         require_number("max_iter", self.max_iter, whole=True, low=1)
         require_number("tolerance", self.tolerance, low=0, open_low=True)
-
-
-class Estimate(NamedTuple):
-    """Strengths (n,), the Hessian (n, n) of minus the log-likelihood there, and how the search went."""
-
-    strengths: Floats
-    hessian: Floats
-    iterations: int
-    converged: bool
 
 
 class StrengthModel(ChoiceModel):
@@ -69,14 +70,15 @@ class StrengthModel(ChoiceModel):
 
     config_class = StrengthConfig
     config: StrengthConfig
+    precision: ClassVar[float] = 1.0  # of a utility's error, as a multiple of the logit's
     universe_: Universe
     strengths_: Floats  # (n,)
     errors_: Floats  # (n,) standard errors; 0 for the reference
     reference_: int
 
     @abstractmethod
-    def _estimate(self, sets: DistinctSets, n: int, reference: int) -> Estimate:
-        """Maximise the likelihood of the counts with the reference's strength at 0."""
+    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
+        """Maximise the likelihood of the counts, less the ridge's part, with the reference's strength at 0."""
 
     @abstractmethod
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
@@ -85,19 +87,25 @@ class StrengthModel(ChoiceModel):
     def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
         part = informative(train)
         universe = Universe.learn(part)
-        seen = DistinctSets.of(part, universe.index(part))
-        sets, n = seen.smoothed(self.config.smoothing), len(universe.items)
-        require_comparable(sets, universe.items)
+        seen, config, n = DistinctSets.of(part, universe.index(part)), self.config, universe.size
+        smoothed = seen.smoothed(config.smoothing)
+        require_comparable(smoothed, universe.items, finite=config.ridge in ("auto", 0))
         reference = int(np.bincount(seen.items, weights=seen.counts, minlength=n).argmax())
+        learnt = None
+        if config.ridge == "auto":
+            learnt = learn_ridge(
+                part, universe, smoothing=config.smoothing, precision=self.precision, seed=settings.seed
+            )
+        ridge = learnt.penalty if learnt else float(config.ridge)
         try:
-            found = self._estimate(sets, n, reference)
+            found = self._estimate(seen if ridge else smoothed, n, reference, ridge)
             errors = standard_errors(found.hessian, reference)
         except np.linalg.LinAlgError as error:
             raise TrainingError(
                 f"some strengths are so far apart that the likelihood is flat ({error}): raise smoothing."
             ) from error
         if not found.converged:
-            log.warning("the search for strengths was stopped by max_iter=%d before it converged", self.config.max_iter)
+            log.warning("the search for strengths was stopped by max_iter=%d before it converged", config.max_iter)
         log_p = self._item_log_p(seen, found.strengths)
         self.universe_, self.reference_ = universe, reference
         self.strengths_, self.errors_ = found.strengths, errors
@@ -106,6 +114,7 @@ class StrengthModel(ChoiceModel):
             "iterations": found.iterations,
             "converged": found.converged,
             "nll": float(-(seen.counts @ log_p) / seen.counts.sum()),
+            **({} if learnt is None else {"penalty": learnt.to_dict()}),
         }
 
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -126,6 +135,7 @@ class StrengthModel(ChoiceModel):
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
             **item_facts(self.training_),
+            **penalty_facts(self.training_),
             "parameters": f"{self.num_parameters:,} (the strength of {items[self.reference_]!r} is 0)",
         }
         header = ("item", "estimate", "std err", "z", "p")
@@ -183,8 +193,8 @@ def item_facts(training: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def require_comparable(sets: DistinctSets, items: tuple[str, ...]) -> None:
-    """Refuse counts for which the strengths have no finite, unique estimate."""
+def require_comparable(sets: DistinctSets, items: tuple[str, ...], *, finite: bool = True) -> None:
+    """Refuse counts for which strengths have no unique estimate, or, where that has to come from counts, no finite."""
     left, right = sets.pairs()
     beats = sets.counts[left] > 0
     groups = _groups(sets.items[left], sets.items[right], len(items), strong=False)
@@ -195,11 +205,12 @@ def require_comparable(sets: DistinctSets, items: tuple[str, ...]) -> None:
             f"such groups of items). Fit a model to each group, or use PCMC-Net (pcmcnet), which compares features."
         )
     groups = _groups(sets.items[left[beats]], sets.items[right[beats]], len(items), strong=True)
-    if groups.max() > 0:
+    if finite and groups.max() > 0:
         odd = np.flatnonzero(groups == np.bincount(groups).argmin())
         raise InputError(
             f"the strengths have no finite estimate: {some_names(items, odd)} always won, or always lost, against the "
-            f"other items ({groups.max() + 1} such groups; Ford, 1957). Set smoothing above 0, or leave them out."
+            f"other items ({groups.max() + 1} such groups; Ford, 1957). Set smoothing or ridge above 0, or leave them "
+            f"out."
         )
 
 

@@ -29,7 +29,8 @@ from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.lbfgs import lbfgs
-from pcmcnet.models.items.strengths import Estimate, StrengthConfig, StrengthModel
+from pcmcnet.models.items.newton import Estimate
+from pcmcnet.models.items.strengths import StrengthConfig, StrengthModel
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets
 
 REACH = 8.5  # standard deviations
@@ -54,25 +55,27 @@ class Thurstone(StrengthModel):
 
     name = "thurstone"
     config_class = StrengthConfig
+    precision = math.pi**2 / 6
 
     @takes(StrengthConfig)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    def _estimate(self, sets: DistinctSets, n: int, reference: int) -> Estimate:
+    def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
         free = np.flatnonzero(np.arange(n) != reference)
         place, total = torch.from_numpy(free), float(sets.counts.sum())
         batches = list(sets.batches())
 
         def nll(values: Tensor) -> Tensor:  # (n - 1,) -> ()
             mu = torch.zeros(n, dtype=torch.float64).index_put((place,), values)
-            return torch.stack([_nll(mu[batch.items], batch) for batch in batches]).sum() / total
+            penalty = ridge / 2 * (mu - mu.mean()).square().sum()
+            return (torch.stack([_nll(mu[batch.items], batch) for batch in batches]).sum() + penalty) / total
 
         config, strengths = self.config, np.zeros(n)
         with threads_for(WORK * len(sets.items)):
             found = lbfgs(nll, strengths[free], max_iter=config.max_iter, tolerance=config.tolerance, bound=BOUND)
             strengths[free] = found.at
-            hessian = sum((_hessian(strengths, batch) for batch in batches), np.zeros((n, n)))
+            hessian = sum((_hessian(strengths, batch) for batch in batches), ridge * (np.eye(n) - 1 / n))
         return Estimate(strengths, hessian, found.iterations, found.converged)
 
     @torch.no_grad()
