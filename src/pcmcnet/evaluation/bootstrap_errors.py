@@ -21,8 +21,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, TrainingError
-from pcmcnet.evaluation.in_sample import seen_by
-from pcmcnet.evaluation.predictions import require_data
+from pcmcnet.evaluation.in_sample import require_training_sets
 from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.logit_model import LogitModel, require_estimated
@@ -163,9 +162,7 @@ def bootstrap_errors(
     if not isinstance(model, LogitModel):
         raise InputError(f"bootstrap errors are those of the coefficients of a logit; got {type(model).__name__}.")
     require_estimated(model, "the bootstrap")
-    sets = require_data(model, data)
-    if seen_by(model, sets) != "all":
-        raise InputError("expected the choice sets that the model was fitted to, got others: the fingerprints differ.")
+    sets = require_training_sets(model, data)
     groups = sets.groups(by)
     samples, failed = [], 0
     with show_steps(draws, show=progress) as steps:

@@ -15,6 +15,8 @@ import numpy as np
 from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.column_arrays import GAP, Column, Contents, Numeric
 from pcmcnet.data.kinds import KINDS
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.predictions import require_data
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Seen = Literal["all", "most", "some", "none known"]
@@ -49,6 +51,14 @@ def seen_by(model: ChoiceModel, data: Sets) -> Seen:
         return "most"
     kept = (known.get("table") or {}).get("example")
     return "some" if kept and any(_holds(part, kept) for part in data.parts()) else "none known"
+
+
+def require_training_sets(model: ChoiceModel, data: Any) -> ChoiceData:
+    """Read the choice sets that a model was fitted to, and refuse others."""
+    sets = require_data(model, data)
+    if seen_by(model, sets) != "all":
+        raise InputError("expected the choice sets that the model was fitted to, got others: the fingerprints differ.")
+    return sets
 
 
 def in_sample_warning(model: ChoiceModel, data: Sets, seen: Seen | None = None) -> str | None:

@@ -27,8 +27,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
-from pcmcnet.evaluation.in_sample import seen_by
-from pcmcnet.evaluation.predictions import require_data
+from pcmcnet.evaluation.in_sample import require_training_sets
 from pcmcnet.models import MNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.estimation import Errors, LogitSets
@@ -146,9 +145,7 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
     if not isinstance(model, MNL):
         raise InputError(f"the test is one of the multinomial logit, MNL; got {type(model).__name__}.")
     require_estimated(model, "the test")
-    sets = require_data(model, data)
-    if seen_by(model, sets) != "all":
-        raise InputError("expected the choice sets that the model was fitted to, got others: the fingerprints differ.")
+    sets = require_training_sets(model, data)
     if not model.design_.form.is_linear:
         raise InputError("the test needs a utility that is linear in its parameters: no boxcox(x), no wtp_space.")
     held = (*model.estimates_.fixed, *model.estimates_.at_bound)
