@@ -37,9 +37,10 @@ class LatentClasses(ChoiceModel):
         """(N, C) log-probabilities of the alternatives in each class."""
 
     @property
-    @abstractmethod
     def classes_by(self) -> By:
         """Who is of a class: the "person", where the table declares persons, or the choice "set"."""
+        by: By = self.config.by
+        return by
 
     def membership(self, data: Any) -> Floats:
         """Return the shares of the classes for each set's individual, before any choice: (S, C)."""

@@ -57,7 +57,6 @@ from pcmcnet.models.items.penalty_search import (
 )
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
-from pcmcnet.models.logits.persons import By
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
@@ -197,11 +196,6 @@ class PCMC(LatentClasses, ChainModel):
     def n_chains(self) -> int:
         """As many as classes."""
         return self.n_classes_
-
-    @property
-    def classes_by(self) -> By:
-        """Who is of a class."""
-        return self.config.by
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
         return np.tile(np.log(self.shares_), (len(sets), 1))

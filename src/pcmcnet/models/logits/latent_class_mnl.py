@@ -32,7 +32,7 @@ from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.latent_class_config import LatentClassMNLConfig
 from pcmcnet.models.logits.logit_effects import class_slopes
 from pcmcnet.models.logits.logit_model import LogitModel
-from pcmcnet.models.logits.persons import By, Persons, profiles
+from pcmcnet.models.logits.persons import Persons, profiles
 from pcmcnet.storage.files import json_bytes
 
 T = TypeVar("T")
@@ -181,11 +181,6 @@ class LatentClassMNL(LogitModel, LatentClasses):
         C, K, G = self.n_classes_, len(self.design_.names), len(self.who_.names)
         values = self.estimates_.values
         return values[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), values[C * K :].reshape(C - 1, G)])
-
-    @property
-    def classes_by(self) -> By:
-        """Who is of a class."""
-        return self.config.by
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
         return log_shares(self.who_.matrix(sets), self._split()[1])

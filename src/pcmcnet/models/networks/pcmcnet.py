@@ -28,7 +28,6 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.logits.persons import By
 from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.chain_mixture import ChainMixture
 from pcmcnet.models.networks.chain_network import Asked, PCMCNetwork
@@ -209,11 +208,6 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     def n_chains(self) -> int:
         """As many as classes."""
         return self.n_classes_
-
-    @property
-    def classes_by(self) -> By:
-        """Who is of a class."""
-        return self.config.by
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
         found = np.zeros((len(sets), self.n_classes_))
