@@ -7,7 +7,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ from pcmcnet.models.networks.decay_search import (
 from pcmcnet.models.networks.fine_tuning import Start
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
+from pcmcnet.models.networks.network_summary import network_summary
 from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import REFIT, SEARCH, run_in
 from pcmcnet.reports.formats import Summary
@@ -306,32 +307,7 @@ class NeuralModel(ChoiceModel):
 
     def summary(self) -> Summary:
         """List the network's parts with their numbers of parameters, and how training went."""
-        _ = self.schema
-        parts = [(name, tuple(p.shape), p.numel()) for name, p in self.network_.named_parameters()]
-        facts = {
-            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_),
-            "epochs": str(self.training_["epochs"]),
-            **self._held(),
-            "parameters": f"{self.num_parameters:,}",
-        }
-        if self.history:
-            facts["last training NLL"] = f"{self.history[-1]['train_loss']:.4f}"
-            kept = self.history[min(self.training_["epochs"], len(self.history)) - 1]["valid_loss"]
-            if kept is not None:
-                facts["validation NLL"] = f"{kept:.4f}"
-        rows = tuple((name, " x ".join(map(str, shape)), f"{count:,}") for name, shape, count in parts)
-        return Summary(type(self).__name__, facts, ("weights", "shape", "parameters"), rows)
-
-    def _held(self) -> dict[str, str]:
-        """Say how firmly the network was held, and how that was learnt."""
-        if "weight_decay" not in self.training_:
-            return {}
-        held, search = f"{self.training_['weight_decay']:.3g}", self.training_.get("search")
-        if search is None:
-            return {"weight decay": held}
-        tried = ", ".join(f"{t['weight_decay']:g}: {t['held_out_nll']:.4f}" for t in search["trials"])
-        return {"weight decay": f"{held}, learnt from {search['held_out_sets']:,} held-out sets (NLL {tried})"}
+        return network_summary(self)
 
     # -- saved form -------------------------------------------------------------------------------------------
 
