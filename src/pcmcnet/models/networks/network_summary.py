@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def network_summary(model: NeuralModel) -> Summary:
-    """Sum up a fitted network."""
+    """Sum up a fitted network; of several that are averaged, which have one form, the first is shown."""
     _, told = model.schema, model.training_
+    whose = " of the first" if told.get("members", 1) > 1 else ""
     facts = {
         "options": ", ".join(f"{k}={v}" for k, v in asdict(model.config).items()),
         "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**told),
@@ -23,13 +24,13 @@ def network_summary(model: NeuralModel) -> Summary:
         "parameters": f"{model.num_parameters:,}",
     }
     if model.history:
-        facts["last training NLL"] = f"{model.history[-1]['train_loss']:.4f}"
+        facts[f"last training NLL{whose}"] = f"{model.history[-1]['train_loss']:.4f}"
         kept = model.history[min(told["epochs"], len(model.history)) - 1]["valid_loss"]
         if kept is not None:
-            facts["validation NLL"] = f"{kept:.4f}"
-    weights = model.network_.named_parameters()
-    rows = tuple((name, " x ".join(map(str, p.shape)), f"{p.numel():,}") for name, p in weights)
-    return Summary(type(model).__name__, facts, ("weights", "shape", "parameters"), rows)
+            facts[f"validation NLL{whose}"] = f"{kept:.4f}"
+    shown = [(name, p) for name, p in model.network_.named_parameters() if not name.startswith("others.")]
+    rows = tuple((name, " x ".join(map(str, p.shape)), f"{p.numel():,}") for name, p in shown)
+    return Summary(type(model).__name__, facts | model._more_facts(), ("weights", "shape", "parameters"), rows)
 
 
 def _weight_decay(training: Mapping[str, Any]) -> dict[str, str]:

@@ -125,6 +125,10 @@ class NeuralModel(ChoiceModel):
     def _add_members(self, run: Callable[[FitSettings], Outcome], settings: FitSettings) -> None:
         """Train further networks, as ``run`` does with other settings, and put them together; none by default."""
 
+    def _more_facts(self) -> dict[str, str]:
+        """Return facts for the end of the summary that a kind of network alone has; none by default."""
+        return {}
+
     def _start(self, init: Any, schema: Schema) -> Start | None:
         return None if init is None else Start.of(init, self, schema)
 

@@ -37,7 +37,6 @@ from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, Trials, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS, PCMCNetConfig
-from pcmcnet.reports.formats import Summary
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, place
 from pcmcnet.runtime.prediction import predict
@@ -110,21 +109,16 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         }
         return cls(**{**settings, "hidden": hidden, **options})
 
-    def summary(self) -> Summary:
-        """List the network's parts, how training went, and, in a mixture, its classes."""
-        plain = super().summary()
-        facts = dict(plain.facts)
+    def _more_facts(self) -> dict[str, str]:
+        facts = {}
         if self.config.classes != 1:
             facts["classes"] = f"{self.n_classes_}" + (", each a chain of its own" if self.n_classes_ > 1 else "")
-        if self._members > 1:
-            facts["networks"] = f"{self._members}, from different starts, whose probabilities are averaged"
-            losses = ("last training NLL", "validation NLL")  # as the history has them
-            facts = {f"{name} of the first" if name in losses else name: told for name, told in facts.items()}
-        rows = tuple(row for row in plain.rows if not str(row[0]).startswith("others."))  # as those of the first
         if trials := self.training_.get("class_trials"):
             gains = (f"{t['classes']}: {t['gain']:+.4f} ± {t['standard_error']:.4f}" for t in trials[1:])
             facts["classes"] += f"; gain of held-out sets in NLL by {', by '.join(gains)}"
-        return Summary(plain.title, facts, plain.header, rows)
+        if self._members > 1:
+            facts["networks"] = f"{self._members}, from different starts, whose probabilities are averaged"
+        return facts
 
     def diagram(self, path: str | os.PathLike[str] | None = None) -> str:
         """Draw the fitted network: columns, representation, pairs, rate layers, law, and the parameters of each.

@@ -33,7 +33,6 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.neural_model import NeuralModel
-from pcmcnet.reports.formats import Summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,8 +162,5 @@ class PointerNetwork(NeuralModel):
             )
         return PointingNetwork(encoder, self.config, self.encoders)
 
-    def summary(self) -> Summary:
-        """List the network's parts, how training went, and that the order of rows counts."""
-        plain = super().summary()
-        facts = {**plain.facts, "order": "the alternatives of a set are read in the order of their rows, which counts"}
-        return Summary(plain.title, facts, plain.header, plain.rows)
+    def _more_facts(self) -> dict[str, str]:
+        return {"order": "the alternatives of a set are read in the order of their rows, which counts"}

@@ -35,7 +35,6 @@ from pcmcnet.models.set_networks.set_network import (
     beside_individual,
     perceptron_of,
 )
-from pcmcnet.reports.formats import Summary
 
 IN_WORDS = {1: "1: a logit of own features", 2: "2: what each other alternative does by itself"}
 
@@ -145,8 +144,6 @@ class DeepHalo(SetModel):
         if network.size == 1:  # else known from the model that this one starts from
             network.size.fill_(float(data.sizes.mean()))
 
-    def summary(self) -> Summary:
-        """List the network's parts, how training went, and the order of its context effects."""
-        plain, order = super().summary(), self.config.order
-        told = IN_WORDS.get(order, f"{order}: what groups of up to {order - 1} others do together")
-        return Summary(plain.title, {**plain.facts, "order": told}, plain.header, plain.rows)
+    def _more_facts(self) -> dict[str, str]:
+        order = self.config.order
+        return {"order": IN_WORDS.get(order, f"{order}: what groups of up to {order - 1} others do together")}
