@@ -20,25 +20,18 @@ from pcmcnet import MODELS, ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.insight.axioms import audit
 from pcmcnet.models import KINDS, ChoiceModel, load, model_class
-from quick_models import NETWORKS
+from quick_models import QUICK
 
-# Options that make a model quick to fit, or that it cannot do without. A model that is not named here is tested
-# with its defaults.
+# Options that make a model quick to fit, or that it cannot do without.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "boosted": {"trees": 10, "min_samples_leaf": 5},
-    **NETWORKS,
-    "dpn": {"hidden": 8, "epochs": 3, "batch_size": 8},
-    "ensemble": {"model": "pcmcnet", "n": 2, "options": {"hidden": (8,), "epochs": 3, "batch_size": 8}},
+    **QUICK,
+    "dpn": {**QUICK["dpn"], "epochs": 3, "weight_decay": 0.0},  # by then the order of rows matters
+    "ensemble": {"model": "pcmcnet", "n": 2, "options": QUICK["pcmcnet"]},
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 2},
-    "lmnl": {"hidden": (8,), "epochs": 3, "batch_size": 8, "weight_decay": 1.0},
-    "reslogit": {"layers": 2, "epochs": 3, "batch_size": 8, "weight_decay": 1.0},
-    "rumnet": {"hidden": (8,), "samples": 2, "epochs": 3, "batch_size": 8, "weight_decay": 1.0},
-    "tastenet": {"hidden": (8,), "epochs": 3, "batch_size": 8, "weight_decay": 1.0},
     "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "shared": ["bus", "train"], "light": ["bike"]}},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light", "train": "rail"}},
-    "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},
+    "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},  # learns its decay, and averages five networks
     "rank-by": {"column": "price"},
-    "rf": {"trees": 10, "min_samples_leaf": 5},
 }
 WITHOUT_PARAMETERS = {"uniform", "rank-by"}
 LOGITS = {"mnl", "bradley-terry", "uniform"}  # one value per alternative, whatever the others are

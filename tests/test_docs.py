@@ -8,7 +8,18 @@ import pytest
 import typer
 from tools import site_reference
 from tools.site_docstrings import for_the_site
-from tools.tutorials import TUTORIALS, Block, blocks, differences, missing_table, outdated, run, run_shell, with_outputs
+from tools.tutorials import (
+    TUTORIALS,
+    Block,
+    blocks,
+    by_shell,
+    differences,
+    missing_table,
+    outdated,
+    run,
+    run_shell,
+    with_outputs,
+)
 
 import pcmcnet as pn
 from pcmcnet.cli.app import app
@@ -68,9 +79,11 @@ def test_a_failing_command_is_noticed() -> None:
 
 
 def test_commands_of_pcmcnet_print_the_same_by_a_shell_and_without() -> None:
-    """Without one they run in this process."""
+    """Without one they run in this process, and a shell gets what they print."""
     command = "pcmcnet models \\\n  rank-by"
-    assert run_shell(command) == run_shell(f"{command} | cat")
+    printed = run_shell(command)
+    assert printed == by_shell(command)
+    assert run_shell(f"{command} | head -n 1\n{command} > /dev/null") == printed.splitlines(keepends=True)[0]
 
 
 # -- outputs on the page ------------------------------------------------------------------------------------------

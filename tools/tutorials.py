@@ -38,7 +38,7 @@ _BLOCK = re.compile(
 _SET_UP = re.compile(r"(make|git|pip|python|python3) ")  # how a reader gets the project, not an example
 _TABLE = re.compile(r'packaged\.(?:load|long_form)\("([\w-]+)"\)|pcmcnet datasets ([\w-]+) -o')
 _NUMBER = re.compile(r"[-+−]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?")
-_SHELL = re.compile(r"[|&;<>$`*?~(){}]")  # what only a shell understands
+_HERE = re.compile(r"pcmcnet ([^|&;<>$`*?~(){}]*)([|>][^|&].*)?")  # words without a shell, and where the output goes
 # What the console script does, so that this also runs where the package is not installed.
 _PCMCNET = f'pcmcnet() {{ "{sys.executable}" -c "from pcmcnet.cli import main; main()" "$@"; }}'
 
@@ -95,14 +95,24 @@ def missing_table(page: Path) -> str | None:
 def run_shell(code: str) -> str:
     """Run commands; a failing one is an error with all that was printed.
 
-    Those of pcmcnet that need no shell run in this process, which spares the start of another one for each.
+    Those of pcmcnet run in this process, which spares the start of another one for each; a shell gets what they print.
     """
     lines = [line for line in code.replace("\\\n", " ").splitlines() if line.strip()]
-    if all(line.startswith("pcmcnet ") and not _SHELL.search(line) for line in lines):
-        return "".join(run_here(shlex.split(line, comments=True)[1:]) for line in lines)
+    commands = [_HERE.fullmatch(line) for line in lines]
+    if not all(commands):
+        return by_shell(code)
+    printed = ""
+    for words, rest in (command.groups() for command in commands if command):
+        out = run_here(shlex.split(words, comments=True))
+        printed += by_shell(f"cat {rest}", out) if rest else out
+    return printed
+
+
+def by_shell(code: str, given: str = "") -> str:
+    """Run commands by bash, which reads what is given; return what they print."""
     command = ["bash", "-c", f"set -euo pipefail\n{_PCMCNET}\n{code}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -21,7 +21,9 @@ from pcmcnet.cli import main
 SRC = Path(__file__).parents[2] / "src"
 
 ROLES = ["--choice-set", "trip", "--chosen", "took", "--individual", "income", "--features", "price,comfort"]
-QUICK = [f"--set={option}" for option in ("hidden=8", "epochs=3", "batch_size=8", "dropout=0.2", "lr=0.02")]
+QUICK = [
+    f"--set={option}" for option in ("hidden=8", "epochs=3", "batch_size=8", "dropout=0.2", "lr=0.02", "weight_decay=0")
+]
 
 
 class Result(NamedTuple):

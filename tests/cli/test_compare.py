@@ -18,7 +18,7 @@ Run = Callable[..., Any]
 Start = Callable[..., subprocess.Popen[bytes]]
 
 MODELS = "uniform,Cheapest=rank-by:price,Wrong=rank-by:comfort,pcmcnet"
-SETTINGS = [f"pcmcnet.{option}" for option in ("hidden=8", "epochs=2", "batch_size=8")]
+SETTINGS = [f"pcmcnet.{option}" for option in ("hidden=8", "epochs=2", "batch_size=8", "weight_decay=0")]
 QUICK = ["--models", MODELS, *(f"--set={setting}" for setting in SETTINGS), "--folds", 2]
 RESULTS = ["comparison.html", "comparison.json", "comparison.md", "comparison.png"]
 

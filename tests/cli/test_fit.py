@@ -41,7 +41,8 @@ def test_the_result_as_json_is_all_that_standard_output_gets(
     program: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
     """In a process of its own: the log goes to standard error, a plain line per epoch."""
-    status, out, err = program("fit", table, *roles, *quick, "--valid", 0.25, "-o", tmp_path / "model", "--json")
+    words = ["fit", table, *roles, *quick, "--set=weight_decay=auto", "--valid", 0.25]
+    status, out, err = program(*words, "-o", tmp_path / "model", "--json")
     assert status == 0
     result = json.loads(out)
     assert result["model"] == str(tmp_path / "model")
@@ -225,7 +226,8 @@ def test_bad_input_ends_in_one_line_and_leaves_nothing_behind(
 def test_training_that_breaks_down_ends_in_one_line_and_status_1(
     cli: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
 ) -> None:
-    result = cli("fit", table, *roles, *quick, "--set=lr=1e30", "--set=clip=0", "-o", tmp_path / "model")
+    breaking = ["--set=lr=1e30", "--set=clip=0", "--set=weight_decay=auto"]
+    result = cli("fit", table, *roles, *quick, *breaking, "-o", tmp_path / "model")
     assert result.status == 1
     assert re.match(r"training diverged with every weight decay that was tried", result.message)
 
@@ -233,7 +235,7 @@ def test_training_that_breaks_down_ends_in_one_line_and_status_1(
 # -- interruption --------------------------------------------------------------------------------------------------
 
 LONG = ["--set=hidden=4", "--set=epochs=120", "--set=batch_size=24", "--set=dropout=0.2", "--valid=0.25"]
-LONG += ["--set=patience=120"]
+LONG += ["--set=patience=120", "--set=weight_decay=0.1"]
 
 
 def weights(folder: Path) -> bytes:

@@ -154,7 +154,7 @@ def test_lists_go_through_a_csv_and_pictures_do_not(cli: Run, tmp_path: Path) ->
     kinds: dict[str, Any] = {"has": "multi", "v": "vector", "at": "datetime"}
     roles: dict[str, Any] = {"choice_set": "s", "chosen": "y", "features": ["has", "v"], "individual": ["at"]}
     data = ChoiceData.from_long(tmp_path / "t.parquet", **roles, kinds=kinds)
-    PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False).save(tmp_path / "model")
+    PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False).save(tmp_path / "model")
     for given, out in (("t.parquet", "p.csv"), ("p.csv", "q.parquet")):
         result = cli("predict", tmp_path / "model", tmp_path / given, "-o", tmp_path / out, "--column", f"p of {given}")
         assert result.status == 0, result.err
@@ -182,7 +182,7 @@ def kept(tmp_path: Path) -> tuple[Path, Path]:
     """Return a model of prices, and a table with columns that no model has a use for."""
     (tmp_path / "t.csv").write_text("\r\n".join(AS_IT_WAS) + "\r\n", newline="")
     data = ChoiceData.from_long(tmp_path / "t.csv", choice_set="set", chosen="took", features=["price"], person="who")
-    PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False).save(tmp_path / "model")
+    PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False).save(tmp_path / "model")
     return tmp_path / "model", tmp_path / "t.csv"
 
 

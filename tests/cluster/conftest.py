@@ -157,7 +157,7 @@ def data(table: pa.Table) -> pn.ChoiceData:
 
 @pytest.fixture(scope="session")
 def fitted(data: pn.ChoiceData) -> pn.PCMCNet:
-    model: pn.PCMCNet = pn.PCMCNet(hidden=(8,), epochs=1).fit(data, device="cpu", progress=False)
+    model: pn.PCMCNet = pn.PCMCNet(hidden=(8,), epochs=1, weight_decay=0.0).fit(data, device="cpu", progress=False)
     return model
 
 

@@ -30,7 +30,7 @@ def rows() -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("model", [MNL(), PCMCNet(hidden=(4,), epochs=1)], ids=["mnl", "pcmcnet"])
+@pytest.mark.parametrize("model", [MNL(), PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0)], ids=["mnl", "pcmcnet"])
 def test_there_is_nothing_to_predict(model: Any, rows: pa.Table, tmp_path: Path) -> None:
     model.fit(ChoiceData.from_long(rows, **ROLES), progress=False)
     none = rows.slice(0, 0)

@@ -197,7 +197,7 @@ FAST = {"mnl", "lc-mnl", "rf", "uniform", "bradley-terry", "pcmc", "dpn", "pcmcn
 OPTIONS: dict[str, dict[str, Any]] = {
     "lc-mnl": {"classes": 2},
     "rf": {"trees": 10},
-    "dpn": {"epochs": 1},
+    "dpn": {"epochs": 1, "weight_decay": 0.0},
     "pcmcnet": {"epochs": 1, "weight_decay": 0.0},
 }
 

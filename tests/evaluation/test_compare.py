@@ -14,7 +14,7 @@ from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.models import MNL, PCMCNet, PointerNetwork, RandomForest
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
-NET: dict[str, Any] = {"hidden": (4,), "epochs": 2, "batch_size": 8, "dropout": 0.1}
+NET: dict[str, Any] = {"hidden": (4,), "epochs": 2, "weight_decay": 0.0, "batch_size": 8, "dropout": 0.1}
 Kinds = dict[str, Any]
 
 
@@ -191,7 +191,7 @@ def test_test_rows_influence_nothing_that_is_learnt(
 ) -> None:
     """Weights, scales and categories are the same bytes whatever the tested sets hold."""
     table = trips_table()
-    forest, pointer = RandomForest(trees=3), PointerNetwork(epochs=1)
+    forest, pointer = RandomForest(trees=3), PointerNetwork(epochs=1, weight_decay=0.0)
     models = {"net": PCMCNet(**NET), "tilt": kinds["Tilt"](), "mnl": MNL(), "rf": forest, "dpn": pointer}
     options: dict[str, Any] = {"split": (0.7, 0.3), "valid": valid}
     tested = [int(i) for i in read_trips(table).split((0.7, 0.3), seed=0)[1].set_ids]

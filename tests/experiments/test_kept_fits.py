@@ -26,8 +26,8 @@ def test_a_fit_is_named_by_all_that_it_depends_on(tmp_path: Path, parts: list[Ch
     for kind, seed, data in [
         (Uniform(), 0, parts),
         (Uniform(), 1, parts),
-        (PCMCNet(hidden=(4,), epochs=1), 0, parts),
-        (PCMCNet(hidden=(4,), epochs=2), 0, parts),
+        (PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0), 0, parts),
+        (PCMCNet(hidden=(4,), epochs=2, weight_decay=0.0), 0, parts),
         (Uniform(), 0, parts[::-1]),
         (Uniform(), 0, parts),
     ]:
@@ -36,7 +36,7 @@ def test_a_fit_is_named_by_all_that_it_depends_on(tmp_path: Path, parts: list[Ch
 
 
 def test_models_that_do_not_stop_on_the_second_part_learn_from_both(tmp_path: Path, parts: list[ChoiceData]) -> None:
-    small: dict[str, Any] = {"hidden": (4,), "epochs": 1}
+    small: dict[str, Any] = {"hidden": (4,), "epochs": 1, "weight_decay": 0.0}
     contestants: dict[str, ChoiceModel] = {
         "net": PCMCNet(**small),
         "paper's rule": PCMCNet(**small, min_delta=0.01),

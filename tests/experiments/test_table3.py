@@ -56,8 +56,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             MNL(formula=table3.UTILITY),
             LatentClassMNL(formula=table3.UTILITY, classes=2, starts=1),
             RandomForest(trees=5),
-            PointerNetwork(hidden=8, epochs=2),
-            PCMCNet(hidden=(8,), epochs=options["epochs"] or 2),
+            PointerNetwork(hidden=8, epochs=2, weight_decay=0.0),
+            PCMCNet(hidden=(8,), epochs=options["epochs"] or 2, weight_decay=0.0),
         ]
         return dict(zip(published.table3(), quick, strict=True))
 

@@ -112,7 +112,7 @@ def test_one_damaged_file_of_a_folder_is_refused(rows: pa.Table, tmp_path: Path)
 @pytest.mark.parametrize("n", [4, pytest.param(100, marks=SLOW)])
 @pytest.mark.parametrize("kind", ["network", "logit"])
 def test_a_damaged_file_of_a_model_is_refused(kind: str, n: int, data: ChoiceData, tmp_path: Path) -> None:
-    model = PCMCNet(hidden=(4,), epochs=1) if kind == "network" else MNL()
+    model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0) if kind == "network" else MNL()
     folder = model.fit(data, progress=False).save(tmp_path / "model")
     for path in sorted(p for p in folder.iterdir() if p.name != "README.md"):  # a card may be edited
         content = path.read_bytes()
@@ -132,7 +132,7 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(n: int, data: Choic
     def stop(entry: dict[str, Any]) -> None:
         raise StopError
 
-    folder, model = tmp_path / "run", PCMCNet(hidden=(4,), epochs=2)
+    folder, model = tmp_path / "run", PCMCNet(hidden=(4,), epochs=2, weight_decay=0.0)
     with pytest.raises(StopError):
         model.fit(data, progress=False, run_folder=folder, on_epoch=stop)
     path = folder / "checkpoint.safetensors"
@@ -142,7 +142,7 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(n: int, data: Choic
         with pytest.raises(ArtifactError, match="delete it and train from the start"):
             model.fit(data, progress=False, run_folder=folder, resume=True)
     path.write_bytes(content)
-    whole = PCMCNet(hidden=(4,), epochs=2).fit(data, progress=False)
+    whole = PCMCNet(hidden=(4,), epochs=2, weight_decay=0.0).fit(data, progress=False)
     resumed = model.fit(data, progress=False, run_folder=folder, resume=True)
     assert np.array_equal(resumed.predict_proba(data), whole.predict_proba(data))
 

@@ -24,36 +24,19 @@ from choice_tables import read, trips
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models import KINDS, load
-from quick_models import NETWORKS
+from quick_models import QUICK
 
 SLOW = pytest.mark.slow
 FEW, MANY = 60, 2_000
 QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    **NETWORKS,
-    "boosted": {"trees": 2},
-    "bradley-terry": {},
+    **QUICK,
     "calibrated": {"model": "mnl", "options": {}},
-    "cdm": {"ridge": 1.0},
     "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "light": ["bus", "bike"]}},
-    "dpn": {"hidden": 2, "epochs": 1},
-    "ensemble": {"model": "pcmcnet", "n": 2, "options": {"hidden": (2,), "epochs": 1}},
-    "lc-mnl": {"classes": 2, "starts": 1},
-    "lmnl": {"hidden": (2,), "epochs": 1, "weight_decay": 1.0},
-    "mixed-mnl": {"draws": 16},
-    "mnl": {},
+    "ensemble": {"model": "pcmcnet", "n": 2, "options": QUICK["pcmcnet"]},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light"}},
-    "pcmc": {"restarts": 1, "max_iter": 50},
-    "pcmc-linear": {},
-    "pcmcnet": {"hidden": (2,), "epochs": 1},
     "rank-by": {"column": "price"},
-    "reslogit": {"layers": 1, "epochs": 1, "weight_decay": 1.0},
-    "rf": {"trees": 2},
-    "rumnet": {"hidden": (2,), "samples": 2, "epochs": 1, "weight_decay": 1.0},
-    "tastenet": {"hidden": (2,), "epochs": 1, "weight_decay": 1.0},
-    "thurstone": {},
-    "uniform": {},
     "with-constants": {"model": "mnl", "shares": {"car": 0.5, "bus": 0.3, "bike": 0.2}},
 }
 
@@ -68,7 +51,7 @@ def saved(request: pytest.FixtureRequest, data: ChoiceData, tmp_path_factory: py
     """A model of each kind, to read, never to change."""
     name = request.param
     folder = tmp_path_factory.mktemp("models") / name
-    model = KINDS[name](**OPTIONS[name]).fit(data, data, progress=False)
+    model = KINDS[name](**OPTIONS.get(name, {})).fit(data, data, progress=False)
     return Path(model.save(folder))
 
 

@@ -10,7 +10,7 @@ import pytest
 from choice_tables import largest
 from pcmcnet import MODELS, ChoiceData
 from pcmcnet.models import ChoiceModel
-from quick_models import NETWORKS
+from quick_models import QUICK
 
 LABELS = np.array(["bike", "bus", "car", "train"])
 
@@ -61,19 +61,11 @@ def driven() -> ChoiceData:
 
 # Options that make a registered model quick to fit to these trips, or that it cannot do without.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "boosted": {"trees": 10, "min_samples_leaf": 5},
-    **NETWORKS,
-    "dpn": {"hidden": 8, "epochs": 2, "batch_size": 8},
+    **QUICK,
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 1},
-    "lmnl": {"hidden": (8,), "epochs": 2, "batch_size": 8, "weight_decay": 1.0},
-    "reslogit": {"layers": 2, "epochs": 2, "batch_size": 8, "weight_decay": 1.0},
-    "rumnet": {"hidden": (8,), "samples": 2, "epochs": 2, "batch_size": 8, "weight_decay": 1.0},
-    "tastenet": {"hidden": (8,), "epochs": 2, "batch_size": 8, "weight_decay": 1.0},
     "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "shared": ["bus", "train"], "light": ["bike"]}},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light", "train": "rail"}},
-    "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},
     "rank-by": {"column": "price"},
-    "rf": {"trees": 10, "min_samples_leaf": 5},
 }
 
 

@@ -176,7 +176,7 @@ def test_violations_of_regularity_are_found_among_simulated_sets() -> None:
 
 
 def test_pcmc_net_obeys_uniform_expansion_to_rounding(trips: ChoiceData) -> None:
-    model = PCMCNet(hidden=(8, 8), epochs=5, lr=0.02).fit(trips, progress=False)
+    model = PCMCNet(hidden=(8, 8), epochs=5, weight_decay=0.0, lr=0.02).fit(trips, progress=False)
     found = audit(model, trips, expand=3)
     assert found["uniform"].largest < 1e-5  # float32
     assert found["uniform"].verdict == "holds"

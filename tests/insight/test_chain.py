@@ -83,7 +83,7 @@ def test_a_chain_that_all_but_falls_apart_takes_for_ever_to_settle() -> None:
 
 
 def test_the_law_of_the_chain_is_what_the_model_predicts(games: ChoiceData) -> None:
-    model = PCMCNet(hidden=(8,), epochs=5, batch_size=8).fit(games, progress=False)
+    model = PCMCNet(hidden=(8,), epochs=5, weight_decay=0.0, batch_size=8).fit(games, progress=False)
     for game in (0, 17, 32):
         found = chain(model, games, game)
         rows = games.rows[games.set_of_alternative == np.flatnonzero(games.set_ids == game)[0]]
@@ -106,7 +106,7 @@ def test_a_circle_of_preferences_circulates(games: ChoiceData) -> None:
 def test_alternatives_without_labels_are_named_by_number_and_feature() -> None:
     table = {"trip": [5, 7, 5, 7, 7], "took": [1, 1, 0, 0, 0], "cost": [1.0, 2.0, 3.0, 4.0, 5.0]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
-    model = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     assert chain(model, data, 7).labels == ("#1 (cost 2)", "#2 (cost 4)", "#3 (cost 5)")
     without_choices = {name: values for name, values in table.items() if name != "took"}
     np.testing.assert_array_equal(chain(model, without_choices, 7).rates, chain(model, data, 7).rates)
@@ -115,7 +115,7 @@ def test_alternatives_without_labels_are_named_by_number_and_feature() -> None:
 def test_a_set_of_one_is_a_chain_that_stays() -> None:
     table = {"trip": [1, 1, 2], "took": [1, 0, 1], "cost": [1.0, 2.0, 3.0]}
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
-    found = chain(PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False), data, 2)
+    found = chain(PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False), data, 2)
     assert (found.probabilities.tolist(), found.circulation, found.moves_to_settle) == ([1.0], 0.0, 0.0)
 
 

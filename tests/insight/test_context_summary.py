@@ -12,7 +12,7 @@ from pcmcnet.insight.preference_map import preference_map_in_set
 
 @pytest.fixture(scope="module")
 def net(driven: ChoiceData) -> PCMCNet:
-    return PCMCNet(hidden=(8,), epochs=5, batch_size=8).fit(driven, progress=False)  # type: ignore[no-any-return]
+    return PCMCNet(hidden=(8,), epochs=5, weight_decay=0.0, batch_size=8).fit(driven, progress=False)  # type: ignore[no-any-return]
 
 
 def test_the_map_is_that_of_the_strongest_case(net: PCMCNet, driven: ChoiceData) -> None:

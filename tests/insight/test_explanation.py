@@ -151,7 +151,7 @@ def test_baselines_are_those_asked_for(fitted: Fitted, driven: ChoiceData) -> No
 
 
 def test_the_histories_of_an_ensemble_are_those_of_its_members(driven: ChoiceData) -> None:
-    model = Ensemble("pcmcnet", n=2, options={"hidden": (4,), "epochs": 2, "batch_size": 16})
+    model = Ensemble("pcmcnet", n=2, options={"hidden": (4,), "epochs": 2, "weight_decay": 0.0, "batch_size": 16})
     model.fit(driven, progress=False)
     found = explain(model, driven, skip=[part for part in PARTS if part != "model"], progress=False).model
     assert found is not None

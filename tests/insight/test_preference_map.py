@@ -215,7 +215,7 @@ def test_figure_2_is_the_map_of_a_set_of_two_attributes() -> None:
     data = ChoiceData.from_long(
         mlba.simulate(200, seed=0), choice_set="choice_set", chosen="chosen", features=["attr1", "attr2"]
     )
-    model = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     corners = {
         "choice_set": [0] * 4,
         "attr1": [4.0, 6.0, 1.0, 9.0],

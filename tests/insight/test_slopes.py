@@ -87,7 +87,10 @@ def test_missing_values_do_not_move() -> None:
     table = {"s": np.repeat(np.arange(20), 2), "took": np.tile([1, 0], 20), "x": x, "y": rng.random(40)}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x", "y"], missing="indicator")
     missing = np.isnan(x)[ordered_pairs(data.offsets)[1]]
-    for model in (MNL(formula="x + y").fit(data), PCMCNet(hidden=(4,), epochs=2).fit(data, progress=False)):
+    for model in (
+        MNL(formula="x + y").fit(data),
+        PCMCNet(hidden=(4,), epochs=2, weight_decay=0.0).fit(data, progress=False),
+    ):
         for method in ("auto", "differences"):
             found = slopes(model, data, "x", method=method)  # type: ignore[arg-type]
             assert (found[missing] == 0).all()

@@ -14,7 +14,7 @@ from pcmcnet.models import MNL, Ensemble, PCMCNet, PointerNetwork, RandomForest,
 from pcmcnet.models.networks.network_slopes import network_slopes
 
 KINDS = {"hour": "piecewise", "age": "spline"}
-SMALL: dict[str, Any] = {"hidden": (8,), "epochs": 6, "lr": 0.02, "batch_size": 16}
+SMALL: dict[str, Any] = {"hidden": (8,), "epochs": 6, "weight_decay": 0.0, "lr": 0.02, "batch_size": 16}
 
 
 def table(sets: int = 300, n: int = 3, seed: int = 0) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_sets_too_many_for_the_device_are_streamed_with_the_same_results(monkeyp
     found = []
     for share in (0.5, 0.0):
         monkeypatch.setattr(device_batches, "SHARE", share)
-        model = pn.PCMCNet(hidden=(32, 32), batch_size=16, epochs=3, precision="float32")
+        model = pn.PCMCNet(hidden=(32, 32), batch_size=16, epochs=3, weight_decay=0.0, precision="float32")
         model.fit(data, seed=0, device="cuda", progress=False)
         found.append((model.history[-1]["train_loss"], model.predict_proba(data)))
     assert found[0][0] == pytest.approx(found[1][0], abs=5e-3)  # sums in another order, over 57 steps
@@ -57,7 +57,9 @@ def test_sets_too_many_for_the_device_are_streamed_with_the_same_results(monkeyp
 @pytest.mark.gpu
 def test_batches_that_overlap_have_the_results_of_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     data = pn.ChoiceData.from_long(airline.simulate(400, seed=0), **airline.ROLES)
-    model = pn.PCMCNet(hidden=(128, 128), batch_size=16, epochs=1).fit(data, device="cuda", progress=False)
+    model = pn.PCMCNet(hidden=(128, 128), batch_size=16, epochs=1, weight_decay=0.0).fit(
+        data, device="cuda", progress=False
+    )
     encoded = model.encoder_.encode(data).to(torch.device("cuda"))
     monkeypatch.setattr(prediction, "TIMES", 1)
     found = list(prediction.predict(model.network_, encoded, pair_budget=20_000))

@@ -72,7 +72,7 @@ def as_requests() -> Callable[[dict[str, Any]], list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def net() -> PCMCNet:
     data = ChoiceData.from_long(trips(), **ROLES)
-    model: PCMCNet = PCMCNet(hidden=(8,), epochs=2, batch_size=16).fit(data, progress=False)
+    model: PCMCNet = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0, batch_size=16).fit(data, progress=False)
     return model
 
 
@@ -149,7 +149,7 @@ def draw() -> Callable[..., bytes]:
 def rich() -> PCMCNet:
     """A network that reads pictures, texts, vectors, lists and instants."""
     data = ChoiceData.from_long(rooms(), **ROOM_ROLES)
-    model: PCMCNet = PCMCNet(hidden=(8,), epochs=2, batch_size=16).fit(data, progress=False)
+    model: PCMCNet = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0, batch_size=16).fit(data, progress=False)
     return model
 
 

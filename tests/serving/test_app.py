@@ -53,7 +53,7 @@ def test_a_category_is_named_as_in_a_table_whatever_its_json_type(make_client: A
         table | {"s": np.repeat(np.arange(10), 2)}, choice_set="s", chosen="took", features=["zone", "price"],
         categorical=["zone"],
     )  # fmt: skip
-    client = make_client(PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False))
+    client = make_client(PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False))
 
     def ask(zone: Any) -> Any:
         alternatives = [{"zone": zone, "price": 1}, {"zone": "2", "price": 1.0}]
@@ -71,7 +71,9 @@ def test_a_missing_number_is_null_where_the_model_knows_gaps(make_client: Any) -
         "kind": ["a", None, "b", "c"] * 5,
     }
     roles: dict[str, Any] = {"choice_set": "s", "features": ["price", "kind"], "missing": "indicator"}
-    model = PCMCNet(hidden=(4,), epochs=1).fit(ChoiceData.from_long(table, chosen="took", **roles), progress=False)
+    model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(
+        ChoiceData.from_long(table, chosen="took", **roles), progress=False
+    )
     alternatives = [{"price": None, "kind": "b"}, {"price": 3, "kind": None}]
     answer = make_client(model).post("/v1/probabilities", json={"sets": [{"alternatives": alternatives}]})
     expected = model.predict_proba({"s": [0, 0], "price": [np.nan, 3], "kind": ["b", None]})

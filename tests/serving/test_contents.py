@@ -221,7 +221,7 @@ def test_missing_contents_are_blank_where_the_model_allows_it(
     roles: dict[str, Any] = {"choice_set": "search", "chosen": "booked", "features": ["price", *names], "kinds": names}
     room_table["about"][1] = room_table["services"][3] = None
     data = ChoiceData.from_long(room_table, missing="indicator", **roles)
-    net = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    net = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     for one in room_sets:
         del one["individual"]
         one["alternatives"] = [{k: a[k] for k in ("price", *names)} for a in one["alternatives"]]
@@ -263,7 +263,7 @@ class Nodes(nn.Module):
 def test_ids_are_whole_numbers_that_the_module_knows(make_client: Any) -> None:
     table = {"s": np.repeat(np.arange(10), 2), "y": [1, 0] * 10, "node": np.arange(20) % 10}
     data = ChoiceData.from_long(table, choice_set="s", chosen="y", features=["node"], kinds={"node": "id"})
-    net = PCMCNet(hidden=(4,), epochs=1, encoders={"node": Nodes()}).fit(data, progress=False)
+    net = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0, encoders={"node": Nodes()}).fit(data, progress=False)
     client = make_client(net)
 
     def ask(node: Any) -> Any:

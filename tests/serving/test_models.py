@@ -9,15 +9,11 @@ import pytest
 from choice_tables import ROLES
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, MODELS
-from quick_models import NETWORKS
+from quick_models import QUICK
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    **NETWORKS,
-    "pcmcnet": {"hidden": (4,), "epochs": 1},
-    "dpn": {"hidden": 4, "epochs": 1},
+    **QUICK,
     "rank-by": {"column": "price"},
-    "rf": {"trees": 5},
-    "lc-mnl": {"classes": 2, "starts": 1},
     "cross-nested-mnl": {"nests": {"own": ["bike", "walk", "car"], "shared": ["bus", "train", "car"]}},
     "nested-mnl": {"nests": {"bike": "own", "walk": "own", "bus": "shared", "train": "shared", "car": "own"}},
 }

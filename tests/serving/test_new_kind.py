@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_refused_with_its_row() -> None:
 
 def test_it_is_fitted_saved_served_and_predicted(tmp_path: Path, one_client: Any) -> None:
     data = ChoiceData.from_long(trips(), **ROLES)
-    model = PCMCNet(hidden=(8,), epochs=10, batch_size=8, lr=0.05).fit(data, progress=False)
+    model = PCMCNet(hidden=(8,), epochs=10, weight_decay=0.0, batch_size=8, lr=0.05).fit(data, progress=False)
     found = model.predict_proba(data)
     assert found[np.array(trips()["took"]) == 1].mean() > 0.6  # a third, did the network not see it
     model.save(tmp_path / "model")
@@ -152,7 +152,7 @@ def test_a_scanned_table_has_the_same_contents_and_code(tmp_path: Path) -> None:
 def test_a_frozen_encoder_is_given_plain_contents_of_it(tmp_path: Path) -> None:
     hours = Frozen(lambda minutes: [[one / 60] for one in minutes], name="hours")
     data = ChoiceData.from_long(trips(20), **ROLES)
-    model = PCMCNet(hidden=(4,), epochs=1, encoders={"journey": hours}).fit(data, progress=False)
+    model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0, encoders={"journey": hours}).fit(data, progress=False)
     model.save(tmp_path / "model")
     again = load(tmp_path / "model", encoders={"journey": hours})
     np.testing.assert_allclose(again.predict_proba(data), model.predict_proba(data), rtol=1e-6)

@@ -24,7 +24,7 @@ def described(make_trips: Any) -> Iterator[Any]:
     """A model without labels, whose uniqueness a schema cannot express; small limits make small requests."""
     roles: dict[str, Any] = {"individual": ["income", "purpose"], "features": ["price", "minutes", "comfort"]}
     data = ChoiceData.from_long(make_trips(), choice_set="trip", chosen="took", **roles)
-    net = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    net = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     app = create_app(net, settings=ServeSettings(max_sets=3, max_alternatives=4, max_points=4))
     yield schemathesis.openapi.from_asgi("/openapi.json", app)
     app.state.service.worker.close()

@@ -1,8 +1,12 @@
-"""Options that make networks quick to fit, for tests that go through all registered models."""
+"""Options that make models quick to fit, for tests that go through all registered models.
+
+What a model would learn from the data, such as a weight decay, is given: a search is many fits.
+"""
 
 from typing import Any
 
 _SHORT: dict[str, Any] = {"epochs": 1, "batch_size": 16, "weight_decay": 1.0}
+_FOREST: dict[str, Any] = {"trees": 10, "min_samples_leaf": 5}
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "deephalo": {"hidden": (4,), "width": 4, "heads": 2, **_SHORT},
@@ -11,4 +15,20 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "feta": {"hidden": (4,), **_SHORT},
     "lcl": _SHORT,
     "tcnet": {"hidden": (4,), "width": 4, "heads": 2, **_SHORT},
+}
+QUICK: dict[str, dict[str, Any]] = {
+    **NETWORKS,
+    "boosted": _FOREST,
+    "cdm": {"ridge": 1.0},
+    "dpn": {"hidden": 4, **_SHORT},
+    "lc-mnl": {"classes": 2, "starts": 1},
+    "lmnl": {"hidden": (4,), **_SHORT},
+    "mixed-mnl": {"draws": 16},
+    "pcmc": {"ridge": 1.0, "restarts": 1},
+    "pcmc-linear": {"ridge": 1.0},
+    "pcmcnet": {"hidden": (4,), **_SHORT},
+    "reslogit": {"layers": 2, **_SHORT},
+    "rf": _FOREST,
+    "rumnet": {"hidden": (4,), "samples": 2, **_SHORT},
+    "tastenet": {"hidden": (4,), **_SHORT},
 }

@@ -100,7 +100,7 @@ def test_a_group_comes_to_the_weights_of_one_process(
         airline.simulate(200, seed=0), choice_set="individual", chosen="choice", categorical=[], **roles
     )
     part, held_out = data.split((0.8, 0.2), seed=0)
-    model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, batch_size=16, **options)
+    model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, weight_decay=0.0, batch_size=16, **options)
     encoder = Encoder.learn(part)
     sets, valid = (encoder.encode(some).to(torch.device(device)) for some in (part, held_out))
     network = built(model, encoder).to(device)
@@ -156,7 +156,7 @@ def scanned(tmp_path: Path) -> pn.ScannedData:
 @pytest.mark.parametrize("n", [2, 7])
 def test_processes_that_read_their_own_shards_come_to_the_weights_of_one(n: int, scanned: pn.ScannedData) -> None:
     """Some 20 steps. Seven processes are more than a buffer has shards, and all are more than the last one has."""
-    model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, batch_size=12)
+    model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, weight_decay=0.0, batch_size=12)
     parts = [part.counted() for part in scanned.split((0.8, 0.2), seed=0)]
     encoder = Encoder.learn(parts[0])
     network = built(model, encoder)

@@ -76,7 +76,7 @@ def test_replayed_steps_lead_where_plain_ones_do(hidden: tuple[int, ...], monkey
     losses = {}
     for kind in (Steps, RecordedSteps):
         monkeypatch.setattr("pcmcnet.training.loop.steps_for", kind)
-        model = pn.PCMCNet(hidden=hidden, batch_size=16, epochs=4, precision="float32")
+        model = pn.PCMCNet(hidden=hidden, batch_size=16, epochs=4, weight_decay=0.0, precision="float32")
         model.fit(data, seed=0, device="cuda", progress=False)
         losses[kind] = [entry["train_loss"] for entry in model.history]
     np.testing.assert_allclose(losses[RecordedSteps], losses[Steps], rtol=0, atol=5e-3)  # padding changes sums' order
@@ -88,7 +88,7 @@ def test_dropout_of_replayed_steps_differs_from_step_to_step_and_repeats_with_th
 
     def history(seed: int) -> list[float]:
         options = {"dropout": 0.5, "initialisation": "paper", "lr": 1e-9, "schedule": "constant", "warmup": 0.0}
-        model = pn.PCMCNet(hidden=(32, 32), batch_size=20, epochs=3, **options)
+        model = pn.PCMCNet(hidden=(32, 32), batch_size=20, epochs=3, weight_decay=0.0, **options)
         return [entry["train_loss"] for entry in model.fit(data, seed=seed, device="cuda", progress=False).history]
 
     first = history(0)

@@ -184,7 +184,8 @@ def test_other_models_have_a_space_of_their_own(name: str, trips: ChoiceData) ->
 
 def test_a_class_and_a_name_will_do(trips: ChoiceData) -> None:
     by_name, by_class = (
-        tune(model, trips, space={"l2": [0.1, 1.0]}, progress=False) for model in ("pcmc-linear", pn.LinearPCMC)
+        tune(model, trips, space={"smoothing": [0.1, 1.0]}, progress=False)
+        for model in ("bradley-terry", pn.BradleyTerry)
     )
     assert essence(by_name) == essence(by_class)
     assert len(by_name.trials) == 2  # there are no more configurations
@@ -309,40 +310,33 @@ def test_a_folder_holds_the_search_and_more_trials_go_on_with_it(trips: ChoiceDa
 
 
 def test_a_model_that_is_damaged_or_of_other_options_is_made_again(trips: ChoiceData, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"space": {"l2": [0.1, 1.0]}, "progress": False, "folder": tmp_path}
-    found = tune("pcmc-linear", trips, **settings)
+    settings: dict[str, Any] = {"space": {"smoothing": [0.1, 1.0]}, "progress": False, "folder": tmp_path}
+    found = tune("bradley-terry", trips, **settings)
     (tmp_path / "model" / "config.json").write_text("{}")
-    tune("pcmc-linear", trips, **settings)
+    tune("bradley-terry", trips, **settings)
     assert pn.load(tmp_path / "model").config == found.model.config
     for file in (tmp_path / "model").iterdir():
         file.unlink()
     (tmp_path / "model").rmdir()
-    pn.LinearPCMC(l2=7.0).fit(trips).save(tmp_path / "model")
-    tune("pcmc-linear", trips, **settings)
+    pn.BradleyTerry(smoothing=7.0).fit(trips).save(tmp_path / "model")
+    tune("bradley-terry", trips, **settings)
     assert pn.load(tmp_path / "model").config == found.model.config
 
 
-@pytest.mark.parametrize(
-    ("change", "differs"),
-    [
-        ({"seed": 1}, r"seed \(0 there, 1 here\)"),
-        ({"valid": 0.3}, r"valid \(0.2 there, 0.3 here\)"),
-        ({"by": "person"}, r"by \(null there, \"person\" here\)"),
-        ({"space": {"slope": (0.0, 2.0)}}, r"space\.slope"),
-        ({"model": {"slope": 0.5}}, r"options\.slope \(0.0 there, 0.5 here\)"),
-        ({"model": {"colour": "blue"}}, r"options\.colour \(\"red\" there, \"blue\" here\)"),
-        ({"sets": 59}, "table"),
-    ],
-)
-def test_the_folder_of_another_search_is_refused(
-    change: dict[str, Any], differs: str, slope: Any, trips: ChoiceData, tmp_path: Path
-) -> None:
+def test_the_folder_of_another_search_is_refused(slope: Any, trips: ChoiceData, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"space": {"slope": (0.0, 1.0)}, "trials": 1, "progress": False, "folder": tmp_path}
     tune(slope(), trips, **settings)
-    data = trips.subset(np.arange(change.pop("sets", 60)))
-    model = slope(**change.pop("model", {}))
-    with pytest.raises(ArtifactError, match=f"holds another search; what differs: .*{differs}"):
-        tune(model, data, **{**settings, **change})
+    for model, data, change, differs in (
+        (slope(), trips, {"seed": 1}, r"seed \(0 there, 1 here\)"),
+        (slope(), trips, {"valid": 0.3}, r"valid \(0.2 there, 0.3 here\)"),
+        (slope(), trips, {"by": "person"}, r"by \(null there, \"person\" here\)"),
+        (slope(), trips, {"space": {"slope": (0.0, 2.0)}}, r"space\.slope"),
+        (slope(slope=0.5), trips, {}, r"options\.slope \(0.0 there, 0.5 here\)"),
+        (slope(colour="blue"), trips, {}, r"options\.colour \(\"red\" there, \"blue\" here\)"),
+        (slope(), trips.subset(np.arange(59)), {}, "table"),
+    ):
+        with pytest.raises(ArtifactError, match=f"holds another search; what differs: .*{differs}"):
+            tune(model, data, **{**settings, **change})
 
 
 KILLED = """

@@ -80,7 +80,7 @@ def test_a_picture_of_the_training_table_is_known_again_though_a_copy_is_kept() 
     }
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["photo"], "kinds": {"photo": "image"}}
     data = ChoiceData.from_long(table, **roles)
-    model = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     assert seen_by(model, data.subset([0, 1])) == "some"
     assert seen_by(model, data.subset([3, 4])) == "none known"
 

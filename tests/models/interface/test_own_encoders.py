@@ -59,7 +59,7 @@ def data() -> ChoiceData:
 
 @pytest.fixture(scope="module")
 def fitted(data: ChoiceData) -> PCMCNet:
-    return PCMCNet(hidden=(16,), epochs=12, lr=0.02).fit(data, progress=False)
+    return PCMCNet(hidden=(16,), epochs=12, weight_decay=0.0, lr=0.02).fit(data, progress=False)
 
 
 def test_a_network_learns_from_contents(fitted: PCMCNet) -> None:
@@ -83,7 +83,9 @@ def test_a_table_is_read_by_the_schema_of_the_model(fitted: PCMCNet, data: Choic
 
 
 def test_one_seed_gives_one_model(data: ChoiceData) -> None:
-    first, second = (PCMCNet(hidden=(8,), epochs=2).fit(data, seed=3, progress=False) for _ in range(2))
+    first, second = (
+        PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, seed=3, progress=False) for _ in range(2)
+    )
     assert np.array_equal(first.predict_proba(data), second.predict_proba(data))
 
 
@@ -115,13 +117,13 @@ def test_missing_contents_are_blank_ones() -> None:
     gaps = table()
     gaps["v"] = [None if k % 5 == 0 else list(v) for k, v in enumerate(gaps["v"])]
     data = ChoiceData.from_long(gaps, **ROLES, missing="indicator")
-    model = PCMCNet(hidden=(8,), epochs=2).fit(data, progress=False)
+    model = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, progress=False)
     assert np.isfinite(model.score(data))
 
 
 def test_contents_alone_are_enough_and_those_that_never_differ_are_not() -> None:
     alone = ChoiceData.from_long(table(), choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"})
-    assert np.isfinite(PCMCNet(hidden=(8,), epochs=1).fit(alone, progress=False).score(alone))
+    assert np.isfinite(PCMCNet(hidden=(8,), epochs=1, weight_decay=0.0).fit(alone, progress=False).score(alone))
     same = ChoiceData.from_long(
         table() | {"v": np.ones((180, 2))}, choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"}
     )
@@ -158,7 +160,12 @@ def test_a_logit_on_contents_alone_is_refused() -> None:
 
 
 def test_models_with_and_without_contents_are_compared(data: ChoiceData) -> None:
-    found = compare({"logit": MNL(), "network": PCMCNet(hidden=(8,), epochs=2)}, data, split=(0.7, 0.3), progress=False)
+    found = compare(
+        {"logit": MNL(), "network": PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0)},
+        data,
+        split=(0.7, 0.3),
+        progress=False,
+    )
     assert "network" in str(found)
 
 
@@ -221,7 +228,9 @@ def graph(seed: int = 0) -> ChoiceData:
 
 @pytest.fixture(scope="module")
 def ringed() -> PCMCNet:
-    return PCMCNet(encoders={"node": Ring()}, hidden=(16,), epochs=10, lr=0.02).fit(graph(), progress=False)
+    return PCMCNet(encoders={"node": Ring()}, hidden=(16,), epochs=10, weight_decay=0.0, lr=0.02).fit(
+        graph(), progress=False
+    )
 
 
 def test_a_module_of_ones_own_is_trained_with_the_network(ringed: PCMCNet) -> None:
@@ -252,7 +261,7 @@ def test_it_is_saved_without_code_and_must_be_given_again(ringed: PCMCNet, tmp_p
 
 def test_what_needs_no_gradient_stays_as_it_is() -> None:
     frozen = Ring().requires_grad_(False)
-    model = PCMCNet(encoders={"node": frozen}, hidden=(8,), epochs=2).fit(graph(), progress=False)
+    model = PCMCNet(encoders={"node": frozen}, hidden=(8,), epochs=2, weight_decay=0.0).fit(graph(), progress=False)
     assert torch.equal(model.network_.alternative.encoders[0].nodes, Ring().nodes)
 
 
@@ -260,7 +269,7 @@ def test_a_fit_goes_on_only_with_the_same_module(tmp_path: Path) -> None:
     def stop(entry: dict[str, Any]) -> None:
         raise KeyboardInterrupt
 
-    options: dict[str, Any] = {"hidden": (8,), "epochs": 2}
+    options: dict[str, Any] = {"hidden": (8,), "epochs": 2, "weight_decay": 0.0}
     with pytest.raises(KeyboardInterrupt):
         PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), progress=False, run_folder=tmp_path, on_epoch=stop)
     again: dict[str, Any] = {"progress": False, "run_folder": tmp_path, "resume": True}
@@ -272,14 +281,19 @@ def test_a_fit_goes_on_only_with_the_same_module(tmp_path: Path) -> None:
 
 
 def test_comparisons_fit_copies_with_the_module() -> None:
-    found = compare({"ring": PCMCNet(encoders={"node": Ring()}, epochs=1)}, graph(), split=(0.7, 0.3), progress=False)
+    found = compare(
+        {"ring": PCMCNet(encoders={"node": Ring()}, epochs=1, weight_decay=0.0)},
+        graph(),
+        split=(0.7, 0.3),
+        progress=False,
+    )
     assert "ring" in str(found)
 
 
 @pytest.mark.slow
 def test_a_search_tries_options_with_the_module(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    base = PCMCNet(encoders={"node": Ring()}, epochs=1)
+    base = PCMCNet(encoders={"node": Ring()}, epochs=1, weight_decay=0.0)
     settings: dict[str, Any] = {"space": {"lr": [0.01, 0.02]}, "folder": tmp_path / "search", "progress": False}
     found = [tune(base, graph(), trials=trials, **settings).model for trials in (1, 2)]  # the second goes on
     assert all(list(model.extras["encoders"]) == ["node"] for model in found)
@@ -331,11 +345,13 @@ class Few(nn.Module):
 )
 def test_what_a_module_does_wrong_is_told_with_its_column(module: nn.Module, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        PCMCNet(encoders={"node": module}, epochs=1).fit(graph(), progress=False)
+        PCMCNet(encoders={"node": module}, epochs=1, weight_decay=0.0).fit(graph(), progress=False)
 
 
 def test_a_module_in_float64_works_alike(tmp_path: Path) -> None:
-    model = PCMCNet(encoders={"node": Ring().double()}, hidden=(8,), epochs=2).fit(graph(), progress=False)
+    model = PCMCNet(encoders={"node": Ring().double()}, hidden=(8,), epochs=2, weight_decay=0.0).fit(
+        graph(), progress=False
+    )
     again = load(model.save(tmp_path / "model"), encoders={"node": Ring().double()})
     assert np.array_equal(again.predict_proba(graph(1)), model.predict_proba(graph(1)))
 
@@ -354,14 +370,14 @@ def test_a_module_for_no_column_of_contents_is_refused() -> None:
     ],
 )
 def test_a_module_of_ones_own_works_inside_other_models(wrap: Any, tmp_path: Path) -> None:
-    model = wrap(PCMCNet(encoders={"node": Ring()}, hidden=(8,), epochs=1))
+    model = wrap(PCMCNet(encoders={"node": Ring()}, hidden=(8,), epochs=1, weight_decay=0.0))
     train, valid = graph().split((0.7, 0.3))
     model.fit(train, valid, progress=False)
     folder = model.save(tmp_path / "model")
     again = load(folder, encoders={"node": Ring()})
     assert np.array_equal(again.predict_proba(valid), model.predict_proba(valid))
     assert type(model)(**asdict(model.config), **model.extras).identity == model.identity
-    assert model.identity != wrap(PCMCNet(encoders={"node": Other()}, hidden=(8,), epochs=1)).identity
+    assert model.identity != wrap(PCMCNet(encoders={"node": Other()}, hidden=(8,), epochs=1, weight_decay=0.0)).identity
     with pytest.raises(ArtifactError, match=r"of the class Ring: give it by load\(folder, encoders=\{'node': Ring"):
         load(folder)
 
@@ -415,7 +431,9 @@ def test_a_frozen_encoder_is_run_once_for_each_content(column: str, tmp_path: Pa
     """There are 25 shades in 240 rows; the second fit, with a cache, asks for none, and neither does a prediction."""
     build, data = FROZEN[column][1], shade_data(column)
     Light.asked = 0
-    model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=8, lr=0.02).fit(data, progress=False)
+    model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=8, weight_decay=0.0, lr=0.02).fit(
+        data, progress=False
+    )
     assert Light.asked == 25
     assert model.score(shade_data(column, 1)) > -0.5
     assert model.encoder_.encode(data).contents[0].table.shape == (25, 1)
@@ -425,7 +443,9 @@ def test_a_frozen_encoder_is_run_once_for_each_content(column: str, tmp_path: Pa
     )
     Light.asked = 0
     kept = [
-        PCMCNet(encoders={column: build(cache=tmp_path)}, hidden=(8,), epochs=8, lr=0.02).fit(data, progress=False)
+        PCMCNet(encoders={column: build(cache=tmp_path)}, hidden=(8,), epochs=8, weight_decay=0.0, lr=0.02).fit(
+            data, progress=False
+        )
         for _ in range(2)
     ]
     assert np.array_equal(kept[1].predict_proba(data), model.predict_proba(data))
@@ -440,7 +460,7 @@ def table_of_one_number() -> ChoiceData:
 @pytest.mark.parametrize("column", FROZEN)
 def test_a_frozen_encoder_must_be_given_again_as_it_was(column: str, tmp_path: Path) -> None:
     build, data = FROZEN[column][1], shade_data(column, missing="indicator")
-    model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=1).fit(data, progress=False)
+    model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     folder = model.save(tmp_path / "model")
     again = load(folder, encoders={column: build(cache=tmp_path / "cache")})
     assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
@@ -472,7 +492,7 @@ def test_another_function_of_the_same_name_is_refused(named: str | None, inside:
     other.__qualname__ = by_letters.__qualname__
     data = shade_data("words")
     frozen = Frozen(by_letters, name=named)
-    model: Any = PCMCNet(encoders={"words": frozen}, hidden=(8,), epochs=1)
+    model: Any = PCMCNet(encoders={"words": frozen}, hidden=(8,), epochs=1, weight_decay=0.0)
     folder = (Ensemble(model, 2) if inside else model).fit(data, progress=False).save(tmp_path / "model")
     assert Frozen(other, name=named).identity == frozen.identity
     assert load(folder, encoders={"words": Frozen(by_letters, name=named)}).predict_proba(data).all()
@@ -484,7 +504,9 @@ def test_another_function_is_refused_though_a_cache_has_the_vectors_of_the_first
     data, cache = shade_data("words"), tmp_path / "cache"
     frozen = Frozen(by_letters, name="letters", cache=cache)
     folder = (
-        PCMCNet(encoders={"words": frozen}, hidden=(8,), epochs=1).fit(data, progress=False).save(tmp_path / "model")
+        PCMCNet(encoders={"words": frozen}, hidden=(8,), epochs=1, weight_decay=0.0)
+        .fit(data, progress=False)
+        .save(tmp_path / "model")
     )
 
     def other(texts: list[str]) -> Any:
@@ -504,7 +526,7 @@ def test_another_transform_of_the_same_name_is_refused(tmp_path: Path) -> None:
 
     darker.__qualname__ = plain.__qualname__
     data = shade_data("photo")
-    model = PCMCNet(encoders={"photo": Frozen(Light(), transform=plain)}, hidden=(8,), epochs=1)
+    model = PCMCNet(encoders={"photo": Frozen(Light(), transform=plain)}, hidden=(8,), epochs=1, weight_decay=0.0)
     folder = model.fit(data, progress=False).save(tmp_path / "model")
     assert load(folder, encoders={"photo": Frozen(Light(), transform=plain)}).predict_proba(data).all()
     with pytest.raises(ArtifactError, match="which gives other vectors for contents of the training table"):
@@ -517,7 +539,9 @@ def test_frozen_encoders_work_inside_other_models_and_for_gaps(tmp_path: Path) -
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["photo"], "missing": "indicator"}
     data = ChoiceData.from_long(rows, **roles, kinds={"photo": "image"})
     frozen = Frozen.pictures(Light(), lambda image: torch.from_numpy(np.array(image)) / 255, cache=tmp_path / "cache")
-    model = Ensemble(PCMCNet(encoders={"photo": frozen}, hidden=(8,), epochs=1), 2).fit(data, progress=False)
+    model = Ensemble(PCMCNet(encoders={"photo": frozen}, hidden=(8,), epochs=1, weight_decay=0.0), 2).fit(
+        data, progress=False
+    )
     again = load(model.save(tmp_path / "model"), encoders={"photo": frozen})
     assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
 
@@ -530,7 +554,9 @@ def test_each_content_of_a_scanned_table_is_encoded_once(tmp_path: Path) -> None
     whole = ChoiceData.from_long(file, **roles)
     scanned = ChoiceData.scan(file, memory="1 MiB", **roles)
     Light.asked = 0
-    model = PCMCNet(encoders={"words": Frozen(Light().encode, cache=tmp_path / "cache")}, hidden=(8,), epochs=2)
+    model = PCMCNet(
+        encoders={"words": Frozen(Light().encode, cache=tmp_path / "cache")}, hidden=(8,), epochs=2, weight_decay=0.0
+    )
     model.fit(scanned, progress=False)
     assert Light.asked == 25
     np.testing.assert_array_equal(model.predict_proba(scanned), model.predict_proba(whole))
@@ -560,7 +586,7 @@ def test_networks_look_at_pictures_and_read_words(column: str, kind: str, tmp_pa
     """Far above chance, log 1/3 = -1.10, on sets of pictures or words that it has seen in other company."""
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": [column], "kinds": {column: kind}}
     train, test = (ChoiceData.from_long(shades(seed=seed), **roles) for seed in (0, 1))
-    model = PCMCNet(hidden=(16,), epochs=20, lr=0.02).fit(train, progress=False)
+    model = PCMCNet(hidden=(16,), epochs=20, weight_decay=0.0, lr=0.02).fit(train, progress=False)
     assert model.score(test) > -0.4
     again = load(model.save(tmp_path / "model"))
     assert np.array_equal(again.predict_proba(test), model.predict_proba(test))
@@ -602,7 +628,7 @@ def test_a_gpu_reads_every_kind_as_a_cpu_does(frozen_on: str, tmp_path: Path) ->
     scores = {}
     for device in ("cpu", "cuda"):
         frozen = Frozen(Light().to(frozen_on), cache=tmp_path / device)
-        model = PCMCNet(encoders={"shade": frozen}, hidden=(16,), epochs=10, lr=0.02)
+        model = PCMCNet(encoders={"shade": frozen}, hidden=(16,), epochs=10, weight_decay=0.0, lr=0.02)
         scores[device] = model.fit(train, device=device, progress=False).score(test)
         assert next(model.network_.parameters()).device.type == device
         here = model.predict_proba(test)
@@ -621,5 +647,8 @@ def test_steps_with_curves_are_recorded_on_a_gpu_and_come_to_the_same() -> None:
     rows = of_every_kind()
     roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["hour"], "individual": ["age"]}
     data = ChoiceData.from_long(rows, **roles, kinds={"hour": "piecewise", "age": "spline"})
-    scores = [PCMCNet(hidden=(8,), epochs=5).fit(data, device=d, progress=False).score(data) for d in ("cpu", "cuda")]
+    scores = [
+        PCMCNet(hidden=(8,), epochs=5, weight_decay=0.0).fit(data, device=d, progress=False).score(data)
+        for d in ("cpu", "cuda")
+    ]
     assert abs(scores[0] - scores[1]) < 0.005  # float32 products in another order

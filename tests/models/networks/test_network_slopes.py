@@ -16,7 +16,7 @@ from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, ja
 from pcmcnet.models.networks.neural_model import NeuralModel
 
 FEATURE, INDIVIDUAL = Input(individual=False, k=0), Input(individual=True, k=0)
-SMOOTH: dict[str, Any] = {"hidden": (8, 8), "activation": "tanh", "epochs": 3, "batch_size": 8}
+SMOOTH: dict[str, Any] = {"hidden": (8, 8), "activation": "tanh", "epochs": 3, "weight_decay": 0.0, "batch_size": 8}
 ONE_NEURON: dict[str, Any] = {"hidden": (), "rate": "softplus"}  # with exp, the individual would scale all rates alike
 
 
@@ -68,7 +68,7 @@ def test_both_ways_agree_with_differences_in_float64(trips: ChoiceData, at: Inpu
 
 @pytest.mark.parametrize("at", [FEATURE, INDIVIDUAL], ids=["feature", "individual"])
 def test_a_pointer_network_is_differentiated(trips: ChoiceData, at: Input) -> None:
-    model = PointerNetwork(hidden=8, epochs=2, batch_size=8).fit(trips, progress=False)
+    model = PointerNetwork(hidden=8, epochs=2, weight_decay=0.0, batch_size=8).fit(trips, progress=False)
     network, batch = model.network_.double().eval(), double_batch(model, trips)
     found = real(jacobian_by_output(network, batch, at), batch)
     torch.testing.assert_close(found, real(by_differences(network, batch, at), batch), rtol=1e-6, atol=1e-8)
@@ -135,7 +135,9 @@ def test_the_slope_of_a_code_is_its_derivative(bend: float) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("model", [PCMCNet(**SMOOTH), PointerNetwork(hidden=8, epochs=2)], ids=["pcmcnet", "dpn"])
+@pytest.mark.parametrize(
+    "model", [PCMCNet(**SMOOTH), PointerNetwork(hidden=8, epochs=2, weight_decay=0.0)], ids=["pcmcnet", "dpn"]
+)
 @pytest.mark.parametrize("column", ["price", "income"])
 def test_a_gpu_finds_the_same_slopes(model: NeuralModel, column: str, trips: ChoiceData) -> None:
     model.fit(trips, device="cpu", progress=False)

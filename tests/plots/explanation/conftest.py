@@ -43,7 +43,7 @@ def trips(*, labels: bool = True, **roles: Any) -> ChoiceData:
 def explained() -> dict[str, Explanation]:
     """By name: a chain with labels, a logit without, a ranking, a table without choices, and next to nothing."""
     data, plain = trips(), trips(labels=False)
-    net = PCMCNet(hidden=(8,), epochs=3, batch_size=8).fit(data, progress=False)
+    net = PCMCNet(hidden=(8,), epochs=3, weight_decay=0.0, batch_size=8).fit(data, progress=False)
     return {
         "chain": explain(net, data, sets=20, title=EVIL, progress=False),
         "logit": explain(MNL().fit(plain), plain, sets=20, progress=False),
@@ -89,5 +89,5 @@ def rooms(sets: int = 12) -> ChoiceData:
 def rich() -> Explanation:
     """An explanation of a network that reads all kinds of columns."""
     data = rooms()
-    net = PCMCNet(hidden=(4,), epochs=1).fit(data, progress=False)
+    net = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     return explain(net, data, sets=6, baselines={}, progress=False)
