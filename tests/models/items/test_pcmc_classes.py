@@ -52,6 +52,21 @@ def simulate(persons: int, each: int = 10, seed: int = 0) -> ChoiceData:
     return ChoiceData.from_long(table, choice_set="set", chosen="took", alternative="item", person="who")
 
 
+@cache
+def opposed(persons: int, seed: int = 0, *, of_one_mind: bool = False) -> ChoiceData:
+    """Four choices each of people who like a best and d least, or, every other one, the other way round."""
+    rng, rows, s = np.random.default_rng(seed), [], 0
+    for person in range(persons):
+        tastes = np.array([4.0, 2.0, 0.0, -2.0]) * (1 if of_one_mind or person % 2 else -1)
+        for _ in range(4):
+            items = np.sort(rng.permutation(4)[: rng.integers(2, 5)])
+            chosen = np.argmax(tastes[items] + rng.gumbel(size=len(items)))
+            rows += [(s, person, "abcd"[i], int(k == chosen)) for k, i in enumerate(items)]
+            s += 1
+    table = dict(zip(("set", "who", "item", "took"), map(np.array, zip(*rows, strict=True)), strict=True))
+    return ChoiceData.from_long(table, choice_set="set", chosen="took", alternative="item", person="who")
+
+
 def divergence(model: PCMC) -> float:
     sets = [items for size in range(2, 5) for items in combinations(range(4), size)]
     laws = [(law(TRUTH, items), law(model._chains, items)) for items in sets]
@@ -108,6 +123,36 @@ def test_rates_are_those_of_a_class_by_name(model: PCMC) -> None:
             expected = np.exp(model._class_log_p(data)[inside, c - 1])
             found = pn.stationary_distribution(torch.from_numpy(rates)).numpy()
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+
+
+AUTO: dict[str, Any] = {"classes": "auto", "restarts": 2, "ridge": 100.0}
+
+
+def test_people_of_opposite_minds_are_found_to_be_of_two_classes() -> None:
+    """Who likes a takes b before c, who likes d takes c before b: with a and d on offer b and c are hardly taken."""
+    model = PCMC(**AUTO).fit(opposed(60))
+    first, second, *_ = model.training_["class_trials"]
+    assert second["gain"] > 2 * second["standard_error"]
+    assert first["held_out_nll"] - second["held_out_nll"] == pytest.approx(second["gain"], rel=1e-9)
+    assert model.n_classes_ == 2
+    assert "classes tried" in model.summary().facts
+
+
+def test_people_of_one_mind_are_of_one_class() -> None:
+    model = PCMC(**AUTO).fit(opposed(60, of_one_mind=True))
+    assert [trial["classes"] for trial in model.training_["class_trials"]] == [1, 2]
+    assert model.n_classes_ == 1
+
+
+@pytest.mark.parametrize("data", [opposed, pytest.param(simulate, marks=pytest.mark.slow)])
+def test_a_mixture_is_at_least_as_good_as_the_best_of_its_members(data: Any) -> None:
+    """On people who were not fitted: a member alone, and a single chain for all."""
+    mixed, one = (PCMC(classes=k, restarts=3, ridge=10.0).fit(data(100)) for k in (2, 1))
+    fresh = data(300, seed=1)
+    picked = fresh.offsets[:-1] + fresh.require_chosen("test")
+    members = mixed._class_log_p(fresh)[picked].mean(0)
+    noise = 0.005  # nats: where one chain is as good for single choices, two estimates of it differ
+    assert mixed.score(fresh) > max(*members, one.score(fresh)) - noise
 
 
 def test_copies_share_their_items_probability_in_a_mixture() -> None:

@@ -10,7 +10,9 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import TrainingError
 from pcmcnet.models import PCMCNet
-from pcmcnet.models.networks.class_search import best_number, mean_gain, search_classes
+from pcmcnet.models.items.class_trials import best_number
+from pcmcnet.models.items.penalty_search import mean_gain
+from pcmcnet.models.networks.class_search import search_classes
 from pcmcnet.models.networks.decay_search import Pair, SearchLog
 
 

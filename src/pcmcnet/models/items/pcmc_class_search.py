@@ -1,8 +1,8 @@
 """Number of classes and penalty of a mixture of chains of items, both learnt from held-out choice sets.
 
 For each number of classes, 1, 2, ..., paths of fits go down the ladder of penalties from a mixture of logits
-(:mod:`pcmcnet.models.items.penalty_search`). A class more has to predict the held-out choices better by two standard
-errors of the difference, with choices of a person summed up first. The search ends with the first number that does not.
+(:mod:`pcmcnet.models.items.penalty_search`), as long as held-out choices gain
+(:mod:`pcmcnet.models.items.class_trials`).
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.models.items.binning import Grid
+from pcmcnet.models.items.class_trials import ClassTrial, best_number, try_numbers
 from pcmcnet.models.items.lbfgs import Minimum
 from pcmcnet.models.items.pcmc_classes import Chains, ClassProblem, choosers_of
 from pcmcnet.models.items.pcmc_search import PATH_TOLERANCE, Settings, item_log_p
 from pcmcnet.models.items.penalty_search import (
+    LADDER,
     Fold,
     Losses,
     Penalty,
     PenaltySearch,
     cut_items,
     held_out_choices,
-    mean_gain,
     otherwise,
     search_penalty,
 )
@@ -36,8 +37,6 @@ from pcmcnet.models.logits.persons import By
 
 log = logging.getLogger("pcmcnet")
 
-MOST = 4  # classes
-NOISE = 2.0  # standard errors by which a class more has to gain
 TRIAL_STARTS = 3  # of a fit of the search
 
 
@@ -54,24 +53,6 @@ class ClassSettings(Settings, Protocol):
     def ridge(self) -> Penalty: ...  # noqa: D102
 
 
-class ClassTrial(NamedTuple):
-    """A number of classes that was tried, what held-out choices gain by it over one less, and the gain's error."""
-
-    classes: int
-    loss: float
-    gain: float
-    error: float
-
-    @property
-    def better(self) -> bool:
-        """Whether the gain is beyond noise."""
-        return self.gain > NOISE * self.error
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return {"classes": self.classes, "held_out_nll": self.loss, "gain": self.gain, "standard_error": self.error}
-
-
 @dataclass(frozen=True, slots=True)
 class ClassSearch:
     """A table, its items and the options; looks for numbers of classes, penalties and chains."""
@@ -83,20 +64,11 @@ class ClassSearch:
 
     def number(self) -> tuple[int, list[ClassTrial]]:
         """Learn the number of classes; one where sets are too few to tell."""
-        folds, trials = cut_items(self.data, self.universe, self.seed), list[ClassTrial]()
+        folds = cut_items(self.data, self.universe, self.seed)
         if not folds:
             return 1, []
-        weights, groups = held_out_choices(folds)
-        best: Floats = np.empty(0)
-        for classes in range(1, MOST + 1):
-            losses = self._search(folds, classes).best_losses
-            gain = mean_gain(best - losses, weights, groups) if trials else (0.0, 0.0)
-            trials.append(ClassTrial(classes, float(np.average(losses, weights=weights)), *gain))
-            log.info("%d classes: held-out NLL %.4f, gain %.4f ± %.4f", *trials[-1])
-            if classes > 1 and not trials[-1].better:
-                break
-            best = losses
-        return max((trial.classes for trial in trials if trial.better), default=1), trials
+        trials = try_numbers(lambda classes: self._search(folds, classes).best_losses, *held_out_choices(folds))
+        return best_number(trials), trials
 
     def chains(self, classes: int) -> tuple[Chains, Minimum, PenaltySearch | None]:
         """Fit so many classes to the whole table, with the penalty given or learnt."""
@@ -113,7 +85,10 @@ class ClassSearch:
         return problem.chains(found.at), found, learnt
 
     def _search(self, folds: Sequence[Fold], classes: int) -> PenaltySearch:
-        return search_penalty(folds, [self._path(fold, classes) for fold in folds])
+        """Try the penalties of the ladder, or the one that is given."""
+        paths, ridge = [self._path(fold, classes) for fold in folds], self.settings.ridge
+        mean_weight = float(held_out_choices(folds)[0].mean())
+        return search_penalty(folds, paths, LADDER if ridge == "auto" else (ridge / mean_weight,))
 
     def _problem(self, data: ChoiceData, classes: int) -> ClassProblem:
         sets = DistinctSets.of(data, self.universe.index(data))

@@ -28,10 +28,11 @@ from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
+from pcmcnet.models.items.class_trials import ClassTrial, best_number
 from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.chain_mixture import ChainMixture
 from pcmcnet.models.networks.chain_network import Asked, PCMCNetwork
-from pcmcnet.models.networks.class_search import ClassTrial, best_number, search_classes
+from pcmcnet.models.networks.class_search import search_classes
 from pcmcnet.models.networks.decay_search import Pair
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
