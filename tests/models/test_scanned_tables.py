@@ -227,6 +227,16 @@ def test_models_that_cannot_stream_say_what_to_do(name: str, scanned: ScannedDat
         pn.MODELS[name]().fit(scanned)
 
 
+def test_answers_that_need_all_sets_at_once_say_what_else_to_ask_for(
+    scanned: ScannedData, in_memory: ChoiceData
+) -> None:
+    model = pn.Uniform().fit(in_memory)
+    with pytest.raises(InputError, match=r"too large: ask for each of data\.parts\(\), or for data\.sample\(n_sets\)"):
+        model.predict(scanned)
+    with pytest.raises(InputError, match="evaluate, score and predict_proba take the whole table"):
+        pn.insight.audit(model, scanned)
+
+
 def test_a_table_without_choices_is_refused(table: Path) -> None:
     roles = {key: value for key, value in ROLES.items() if key != "chosen"}
     with pytest.raises(InputError, match="fitting needs the choices: scan the table with chosen"):

@@ -52,12 +52,7 @@ def require_data(model: Any, data: Any) -> ChoiceData:
     require_predictor(model)
     name = type(model).__name__
     if isinstance(data, ScannedData):
-        if not data.fits:
-            raise InputError(
-                "this needs all choice sets in memory, for which the scanned table is too large: take "
-                "data.sample(n_sets). evaluate, score and predict_proba take the whole table."
-            )
-        return data.read()
+        return data.read_if_fits()
     if isinstance(data, ChoiceData):
         return data
     schema = getattr(model, "schema", None)

@@ -204,6 +204,15 @@ class ScannedData:
             raise InputError("there is no choice set to read.")
         return joined(shards)
 
+    def read_if_fits(self) -> ChoiceData:
+        """Read everything into memory, or say what else to ask for where it does not fit."""
+        if not self.fits:
+            raise InputError(
+                "this needs all choice sets in memory, for which the scanned table is too large: ask for each of "
+                "data.parts(), or for data.sample(n_sets). evaluate, score and predict_proba take the whole table."
+            )
+        return self.read()
+
     # -- as ChoiceData does -----------------------------------------------------------------------------------
 
     def counted(self) -> ScannedData:

@@ -340,12 +340,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         if isinstance(data, ChoiceData):
             return data
         if isinstance(data, ScannedData):
-            if not data.fits:
-                raise InputError(
-                    "this needs all choice sets in memory, for which the scanned table is too large: ask for each of "
-                    "data.parts(), or for data.sample(n_sets); predict_proba takes the whole table."
-                )
-            return data.read()
+            return data.read_if_fits()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
 
 
