@@ -14,6 +14,7 @@ import pcmcnet as pn
 from choice_tables import trips
 from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData
 from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.insight.axioms import audit
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.training import TrainConfig, loop, train
 from pcmcnet.training.step import Steps
@@ -234,7 +235,7 @@ def test_answers_that_need_all_sets_at_once_say_what_else_to_ask_for(
     with pytest.raises(InputError, match=r"too large: ask for each of data\.parts\(\), or for data\.sample\(n_sets\)"):
         model.predict(scanned)
     with pytest.raises(InputError, match="evaluate, score and predict_proba take the whole table"):
-        pn.insight.audit(model, scanned)
+        audit(model, scanned)
 
 
 def test_a_table_without_choices_is_refused(table: Path) -> None:
