@@ -23,6 +23,7 @@ from benchmarks import kernels, stationary, training, wide
 from benchmarks.harness import RUNS, Row, Section, Table, run, seconds
 from benchmarks.precision import learnt
 from benchmarks.prediction import compare as compare_prediction
+from benchmarks.prediction import from_tables
 from benchmarks.shapes import AIRLINE, MLBA
 from benchmarks.training import Case
 
@@ -52,8 +53,11 @@ def training_speed() -> list[Row]:
 
 
 def prediction_speed() -> list[Row]:
-    """Prediction beside bare products."""
-    return compare_prediction("prediction at the airline shape", SETS, rounds=5, device="cuda")
+    """Prediction beside bare products; then from tables."""
+    rows = compare_prediction("prediction at the airline shape", SETS, rounds=5, device="cuda")
+    for sets in (SETS, 4 * SETS):
+        rows += from_tables(f"from a table to probabilities, {sets:,} sets", sets, rounds=4, device="cuda")
+    return rows
 
 
 def precision() -> list[Row]:

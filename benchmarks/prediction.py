@@ -3,19 +3,34 @@
 products   on the real pairs, forward, in the type that the network uses
 network    from encoded sets on the device to log-probabilities there
 table      ``predict_proba``, from choice sets to an array
+
+Then ``predict_proba`` from a Parquet file, a frame and an Arrow table; and what it takes to decode the file, and to
+read and encode it, without the network. ``/ network`` is the time as a multiple of the network's own.
 """
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import torch
 
 from benchmarks.harness import Row, Table, best_seconds
 from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import ChoiceData, PCMCNet
+from pcmcnet.data import EncodedSets
+from pcmcnet.data.pieces import Pieces
 from pcmcnet.layers.pairwise import compute_dtype
+from pcmcnet.models.networks.piecewise_prediction import encoded_part
+from pcmcnet.runtime.piecewise import encoded_pieces
 from pcmcnet.runtime.prediction import predict
 
 COLUMNS = {
@@ -27,6 +42,7 @@ COLUMNS = {
     "sets/s": ",.0f",
     "sets/s, table": ",.0f",
 }
+SOURCES = {"from": "", "ms": ",.1f", "sets/s": ",.0f", "/ network": ".2f"}
 
 
 def measure(model: PCMCNet, data: ChoiceData, name: str, *, rounds: int, device: str = "cpu") -> Row:
@@ -47,11 +63,12 @@ def measure(model: PCMCNet, data: ChoiceData, name: str, *, rounds: int, device:
                 end = min(part, pairs - begin)
                 torch.mm(x[:end], weight, out=out[:end])
 
-    def network() -> None:
-        for _ in predict(model.network_, encoded, pair_budget=5_000_000 if device == "cuda" else 1_000_000):
-            pass
-
-    ways = {"products": products, "network": network, "table": lambda: model.predict_proba(data)}
+    network = partial(_drain, model, encoded, device)
+    ways: dict[str, Callable[[], Any]] = {
+        "products": products,
+        "network": network,
+        "table": lambda: model.predict_proba(data),
+    }
     times = best_seconds(ways, rounds, device)
     row = {f"{way}, ms": value * 1e3 for way, value in times.items()}
     speeds = {"sets/s": len(data) / times["network"], "sets/s, table": len(data) / times["table"]}
@@ -69,9 +86,56 @@ def compare(title: str, sets: int, *, rounds: int, device: str = "cpu") -> list[
     return table.rows
 
 
+def from_tables(title: str, sets: int, *, rounds: int, device: str = "cpu") -> list[Row]:
+    """Predict from tables in memory and on disk, beside the network alone; the ways take turns."""
+    table = Table(title, SOURCES, first=34)
+    model = PCMCNet(hidden=AIRLINE.hidden, dropout=AIRLINE.dropout, batch_size=16, epochs=1, **NETWORK)
+    model.fit(AIRLINE.data(32), device=device, progress=False)
+    columns = pa.table(AIRLINE.table(sets))
+    schema = model.schema.for_prediction()
+    data = ChoiceData.from_schema(columns, schema)
+    encoded = model.encoder_.encode(data, device=torch.device(device))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "airline.parquet"
+        pyarrow.parquet.write_table(columns, file)
+        ways: dict[str, Callable[[], Any]] = {
+            "network, from encoded sets": partial(_drain, model, encoded, device),
+            "choice sets": partial(model.predict_proba, data),
+            "Arrow table": partial(model.predict_proba, columns),
+            "Parquet file": partial(model.predict_proba, file),
+            "Parquet file, decoded only": lambda: pyarrow.parquet.read_table(file, columns=list(schema.columns)),
+            "Parquet file, encoded only": lambda: encode_only(model, file, device),
+        }
+        if find_spec("pandas"):
+            ways["pandas frame"] = partial(model.predict_proba, columns.to_pandas())
+        times = best_seconds(ways, rounds, device)
+    own = times["network, from encoded sets"]
+    for name, value in times.items():
+        table.add({"from": name, "ms": value * 1e3, "sets/s": sets / value, "/ network": value / own})
+    return table.rows
+
+
+def encode_only(model: PCMCNet, file: Path, device: str) -> None:
+    """Read and encode a Parquet file as a prediction on the device does, and predict nothing."""
+    schema, place = model.schema.for_prediction(), torch.device(device)
+    pieces = Pieces.of(file, schema) if device == "cuda" else None
+    if pieces is None:
+        model.encoder_.encode(ChoiceData.from_schema(file, schema), device=place)
+        return
+    read = (piece.read for piece in pieces)
+    for _ in encoded_pieces((partial(encoded_part, model, each) for each in read), place):
+        pass
+
+
+def _drain(model: PCMCNet, encoded: EncodedSets, device: str) -> None:
+    for _ in predict(model.network_, encoded, pair_budget=5_000_000 if device == "cuda" else 1_000_000):
+        pass
+
+
 def main() -> list[Row]:
     """Compare on one CPU thread."""
-    return compare("prediction at the airline shape, one CPU thread", 64, rounds=3)
+    rows = compare("prediction at the airline shape, one CPU thread", 64, rounds=3)
+    return rows + from_tables("from a table to probabilities at the airline shape, 256 sets", 256, rounds=2)
 
 
 if __name__ == "__main__":

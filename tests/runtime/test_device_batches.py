@@ -9,17 +9,24 @@ import torch
 
 import pcmcnet as pn
 from pcmcnet.data.batches import EncodedSets, plan_batches
+from pcmcnet.data.encoding import Encoder
 from pcmcnet.datasets import airline
 from pcmcnet.runtime import device_batches, prediction
-from pcmcnet.runtime.device_batches import batches_on, place, to_host
+from pcmcnet.runtime.device_batches import batches_on, encode_on, to_host
 
 MakeSets = Callable[..., EncodedSets]
 
 
-def test_sets_stay_on_the_cpu_and_count_their_bytes(make_sets: MakeSets) -> None:
+def test_the_bytes_of_encoded_sets_are_known_beforehand() -> None:
+    data = pn.ChoiceData.from_long(airline.simulate(20, seed=0), **airline.ROLES)
+    encoder = Encoder.learn(data)
+    found = encode_on(torch.device("cpu"), encoder, data)
+    assert found.starts.device.type == "cpu"
+    assert found.nbytes <= encoder.nbytes(data) <= 1.01 * found.nbytes  # counts a weight as 8 bytes
+
+
+def test_sets_count_their_bytes(make_sets: MakeSets) -> None:
     sets = make_sets(20)
-    placed = place(sets, torch.device("cpu"))
-    assert placed.starts.device.type == "cpu"
     held = [value for f in fields(sets) if isinstance(value := getattr(sets, f.name), torch.Tensor)]
     assert sets.nbytes == sum(t.numel() * t.element_size() for t in held) > 0
 

@@ -148,8 +148,16 @@ class EncodedSets:
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors."""
+        return sum(tensor.nbytes for tensor in self._all())
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keep the memory of the tensors until a stream is done with them."""
+        for tensor in self._all():
+            tensor.record_stream(stream)
+
+    def _all(self) -> list[Tensor]:
         coded = [tensor for column in (*self.contents, *self.individual_contents) for tensor in column]
-        return sum(tensor.nbytes for tensor in (*self._tensors().values(), *coded))
+        return [*self._tensors().values(), *coded]
 
     def copy_(self, other: EncodedSets) -> EncodedSets | None:
         """Put other sets in the place of these, in the same memory; None where they do not fit."""

@@ -31,7 +31,7 @@ class Numeric:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, index: Ints) -> Numeric:
+    def take(self, index: Ints | slice) -> Numeric:
         """Take some rows."""
         return Numeric(self.values[index])
 
@@ -51,7 +51,7 @@ class Categorical:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def take(self, index: Ints) -> Categorical:
+    def take(self, index: Ints | slice) -> Categorical:
         """Take some rows; all categories stay."""
         return Categorical(self.codes[index], self.categories)
 
@@ -71,7 +71,7 @@ class Contents:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def take(self, index: Ints) -> Contents:
+    def take(self, index: Ints | slice) -> Contents:
         """Take some rows; the table is shared."""
         return Contents(self.codes[index], self.table, self.kind)
 
@@ -94,7 +94,7 @@ Column = Numeric | Categorical | Contents
 Columns = Mapping[str, Column]
 
 
-def take(columns: Columns, index: Ints) -> dict[str, Column]:
+def take(columns: Columns, index: Ints | slice) -> dict[str, Column]:
     """Take the same rows of every column."""
     return {name: column.take(index) for name, column in columns.items()}
 

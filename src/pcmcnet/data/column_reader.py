@@ -26,6 +26,7 @@ from pcmcnet.errors import SchemaError
 
 MISSING_CATEGORY = "<missing>"
 CORRECT = "Correct them, or list the column in categorical."
+_MUCH = 2**20  # bytes
 _DECLARE = "Drop them or declare missing='indicator'."
 
 
@@ -93,10 +94,11 @@ class Reader:
             self.forget(name)
 
     def forget(self, column: str) -> None:
-        """Free one column, in all readers of the table."""
-        del self.columns[column]
+        """Free one column, in all readers of the table; memory goes back to the system where it is much."""
+        freed = self.columns.pop(column).nbytes
         self.found.pop(column, None)
-        pa.default_memory_pool().release_unused()
+        if freed >= _MUCH:
+            pa.default_memory_pool().release_unused()
 
     # -- columns as they are ----------------------------------------------------------------------------
 
@@ -169,7 +171,7 @@ class Reader:
         narrow = self._narrow(column)
         if narrow is None:
             return self._checked_numbers(self._numbers(column), missing)
-        if self.part is not None or is_close(narrow):
+        if not pa.types.is_float32(self.columns[column].type) and (self.part is not None or is_close(narrow)):
             self._judge_steps(self._numbers(column), narrow)
         return Numeric(narrow)
 
@@ -202,9 +204,10 @@ class Reader:
 
     def _checked_numbers(self, exact: Exact, missing: Missing) -> Numeric:
         column = self._numeric(exact, missing)
-        known = column.values[~np.isnan(column.values)]
-        if self.part is not None or is_close(known):
-            self._judge_steps(exact, column.values)
+        if exact.values.dtype != np.float32:  # of which nothing is lost
+            known = column.values[~np.isnan(column.values)]
+            if self.part is not None or is_close(known):
+                self._judge_steps(exact, column.values)
         return column
 
     def _judge_steps(self, exact: Exact, narrow: NDArray[np.float32]) -> None:

@@ -10,22 +10,23 @@ All of it is learnt from one part of the table after the other: a table in memor
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_arrays import Categorical, Columns, Curve, Numeric
 from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_codes, prepare
+from pcmcnet.data.device_columns import indices, standardised
 from pcmcnet.data.kinds import ContentCode
-from pcmcnet.data.kinds.category import UNSEEN, CategoryCode, embedding_width
+from pcmcnet.data.kinds.category import COMMON, UNSEEN, CategoryCode, Unseen, embedding_width
 from pcmcnet.data.kinds.number import NumericCode, Parts, learn_numbers
 from pcmcnet.data.running_moments import Moments
 from pcmcnet.data.schema import Schema
@@ -34,9 +35,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean
 if TYPE_CHECKING:
     from pcmcnet.data.scan import ScannedData
 
-log = logging.getLogger("pcmcnet")
-
-COMMON = 5  # training sets that a label must be in to be known
+CPU = torch.device("cpu")
 _ROWS = 2**14  # that are encoded at a time
 
 
@@ -91,51 +90,84 @@ class SideEncoder:
         ]
         return cls(numeric, tuple(categorical), learn_codes(parts(), frozen) if contents else ())
 
+    def raw_numbers(self, columns: Columns) -> list[NDArray[np.float32]]:
+        """Return the columns of numbers as they are; refuse gaps that training had not, and what becomes infinite."""
+        found = [_find(columns, code.name, "numeric").values for code in self.numeric]
+        for code, column in zip(self.numeric, found, strict=True):
+            ends = np.array([column.min(), column.max()] if len(column) else [], np.float64)  # NaN where there are gaps
+            if np.isnan(ends).any():
+                if not code.indicator:
+                    raise SchemaError(
+                        f"column {code.name!r} has {int(np.isnan(column).sum())} missing values, but had none when the "
+                        f"model was trained: fill them in, or train on a table with such gaps and missing='indicator'."
+                    )
+                ends = column[~np.isnan(column)].astype(np.float64)
+            if code.scale > 0 and _is_beyond_float32(code.standardise(ends)).any():  # as it never falls
+                far = int(_is_beyond_float32(code.standardise(column.astype(np.float64))).sum())
+                raise SchemaError(
+                    f"column {code.name!r}: {far} values lie more than 3.4e38 training standard deviations from the "
+                    f"training mean. Correct them, or train on a table with values of this size."
+                )
+        return found
+
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
         """(length, n_numeric) standardised values, then indicators.
 
         Some rows at a time, of which all columns are written while they are in the processor's cache.
         """
         out = np.zeros((length, self.n_numeric), np.float32)
-        found = [_find(columns, code.name, "numeric").values for code in self.numeric]
+        found = self.raw_numbers(columns)
         for begin in range(0, length, _ROWS):
             rows = slice(begin, begin + _ROWS)
             extra = len(self.numeric)
             for k, (code, column) in enumerate(zip(self.numeric, found, strict=True)):
                 values = column[rows].astype(np.float64)
-                gaps = np.isnan(values)
+                scaled = code.standardise(values) if code.scale > 0 else np.zeros_like(values)
                 if code.indicator:
+                    gaps = np.isnan(values)
+                    scaled[gaps] = 0.0
                     out[rows, extra] = gaps
                     extra += 1
-                elif gaps.any():
-                    raise SchemaError(
-                        f"column {code.name!r} has {int(np.isnan(column).sum())} missing values, but had none when the "
-                        f"model was trained: fill them in, or train on a table with such gaps and missing='indicator'."
-                    )
-                if code.scale > 0:
-                    scaled = code.standardise(values)
-                    if code.indicator:
-                        scaled[gaps] = 0.0
-                    _require_float32(scaled, code, column)
-                    out[rows, k] = scaled
+                out[rows, k] = scaled
         return out
 
-    def indices(self, columns: Columns, length: int, *, quiet: Container[str] = ()) -> NDArray[np.int64]:
-        """(length, C) positions in the vocabularies; what is in none is logged, but for ``quiet`` columns."""
-        out = np.zeros((length, len(self.categorical)), np.int64)
-        for k, code in enumerate(self.categorical):
+    def codes(self, columns: Columns, unseen: Unseen) -> list[NDArray[np.int32]]:
+        """Return each column of categories as positions in its vocabulary; count what is in none."""
+        found = []
+        for code in self.categorical:
             column = _find(columns, code.name, "categorical")
             known = {category: i + 1 for i, category in enumerate(code.categories)}
-            table = np.array([known.get(c, UNSEEN) for c in column.categories], np.int64)
-            out[:, k] = table[column.codes]
-            if code.name not in quiet and (table == UNSEEN).any():
-                _report_unseen(column, out[:, k] == UNSEEN, code)
+            table = np.array([known.get(c, UNSEEN) for c in column.categories], np.int32)
+            found.append(table[column.codes])
+            unseen.count(code, column, found[-1])
+        return found
+
+    def indices(self, columns: Columns, length: int, unseen: Unseen | None = None) -> NDArray[np.int64]:
+        """(length, C) positions in the vocabularies; what is in none is counted, or else logged."""
+        out = np.zeros((length, len(self.categorical)), np.int64)
+        counted = Unseen() if unseen is None else unseen
+        for k, codes in enumerate(self.codes(columns, counted)):
+            out[:, k] = codes
+        if unseen is None:
+            counted.report()
         return out
 
-    def coded(self, columns: Columns) -> tuple[Coded, ...]:
+    def number_tensor(self, columns: Columns, length: int, device: torch.device) -> Tensor:
+        """(length, n_numeric) :meth:`numbers` on a device."""
+        if device.type == "cuda":
+            return standardised(self.numeric, self.raw_numbers(columns), length, device)
+        return torch.from_numpy(self.numbers(columns, length)).to(device)
+
+    def index_tensor(self, columns: Columns, length: int, unseen: Unseen, device: torch.device) -> Tensor:
+        """(length, C) :meth:`indices` on a device."""
+        if device.type == "cuda":
+            return indices(self.codes(columns, unseen), length, device)
+        return torch.from_numpy(self.indices(columns, length, unseen)).to(device)
+
+    def coded(self, columns: Columns, device: torch.device) -> tuple[Coded, ...]:
         """Prepare each distinct content once: codes, and what they stand for; a gap stands for a blank one."""
         prepared = (prepare(code, _find(columns, code.name, code.kind)) for code in self.contents)
-        return tuple(Coded(torch.from_numpy(codes), torch.from_numpy(table)) for codes, table in prepared)
+        return tuple(Coded(*(torch.from_numpy(part).to(device) for part in parts)) for parts in prepared)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -175,31 +207,45 @@ class Encoder:
         who = SideEncoder.learn(lambda: (part.individual for part in data.parts()), **found)
         return cls(data.schema, features, who, label is not None)
 
-    def encode(self, data: ChoiceData, *, tell: bool = True) -> EncodedSets:
-        """Turn choice data into tensors; extra columns are ignored, missing ones refused.
+    def encode(self, data: ChoiceData, *, tell: bool = True, device: torch.device = CPU) -> EncodedSets:
+        """Turn choice data into tensors on a device; extra columns are ignored, missing ones refused.
 
         ``tell`` of categories never seen in training.
         """
+        unseen = Unseen()
+        encoded = self.encode_part(data, unseen, device)
+        if tell:
+            unseen.report()
+        return encoded
+
+    def encode_part(self, data: ChoiceData, unseen: Unseen, device: torch.device = CPU) -> EncodedSets:
+        """Turn a part of some choice data into tensors on a device; count categories never seen in training."""
         n, s = len(data.rows), len(data)
         chosen = data.chosen if data.chosen is not None else np.zeros(s, np.int64)
         features = _seen(data, self.schema.alternative if self.labels else None)
-        quiet = () if tell else (*features, *data.individual)
         persons = None if data.schema.person is None else data.groups(data.schema.person).astype(np.int64)
         return EncodedSets(
             sizes=data.sizes,
-            starts=torch.from_numpy(data.offsets[:-1].copy()),
-            counts=torch.from_numpy(data.sizes),
-            numeric=torch.from_numpy(self.features.numbers(features, n)),
-            categorical=torch.from_numpy(self.features.indices(features, n, quiet=quiet)),
-            individual_numeric=torch.from_numpy(self.individual.numbers(data.individual, s)),
-            individual_categorical=torch.from_numpy(self.individual.indices(data.individual, s, quiet=quiet)),
-            chosen=torch.from_numpy(chosen.copy()),
-            weight=torch.from_numpy(data.weights.astype(np.float32)),
-            contents=self.features.coded(features),
-            individual_contents=self.individual.coded(data.individual),
+            starts=torch.from_numpy(data.offsets[:-1].copy()).to(device),
+            counts=torch.from_numpy(data.sizes).to(device),
+            numeric=self.features.number_tensor(features, n, device),
+            categorical=self.features.index_tensor(features, n, unseen, device),
+            individual_numeric=self.individual.number_tensor(data.individual, s, device),
+            individual_categorical=self.individual.index_tensor(data.individual, s, unseen, device),
+            chosen=torch.from_numpy(chosen.copy()).to(device),
+            weight=torch.from_numpy(data.weights.astype(np.float32)).to(device),
+            contents=self.features.coded(features, device),
+            individual_contents=self.individual.coded(data.individual, device),
             persons=persons,
-            person=None if persons is None else torch.from_numpy(persons),
+            person=None if persons is None else torch.from_numpy(persons).to(device),
         )
+
+    def nbytes(self, data: ChoiceData) -> int:
+        """Bytes of the tensors of numbers, categories and sets that choice data becomes."""
+        features, individual = (
+            4 * side.n_numeric + 8 * len(side.categorical) for side in (self.features, self.individual)
+        )
+        return len(data.rows) * features + len(data) * (individual + 5 * 8)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -288,31 +334,9 @@ def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, Counter[str]]]:
     return moments, words
 
 
-def _require_float32(scaled: NDArray[np.float64], code: NumericCode, column: NDArray[Any]) -> None:
-    """Refuse what would become infinite."""
-    most = np.finfo(np.float32).max
-    if len(scaled) and (scaled.max() > most or scaled.min() < -most):
-        far = int((np.abs(code.standardise(column.astype(np.float64))) > most).sum())
-        raise SchemaError(
-            f"column {code.name!r}: {far} values lie more than 3.4e38 training standard deviations from the "
-            f"training mean. Correct them, or train on a table with values of this size."
-        )
-
-
-def _report_unseen(column: Categorical, unseen: NDArray[np.bool_], code: CategoryCode) -> None:
-    """Log how many rows fall to the reserved index; a warning from half of them on. Some labels may well be rare."""
-    n = int(unseen.sum())
-    many = 2 * n >= len(unseen)
-    if n and (many or not code.common):
-        log.log(
-            logging.WARNING if many else logging.INFO,
-            "column %r: %d of %d rows hold categories %s (first: %r)",
-            code.name,
-            n,
-            len(unseen),
-            f"in fewer than {COMMON} training sets" if code.common else "never seen in training",
-            column.categories[column.codes[int(np.argmax(unseen))]],
-        )
+def _is_beyond_float32(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell what would become infinite."""
+    return np.abs(values) > np.finfo(np.float32).max
 
 
 def _find(columns: Columns, name: str, kind: str) -> Any:

@@ -31,12 +31,13 @@ class Span:
     @classmethod
     def of(cls, values: NDArray[Any], narrow: NDArray[np.float32]) -> Span | None:
         """Look at numbers and what float32 makes of them; None where all are gaps."""
-        known = values[values == values]
-        if not known.size:
+        if values.size and values.min() != values.min():  # there are gaps
+            values, narrow = values[values == values], narrow[values == values]
+        if not values.size:
             return None
         with np.errstate(invalid="ignore"):
-            lost = (narrow.astype(values.dtype) != values) & (values == values)
-        return cls(known.min().item(), known.max().item(), len(known), values.dtype.kind != "f", bool(lost.any()))
+            lost = values.dtype != narrow.dtype and bool((narrow.astype(values.dtype) != values).any())
+        return cls(values.min().item(), values.max().item(), len(values), values.dtype.kind != "f", lost)
 
     def __add__(self, other: Span) -> Span:
         """Put two parts together."""

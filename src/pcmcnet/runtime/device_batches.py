@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,18 +17,24 @@ from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Distinct, EncodedSets
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.encoding import Encoder
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.torch_settings import undisturbed
 
+T = TypeVar("T")
 SHARE = 0.5  # of the device's free memory that choice sets may take
 
 
-def place(data: EncodedSets, device: torch.device) -> EncodedSets:
-    """Move encoded sets to the device if they fit beside what else it needs, and else to page-locked memory."""
+def encode_on(device: torch.device, encoder: Encoder, data: ChoiceData, *, tell: bool = True) -> EncodedSets:
+    """Encode choice sets on the device if they fit beside what else it needs, and else in page-locked memory."""
     if device.type != "cuda":
-        return data.to(device)
-    free, _ = torch.cuda.mem_get_info(device)
-    return data.to(device) if data.nbytes <= SHARE * free else data.pinned()
+        return encoder.encode(data, tell=tell).to(device)
+    room = SHARE * torch.cuda.mem_get_info(device)[0]
+    if not data.schema.contents and encoder.nbytes(data) <= room:
+        return encoder.encode(data, tell=tell, device=device)
+    encoded = encoder.encode(data, tell=tell)
+    return encoded.to(device) if encoded.nbytes <= room else encoded.pinned()
 
 
 def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) -> Iterator[Batch]:
@@ -85,9 +91,9 @@ def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream
     return torch.cuda.Stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def to_host(results: Iterable[tuple[Ints, Tensor]]) -> Iterator[tuple[Ints, Tensor]]:
+def to_host(results: Iterable[tuple[T, Tensor]]) -> Iterator[tuple[T, Tensor]]:
     """Bring results of some sets to the host, each while the device works on the next."""
-    previous: tuple[Ints, Tensor, torch.cuda.Event] | None = None
+    previous: tuple[T, Tensor, torch.cuda.Event] | None = None
     for sets, result in results:
         if result.device.type != "cuda":
             yield sets, result

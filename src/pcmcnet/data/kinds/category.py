@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pcmcnet.data.column_arrays import Categorical
 from pcmcnet.data.kinds.json_checks import are_strings, is_count, is_string
 
+log = logging.getLogger("pcmcnet")
+
+COMMON = 5  # training sets that a label must be in to be known
 UNSEEN = 0  # the reserved index of every vocabulary
 MOST_CATEGORIES = 1000  # names that a description lists, the most frequent ones
 FACT_CHECKS = {"categories": are_strings, "most": is_string, "distinct": is_count}
@@ -27,6 +32,51 @@ class CategoryCode:
     name: str
     categories: tuple[str, ...]
     common: bool = False  # whether it has only those that are in several training sets
+
+
+@dataclass(slots=True)
+class UnseenCount:
+    """Rows of a column whose categories its vocabulary has not, of how many, and the first of these categories."""
+
+    common: bool
+    rows: int = 0
+    of: int = 0
+    first: str = ""
+
+    def add(self, rows: int, of: int, first: str) -> None:
+        """Take in another part of the table."""
+        self.first = self.first if self.rows else first
+        self.rows, self.of = self.rows + rows, self.of + of
+
+
+class Unseen(dict[str, UnseenCount]):
+    """The counts of one part of a table after the other, by column."""
+
+    def count(self, code: CategoryCode, column: Categorical, indices: NDArray[np.int32]) -> None:
+        """Count the rows of a column whose index is the reserved one."""
+        where = np.flatnonzero(indices == UNSEEN)
+        first = column.categories[column.codes[where[0]]] if where.size else ""
+        self.setdefault(code.name, UnseenCount(code.common)).add(where.size, len(indices), first)
+
+    def add(self, other: Unseen) -> None:
+        """Take in the counts of another part."""
+        for name, found in other.items():
+            self.setdefault(name, UnseenCount(found.common)).add(found.rows, found.of, found.first)
+
+    def report(self) -> None:
+        """Log the counts above 0; a warning from half of the rows on. Some labels may well be rare."""
+        for name, found in self.items():
+            many = 2 * found.rows >= found.of
+            if found.rows and (many or not found.common):
+                log.log(
+                    logging.WARNING if many else logging.INFO,
+                    "column %r: %d of %d rows hold categories %s (first: %r)",
+                    name,
+                    found.rows,
+                    found.of,
+                    f"in fewer than {COMMON} training sets" if found.common else "never seen in training",
+                    found.first,
+                )
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:

@@ -11,22 +11,19 @@ them plan the batches that one process would, and each holds its own sets of eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import torch
 
 from pcmcnet.arrays import Ints
+from pcmcnet.data.ahead import ahead
 from pcmcnet.data.batches import EncodedSets, Part, Portion
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.scan.scanned import ScannedData
 from pcmcnet.data.scan.shards import joined
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,16 +93,3 @@ class EncodedStream:
 def _order(first: Sequence[Ints]) -> Ints:
     """Put the sets of some shards in the order of the table; each shard is in it, which a stable sort is quick at."""
     return np.argsort(np.concatenate(first), kind="stable")
-
-
-def ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """Yield the results of tasks in their order, each begun in a thread while the one before is in use."""
-    with ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-read") as thread:
-        waiting = None
-        for task in tasks:
-            following = thread.submit(task)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = following
-        if waiting is not None:
-            yield waiting.result()

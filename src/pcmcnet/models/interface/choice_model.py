@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
-from pcmcnet.data.ragged import argmax_by_set, sum_by_set
+from pcmcnet.data.ragged import argmax_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.fit_record import FitRecord
 from pcmcnet.models.interface.fit_settings import FitSettings, require_part
 from pcmcnet.models.interface.options import make_config
 from pcmcnet.models.interface.own_encoders import without_contents
+from pcmcnet.models.interface.probability_check import require_probabilities
 from pcmcnet.models.interface.scikit_learn import Estimator
 from pcmcnet.progress import Report
 from pcmcnet.reports.formats import Summary
@@ -36,7 +37,6 @@ from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.data_parallel import current_group
 
 Gives = Literal["probabilities", "scores", "ranking"]
-_ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
 
 
 class ChoiceModel(Estimator, FitRecord, ABC):
@@ -143,14 +143,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
     def _checked_log_proba(self, data: ChoiceData) -> Floats:
         """(N,) log-probabilities of the alternatives, set after set; refused where some set's do not sum to 1."""
         log_p = self._log_proba(data)
-        with np.errstate(over="ignore"):
-            off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < _ROUNDING)  # what is no number is off, too
-        if off.any():
-            raise InputError(
-                f"{int(off.sum())} of {len(data)} choice sets have no probabilities, the first of them "
-                f"{data.set_ids[int(np.argmax(off))]!s}: numbers of the model or of the table are too large. Correct "
-                f"values that are far from those of training, or fit the model again."
-            )
+        require_probabilities(log_p, data)
         return log_p
 
     @property

@@ -33,7 +33,7 @@ from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.threads import parts_for
 from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import batches_on, place
+from pcmcnet.runtime.device_batches import batches_on, encode_on
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.chain_network import PCMCNetwork
@@ -72,7 +72,7 @@ def network_slopes(model: NeuralModel, data: ChoiceData, column: str) -> Floats:
     assert isinstance(values, Numeric)
     scale = code.slope(values.values.astype(np.float64))  # (N,), or (S,)
     starts, device = np.cumsum(lengths) - lengths, device_of(model.network_)
-    encoded = place(model.encoder_.encode(data), device)
+    encoded = encode_on(device, model.encoder_, data)
     plan = plan_batches(data.sizes, batch_size=len(data), pair_budget=model.config.pair_budget)
     model.network_.eval()
     for sets, batch in zip(plan, batches_on(device, encoded, plan), strict=True):

@@ -7,6 +7,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -22,8 +23,9 @@ from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder,
 from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.encoding import learn_encoder
+from pcmcnet.data.pieces import Pieces, arrow_or_parquet
 from pcmcnet.data.ragged import stretches
-from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.errors import ConfigError, InputError, PcmcNetError
 from pcmcnet.layers.threads import parts_for
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
@@ -49,11 +51,12 @@ from pcmcnet.models.networks.fine_tuning import Start
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.networks.network_summary import network_summary
+from pcmcnet.models.networks.piecewise_prediction import predict_sets, predict_table
 from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import REFIT, SEARCH, run_in
 from pcmcnet.reports.formats import Summary
 from pcmcnet.runtime.device import device_of, resolve_device
-from pcmcnet.runtime.device_batches import place, to_host
+from pcmcnet.runtime.device_batches import encode_on, to_host
 from pcmcnet.runtime.prediction import predict
 from pcmcnet.runtime.torch_settings import building, undisturbed
 from pcmcnet.storage.files import json_bytes
@@ -291,8 +294,24 @@ class NeuralModel(ChoiceModel):
         _ = self.schema
         return sum(p.numel() for p in self.network_.parameters())
 
+    def predict_log_proba(self, data: Any) -> Floats:
+        """Return log-probabilities, one per row of the table in its order; -inf for unavailable rows.
+
+        As all models do; a GPU predicts some rows of a table while others are read.
+        """
+        schema = self.schema.for_prediction()
+        if in_pieces(self.network_) and not isinstance(data, ChoiceData | ScannedData):
+            with suppress(PcmcNetError), undisturbed():  # what is wrong is said of the whole table, below
+                data = arrow_or_parquet(data, schema)
+                pieces = Pieces.of(data, schema)
+                if pieces is not None:
+                    return predict_table(self, pieces)
+        return super().predict_log_proba(data)
+
     def _log_proba(self, data: ChoiceData) -> Floats:
-        encoded = place(self.encoder_.encode(data), device_of(self.network_))
+        if in_pieces(self.network_) and not data.schema.contents:
+            return predict_sets(self, data)
+        encoded = encode_on(device_of(self.network_), self.encoder_, data)
         out = np.empty(len(data.rows))
         found = predict(self.network_, encoded, pair_budget=self.config.pair_budget)
         for sets, log_p in to_host(map(itemgetter(0, 2), found)):
@@ -328,6 +347,11 @@ class NeuralModel(ChoiceModel):
         self.network_ = read_network(files["weights.safetensors"], lambda: self._build(self.encoder_))
 
 
+def in_pieces(network: nn.Module) -> bool:
+    """Tell whether tables are predicted piece by piece: on a GPU, which is faster than a thread that reads them."""
+    return device_of(network).type == "cuda"
+
+
 def require_differences(data: EncodedSets) -> None:
     """Refuse sets whose alternatives are all alike, for networks that do not read them in an order."""
     if not data.varies_within_sets():
@@ -339,7 +363,7 @@ def _source(data: Sets, encoder: Encoder, device: torch.device, *, tell: bool = 
     if isinstance(data, ScannedData):
         group = current_group()
         return EncodedStream(data, encoder, device, group.rank, group.size)
-    return place(encoder.encode(data, tell=tell), device)
+    return encode_on(device, encoder, data, tell=tell)
 
 
 def _telling(data: Source) -> EncodedSets:

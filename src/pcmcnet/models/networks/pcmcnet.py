@@ -39,7 +39,7 @@ from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, ja
 from pcmcnet.models.networks.neural_model import NeuralModel, Trials, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS, PCMCNetConfig
 from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import batches_on, place
+from pcmcnet.runtime.device_batches import batches_on, encode_on
 from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
 from pcmcnet.training import Outcome, TrainConfig
@@ -180,7 +180,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     def _answers(self, data: ChoiceData, answer: Callable[[Batch], Tensor]) -> Iterator[tuple[Ints, Tensor]]:
         """Yield positions (B,) of sets, and what the network answers (B, ...)."""
         assert isinstance(self.network_, PCMCNetwork)
-        encoded = place(self.encoder_.encode(data), device_of(self.network_))
+        encoded = encode_on(device_of(self.network_), self.encoder_, data)
         asked = Asked(self.network_, answer)
         for sets, _, found in predict(asked, encoded, pair_budget=self.config.pair_budget):
             yield sets, found

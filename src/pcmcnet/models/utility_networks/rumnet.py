@@ -34,7 +34,7 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.set_networks.set_network import SetModel, SetNetwork, SetNetworkConfig
 from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import place
+from pcmcnet.runtime.device_batches import encode_on
 from pcmcnet.runtime.prediction import predict
 
 
@@ -158,7 +158,7 @@ class RUMnet(SetModel):
         _ = self.schema
         assert isinstance(self.network_, RandomUtilities)
         count = self.config.samples**2
-        encoded = place(self.encoder_.encode(data), device_of(self.network_))
+        encoded = encode_on(device_of(self.network_), self.encoder_, data)
         out: Floats = np.empty((len(data.rows), count))
         for sets, batch, log_p in predict(_Logits(self.network_), encoded, pair_budget=self.config.pair_budget):
             out[stretches(data.offsets[sets], data.sizes[sets])] = log_p[batch.mask].cpu().numpy()

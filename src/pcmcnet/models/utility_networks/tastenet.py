@@ -37,7 +37,7 @@ from pcmcnet.models.set_networks.set_network import (
     perceptron_of,
 )
 from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import place
+from pcmcnet.runtime.device_batches import encode_on
 from pcmcnet.runtime.prediction import predict
 
 
@@ -153,7 +153,7 @@ class TasteNet(SetModel):
         """
         _ = self.schema
         assert isinstance(self.network_, TasteNetwork)
-        encoded = place(self.encoder_.encode(data), device_of(self.network_))
+        encoded = encode_on(device_of(self.network_), self.encoder_, data)
         codes = self.encoder_.features.numeric
         out: Floats = np.empty((len(data), len(codes)))
         for sets, _batch, found in predict(_Coefficients(self.network_), encoded, pair_budget=self.config.pair_budget):

@@ -1,0 +1,73 @@
+"""Log-probabilities of choice sets piece by piece on a GPU: threads read and encode some while it works on another.
+
+    piece  ->  encoded sets on the device  ->  log p (B, J) of each batch  ->  log p (N,), set after set, on the host
+
+The device never waits for the host as long as the threads are faster than the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pcmcnet.data.ahead import ahead
+from pcmcnet.data.batches import EncodedSets
+from pcmcnet.runtime.device import device_of
+from pcmcnet.runtime.device_batches import to_host
+from pcmcnet.runtime.prediction import predict
+
+T = TypeVar("T")
+Encode = Callable[[torch.device], tuple[T, EncodedSets]]
+MOST = 16  # threads that encode
+
+
+def predict_pieces(
+    module: nn.Module, pieces: Iterable[Encode[T]], *, pair_budget: int
+) -> Iterator[tuple[T, NDArray[np.float64]]]:
+    """Yield what is known of each piece, and log p (N,) of its alternatives, set after set.
+
+    A piece is a function that encodes some sets on the device it is given.
+    """
+    encoded = encoded_pieces(pieces, device_of(module))
+    found = ((known, _flat(module, sets, pair_budget)) for known, sets in encoded)
+    for known, log_p in to_host(found):
+        yield known, log_p.numpy()
+
+
+def encoded_pieces(pieces: Iterable[Encode[T]], device: torch.device) -> Iterator[tuple[T, EncodedSets]]:
+    """Encode pieces in threads, and yield them in their order."""
+    encode = _on_own_stream(device) if device.type == "cuda" else lambda piece: piece(device)
+    return ahead((partial(encode, piece) for piece in pieces), min(MOST, torch.get_num_threads()))
+
+
+def _on_own_stream(device: torch.device) -> Callable[[Encode[T]], tuple[T, EncodedSets]]:
+    """Encode pieces beside what the device is doing; their memory is kept until this thread is done with it, too."""
+    reader = torch.cuda.current_stream(device)
+
+    def encode(piece: Encode[T]) -> tuple[T, EncodedSets]:
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
+            known, sets = piece(device)
+        stream.synchronize()
+        sets.record_stream(reader)
+        return known, sets
+
+    return encode
+
+
+@torch.no_grad()
+def _flat(module: nn.Module, data: EncodedSets, pair_budget: int) -> Tensor:
+    """(N,) log-probabilities of all alternatives, set after set, on the device; nothing waits for them."""
+    n = len(data.numeric)
+    flat = torch.empty(n + 1, dtype=torch.float64, device=data.device)  # the last entry is for padding
+    for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
+        starts = data.starts[torch.from_numpy(sets).to(data.device)]
+        places = starts.unsqueeze(1) + torch.arange(log_p.shape[1], device=data.device)
+        flat[places.masked_fill(~batch.mask, n)] = log_p.double()
+    return flat[:n]

@@ -1,0 +1,46 @@
+"""What a GPU makes of raw columns is what the host makes of them; computed here on a CPU by the same operators."""
+
+import numpy as np
+import pytest
+import torch
+
+from pcmcnet.data import device_columns
+from pcmcnet.data.column_arrays import Categorical, Numeric
+from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.kinds.category import CategoryCode, Unseen
+from pcmcnet.data.kinds.number import NumericCode
+
+CPU = torch.device("cpu")
+CODES = (
+    NumericCode("plain", 0.3, 1.7, False),
+    NumericCode("constant", 2.0, 0.0, True),
+    NumericCode("bent", 1.3, 0.7, False, bend=2.5),
+    NumericCode("gaps", -0.3, 0.7, True),
+)
+
+
+@pytest.mark.parametrize("rows", [4, 2**17], ids=["several blocks", "one block"])
+def test_numbers_are_those_of_the_host(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_columns, "_ROWS", rows)
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=9).astype(np.float32) for _ in CODES]
+    values[1][2] = values[3][5] = np.nan
+    columns = {code.name: Numeric(column) for code, column in zip(CODES, values, strict=True)}
+    found = device_columns.standardised(CODES, values, 9, CPU)
+    np.testing.assert_allclose(found.numpy(), SideEncoder(CODES, ()).numbers(columns, 9), rtol=1e-6)
+    assert found[:, 4:].nonzero().tolist() == [[2, 0], [5, 1]]  # indicators of the two gaps
+
+
+def test_indices_are_those_of_the_host() -> None:
+    side = SideEncoder((), (CategoryCode("a", ("x", "y")), CategoryCode("b", ("u",))))
+    columns = {
+        "a": Categorical(np.array([0, 1, 2], np.int32), ("y", "new", "x")),
+        "b": Categorical(np.array([0, 0, 0], np.int32), ("u",)),
+    }
+    found = device_columns.indices(side.codes(columns, Unseen()), 3, CPU)
+    assert found.tolist() == side.indices(columns, 3, Unseen()).tolist() == [[2, 1], [0, 1], [1, 1]]
+
+
+def test_no_columns_give_empty_rows() -> None:
+    assert device_columns.standardised((), [], 5, CPU).shape == (5, 0)
+    assert device_columns.indices([], 5, CPU).shape == (5, 0)

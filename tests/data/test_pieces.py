@@ -1,0 +1,85 @@
+"""Tables cut between choice sets."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.pieces import Pieces, arrow_or_parquet, set_starts
+from pcmcnet.data.schema import Schema
+from pcmcnet.errors import SchemaError
+
+SCHEMA = Schema(choice_set="trip", individual=("age",), features=("cost", "mode"), categorical=("mode",))
+
+
+def a_table(ids: list[object]) -> pa.Table:
+    n = len(ids)
+    numbers = {"cost": np.arange(n, dtype=np.float64), "age": np.full(n, 40.0)}
+    return pa.table({"trip": ids, **numbers, "mode": ["bus", "car"] * (n // 2) + ["bus"] * (n % 2)})
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+@pytest.mark.parametrize("ids", [[5, 5, 5, 2, 2, 9, 9, 9, 7], list("bbbaadddc")], ids=["numbers", "text"])
+def test_pieces_are_whole_sets_of_about_as_many_rows_as_asked_for(kind: str, ids: list[object], tmp_path: Path) -> None:
+    """Sets of 3, 2, 3 and 1 rows: the first cut at or after row 4 is at 5, the first at or after 8 at 8."""
+    table: pa.Table | Path = a_table(ids)
+    if kind == "parquet":
+        pa.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+        table = tmp_path / "a.parquet"
+    pieces = Pieces.of(table, SCHEMA, rows=4)
+    assert pieces is not None
+    assert pieces.cuts == [0, 5, 8, 9]
+    read = [piece.read() for piece in pieces]
+    assert [len(data) for data in read] == [2, 1, 1]
+    together = read[0].concat(read[1]).concat(read[2])
+    assert together.fingerprint() == ChoiceData.from_schema(table, SCHEMA).fingerprint()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[1, 1, 2, 2, 1, 1], [1, 1, None, None, 2, 2], [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]],
+    ids=["apart", "gaps", "fractions"],
+)
+def test_tables_whose_sets_may_be_apart_are_read_whole(ids: list[object]) -> None:
+    assert Pieces.of(a_table(ids), SCHEMA, rows=2) is None
+
+
+def test_small_tables_are_read_whole() -> None:
+    assert Pieces.of(a_table([1, 1, 2, 2]), SCHEMA, rows=4) is None
+
+
+def test_sets_that_go_across_chunks_begin_once() -> None:
+    starts = set_starts(pa.chunked_array([["a", "a"], ["a", "b"], ["b"]]))
+    assert starts is not None
+    assert starts.tolist() == [0, 3]
+
+
+def test_steps_too_small_for_32_bits_are_judged_of_all_pieces() -> None:
+    """Unix seconds that differ by 1 within 8 rows."""
+    table = a_table([1, 1, 2, 2, 3, 3, 4, 4]).set_column(1, "cost", pa.array(1_700_000_000 + np.arange(8)))
+    pieces = Pieces.of(table, SCHEMA, rows=2)
+    assert pieces is not None
+    for piece in pieces:
+        piece.read()
+    with pytest.raises(SchemaError, match="'cost': its values differ by less than 32-bit numbers can tell apart"):
+        pieces.judge()
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pa.parquet.write_table(a_table([1, 1, 2, 2, 3, 3]), path, row_group_size=2, use_dictionary=False)
+    pieces = Pieces.of(path, SCHEMA, rows=2)
+    assert pieces is not None
+    path.write_bytes(bytes(4) + bytes(path.stat().st_size - 4))
+    with pytest.raises(SchemaError, match=r"a\.parquet: cannot be read as \.parquet"):
+        next(iter(pieces)).read()
+
+
+def test_anything_but_a_parquet_file_becomes_an_arrow_table(tmp_path: Path) -> None:
+    table = a_table([1, 1, 2, 2])
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    assert arrow_or_parquet(str(tmp_path / "a.parquet"), SCHEMA) == tmp_path / "a.parquet"
+    assert arrow_or_parquet(table.to_pydict(), SCHEMA).num_rows == 4
