@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.models.saving.run_folder import RUN_FILES, checkpoints
+from pcmcnet.models.saving.run_folder import checkpoints, is_run_file
 from pcmcnet.storage.files import write_bytes
 
 
@@ -74,4 +74,4 @@ class SharedFolder:
         """Return the checkpoints that are there, of the run itself or of its members."""
         if not self.files.exists(self.root):
             return []
-        return [path for path in self.files.find(self.root, maxdepth=2) if path.rpartition("/")[2] in RUN_FILES]
+        return [path for path in self.files.find(self.root, maxdepth=2) if is_run_file(path.rpartition("/")[2])]

@@ -24,6 +24,7 @@ from pcmcnet.evaluation.metrics import nll
 from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.networks.pcmcnet_config import one_network
 from pcmcnet.progress import Report, log
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.tuning.held_out import HeldOut, Part, sum_by_block
@@ -44,7 +45,7 @@ class Objective:
         losses, fitted = [], []
         parts = self.data.parts
         for k, part in enumerate(parts):
-            model = self._with({**self._alone, **options})
+            model = self._with({**one_network(self.base.config), **options})  # the rule looks at what trials change
             self._fit(model, part, on_epoch if k == 0 else _sign_of_life(on_epoch))
             losses.append(_losses(model, part))
             fitted.append(model.training_)
@@ -82,11 +83,6 @@ class Objective:
         """Return the model with a trial's options. A search fits the best again itself, so ``refit`` is off."""
         refit = {"refit": False} if "refit" in {f.name for f in fields(self.base.config)} else {}
         return type(self.base)(**{**asdict(self.base.config), **options, **refit}, **self.base.extras)
-
-    @property
-    def _alone(self) -> dict[str, int]:
-        """One network a trial, where the number is left to a rule that looks at options which trials change."""
-        return {"members": 1} if getattr(self.base.config, "members", None) == "auto" else {}
 
     def _saved(self, model: ChoiceModel, folder: Path) -> ChoiceModel | None:
         """Return the model of a folder if it is the one that a fit would give."""

@@ -129,6 +129,43 @@ def test_a_fit_that_is_stopped_trains_the_others_for_as_many_epochs(
     assert len(members(model)) == 3
 
 
+def test_epochs_of_all_networks_are_told(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "pcmcnet")
+    told: list[tuple[int, int]] = []
+    model = PCMCNet(hidden=(4,), epochs=2, weight_decay=0.1, members=3)
+    model.fit(data, on_epoch=lambda entry: told.append((entry.get("network", 1), entry["epoch"])))
+    assert told == [(network, epoch) for network in (1, 2, 3) for epoch in (1, 2)]
+    assert [line.split(": ")[0] for line in caplog.messages] == [
+        "epoch 1/2",
+        "epoch 2/2",
+        "network 2 of 3",
+        "network 3 of 3",
+    ]
+
+
+def test_a_fit_that_is_resumed_goes_on_with_the_network_at_which_it_stopped(data: ChoiceData, tmp_path: Path) -> None:
+    def fit(last: int, **how: Any) -> tuple[PCMCNet, list[int]]:
+        told: list[int] = []
+
+        def on_epoch(entry: dict[str, Any]) -> None:
+            told.append(entry.get("network", 1))
+            if told[-1] == last:
+                raise KeyboardInterrupt
+
+        model = PCMCNet(hidden=(4,), epochs=2, weight_decay=0.1, members=3)
+        return model.fit(data, on_epoch=on_epoch, progress=False, **how), told
+
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        fit(3, run_folder=folder)
+    assert (folder / "network-3-checkpoint.safetensors").exists()
+    again, told = fit(0, run_folder=folder, resume=True)
+    assert told == [3]  # the second of its two epochs
+    np.testing.assert_array_equal(again.predict_proba(data), fit(0)[0].predict_proba(data))
+    again.save(folder)
+    assert not list(folder.glob("*checkpoint*"))
+
+
 def test_how_many_there_are_by_rule(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:
     def number(**options: object) -> int:
         return len(members(PCMCNet(epochs=1, hidden=(4,), **options).fit(data, progress=False)))

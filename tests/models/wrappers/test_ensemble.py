@@ -27,6 +27,12 @@ def ensemble(trips: ChoiceData, quick: dict[str, Any]) -> Ensemble:
 # -- members -------------------------------------------------------------------------------------------------------
 
 
+def test_a_member_is_one_network_unless_more_are_asked_for() -> None:
+    assert PCMCNet().config.members == "auto"
+    assert Ensemble(PCMCNet())._inner().config.members == 1
+    assert Ensemble("pcmcnet", options={"members": 3})._inner().config.members == 3
+
+
 def test_members_have_seeds_of_their_own_and_are_fits_of_the_model(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]
 ) -> None:

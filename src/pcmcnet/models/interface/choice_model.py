@@ -191,8 +191,9 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         run_folder, resume
             Folder for the checkpoint written after each epoch, and whether to go on from the one there.
         on_epoch
-            Called with each epoch's entry of the history, by models that train in epochs. What it raises ends the fit,
-            and leaves the model as it was; :class:`pcmcnet.StopFit` ends it with what was learnt so far.
+            Called with each epoch's entry of the history, by models that train in epochs; entries of networks that are
+            averaged with a first one have their number as ``network``. What it raises ends the fit, and leaves the
+            model as it was; :class:`pcmcnet.StopFit` ends it with what was learnt so far.
         init
             A fitted network of the same kind to start from, with its encoder, for a new table of the same columns or
             for more epochs; see :mod:`pcmcnet.models.networks.fine_tuning`.

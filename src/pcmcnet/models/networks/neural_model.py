@@ -53,7 +53,7 @@ from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, ne
 from pcmcnet.models.networks.network_summary import network_summary
 from pcmcnet.models.networks.piecewise_prediction import predict_sets, predict_table
 from pcmcnet.models.saving.network_weights import read_network
-from pcmcnet.models.saving.run_folder import REFIT, SEARCH, run_in
+from pcmcnet.models.saving.run_folder import REFIT, SEARCH, network_file, run_in
 from pcmcnet.reports.formats import Summary
 from pcmcnet.runtime.device import device_of, resolve_device
 from pcmcnet.runtime.device_batches import encode_on, to_host
@@ -125,8 +125,8 @@ class NeuralModel(ChoiceModel):
     def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
         """Set weights of a fresh network from a sample of the training sets; nothing to do by default."""
 
-    def _add_members(self, run: Callable[[FitSettings], Outcome], settings: FitSettings) -> None:
-        """Train further networks, as ``run`` does with other settings, and put them together; none by default."""
+    def _add_members(self, run: Callable[[FitSettings, int], Outcome], settings: FitSettings) -> None:
+        """Train further networks, as ``run`` does with settings and a number of each; none by default."""
 
     def _more_facts(self) -> dict[str, str]:
         """Return facts for the end of the summary that a kind of network alone has; none by default."""
@@ -145,13 +145,15 @@ class NeuralModel(ChoiceModel):
         last = CHECKPOINT if both is None else REFIT
 
         def run(part: Sets, held_out: Sets | None, config: TrainConfig, file: str) -> Outcome:
-            checkpoint = None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
-            outcome = self._run(part, held_out, config, settings, device=place, checkpoint=checkpoint)
+            outcome = self._run(part, held_out, config, settings, device=place, checkpoint=kept_in(file))
             if file == last:
                 config = replace(config, epochs=len(outcome.history))  # the first may have been stopped before its end
-                as_before: dict[str, Any] = {"device": place, "checkpoint": None, "encoder": self.encoder_}
-                self._add_members(partial(self._run, part, held_out, config, **as_before), settings)
+                same = partial(self._run, part, held_out, config, device=place, encoder=self.encoder_)
+                self._add_members(lambda given, k: same(given, checkpoint=kept_in(network_file(file, k))), settings)
             return outcome
+
+        def kept_in(file: str) -> Checkpoint | None:
+            return None if folder is None else Checkpoint(folder / file, identity, resume=settings.resume)
 
         with run_in(folder, resume=settings.resume):
             kept = SearchLog.opened(None if folder is None else folder / SEARCH, identity, resume=settings.resume)

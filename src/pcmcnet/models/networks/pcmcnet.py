@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, Trials, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS, PCMCNetConfig
+from pcmcnet.progress import Report, Steps, describe_epoch, show_steps
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, encode_on
 from pcmcnet.runtime.prediction import predict
@@ -243,21 +245,25 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             tried = {"class_trials": [trial.to_dict() for trial in self._class_trials]} if self._class_trials else {}
             self.training_ = {**self.training_, "classes": self._classes, **tried}
 
-    def _add_members(self, run: Callable[[FitSettings], Outcome], settings: FitSettings) -> None:
+    def _add_members(self, run: Callable[[FitSettings, int], Outcome], settings: FitSettings) -> None:
         first, start = self.network_, settings.init
         assert isinstance(first, PCMCNetwork)
         members = self._wanted_members(first, settings)
-        for number in range(1, members):
-            seed = int(np.random.default_rng([settings.seed, number]).integers(2**31))
-            given = None if start is None else start.other(number)
-            try:
-                run(replace(settings, seed=seed, init=given, progress=False, on_epoch=None, tells=False))
-            except TrainingError as error:
-                raise TrainingError(f"network {number + 1} of {members}: {error}") from error
-            first.others.append(self.network_)
+        with show_steps(members - 1, show=settings.progress and members > 1) as steps:
+            for number in range(2, members + 1):
+                seed = int(np.random.default_rng([settings.seed, number - 1]).integers(2**31))
+                given = None if start is None else start.other(number - 1)
+                told, step = partial(_tell, steps, settings.on_epoch, number), f"network {number} of {members}"
+                steps.begin(step)
+                try:
+                    done = run(
+                        replace(settings, seed=seed, init=given, progress=False, on_epoch=told, tells=False), number
+                    )
+                except TrainingError as error:
+                    raise TrainingError(f"{step}: {error}") from error
+                steps.end(step, describe_epoch(done.history[-1]))
+                first.others.append(self.network_)
         self.network_, self._members = first, members
-        if settings.progress and members > 1:
-            log.info("%d networks from different starts are trained, and averaged", members)
 
     def _wanted_members(self, network: PCMCNetwork, settings: FitSettings) -> int:
         """Return how many networks to put together: given, those of the model that the fit starts from, or by rule."""
@@ -337,6 +343,13 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             item_start.start_as_items(network.items, sample(item_start.SETS), config.decay)
         elif network.utility is not None and config.decay >= logit_start.FROM_DECAY:
             logit_start.start_as_logit(network.utility, sample(logit_start.SETS))
+
+
+def _tell(steps: Steps, on_epoch: Report | None, number: int, entry: dict[str, Any]) -> None:
+    """Tell an epoch of a further network to who watches, and to who asked for it."""
+    steps.note(f"epoch {entry['epoch']}, {describe_epoch(entry)}")
+    if on_epoch is not None:
+        on_epoch({**entry, "network": number})
 
 
 def _is_small(train: Sets) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.errors import ConfigError
@@ -86,3 +86,8 @@ class PCMCNetConfig(NetworkConfig):
         require_rate(self.rate, self.epsilon)
         require_directions(self.monotone, activation=self.activation, rate=self.rate, utility=self.utility)
         object.__setattr__(self, "monotone", dict(self.monotone))
+
+
+def one_network(config: Any) -> dict[str, int]:
+    """Return the option for one network, where their number is left to a rule: for who averages or compares."""
+    return {"members": 1} if getattr(config, "members", None) == "auto" else {}

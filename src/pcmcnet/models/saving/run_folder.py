@@ -3,6 +3,7 @@
     search.json                     trials of options, on parts of the table
     checkpoint.safetensors          the state of training: see :mod:`pcmcnet.training.checkpoint`
     refit-checkpoint.safetensors    likewise, of training again on both parts
+    network-2-checkpoint...         likewise, of further networks that are averaged with the first
     member-1/, member-2/, ...       folders of the runs of several models that are trained as one
 
 Whatever it holds is gone once ``model.json`` is there.
@@ -10,6 +11,7 @@ Whatever it holds is gone once ``model.json`` is there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +21,7 @@ from pcmcnet.storage.files import writing
 from pcmcnet.training.checkpoint import CHECKPOINT
 
 REFIT, SEARCH = f"refit-{CHECKPOINT}", "search.json"
-RUN_FILES = (SEARCH, CHECKPOINT, REFIT)
+_RUN_FILE = re.compile(rf"{SEARCH}|(network-\d+-)?(refit-)?{CHECKPOINT}".replace(".", r"\."))
 
 
 @contextmanager
@@ -43,8 +45,18 @@ def run_in(folder: Path | None, *, resume: bool) -> Iterator[None]:
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the files that an unfinished run, or those of the members of one, have left in its folder."""
-    places = [place / name for place in (folder, *member_folders(folder)) for name in RUN_FILES]
-    return [place for place in places if place.exists()]
+    folders = [place for place in (folder, *member_folders(folder)) if place.is_dir()]
+    return [file for place in folders for file in sorted(place.iterdir()) if is_run_file(file.name)]
+
+
+def is_run_file(name: str) -> bool:
+    """Tell the files of a run that is under way."""
+    return _RUN_FILE.fullmatch(name) is not None
+
+
+def network_file(file: str, number: int) -> str:
+    """Return the file for the state of a further network beside that of the first, numbered from 2."""
+    return f"network-{number}-{file}"
 
 
 def member_folder(folder: Path, number: int) -> Path:

@@ -33,7 +33,7 @@ from pcmcnet.models.interface.options import option_names
 from pcmcnet.models.interface.own_encoders import own_encoders
 from pcmcnet.models.saving.file_checks import require_sizes
 from pcmcnet.models.saving.manifest import CARD, MANIFEST, brief, checked_files, manifest_of, parsed, read_manifest
-from pcmcnet.models.saving.run_folder import RUN_FILES, checkpoints, member_folders
+from pcmcnet.models.saving.run_folder import checkpoints, is_run_file, member_folders
 from pcmcnet.storage.files import as_path, json_bytes, to_disk, write_bytes, writing
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.storage.versions import package_version
@@ -105,9 +105,9 @@ def _is_own(path: Path) -> bool:
     """Tell a file of the run, or one that was being written beside its place; or the folder of a member's run."""
     if path.is_dir():
         return path in member_folders(path.parent) and all(map(_is_own, path.iterdir()))
-    own = {*RUN_FILES, *_FILES, "lock"}  # what was killed may have left its lock, and some of its files
+    own = {*_FILES, "lock"}  # what was killed may have left its lock, and some of its files
     name = path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
-    return name in own or bool(_MEMBER.fullmatch(name))
+    return name in own or is_run_file(name) or bool(_MEMBER.fullmatch(name))
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:

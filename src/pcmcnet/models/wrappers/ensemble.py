@@ -25,6 +25,7 @@ from pcmcnet.data.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.networks.pcmcnet_config import one_network
 from pcmcnet.models.saving.run_folder import member_folder, run_in
 from pcmcnet.models.wrappers.ensemble_interval import Spread, interval, log_mean, log_odds
 from pcmcnet.models.wrappers.wrapper import Wrapper, as_options, member_files, member_of, unfitted
@@ -40,7 +41,8 @@ class EnsembleConfig:
     Parameters
     ----------
     model, options
-        Name of the members' model, and its options. ``Ensemble`` also takes a model object in place of both.
+        Name of the members' model, and its options. ``Ensemble`` also takes a model object in place of both. A model
+        that averages several networks by a rule of its own (``members="auto"``) has one here: the ensemble averages.
     n
         Number of members.
     resample
@@ -60,7 +62,7 @@ class EnsembleConfig:
         member = unfitted(self.model, self.options)
         if isinstance(member, Ensemble):
             raise ConfigError("the members of an ensemble cannot be ensembles: ask for more members instead.")
-        object.__setattr__(self, "options", asdict(member.config))
+        object.__setattr__(self, "options", {**asdict(member.config), **one_network(member.config)})
 
 
 class _More(TypedDict, total=False):
