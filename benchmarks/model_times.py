@@ -1,0 +1,56 @@
+"""What a default fit of every model costs: seconds of one CPU thread on packaged tables of up to 5,000 choice sets.
+
+Tables and contestants are those of the leaderboard, so that a model that needs more is given what it gets there::
+
+    python -m benchmarks.model_times mtc-work swissmetro
+    python -m benchmarks.model_times mtc-work --models pcmc-linear cdm
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+import torch
+
+from benchmarks.harness import Row, Table
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.contestants import entrants, require_contestants
+from pcmcnet.evaluation.leaderboard_tables import SETS, require_tables
+from pcmcnet.models import ChoiceModel
+
+
+def main(tables: Sequence[str], models: Sequence[str] | None = None) -> list[Row]:
+    """Fit every model once to each table, one model a row."""
+    read = {table.name: table.read(SETS).data for table in require_tables(list(tables), None)}
+    titles = {name: f"{name}, {len(data):,} sets" for name, data in read.items()}
+    found = Table("default fits, seconds of one CPU thread", {"model": "", **dict.fromkeys(titles.values(), ".1f")})
+    for label, contestant in require_contestants(models).items():
+        row: Row = {"model": label}
+        for name, data in read.items():
+            present, _ = entrants({label: contestant}, data)
+            if label in present:
+                row[titles[name]] = seconds(present[label], data)
+        found.add(row)
+    return found.rows
+
+
+def seconds(model: ChoiceModel, data: ChoiceData) -> float | None:
+    """Fit once, in seconds of the processor; None where the model cannot take the table."""
+    began = time.process_time()
+    try:
+        model.fit(data, progress=False)
+    except InputError:
+        return None
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", default=["mtc-work", "swissmetro"])
+    parser.add_argument("--models", nargs="+")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    main(given.tables, given.models)
