@@ -141,7 +141,7 @@ def people() -> list[Row]:
     bookings = airline.simulate(400, seed=0).to_pandas()
     who, what = ["dtd", "staySaturday"], ["totalPrice", "totalTripDurationMinutes", "nFlights", "airlines"]
     data = ChoiceData.from_long(bookings, choice_set="individual", chosen="choice", individual=who, features=what)
-    model = PCMCNet(epochs=5, weight_decay=0.5).fit(data, device="cpu", progress=False)
+    model = PCMCNet(epochs=5, weight_decay=0.5).fit(data, progress=False)  # on a GPU where there is one
     catalogue = bookings.groupby("individual").filter(lambda rows: len(rows) >= 20).head(20)[what]
     catalogue = catalogue.assign(margin=np.r_[0.0, np.random.default_rng(0).uniform(10, 50, 19)])
     people = bookings.drop_duplicates("individual")[who].sample(PEOPLE, replace=True, random_state=0)

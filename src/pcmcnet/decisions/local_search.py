@@ -67,8 +67,9 @@ def _step(
         if not len(owner):
             continue
         found = earned(there, part[owner])
-        order = np.lexsort((-found, owner))
-        best = order[np.unique(owner[order], return_index=True)[1]]  # the best neighbour of each that has one
+        _, begins, of = np.unique(owner, return_index=True, return_inverse=True)  # owners are in order
+        top = np.flatnonzero(found == np.maximum.reduceat(found, begins)[of])
+        best = top[np.unique(owner[top], return_index=True)[1]]  # the best neighbour of each that has one
         now = values[part[owner[best]]]
         best = best[found[best] > now + _HELPS * np.abs(now)]
         offers[part[owner[best]]], values[part[owner[best]]] = there[best], found[best]

@@ -13,6 +13,7 @@ Of any other model every offer is asked as a choice set of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
@@ -23,6 +24,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.evaluation.predictions import Predictor
 from pcmcnet.insight.questions import ask
 from pcmcnet.layers import stationary_distribution
+
+CPU = torch.device("cpu")
 
 
 class OfferValue(Protocol):
@@ -53,29 +56,37 @@ class _Mixtures:
 
     def only(self, individual: int) -> Self:
         """See :class:`OfferValue`."""
-        rows = {name: values[[individual]] for name, values in vars(self).items() if name != "revenue"}
+        arrays = {name: values for name, values in vars(self).items() if isinstance(values, np.ndarray)}
+        rows = {name: values[[individual]] for name, values in arrays.items() if name != "revenue"}
         return replace(self, **rows)  # type: ignore[type-var]  # every subclass is a dataclass
 
 
 @dataclass(frozen=True, eq=False)
 class Chains(_Mixtures):
-    """Mixtures of Markov chains: weights (P, C), rates (P, C, n, n), revenue (n,)."""
+    """Mixtures of Markov chains: weights (P, C), rates (P, C, n, n), revenue (n,); chains are solved on ``device``."""
 
     weights: Floats
     rates: Floats
     revenue: Floats
+    device: torch.device = CPU
+
+    @cached_property
+    def _there(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.from_numpy(self.weights).to(self.device), torch.from_numpy(self.rates).to(self.device)
 
     def probabilities(self, offers: Bools, who: Ints) -> Floats:
         """See :class:`OfferValue`; offers of one size are solved together, without padding."""
-        found = np.zeros(offers.shape)
-        sizes = offers.sum(axis=1)
-        for size in np.unique(sizes):
-            rows = np.flatnonzero(sizes == size)
-            members = np.nonzero(offers[rows])[1].reshape(len(rows), size)  # (b, k)
-            rates = self.rates[who[rows, None, None], :, members[:, :, None], members[:, None, :]]  # (b, k, k, C)
-            p = stationary_distribution(torch.from_numpy(np.moveaxis(rates, 3, 1))).numpy()  # (b, C, k)
-            found[rows[:, None], members] = np.einsum("bc,bck->bk", self.weights[who[rows]], p)
-        return found
+        weights, rates = self._there
+        shown, to = (torch.from_numpy(array).to(self.device) for array in (offers, who))
+        found, sizes = rates.new_zeros(offers.shape), shown.sum(1)
+        for size in sizes.unique().tolist():
+            rows = (sizes == size).nonzero()[:, 0]
+            one, members = to[rows], shown[rows].nonzero()[:, 1].view(len(rows), size)  # (b,), (b, k)
+            chains = rates[one[:, None, None], :, members[:, :, None], members[:, None, :]]  # (b, k, k, C)
+            p = stationary_distribution(chains.movedim(3, 1))  # (b, C, k)
+            found[rows[:, None], members] = torch.einsum("bc,bck->bk", weights[one], p)
+        solved: Floats = found.cpu().numpy()
+        return solved
 
 
 @dataclass(frozen=True, eq=False)

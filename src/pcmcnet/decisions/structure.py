@@ -11,8 +11,10 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.decisions.nested_offers import NestedLogits
-from pcmcnet.decisions.offer_value import AnyModel, Chains, Logits, OfferValue
+from pcmcnet.decisions.offer_value import CPU, AnyModel, Chains, Logits, OfferValue
 from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL
+from pcmcnet.models.networks.neural_model import NeuralModel
+from pcmcnet.runtime.device import device_of
 
 _OFFERS = 16  # that the model is compared on
 _LEAST = -600.0  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
@@ -47,7 +49,9 @@ def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Ch
     found = [member.fixed_chains(sets) for member in chains]
     weights = [shares / len(members) for shares, _ in found]  # (P, K) of each member
     rates = [np.stack(theirs) for _, theirs in found]  # (P, K, n, n)
-    return Chains(np.concatenate(weights, axis=1), np.concatenate(rates, axis=1), revenue)
+    networks = (member.network_ for member in chains if isinstance(member, NeuralModel))
+    device = next(map(device_of, networks), CPU)
+    return Chains(np.concatenate(weights, axis=1), np.concatenate(rates, axis=1), revenue, device)
 
 
 def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:

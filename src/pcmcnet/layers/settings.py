@@ -108,6 +108,10 @@ ELIMINATION_IN_BLOCKS_ABOVE = 96
 # States of a block (measured: 32 to 64 are much alike).
 ELIMINATION_BLOCK = 48
 
+# The same on a GPU, where a block is a matrix in the registers of so many groups of 32 threads (measured).
+ELIMINATION_TRITON_BLOCK = 16
+ELIMINATION_TRITON_WARPS = 1
+
 # Up to so many alternatives a GPU runs the Triton kernel: a set still fits into the registers of one program.
 ELIMINATION_TRITON_UP_TO = 128
 

@@ -7,22 +7,26 @@ systems, and what the panel adds to the rates between the states below it from o
 
     (D - U) Q[P, :m] = Q[P, :m],    Q[:m, P] (I - L) = Q[:m, P],    Q[:m, :m] += Q[:m, P] Q[P, :m]    (new = old).
 
-Off the diagonal the systems have no positive entry, so that solving them, too, only adds, multiplies and divides
-numbers that are not negative, and every component keeps its relative accuracy. The gradient is grown likewise, from
+Off the diagonal the systems have no positive entry and their inverses no negative one, so that solving them, too, only
+adds, multiplies and divides numbers that are not negative, and every component keeps its relative accuracy. The gradient is grown likewise, from
 the bottom: of the sums over i < k or j < k that state k of a panel asks for, the part below m is found for the whole
-panel at once and the rest is thin.
+panel at once and the rest is thin. What happens inside a panel is in :mod:`panel`.
 Shapes: the batch is the first axis, as products want it: q (B, n, n), mask (B, n) -> p (B, n).
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
+
 import torch
 from torch import Tensor
-from torch.linalg import solve_triangular
 
-from pcmcnet.layers import settings
-from pcmcnet.layers.stationary import elimination
+from pcmcnet.layers.gpu import has_triton
+from pcmcnet.layers.stationary import panel
 from pcmcnet.layers.stationary.scale import copied, scaled
+
+KERNELS = "pcmcnet.layers.stationary.panel_triton"
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -44,88 +48,54 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Te
     return flow.to(grad.dtype)
 
 
-def panels(n: int) -> list[tuple[int, int]]:
+def steps_for(q: Tensor) -> ModuleType:
+    """Return the module with the steps inside a panel: kernels on a CUDA device, else PyTorch's operators."""
+    return import_module(KERNELS) if q.device.type == "cuda" and has_triton() else panel
+
+
+def panels(n: int, width: int) -> list[tuple[int, int]]:
     """Cut the states above 0 into panels [m, top), from the bottom."""
-    return [(m, min(m + settings.ELIMINATION_BLOCK, n)) for m in range(1, n, settings.ELIMINATION_BLOCK)]
+    return [(m, min(m + width, n)) for m in range(1, n, width)]
 
 
 def eliminate(q: Tensor, mask: Tensor) -> Tensor:  # (B, n, n), (B, n) -> (B, n)
     """Take states out, in place, as ``elimination.eliminate`` does: the same factors, up to the order of the sums."""
-    exits = torch.ones_like(q[:, 0])
-    for m, top in reversed(panels(q.shape[1])):
-        rows, columns, panel = q[:, m:top, :m], q[:, :m, m:top], q[:, m:top, m:top]
-        chain = _with_one_below(panel)
-        chain[1:, 0] = rows.sum(2).t()
-        exits[:, m:top] = elimination.eliminate(chain, mask[:, m - 1 : top].t())[1:].t()
-        panel.copy_(chain[1:, 1:].permute(2, 0, 1))
-        system = _system(panel, exits[:, m:top])
-        rows.copy_(solve_triangular(system, rows, upper=True))
-        columns.copy_(solve_triangular(system, columns, upper=False, left=False, unitriangular=True))
+    inside, exits = steps_for(q), torch.ones_like(q[:, 0])
+    for m, top in reversed(panels(q.shape[1], inside.width())):
+        inside.take_out(q, exits, mask, m, top)
+        upper, lower = inside.inverses(q, exits, m, top)
+        rows, columns = q[:, m:top, :m], q[:, :m, m:top]
+        rows.copy_(upper @ rows)
+        columns.copy_(columns @ lower)
         q[:, :m, :m].baddbmm_(columns, rows)
     return exits
 
 
 def substitute(q: Tensor, exits: Tensor, mask: Tensor) -> Tensor:  # -> (B, n)
     """Put the states back, panel by panel; the law is normalised at every step, so that nothing overflows."""
-    p = torch.zeros_like(exits)
+    inside, p = steps_for(q), torch.zeros_like(exits)
     p[:, 0] = mask[:, 0]
-    for m, top in panels(q.shape[1]):
-        chain = _with_one_below(q[:, m:top, m:top])
-        chain[0, 1:] = (p[:, None, :m] @ q[:, :m, m:top]).squeeze(1).t()
-        law = elimination.substitute(chain, exits[:, m - 1 : top].t(), torch.ones_like(chain[0]))
-        p[:, :m] *= law[:1].t()
-        p[:, m:top] = law[1:].t()
+    for m, top in panels(q.shape[1], inside.width()):
+        inside.put_back(q, exits, p, (p[:, None, :m] @ q[:, :m, m:top]).squeeze(1), m, top)
     return p
 
 
 def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, mask: Tensor) -> Tensor:  # -> (B, n, n)
     """Turn dL/dp into dL/dq, as ``elimination.pull_back`` does."""
-    grad = torch.where(mask, grad, 0)
+    inside, grad = steps_for(q), torch.where(mask, grad, 0)
     b = torch.where(mask, grad - (grad * p).sum(1, keepdim=True), 0).unsqueeze(2)  # (B, n, 1)
-    for m, top in reversed(panels(q.shape[1])):
-        b[:, m:top] = solve_triangular(_system(q[:, m:top, m:top], exits[:, m:top]), b[:, m:top], upper=True)
+    cuts = panels(q.shape[1], inside.width())
+    known = {}
+    for m, top in reversed(cuts):
+        upper, _ = known[m] = inside.inverses(q, exits, m, top)
+        b[:, m:top] = upper @ b[:, m:top]
         b[:, :m].baddbmm_(q[:, :m, m:top], b[:, m:top])
     flow, pb = torch.zeros_like(q), p * b.squeeze(2)
-    for m, top in panels(q.shape[1]):
-        rows, columns, inner = flow[:, m:top, :top], flow[:, :m, m:top], flow[:, m:top, m:top]
-        links = _system(q[:, m:top, m:top], exits[:, m:top]).mT
+    for m, top in cuts:
         given = p[:, :top, None] * b[:, m:top].mT  # p_i b_k
-        known = given[:, :m].baddbmm(flow[:, :m, :m], q[:, m:top, :m].mT)
-        columns.copy_(solve_triangular(links, known, upper=True, left=False, unitriangular=True))
-        rows.copy_(q[:, :m, m:top].mT @ flow[:, :m, :top])
-        inner.tril_(-1).add_(given[:, m:].triu(1))
-        _finish(rows, q[:, m:top, :top], exits[:, m:top], pb[:, m:top])
+        upper, lower = known[m]
+        flow[:, :m, m:top] = given[:, :m].baddbmm(flow[:, :m, :m], q[:, m:top, :m].mT) @ lower.mT
+        flow[:, m:top, :top] = q[:, :m, m:top].mT @ flow[:, :m, :top]
+        flow[:, m:top, m:top].tril_(-1).add_(given[:, m:].triu(1))
+        inside.finish(flow, q, exits, pb, upper, m, top)
     return flow
-
-
-def _finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor) -> None:  # (B, b, t) twice, (B, b) twice
-    """Grow the gradient in a panel's rows, in place, one state at a time.
-
-    They come with what they gain from the states below the panel and, right of the diagonal, with p_i b_k.
-    """
-    m = q.shape[2] - q.shape[1]
-    gains, columns = flow[:, None].unbind(2), flow[:, :, m:, None].unbind(2)  # (B, 1, t) and (B, b, 1) each
-    leaves, enters = q[:, :, :, None].unbind(1), q[:, None, :, m:].unbind(3)  # (B, t, 1) and (B, 1, b) each
-    steps, losses = (x[:, :, None, None].unbind(1) for x in (exits, exits * pb))  # (B, 1, 1) each
-    for i in range(q.shape[1]):
-        k = m + i
-        before, gain, leave = flow[:, :i, :k], gains[i][:, :, :k], leaves[i][:, :k]
-        columns[i][:, :i].baddbmm_(before, leave)
-        gain.baddbmm_(enters[i][:, :, :i], before)
-        gain -= torch.baddbmm(losses[i], gain, leave)
-        gain /= steps[i]
-
-
-def _with_one_below(panel: Tensor) -> Tensor:  # (B, b, b) -> (b + 1, b + 1, B)
-    """Return the panel's chain with one more state, 0, for all states below it."""
-    B, b, _ = panel.shape
-    chain = panel.new_zeros(b + 1, b + 1, B)
-    chain[1:, 1:] = panel.permute(1, 2, 0)
-    return chain
-
-
-def _system(panel: Tensor, exits: Tensor) -> Tensor:  # (B, b, b), (B, b) -> (B, b, b)
-    """Return D - U above and on the diagonal; below it -L, where a solver takes the diagonal for ones."""
-    system = -panel
-    system.diagonal(dim1=1, dim2=2).copy_(exits)
-    return system

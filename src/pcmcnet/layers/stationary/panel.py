@@ -1,0 +1,73 @@
+"""Steps of the blocked elimination inside one panel of states, by PyTorch's operators.
+
+The panel is P = {m, ..., t-1}; see :mod:`elimination_in_blocks` for what surrounds it. To its members all states below m
+are one place, so that what is left is a chain of |P| + 1 states, for which :mod:`elimination` has the steps.
+:mod:`panel_triton` has the same functions for a CUDA device.
+Shapes: q and flow (B, n, n), exits, mask, p and pb (B, n), a panel's own matrices (B, b, b).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.linalg import solve_triangular
+
+from pcmcnet.layers import settings
+from pcmcnet.layers.stationary import elimination
+
+
+def width() -> int:
+    """Return how many states a panel has."""
+    return settings.ELIMINATION_BLOCK
+
+
+def take_out(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:
+    """Leave the panel's factors in q[P, P] and the rates of leaving its states for those below in exits[P]."""
+    panel = q[:, m:top, m:top]
+    chain = _with_one_below(panel)
+    chain[1:, 0] = q[:, m:top, :m].sum(2).t()
+    exits[:, m:top] = elimination.eliminate(chain, mask[:, m - 1 : top].t())[1:].t()
+    panel.copy_(chain[1:, 1:].permute(2, 0, 1))
+
+
+def inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor]:
+    """Return the inverses of D - U and of I - L; neither has a negative entry."""
+    system = -q[:, m:top, m:top]
+    system.diagonal(dim1=1, dim2=2).copy_(exits[:, m:top])
+    one = torch.eye(top - m, dtype=q.dtype, device=q.device).expand_as(system)
+    return solve_triangular(system, one, upper=True), solve_triangular(system, one, upper=False, unitriangular=True)
+
+
+def put_back(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: int) -> None:  # inflow (B, b)
+    """Extend the law of the states below m, which sums to 1, to the panel; ``inflow`` is what flows into it from them."""
+    chain = _with_one_below(q[:, m:top, m:top])
+    chain[0, 1:] = inflow.t()
+    law = elimination.substitute(chain, exits[:, m - 1 : top].t(), torch.ones_like(chain[0]))
+    p[:, :m] *= law[:1].t()
+    p[:, m:top] = law[1:].t()
+
+
+def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:  # noqa: ARG001 - see panel_triton
+    """Grow the gradient in the panel's rows, in place, one state at a time.
+
+    They come with what they gain from the states below the panel and, right of the diagonal, with p_i b_k.
+    """
+    flow, q, exits, pb = flow[:, m:top, :top], q[:, m:top, :top], exits[:, m:top], pb[:, m:top]
+    gains, columns = flow[:, None].unbind(2), flow[:, :, m:, None].unbind(2)  # (B, 1, t) and (B, b, 1) each
+    leaves, enters = q[:, :, :, None].unbind(1), q[:, None, :, m:].unbind(3)  # (B, t, 1) and (B, 1, b) each
+    steps, losses = (x[:, :, None, None].unbind(1) for x in (exits, exits * pb))  # (B, 1, 1) each
+    for i in range(q.shape[1]):
+        k = m + i
+        before, gain, leave = flow[:, :i, :k], gains[i][:, :, :k], leaves[i][:, :k]
+        columns[i][:, :i].baddbmm_(before, leave)
+        gain.baddbmm_(enters[i][:, :, :i], before)
+        gain -= torch.baddbmm(losses[i], gain, leave)
+        gain /= steps[i]
+
+
+def _with_one_below(panel: Tensor) -> Tensor:  # (B, b, b) -> (b + 1, b + 1, B)
+    """Return the panel's chain with one more state, 0, for all states below it."""
+    B, b, _ = panel.shape
+    chain = panel.new_zeros(b + 1, b + 1, B)
+    chain[1:, 1:] = panel.permute(1, 2, 0)
+    return chain
