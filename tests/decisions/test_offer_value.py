@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import pcmcnet as pn
 from choice_tables import read, trips
@@ -48,3 +49,13 @@ def test_every_structure_predicts_what_its_model_does(model: pn.models.ChoiceMod
     np.testing.assert_allclose(
         value.only(1).probabilities(OFFERS, 0 * who), value.probabilities(OFFERS, 0 * who + 1), atol=1e-12
     )
+
+
+@pytest.mark.gpu
+def test_chains_on_a_gpu_give_the_same_probabilities() -> None:
+    rng = np.random.default_rng(0)
+    weights, rates, revenue = rng.dirichlet(np.ones(3), 4), np.exp(rng.standard_normal((4, 3, 9, 9))), rng.random(9)
+    offers, who = rng.random((200, 9)) < 0.5, rng.integers(0, 4, 200)
+    offers[:, 0] = True
+    here, there = (Chains(weights, rates, revenue, torch.device(name)) for name in ("cpu", "cuda"))
+    np.testing.assert_allclose(there.probabilities(offers, who), here.probabilities(offers, who), rtol=1e-12)

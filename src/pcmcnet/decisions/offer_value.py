@@ -79,7 +79,7 @@ class Chains(_Mixtures):
         weights, rates = self._there
         shown, to = (torch.from_numpy(array).to(self.device) for array in (offers, who))
         found, sizes = rates.new_zeros(offers.shape), shown.sum(1)
-        for size in sizes.unique().tolist():
+        for size in np.unique(offers.sum(axis=1)):
             rows = (sizes == size).nonzero()[:, 0]
             one, members = to[rows], shown[rows].nonzero()[:, 1].view(len(rows), size)  # (b,), (b, k)
             chains = rates[one[:, None, None], :, members[:, :, None], members[:, None, :]]  # (b, k, k, C)

@@ -34,7 +34,9 @@ def problem(sets: int, n: int, sigma: float, dtype: torch.dtype) -> tuple[Tensor
         (64, 1.0),
         (65, 2.0),
         (128, 2.0),
+        (129, 2.0),
         (200, 2.0),
+        (300, 4.0),
     ],
 )
 def test_law_and_elasticities_are_those_of_the_cpu(
@@ -73,3 +75,21 @@ def test_the_operator_is_compiled_around() -> None:
     rates, mask, _ = problem(8, 20, 1.0, torch.float32)
     compiled = torch.compile(solve_chain, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(rates.cuda(), mask.cuda()), solve_chain(rates.cuda(), mask.cuda()))
+
+
+def test_groups_across_panels_that_seldom_mix_keep_their_gradient() -> None:
+    """Rates of about 1 among the even and among the odd states, e^-40 between: no digit of z is left."""
+    n = 150
+    rates = torch.rand(2, n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
+    rates[:, ::2, 1::2] *= torch.e**-40
+    rates[:, 1::2, ::2] *= torch.e**-40
+    mask, by = (
+        torch.ones(2, n, dtype=torch.bool),
+        torch.randn(2, n, generator=torch.Generator().manual_seed(1)).double(),
+    )
+    found = []
+    for device in ("cpu", "cuda"):
+        leaf = rates.to(device).requires_grad_()
+        (solve_chain(leaf, mask.to(device)).log() * by.to(device)).sum().backward()
+        found.append((leaf.grad * leaf.detach()).cpu())
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-12)

@@ -8,9 +8,9 @@ systems, and what the panel adds to the rates between the states below it from o
     (D - U) Q[P, :m] = Q[P, :m],    Q[:m, P] (I - L) = Q[:m, P],    Q[:m, :m] += Q[:m, P] Q[P, :m]    (new = old).
 
 Off the diagonal the systems have no positive entry and their inverses no negative one, so that solving them, too, only
-adds, multiplies and divides numbers that are not negative, and every component keeps its relative accuracy. The gradient is grown likewise, from
-the bottom: of the sums over i < k or j < k that state k of a panel asks for, the part below m is found for the whole
-panel at once and the rest is thin. What happens inside a panel is in :mod:`panel`.
+adds, multiplies and divides numbers that are not negative, and every component keeps its relative accuracy.
+The gradient is grown likewise, from the bottom: of the sums over i < k or j < k that state k of a panel asks for, the
+part below m is found for the whole panel at once and the rest is thin. What happens inside a panel is in :mod:`panel`.
 Shapes: the batch is the first axis, as products want it: q (B, n, n), mask (B, n) -> p (B, n).
 """
 

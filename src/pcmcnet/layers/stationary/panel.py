@@ -1,6 +1,6 @@
 """Steps of the blocked elimination inside one panel of states, by PyTorch's operators.
 
-The panel is P = {m, ..., t-1}; see :mod:`elimination_in_blocks` for what surrounds it. To its members all states below m
+The panel is P = {m, ..., t-1}; what surrounds it is in :mod:`elimination_in_blocks`. To its members all states below m
 are one place, so that what is left is a chain of |P| + 1 states, for which :mod:`elimination` has the steps.
 :mod:`panel_triton` has the same functions for a CUDA device.
 Shapes: q and flow (B, n, n), exits, mask, p and pb (B, n), a panel's own matrices (B, b, b).
@@ -39,7 +39,7 @@ def inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor
 
 
 def put_back(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: int) -> None:  # inflow (B, b)
-    """Extend the law of the states below m, which sums to 1, to the panel; ``inflow`` is what flows into it from them."""
+    """Extend the law of the states below m, which sums to 1, to the panel, given what flows into it from them."""
     chain = _with_one_below(q[:, m:top, m:top])
     chain[0, 1:] = inflow.t()
     law = elimination.substitute(chain, exits[:, m - 1 : top].t(), torch.ones_like(chain[0]))
@@ -47,10 +47,11 @@ def put_back(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: i
     p[:, m:top] = law[1:].t()
 
 
-def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:  # noqa: ARG001 - see panel_triton
+def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:
     """Grow the gradient in the panel's rows, in place, one state at a time.
 
-    They come with what they gain from the states below the panel and, right of the diagonal, with p_i b_k.
+    They come with what they gain from the states below the panel and, right of the diagonal, with p_i b_k. ``upper``
+    is for kernels.
     """
     flow, q, exits, pb = flow[:, m:top, :top], q[:, m:top, :top], exits[:, m:top], pb[:, m:top]
     gains, columns = flow[:, None].unbind(2), flow[:, :, m:, None].unbind(2)  # (B, 1, t) and (B, b, 1) each

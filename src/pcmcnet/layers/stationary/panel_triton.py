@@ -17,6 +17,8 @@ from torch import Tensor
 from pcmcnet.layers import settings
 from pcmcnet.layers.gpu.launch import launch
 
+COLUMNS = 128  # of the states below the panel that are read at a time
+
 
 def width() -> int:
     """Return how many states a panel has."""
@@ -25,19 +27,19 @@ def width() -> int:
 
 def take_out(q: Tensor, exits: Tensor, mask: Tensor, m: int, top: int) -> None:
     """Leave the panel's factors in q[P, P] and the rates of leaving its states for those below in exits[P]."""
-    launch(_take_out, (len(q),), q, exits, mask, q.shape[1], m, top - m, **_sizes())
+    launch(_take_out, (len(q),), q, exits, mask, q.shape[1], m, top - m, C=COLUMNS, **_sizes())
 
 
 def inverses(q: Tensor, exits: Tensor, m: int, top: int) -> tuple[Tensor, Tensor]:
     """Return the inverses of D - U and of I - L; neither has a negative entry."""
     upper, lower = (q.new_empty(len(q), width(), width()) for _ in range(2))
-    launch(_inverses, (len(q),), q, exits, upper, lower, q.shape[1], m, top - m, P=width(), num_warps=settings.ELIMINATION_TRITON_WARPS)
+    launch(_inverses, (len(q),), q, exits, upper, lower, q.shape[1], m, top - m, **_sizes())
     return upper[:, : top - m, : top - m], lower[:, : top - m, : top - m]
 
 
 def put_back(q: Tensor, exits: Tensor, p: Tensor, inflow: Tensor, m: int, top: int) -> None:  # inflow (B, b)
-    """Extend the law of the states below m, which sums to 1, to the panel; ``inflow`` is what flows into it from them."""
-    launch(_put_back, (len(q),), q, exits, p, inflow.contiguous(), q.shape[1], m, top - m, **_sizes())
+    """Extend the law of the states below m, which sums to 1, to the panel, given what flows into it from them."""
+    launch(_put_back, (len(q),), q, exits, p, inflow.contiguous(), q.shape[1], m, top - m, C=COLUMNS, **_sizes())
 
 
 def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m: int, top: int) -> None:
@@ -59,13 +61,13 @@ def finish(flow: Tensor, q: Tensor, exits: Tensor, pb: Tensor, upper: Tensor, m:
     losses = torch.empty_like(means)
     launch(
         _finish, (len(q),), flow, q, exits, pb, means, links, below, losses, q.shape[1], m, top - m,
-        P=width(), num_warps=settings.ELIMINATION_TRITON_WARPS,
+        **_sizes(),
     )  # fmt: skip
     rows.copy_(upper.mT @ (rows - losses[:, :, None]))
 
 
 def _sizes() -> dict[str, int]:
-    return {"P": width(), "C": 128, "num_warps": settings.ELIMINATION_TRITON_WARPS}
+    return {"P": width(), "num_warps": settings.ELIMINATION_TRITON_WARPS}
 
 
 @triton.jit

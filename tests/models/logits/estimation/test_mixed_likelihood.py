@@ -188,4 +188,4 @@ def test_a_gpu_finds_what_a_cpu_finds(name: str) -> None:
     for a, b in zip(
         sets.evaluate(x, "float64", weights=weights), there.evaluate(x, "float64", weights=weights), strict=True
     ):
-        np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-8)  # quantiles are made on the device, in float32
+        np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-6)  # quantiles are made on the device, in float32
