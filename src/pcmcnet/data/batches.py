@@ -80,6 +80,10 @@ class Source(Parted, Protocol):
     def mean_pairs(self) -> float:
         """Mean number of ordered pairs of a set."""
 
+    @property
+    def largest(self) -> int:
+        """Size of the largest set."""
+
     def __len__(self) -> int: ...
 
     def pieces(self) -> Iterator[EncodedSets]:
@@ -122,6 +126,11 @@ class EncodedSets:
     def device(self) -> torch.device:
         """Where the tensors are."""
         return self.starts.device
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest set."""
+        return int(self.sizes.max(initial=0))
 
     @property
     def mean_pairs(self) -> float:

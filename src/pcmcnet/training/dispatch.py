@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from pcmcnet.data.batches import EncodedSets, Source
+from pcmcnet.data.batches import Source
 from pcmcnet.layers import settings
 from pcmcnet.runtime.device import device_of
 from pcmcnet.training import compiled_steps
@@ -29,5 +29,4 @@ def steps_for(module: nn.Module, source: Source, config: TrainConfig) -> Steps:
 def _compiled(module: nn.Module, source: Source) -> bool:
     """Tell whether there is compiled code, weights and sets are in the host's memory, and sets of moderate size."""
     on_host = source.device.type == "cpu" and device_of(module).type == "cpu"
-    moderate = isinstance(source, EncodedSets) and int(source.sizes.max()) <= settings.COMPILED_UP_TO_ALTERNATIVES
-    return on_host and moderate and compiled_steps.library() is not None
+    return on_host and source.largest <= settings.COMPILED_UP_TO_ALTERNATIVES and compiled_steps.library() is not None

@@ -44,6 +44,11 @@ class EncodedStream:
         """Mean number of ordered pairs of a set."""
         return self.data.tally.pairs / self.data.tally.sets
 
+    @property
+    def largest(self) -> int:
+        """Size of the largest set."""
+        return self.data.largest
+
     def parts(self, order: Sequence[int] | None = None, skip: int = 0) -> Iterator[Part]:
         """Go through all sets once, buffer by buffer, the shards shuffled by the numbers given."""
         n = len(self.data.manifest.shards)
