@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data import ChoiceData, ScannedData
+from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.scan import convert
 from pcmcnet.errors import ArtifactError, InputError
 
@@ -51,6 +52,17 @@ def test_other_roles_have_their_own_entry(scan: Scan, conversions: list[int]) ->
     assert first.folder != second.folder
     assert first.folder.parent == second.folder.parent
     scan(), scan(keep=[])
+    assert len(conversions) == 2
+
+
+def test_the_roles_of_a_model_find_the_table_it_was_fitted_to(scan: Scan, folder: Path, conversions: list[int]) -> None:
+    """What the table has made of the roles is in the model's, such as which columns are categories."""
+    first = scan()
+    assert first.schema != Schema.from_dict(first.manifest.identity["roles"])
+    again = ScannedData.of(folder, first.schema, cache=None, memory="1 MiB")
+    assert (again.folder, len(conversions)) == (first.folder, 1)
+    other = replace(first.schema, features=("price",), categorical=("city",))
+    assert ScannedData.of(folder, other, cache=None, memory="1 MiB").folder != first.folder
     assert len(conversions) == 2
 
 

@@ -139,9 +139,18 @@ class Entries:
 
     def find(self, memory: int) -> tuple[Path, Manifest] | None:
         """Return the entry for the most memory of those that need no more than this, if there is one."""
-        there = self.cache.glob(f"{self.key}-*") if self.cache.is_dir() else ()
-        found = [(entry, manifest) for entry in there if (manifest := whole(entry, self.identity, memory))]
+        there = sorted(self.cache.glob("[!.]*-*")) if self.cache.is_dir() else ()
+        found = [(entry, manifest) for entry in there if (manifest := self._fitting(entry, memory))]
         return max(found, key=lambda pair: pair[1].memory, default=None)
+
+    def _fitting(self, entry: Path, memory: int) -> Manifest | None:
+        """Return the manifest of an entry by these roles, or by roles that the table has made these: a model's."""
+        if entry.name.startswith(f"{self.key}-"):
+            return whole(entry, self.identity, memory)
+        made = Manifest.read(entry)
+        if made is None or made.schema != json.loads(json.dumps(self.identity["roles"])):
+            return None
+        return whole(entry, {**self.identity, "roles": made.identity.get("roles")}, memory)
 
     def remove_former(self) -> None:
         """Remove entries of other sources that nobody holds."""
