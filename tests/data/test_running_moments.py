@@ -60,7 +60,7 @@ def test_few_distinct_values_are_told_from_many(n: int, few: bool) -> None:
 def test_the_median_is_exact_however_the_column_is_cut(values: list[float], cut: int) -> None:
     x = np.array(values, np.float32)
     parts = [x[:cut], np.array([math.nan], np.float32), x[cut:]]
-    assert median_size(lambda: parts, len(x)) == np.median(np.abs(x.astype(np.float64)))
+    assert median_size(lambda f: map(f, parts), len(x)) == np.median(np.abs(x.astype(np.float64)))
 
 
 def test_an_encoder_learnt_in_parts_is_that_of_the_whole() -> None:
@@ -76,7 +76,7 @@ def test_an_encoder_learnt_in_parts_is_that_of_the_whole() -> None:
     data = ChoiceData.from_long(table, choice_set="id", features=["price", "time", "colour"], individual=["income"])
     parts = [data.subset(np.arange(k, n, 4)) for k in range(4)]
     whole = Encoder.learn(data, bend=True)
-    in_parts = SimpleNamespace(schema=data.schema, parts=lambda: iter(parts))
+    in_parts = SimpleNamespace(schema=data.schema, each=lambda f: map(f, parts))
     joined = Encoder.learn(in_parts, bend=True)  # type: ignore[arg-type]
     assert whole.features.numeric[0].bend == joined.features.numeric[0].bend > 0
     assert whole.features.categorical == joined.features.categorical

@@ -109,8 +109,14 @@ def fit(
     require_free(output)
     if one.stops_early and not many:
         get_ready(device)
-    if stream:
-        data: Sets = ScannedData.of(table, found, cache=cache, memory=memory or roles.MEMORY)
+    if stream and many:
+        from pcmcnet.cluster.engine import connected
+        from pcmcnet.cluster.scanning import scan_by_roles
+
+        context.with_resource(connected(many))  # for the scan and for the fit
+        data: Sets = scan_by_roles(table, found, workers=many, cache=cache, memory=memory or roles.MEMORY)
+    elif stream:
+        data = ScannedData.of(table, found, cache=cache, memory=memory or roles.MEMORY)
     else:
         data = ChoiceData.from_schema(table, found)
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)

@@ -2,7 +2,8 @@
 
 from pcmcnet.cluster.offers import write_offers
 from pcmcnet.cluster.prediction import predict
+from pcmcnet.cluster.scanning import scan
 from pcmcnet.cluster.search import tune
 from pcmcnet.cluster.training import fit
 
-__all__ = ["fit", "predict", "tune", "write_offers"]
+__all__ = ["fit", "predict", "scan", "tune", "write_offers"]

@@ -1,6 +1,6 @@
 """Fit a network by several workers: Ray Train runs the loop of one process on each of them.
 
-    before:        the encoder is learnt from a scanned table, and kept beside its shards
+    before:        the encoder is learnt from a scanned table by all workers, and kept beside its shards
     every worker:  the same batches, planned from (seed, epoch) -> its share of each -> gradients added up over all
     the first:     a checkpoint after each epoch, to a folder that all workers see
     at the end:    the model is read from the last checkpoint, as a run that goes on and finds nothing left to do
@@ -26,6 +26,7 @@ from pcmcnet.checks import require_number
 from pcmcnet.cluster.engine import connected, on_loopback, wants_gpu
 from pcmcnet.cluster.progress_actor import new_board
 from pcmcnet.cluster.run_folder import SharedFolder
+from pcmcnet.cluster.scanning import RayWorkers
 from pcmcnet.data import ScannedData, Sets
 from pcmcnet.data.scan.cache import Checked
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
@@ -87,8 +88,8 @@ def fit(
         raise ConfigError(f"workers share the training of networks, and {name} is none: fit it in one process.")
     if resume and run_folder is None:
         raise InputError("resume=True needs the run_folder of the run to go on with.")
-    _look_through(model, train, valid, workers)
     with connected(workers) as ray, ExitStack() as stack:
+        _look_through(model, _reachable(train), _reachable(valid), RayWorkers(ray, workers))
         address = _address(ray, run_folder, stack)
         shared = stack.enter_context(SharedFolder.opened(address))
         if shared.holds_checkpoints() and not resume:
@@ -108,20 +109,20 @@ def fit(
         return model.fit(train, valid, seed, "cpu", False, run_folder=shared.own, resume=True)
 
 
-def _look_through(model: ChoiceModel, train: Sets, valid: Sets | None, workers: int) -> None:
-    """Do once what takes a look at all shards, before there are workers who would do it all alike."""
+def _look_through(model: ChoiceModel, train: Sets | None, valid: Sets | None, workers: RayWorkers) -> None:
+    """Do once what takes a look at all shards: workers share it, who would else do it all alike."""
     if not isinstance(train, ScannedData) or train.fits:
         return
     train.require_chosen("fitting")
-    model.survey(train, valid)
+    model.survey(train.by(workers), valid.by(workers) if isinstance(valid, ScannedData) else valid)
     groups = train.buffers()
     shards = len(train.manifest.shards) / len(groups)
-    if shards < workers:
+    if shards < workers.count:
         log.warning(
             "a buffer has about %.0f shards for %d workers, some of which will be idle: scan again with more memory, "
             "which is that of all workers together.",
             shards,
-            workers,
+            workers.count,
         )
 
 
@@ -130,7 +131,7 @@ def _reachable(data: Sets | None) -> Sets | None:
     if not isinstance(data, ScannedData):
         return data
     folder = data.folder.absolute()
-    return replace(data, folder=folder, checked=Checked(folder))
+    return replace(data, folder=folder, checked=Checked(folder)).by(None)
 
 
 def _address(ray: Any, run_folder: str | Path | None, stack: ExitStack) -> str:

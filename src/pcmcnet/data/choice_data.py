@@ -8,9 +8,9 @@ order of the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,8 @@ from pcmcnet.data.parts import join, positions, take_sets
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.splits import fold_parts, generator, number_groups, split_parts
 from pcmcnet.errors import InputError, SchemaError, did_you_mean
+
+U = TypeVar("U")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -174,6 +176,10 @@ class ChoiceData(Constructors):
     def parts(self) -> Iterator[ChoiceData]:
         """Yield the one part that a table in memory is."""
         yield self
+
+    def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
+        """Yield what a function makes of each part."""
+        return map(function, self.parts())
 
     def concat(self, other: ChoiceData) -> ChoiceData:
         """Append the sets of another table with the same schema; its rows follow those of this one."""

@@ -185,7 +185,13 @@ class Constructors:
 
     @classmethod
     def scan(
-        cls, table: str | Path, *, cache: str | Path | None = None, memory: str | int = "1 GiB", **roles: Any
+        cls,
+        table: str | Path,
+        *,
+        cache: str | Path | None = None,
+        memory: str | int = "1 GiB",
+        workers: int | None = None,
+        **roles: Any,
     ) -> ScannedData:
         """Scan a long table that may be larger than memory, and return its choice sets as they lie on disk.
 
@@ -199,9 +205,12 @@ class Constructors:
             Folder for the converted table; by default beside the table, with the ending .pcmcnet.
         memory
             What the choice sets may take in memory at any time, now and in training.
+        workers
+            Threads that convert the table, each of which takes up to two fifths of the memory; the shards are the same
+            for any number. By default two where there are two cores.
         roles
             The roles of the columns, as for :meth:`from_long`.
         """
         from pcmcnet.data.scan import ScannedData  # which builds on this module
 
-        return ScannedData.of(table, Schema.from_dict(roles), cache=cache, memory=memory)
+        return ScannedData.of(table, Schema.from_dict(roles), cache=cache, memory=memory, workers=workers)

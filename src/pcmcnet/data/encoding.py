@@ -11,9 +11,11 @@ All of it is learnt from one part of the table after the other: a table in memor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,12 +24,12 @@ from torch import Tensor
 
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.column_arrays import Categorical, Columns, Curve, Numeric
+from pcmcnet.data.column_arrays import Categorical, Columns, Contents, Curve, Numeric
 from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.device_columns import indices, standardised
 from pcmcnet.data.kinds import ContentCode
 from pcmcnet.data.kinds.category import COMMON, UNSEEN, CategoryCode, Unseen, embedding_width
-from pcmcnet.data.kinds.number import NumericCode, Parts, learn_numbers
+from pcmcnet.data.kinds.number import Each, NumericCode, learn_numbers, put_together
 from pcmcnet.data.running_moments import Moments
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from pcmcnet.data.scan import ScannedData
 
 CPU = torch.device("cpu")
+U = TypeVar("U")
+
 _ROWS = 2**14  # that are encoded at a time
 
 
@@ -69,7 +73,7 @@ class SideEncoder:
     @classmethod
     def learn(
         cls,
-        parts: Parts,
+        each: Each,
         *,
         bend: bool = False,
         contents: bool = False,
@@ -81,14 +85,14 @@ class SideEncoder:
 
         Of the column ``label`` only words that are common are known.
         """
-        moments, vocabularies = _look(parts)
-        numeric = learn_numbers(moments, parts, bend=bend, curves=curves or {})
+        moments, vocabularies = _look(each)
+        numeric = learn_numbers(moments, each, bend=bend, curves=curves or {})
         if label is not None:
             vocabularies[label] = Counter({word: n for word, n in vocabularies[label].items() if n >= COMMON})
         categorical = [
             CategoryCode(name, tuple(sorted(words)), common=name == label) for name, words in vocabularies.items()
         ]
-        return cls(numeric, tuple(categorical), learn_codes(parts(), frozen) if contents else ())
+        return cls(numeric, tuple(categorical), learn_codes(each(_contents), frozen) if contents else ())
 
     def raw_numbers(self, columns: Columns) -> list[NDArray[np.float32]]:
         """Return the columns of numbers as they are; refuse gaps that training had not, and what becomes infinite."""
@@ -201,10 +205,9 @@ class Encoder:
         rich = bool(data.schema.contents)
         label = label_column(data.schema) if labels else None
         found: dict[str, Any] = {"contents": rich, "curves": data.schema.curves, "frozen": frozen}
-        features = SideEncoder.learn(
-            lambda: (_seen(part, label) for part in data.parts()), bend=bend, label=label, **found
-        )
-        who = SideEncoder.learn(lambda: (part.individual for part in data.parts()), **found)
+        seen, own = partial(_seen, label=label), attrgetter("individual")
+        features = SideEncoder.learn(lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **found)
+        who = SideEncoder.learn(lambda f: data.each(partial(_after, own, f)), **found)
         return cls(data.schema, features, who, label is not None)
 
     def encode(self, data: ChoiceData, *, tell: bool = True, device: torch.device = CPU) -> EncodedSets:
@@ -318,20 +321,36 @@ def learn_encoder(
     return learnt(data, bend=bend, labels=labels)
 
 
-def _look(parts: Parts) -> tuple[dict[str, Moments], dict[str, Counter[str]]]:
+def _look(each: Each) -> tuple[dict[str, Moments], dict[str, Counter[str]]]:
     """Return the moments of the columns of numbers, and the words of the others with their counts."""
+    parts = list(each(_look_at))
+    words: dict[str, Counter[str]] = {}
+    for _, counts in parts:
+        for name, found in counts.items():
+            words.setdefault(name, Counter()).update(found)
+    return put_together(moments for moments, _ in parts), words
+
+
+def _look_at(columns: Columns) -> tuple[dict[str, Moments], dict[str, Counter[str]]]:
+    """Return the same of one part."""
     moments: dict[str, Moments] = {}
     words: dict[str, Counter[str]] = {}
-    for columns in parts():
-        for name, column in columns.items():
-            if isinstance(column, Numeric):
-                seen = Moments.of(column.values.astype(np.float64))
-                moments[name] = moments[name] + seen if name in moments else seen
-            elif isinstance(column, Categorical):  # the table may name categories that only other parts use
-                found = words.setdefault(name, Counter())
-                counts = np.bincount(column.codes, minlength=len(column.categories))
-                found.update({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})
+    for name, column in columns.items():
+        if isinstance(column, Numeric):
+            moments[name] = Moments.of(column.values.astype(np.float64))
+        elif isinstance(column, Categorical):  # the table may name categories that only other parts use
+            counts = np.bincount(column.codes, minlength=len(column.categories))
+            words[name] = Counter({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})
     return moments, words
+
+
+def _contents(columns: Columns) -> Columns:
+    return {name: column.compact() for name, column in columns.items() if isinstance(column, Contents)}
+
+
+def _after(side: Callable[[ChoiceData], Columns], function: Callable[[Columns], U], part: ChoiceData) -> U:
+    """Call a function for one side's columns of a part."""
+    return function(side(part))
 
 
 def _is_beyond_float32(values: NDArray[np.float64]) -> NDArray[np.bool_]:

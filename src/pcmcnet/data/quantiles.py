@@ -7,33 +7,35 @@ ranks asked for are then counted by their lower half.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-Parts = Callable[[], Iterable[NDArray[np.float32]]]  # of one column, one after the other, as often as asked
+Values = NDArray[np.float32]
+Counts = NDArray[np.int64]
+# Calls a function for the parts of one column; what it returns comes in their order.
+Each = Callable[[Callable[[Values], Counts]], Iterable[Counts]]
 
 _HALF = 1 << 16
 _SIGN = np.uint32(1 << 31)
 
 
-def order_statistics(parts: Parts, ranks: Sequence[int]) -> NDArray[np.float64]:
+def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
     """Return the numbers at some ranks, from 0, among those of all parts; gaps (NaN) have none.
 
     Examples
     --------
     >>> parts = [np.array([3, -1], np.float32), np.array([np.nan, 2], np.float32)]
-    >>> order_statistics(lambda: parts, [0, 2]).tolist()
+    >>> order_statistics(lambda f: map(f, parts), [0, 2]).tolist()
     [-1.0, 3.0]
     """
-    upper = sum((np.bincount(_ordered(part) >> 16, minlength=_HALF) for part in parts()), np.zeros(_HALF, np.int64))
+    upper = sum(each(_upper), np.zeros(_HALF, np.int64))
     ends = np.cumsum(upper)
     places = [int(np.searchsorted(ends, rank, side="right")) for rank in ranks]
-    lower = {place: np.zeros(_HALF, np.int64) for place in places}
-    for part in parts():
-        whole = _ordered(part)
-        for place, counts in lower.items():
-            counts += np.bincount(whole[whole >> 16 == place] & 0xFFFF, minlength=_HALF)
+    distinct = sorted(set(places))
+    found_lower = sum(each(partial(_lower, distinct)), np.zeros((len(distinct), _HALF), np.int64))
+    lower = dict(zip(distinct, found_lower, strict=True))
     found = np.empty(len(places), np.uint32)
     for k, (rank, place) in enumerate(zip(ranks, places, strict=True)):
         within = rank - int(ends[place] - upper[place])
@@ -41,15 +43,26 @@ def order_statistics(parts: Parts, ranks: Sequence[int]) -> NDArray[np.float64]:
     return _numbers(found).astype(np.float64)
 
 
-def quantiles(parts: Parts, count: int, pieces: int) -> NDArray[np.float64]:
+def quantiles(each: Each, count: int, pieces: int) -> NDArray[np.float64]:
     """Return the distinct ends of so many pieces of a column with as many of its ``count`` numbers each.
 
     Examples
     --------
-    >>> quantiles(lambda: [np.arange(9, dtype=np.float32)], 9, 4).tolist()
+    >>> quantiles(lambda f: [f(np.arange(9, dtype=np.float32))], 9, 4).tolist()
     [0.0, 2.0, 4.0, 6.0, 8.0]
     """
-    return np.unique(order_statistics(parts, [round((count - 1) * k / pieces) for k in range(pieces + 1)]))
+    return np.unique(order_statistics(each, [round((count - 1) * k / pieces) for k in range(pieces + 1)]))
+
+
+def _upper(values: Values) -> Counts:  # -> (2^16,)
+    """Count numbers by their upper half."""
+    return np.bincount(_ordered(values) >> 16, minlength=_HALF)
+
+
+def _lower(places: Sequence[int], values: Values) -> Counts:  # -> (places, 2^16)
+    """Count those with one of some upper halves by their lower half."""
+    whole = _ordered(values)
+    return np.stack([np.bincount(whole[whole >> 16 == place] & 0xFFFF, minlength=_HALF) for place in places])
 
 
 def _ordered(values: NDArray[np.float32]) -> NDArray[np.uint32]:

@@ -12,12 +12,14 @@ where M2 and M3 are the sums of (x - mean)^2 and (x - mean)^3. One part gives wh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.quantiles import Parts, order_statistics
+from pcmcnet.data.quantiles import Counts, Each, Values, order_statistics
 
 FEW = 10  # distinct values, such as counts; no more than one above are listed
 _HEAD = 4096  # rows in which most columns have more distinct values than that
@@ -89,10 +91,14 @@ class Moments:
         return len(self.distinct) <= FEW
 
 
-def median_size(parts: Parts, count: int) -> float:
+def median_size(each: Each, count: int) -> float:
     """Return the exact median of |x| over the parts of a column with so many numbers, whatever gaps there are."""
-    sizes = order_statistics(lambda: (np.abs(part) for part in parts()), [(count - 1) // 2, count // 2])
+    sizes = order_statistics(lambda f: each(partial(_of_sizes, f)), [(count - 1) // 2, count // 2])
     return float(sizes.mean())
+
+
+def _of_sizes(function: Callable[[Values], Counts], values: Values) -> Counts:
+    return function(np.abs(values))
 
 
 def _first_distinct(values: NDArray[np.float64]) -> frozenset[float]:

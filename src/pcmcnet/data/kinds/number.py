@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,17 @@ _SKEWED = 1.5  # skewness from which a tail is long: that of an exponential dist
 _ROWS = 100_000  # that quartiles are taken from, evenly spaced
 FACT_CHECKS = {"min": is_number, "max": is_number, "quartiles": are_numbers}
 
-# One side's columns of one part of the table after the other, as often as asked.
-Parts = Callable[[], Iterable[Columns]]
+U = TypeVar("U")
+
+
+class Each(Protocol):
+    """Calls a function for one side's columns of each part of the table; what it returns comes in their order.
+
+    Workers may do so in other processes: the function is one of a module, or a ``partial`` of such.
+    """
+
+    def __call__(self, function: Callable[[Columns], U], /) -> Iterable[U]:
+        """Call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +88,13 @@ class NumericCode:
 
 
 def learn_numbers(
-    moments: Mapping[str, Moments], parts: Parts, *, bend: bool, curves: Mapping[str, Curve]
+    moments: Mapping[str, Moments], each: Each, *, bend: bool, curves: Mapping[str, Curve]
 ) -> tuple[NumericCode, ...]:
     """Learn the codes of the columns with these moments; ``bend`` those with a long right tail."""
-    turns = {name: _bend_of(name, found, parts) for name, found in moments.items()} if bend else {}
-    bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, parts)
+    turns = {name: _bend_of(name, found, each) for name, found in moments.items()} if bend else {}
+    bent = _bent_moments({name: turn for name, turn in turns.items() if turn > 0}, each)
     plain = [_numeric_code(name, {**moments, **bent}[name], turns.get(name, 0.0)) for name in moments]
-    return tuple(_curved(code, curves, moments[code.name].count, parts) for code in plain)
+    return tuple(_curved(code, curves, moments[code.name].count, each) for code in plain)
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:
@@ -102,20 +112,28 @@ def number_facts(column: Numeric) -> dict[str, Any]:
     return {"min": written(values.min()), "max": written(values.max()), "quartiles": [written(q) for q in quartiles]}
 
 
-def _bend_of(name: str, found: Moments, parts: Parts) -> float:
+def _bend_of(name: str, found: Moments, each: Each) -> float:
     """Return where a column with a long right tail is to bend, 0 for others and for those of few distinct values."""
     if not found.count or found.constant or found.few or found.skewness <= _SKEWED:
         return 0.0
-    return median_size(lambda: (_values(columns, name) for columns in parts()), found.count) / 4
+    return median_size(lambda f: each(partial(_on_column, name, f)), found.count) / 4
 
 
-def _bent_moments(turns: Mapping[str, float], parts: Parts) -> dict[str, Moments]:
+def _bent_moments(turns: Mapping[str, float], each: Each) -> dict[str, Moments]:
     """Return the moments of the columns that are bent, once they are."""
+    return put_together(each(partial(_bent_part, dict(turns)))) if turns else {}
+
+
+def _bent_part(turns: Mapping[str, float], columns: Columns) -> dict[str, Moments]:
+    return {name: Moments.of(_bent(_values(columns, name).astype(np.float64), t)) for name, t in turns.items()}
+
+
+def put_together(parts: Iterable[Mapping[str, Moments]]) -> dict[str, Moments]:
+    """Add up the moments of columns, part by part in their order."""
     found: dict[str, Moments] = {}
-    for columns in parts() if turns else ():
-        for name, turn in turns.items():
-            part = Moments.of(_bent(_values(columns, name).astype(np.float64), turn))
-            found[name] = found[name] + part if name in found else part
+    for part in parts:
+        for name, seen in part.items():
+            found[name] = found[name] + seen if name in found else seen
     return found
 
 
@@ -125,13 +143,13 @@ def _numeric_code(name: str, found: Moments, turn: float) -> NumericCode:
     return NumericCode(name, found.mean, 0.0 if found.constant else found.spread, found.gaps > 0, turn)
 
 
-def _curved(code: NumericCode, curves: Mapping[str, Curve], count: int, parts: Parts) -> NumericCode:
+def _curved(code: NumericCode, curves: Mapping[str, Curve], count: int, each: Each) -> NumericCode:
     """Add the knots of a curve, where one is asked for: quantiles, once standardised, that are not too close."""
     if code.name not in curves:
         return code
     if code.scale == 0:
         return replace(code, curve=curves[code.name])
-    at = quantiles(lambda: (_values(columns, code.name) for columns in parts()), count, PIECES)
+    at = quantiles(lambda f: each(partial(_on_column, code.name, f)), count, PIECES)
     first, *others, last = code.standardise(at).tolist()
     knots = [first]
     for knot in others:
@@ -142,6 +160,10 @@ def _curved(code: NumericCode, curves: Mapping[str, Curve], count: int, parts: P
 
 def _bent(values: NDArray[np.float64], bend: float) -> NDArray[np.float64]:
     return np.arcsinh(values / bend) if bend > 0 else values
+
+
+def _on_column(name: str, function: Callable[[NDArray[np.float32]], U], columns: Columns) -> U:
+    return function(_values(columns, name))
 
 
 def _values(columns: Columns, name: str) -> NDArray[np.float32]:

@@ -1,10 +1,17 @@
-"""Table -> shards: one pass that sorts rows onto piles, then pile by pile the same checks as in memory."""
+"""Table -> shards: one pass that sorts rows onto piles, then pile by pile the same checks as in memory.
+
+Workers share the pieces of the table in the first pass and the piles afterwards. What they find is put together in the
+order of both, so that shards, and errors, are those of one worker.
+"""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -15,11 +22,13 @@ from pcmcnet.data.column_arrays import GAP, Contents
 from pcmcnet.data.column_reader import Part
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.float32_resolution import Span
+from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.scan.cache import Checked, Entries, Manifest, ShardFile, Tally, describe_shard, making
 from pcmcnet.data.scan.contents import loaded_bytes, row_bytes
 from pcmcnet.data.scan.shards import write_shard
 from pcmcnet.data.scan.sources import Stream, open_stream
-from pcmcnet.data.scan.spill import Piles
+from pcmcnet.data.scan.spill import Piles, set_of_row, sort_out
+from pcmcnet.data.scan.workers import Workers, workers_for
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ConfigError, SchemaError
 
@@ -29,9 +38,12 @@ _SHARES = 32  # of the memory, one of which a shard's rows may take before they 
 _MOST = 512  # piles, each of which is an open file
 
 
-def cached(table: Path, schema: Schema, *, cache: Path | None, memory: int) -> tuple[Checked, Manifest]:
+def cached(
+    table: Path, schema: Schema, *, cache: Path | None, memory: int, workers: Workers | int | None
+) -> tuple[Checked, Manifest]:
     """Return the cache of a table, held, and its manifest; it is made now unless it is there."""
-    stream = open_stream(table, schema.columns, schema.text_columns, schema.id_columns)
+    opened = partial(open_stream, table, schema.columns, schema.text_columns, schema.id_columns)
+    stream = opened()
     root = cache if cache is not None else table.with_name(f"{table.name}.pcmcnet")
     entries = Entries.of(root, table, schema, stream.files)
     while True:
@@ -43,27 +55,38 @@ def cached(table: Path, schema: Schema, *, cache: Path | None, memory: int) -> t
             continue
         entry = entries.place(memory)
         log.info("converting %s to %s", table, entry)
-        with making(entry) as folder:
-            resolved, tally, shards = _convert(stream, schema, folder, memory)
+        ready = able(workers, schema, stream.rows)
+        with making(entry) as folder, ready:
+            resolved, tally, shards = _convert(stream, opened, schema, folder, memory, ready)
             Manifest(
                 identity=entries.identity, memory=memory, schema=resolved.to_dict(), tally=tally, shards=shards
             ).write(folder)
         entries.remove_former()
 
 
-def _convert(stream: Stream, schema: Schema, folder: Path, memory: int) -> tuple[Schema, Tally, tuple[ShardFile, ...]]:
+def able(workers: Workers | int | None, schema: Schema, rows: int) -> Workers:
+    """Return who can share a table: this process alone where a kind of contents is not the library's own."""
+    if not all(type(KINDS[kind]).__module__.startswith("pcmcnet.") for kind in schema.contents.values()):
+        return workers_for(1)
+    if workers is None or isinstance(workers, int):
+        return workers_for(workers, rows * len(schema.columns))
+    return workers
+
+
+def _convert(
+    stream: Stream, opened: Callable[[], Stream], schema: Schema, folder: Path, memory: int, workers: Workers
+) -> tuple[Schema, Tally, tuple[ShardFile, ...]]:
     width = row_bytes(stream, schema)
-    count = _count_piles(stream.rows * width, memory)
-    piles = Piles(folder, stream, schema.choice_set, count, contents=schema.contents)
-    piles.fill(at_once=memory // _SHARES // width)
+    given: dict[str, Any] = {"contents": schema.contents, "at_once": memory // _SHARES // width, "workers": workers}
+    piles = sort_out(folder, stream, opened, schema.choice_set, _count_piles(stream.rows * width, memory), **given)
     long.require_rows(piles.rows, schema)
     for name in () if schema.categorical is not None else (*schema.individual, *schema.features):
         if name in schema.kinds or pa.types.is_dictionary(stream.schema.field(name).type):
             continue
         if name in piles.vocabularies:
-            piles.vocabularies[name].require_plain(name, piles.set_of_row)
+            piles.vocabularies[name].require_plain(name, partial(set_of_row, stream, schema.choice_set))
     resolved = replace(schema, categorical=_categorical(stream.schema, schema))
-    return resolved, *_shards(piles, resolved, folder)
+    return resolved, *_shards(Converter(piles, resolved, stream.folder), workers)
 
 
 def _count_piles(size: int, memory: int) -> int:
@@ -88,30 +111,57 @@ def _categorical(found: pa.Schema, schema: Schema) -> tuple[str, ...]:
     return tuple(name for name in inputs if is_category(found.field(name).type))
 
 
-def _shards(piles: Piles, schema: Schema, folder: Path) -> tuple[Tally, tuple[ShardFile, ...]]:
+class Made(NamedTuple):
+    """A shard, and what of it only the whole table can be judged by."""
+
+    shard: ShardFile
+    tally: Tally
+    weighted: bool
+    spans: dict[str, Span]
+    sizes: dict[str, tuple[int, int]]  # of the vectors of each column, and the first row that has one
+
+
+@dataclass(frozen=True)
+class Converter:
+    """Checks a pile and writes it as a shard."""
+
+    piles: Piles
+    schema: Schema
+    source: Path  # from which paths in the table count
+
+    def __call__(self, pile: int) -> Made:
+        """Make the shard of a pile."""
+        table, numbers = self.piles.take(pile)
+        part = Part(numbers)
+        try:
+            data = ChoiceData(**long.read(table, self.schema, part, self.source))
+        except SchemaError as error:
+            count = self.piles.count
+            several = f" This is one of {count} parts of the table: others may have more." * (count > 1)
+            raise SchemaError(f"{error}{several}") from error
+        del table
+        path = self.piles.folder / f"shard-{pile:05d}.arrow"
+        write_shard(path, data, numbers)
+        shard = describe_shard(path, loaded_bytes(data))
+        pa.default_memory_pool().release_unused()
+        return Made(shard, Tally.of(data), bool(data.weights.any()), part.spans, _vector_sizes(data, numbers))
+
+
+def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardFile, ...]]:
     """Check each pile and write it as a shard; then judge what only all of them show."""
+    schema, piles = converter.schema, converter.piles
     shards: list[ShardFile] = []
     spans: dict[str, Span] = {}
     weighted, tally = schema.weight is None, Tally()
     sizes: dict[str, int] = {}
-    for pile in range(piles.count):
-        taken = piles.take(pile)
-        if taken is None:
-            continue
-        table, numbers = taken
-        try:
-            data = ChoiceData(**long.read(table, schema, Part(numbers, spans), piles.stream.folder))
-        except SchemaError as error:
-            several = f" This is one of {piles.count} parts of the table: others may have more." * (piles.count > 1)
-            raise SchemaError(f"{error}{several}") from error
-        _require_one_size(data, numbers, sizes)
-        del table, taken
-        path = folder / f"shard-{pile:05d}.arrow"
-        write_shard(path, data, numbers)
-        shards.append(describe_shard(path, loaded_bytes(data)))
-        tally += Tally.of(data)
-        weighted = weighted or bool(data.weights.any())
-        pa.default_memory_pool().release_unused()
+    for pile, made in zip(piles.there, workers.map(converter, piles.there), strict=True):
+        _require_one_size(made.sizes, sizes)
+        piles.remove(pile)
+        shards.append(made.shard)
+        tally += made.tally
+        weighted = weighted or made.weighted
+        for name, span in made.spans.items():
+            spans[name] = spans[name] + span if name in spans else span
     if not weighted:
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
     for name, span in spans.items():
@@ -119,16 +169,21 @@ def _shards(piles: Piles, schema: Schema, folder: Path) -> tuple[Tally, tuple[Sh
     return tally, tuple(shards)
 
 
-def _require_one_size(data: ChoiceData, numbers: Ints, sizes: dict[str, int]) -> None:
-    """Refuse vectors of another size than those of the parts before, which ``sizes`` has by column."""
+def _vector_sizes(data: ChoiceData, numbers: Ints) -> dict[str, tuple[int, int]]:
+    """Return the sizes of vectors by column, each with the first row of the table that has one."""
+    found = {}
     for rows, columns in ((data.rows, data.features), (data.rows[data.offsets[:-1]], data.individual)):
         for name, column in columns.items():
-            if not isinstance(column, Contents) or column.table.ndim == 1 or not len(column.table):
-                continue
-            size = column.table.shape[1]
-            if sizes.setdefault(name, size) != size:
-                row = int(numbers[rows[column.codes != GAP]].min())
-                raise SchemaError(
-                    f"column {name!r}, row {row}: expected a vector of {sizes[name]} numbers as in other parts of the "
-                    f"table, got {size} numbers. Give all vectors one size, or drop these rows."
-                )
+            if isinstance(column, Contents) and column.table.ndim > 1 and len(column.table):
+                found[name] = column.table.shape[1], int(numbers[rows[column.codes != GAP]].min())
+    return found
+
+
+def _require_one_size(found: dict[str, tuple[int, int]], sizes: dict[str, int]) -> None:
+    """Refuse vectors of another size than those of the parts before, which ``sizes`` has by column."""
+    for name, (size, row) in found.items():
+        if sizes.setdefault(name, size) != size:
+            raise SchemaError(
+                f"column {name!r}, row {row}: expected a vector of {sizes[name]} numbers as in other parts of the "
+                f"table, got {size} numbers. Give all vectors one size, or drop these rows."
+            )

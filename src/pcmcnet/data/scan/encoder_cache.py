@@ -24,7 +24,8 @@ def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> En
     place = _place(data, bend=bend, labels=labels)
     encoder = _read(place)
     if encoder is None:
-        encoder = Encoder.learn(data, bend=bend, labels=labels)
+        with data.workers:
+            encoder = Encoder.learn(data, bend=bend, labels=labels)
         text = json.dumps(encoder.to_dict())
         with suppress(ArtifactError):  # there is no room, or no right to write: whoever is next learns it again
             write_bytes(place, json.dumps({"encoder": text, "sha256": _digest(text)}).encode())

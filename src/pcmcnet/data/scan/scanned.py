@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,13 +18,16 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.read_files import column_names
 from pcmcnet.data.scan.cache import Checked, Manifest, Tally
-from pcmcnet.data.scan.convert import cached
+from pcmcnet.data.scan.convert import able, cached
 from pcmcnet.data.scan.id_hashes import draws
 from pcmcnet.data.scan.shards import Shard, joined, read_shard
 from pcmcnet.data.scan.sizes import bytes_of
+from pcmcnet.data.scan.workers import Processes, Workers
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.splits import generator, number_groups, shares_of
 from pcmcnet.errors import InputError, SchemaError
+
+U = TypeVar("U")
 
 _DESCRIBED = 20_000  # sets that a description is made from
 _BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
@@ -87,9 +90,12 @@ class ScannedData:
     memory: int
     checked: Checked
     filters: tuple[Drawn | Counted, ...] = ()
+    workers: Workers = field(default_factory=Processes)  # who look at shards where all are looked at
 
     @classmethod
-    def of(cls, table: Any, schema: Schema, *, cache: Any, memory: str | int) -> ScannedData:
+    def of(
+        cls, table: Any, schema: Schema, *, cache: Any, memory: str | int, workers: Workers | int | None = None
+    ) -> ScannedData:
         """Scan a table; see :meth:`ChoiceData.scan`."""
         for what, path in (("table", table), ("cache", cache)):
             if not isinstance(path, str | os.PathLike) and not (path is None and what == "cache"):
@@ -105,8 +111,13 @@ class ScannedData:
             )
         allowed = bytes_of(memory)
         place = None if cache is None else Path(cache)
-        checked, manifest = cached(Path(table), schema, cache=place, memory=allowed)
-        return cls(folder=checked.entry, manifest=manifest, memory=allowed, checked=checked)
+        checked, manifest = cached(Path(table), schema, cache=place, memory=allowed, workers=workers)
+        ready = able(workers, schema, manifest.tally.rows)
+        return cls(folder=checked.entry, manifest=manifest, memory=allowed, checked=checked, workers=ready)
+
+    def by(self, workers: Workers | None) -> ScannedData:
+        """Return the same sets, looked at by others; None for this process alone."""
+        return replace(self, workers=workers or Processes())
 
     @cached_property
     def schema(self) -> Schema:
@@ -177,6 +188,13 @@ class ScannedData:
         """Yield all sets, some thousands at a time, as choice data whose columns lie on disk."""
         for shard in self.shards():
             yield shard.data
+
+    def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
+        """Yield what a function makes of each part, in their order; workers may share them."""
+        look, every = partial(_on_shard, self.by(None), function), range(len(self.manifest.shards))
+        for found, seen in self.workers.map(look, every):
+            self.checked.seen |= seen
+            yield from found
 
     def buffers(self, order: Sequence[int] | None = None) -> list[list[int]]:
         """Group shards, in the order given, into as many as the memory allows at once."""
@@ -322,3 +340,11 @@ class ScannedData:
     def describe(self) -> dict[str, Any]:
         """Return what a fitted model keeps of the table, from a sample; see :meth:`ChoiceData.describe`."""
         return self.sample(_DESCRIBED).describe()
+
+
+def _on_shard(
+    data: ScannedData, function: Callable[[ChoiceData], U], k: int
+) -> tuple[list[U], dict[str, tuple[int, ...]]]:
+    """Call a function for what a shard has of a part of the table, if anything; and say that the shard is whole."""
+    found, name = [function(shard.data) for shard in data.shards([k])], data.manifest.shards[k].name
+    return found, {name: data.checked.seen[name]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from pcmcnet.data.views import plain_schema, without_views
 from pcmcnet.data.written import IDS, Form, Writing, forms_for_copy
 
 _BUFFER = 2**16  # bytes of a column of a Parquet file that are read at once
+Units = range | None  # of neighbouring units of a table, or all
+
 _WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
 
 
@@ -58,14 +61,19 @@ class Stream(ABC):
         """Names and types of the columns."""
         return plain_schema(self._declared)
 
-    @abstractmethod
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of about so many rows at most."""
+    @property
+    def units(self) -> list[int]:
+        """Numbers of rows of the units that can be read by themselves, in their order; by default there is one."""
+        return [self.rows]
 
-    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in their order, no more than so many at once."""
+    @abstractmethod
+    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+        """Yield batches of about so many rows at most, of all units or of some neighbouring ones."""
+
+    def batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, or those of some neighbouring units, in their order, no more than so many at once."""
         with one_sentence(self.path):
-            for batch in self._batches(rows):
+            for batch in self._batches(rows, units):
                 for begin in range(0, batch.num_rows, rows):
                     yield without_views(batch.slice(begin, rows))
 
@@ -91,12 +99,25 @@ class FolderStream(Stream):
     def _declared(self) -> pa.Schema:
         return pa.schema([self.source.dataset.schema.field(name) for name in self.columns])
 
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        for fragment in self.source.dataset.get_fragments():
-            with self.source.naming(fragment, self.columns):
-                yield from self._of_file(fragment, rows)
+    @property
+    def units(self) -> list[int]:
+        """Row groups of the files."""
+        return [group.num_rows for fragment in self.source.dataset.get_fragments() for group in fragment.row_groups]
 
-    def _of_file(self, fragment: Any, rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+        begin = 0
+        for fragment in self.source.dataset.get_fragments():
+            groups = None
+            if units is not None:
+                end = begin + len(fragment.row_groups)
+                groups = [k - begin for k in range(max(begin, units.start), min(end, units.stop))]
+                begin = end
+                if not groups:
+                    continue
+            with self.source.naming(fragment, self.columns):
+                yield from self._of_file(fragment, rows, groups)
+
+    def _of_file(self, fragment: Any, rows: int, groups: list[int] | None) -> Iterator[pa.RecordBatch]:
         """Read a file in pieces, which takes far less memory than a scanner does; the latter is for what is cast."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
@@ -106,11 +127,12 @@ class FolderStream(Stream):
             if all(
                 there.get_all_field_indices(field.name) and there.field(field.name) == field for field in self.schema
             ):
-                for batch in file.iter_batches(rows, columns=self.columns, use_threads=False):
+                for batch in file.iter_batches(rows, groups, columns=self.columns, use_threads=False):
                     yield batch.select(self.columns)
                 return
         lean = {"cache_metadata": False} if "cache_metadata" in (type(fragment).to_batches.__doc__ or "") else {}
-        yield from fragment.to_batches(
+        part = fragment if groups is None else fragment.subset(row_group_ids=groups)
+        yield from part.to_batches(
             schema=self.source.dataset.schema,
             columns=self.columns,
             batch_size=rows,
@@ -138,8 +160,15 @@ class ParquetStream(Stream):
     def _declared(self) -> pa.Schema:
         return pa.schema([self.source.file.schema_arrow.field(name) for name in self.columns])
 
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        for batch in self.source.file.iter_batches(rows, columns=self.columns, use_threads=False):
+    @property
+    def units(self) -> list[int]:
+        """Row groups."""
+        about = self.source.file.metadata
+        return [about.row_group(k).num_rows for k in range(about.num_row_groups)]
+
+    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+        groups = None if units is None else list(units)
+        for batch in self.source.file.iter_batches(rows, groups, columns=self.columns, use_threads=False):
             yield batch.select(self.columns)
 
 
@@ -162,16 +191,22 @@ class ArrowStream(Stream):
             found = self.source.reader(file).schema
         return pa.schema([found.field(name) for name in self.columns])
 
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        yield from self._each()
+    @property
+    def units(self) -> list[int]:
+        """Record batches."""
+        return [batch.num_rows for batch in self._each()]
 
-    def _each(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+        yield from self._each(units)
+
+    def _each(self, units: Units = None) -> Iterator[pa.RecordBatch]:
         fields = sorted(self.source.names.index(name) for name in self.columns)
         with pa.OSFile(str(self.path)) as file:  # a memory map would stay in memory as far as it was read
             reader = self.source.reader(file, included_fields=fields)
             whole = hasattr(reader, "num_record_batches")
-            batches = map(reader.get_batch, range(reader.num_record_batches)) if whole else reader
-            for batch in batches:
+            wanted = slice(None) if units is None else slice(units.start, units.stop)
+            every = map(reader.get_batch, range(reader.num_record_batches)[wanted]) if whole else reader
+            for batch in every if whole else islice(every, wanted.start, wanted.stop):
                 yield batch.select(self.columns)
 
 
@@ -232,8 +267,8 @@ class CsvStream(Stream):
                 writing.look(batch.column(name))
         return types | {name: writing.type for name, writing in written.items()}, rows
 
-    def _batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        yield from self._parse(self._looked[0])
+    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+        yield from self._parse(self._looked[0])  # all of it is one unit
 
     def _parse(self, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         options = {

@@ -3,14 +3,20 @@
 A row goes to the pile that the hash of its set's id names. Within a pile rows keep their order, so that each can be
 read as a table of its own; the rows' numbers in the whole table go along. Names are written as numbers; contents, which
 may all differ, as they are.
+
+Each worker sorts a piece of the table, and numbers the names as they come there. Pieces put together in their order
+give the piles, and the numbers, of the table read from first to last: how many pieces there are is nothing to see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,73 +26,86 @@ from numpy.typing import NDArray
 from pcmcnet.data.csv_file import ENCODED_TEXT
 from pcmcnet.data.distinct import UNREADABLE, is_text
 from pcmcnet.data.scan.id_hashes import Keys, keys_of, piles
-from pcmcnet.data.scan.sources import Stream
+from pcmcnet.data.scan.sources import Stream, Units
 from pcmcnet.data.scan.vocabulary import Vocabulary
+from pcmcnet.data.scan.workers import Workers
 from pcmcnet.errors import SchemaError
 
 _ROWS = 2**18  # read at once, at most
+_PIECES = 4  # for each worker: whoever begins later, or is slower, takes fewer
+_FILES = 16  # of a piece, each of some neighbouring piles: removed once all of these are taken
 
 
-class Piles:
-    """The piles of a table, and the vocabularies of its text columns."""
+class Piece(NamedTuple):
+    """Neighbouring units of a table: their number among the pieces, and their first row."""
 
-    def __init__(
-        self, folder: Path, stream: Stream, choice_set: str, count: int, *, contents: Collection[str] = ()
-    ) -> None:
-        self.folder, self.stream, self.choice_set, self.count = folder, stream, choice_set, count
-        self.rows = 0
-        self.vocabularies = {
-            field.name: Vocabulary()
-            for field in stream.schema
-            if field.name != choice_set and field.name not in contents and is_text(_plain(field.type))
-        }
+    number: int
+    units: Units
+    first: int
 
-    def fill(self, *, at_once: int) -> None:
-        """Go through the table once."""
-        gaps, first_gap = 0, 0
+
+def cut(units: Sequence[int], count: int) -> list[Piece]:
+    """Cut a table of units with so many rows into no more than ``count`` pieces of like size.
+
+    Examples
+    --------
+    >>> [(piece.units, piece.first) for piece in cut([5, 5, 5, 5], 2)]
+    [(range(0, 2), 0), (range(2, 4), 10)]
+    """
+    if count == 1 or len(units) < 2:
+        return [Piece(0, None, 0)]
+    ends = np.cumsum([0, *units])
+    bounds = np.unique(np.searchsorted(ends, [ends[-1] * k / count for k in range(count + 1)]))
+    found = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    return [Piece(k, range(begin, end), int(ends[begin])) for k, (begin, end) in enumerate(found)]
+
+
+@dataclass
+class Spilled:
+    """What a piece has left: rows, names, and which batches of its files are of which pile."""
+
+    vocabularies: dict[str, Vocabulary]
+    rows: int = 0
+    gaps: int = 0  # ids that are missing
+    first_gap: int = 0
+    batches: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True)
+class Sorter:
+    """Sorts the rows of a piece onto piles."""
+
+    folder: Path
+    opened: Callable[[], Stream]
+    choice_set: str
+    count: int  # of piles
+    text: Collection[str]  # columns whose names are written as numbers
+    at_once: int
+
+    def __call__(self, piece: Piece) -> Spilled:
+        """Go through a piece once."""
+        done, stream = Spilled({name: Vocabulary() for name in self.text}), self.opened()
         with ExitStack() as stack:
             writers: dict[int, Any] = {}
-            for batch in self.stream.batches(max(min(at_once, _ROWS), 1)):
+            written: dict[int, int] = defaultdict(int)
+            for batch in stream.batches(self.at_once, piece.units):
                 keys, missing = self._keys(batch.column(self.choice_set))
+                begin = piece.first + done.rows
                 if missing.any():
-                    first_gap = first_gap if gaps else self.rows + int(np.argmax(missing))
-                    gaps += int(missing.sum())
-                elif not gaps:
-                    for pile, part in _sorted_out(self._numbered(batch), piles(keys, self.count), self.count):
-                        if pile not in writers:
-                            sink = stack.enter_context(pa.OSFile(str(self._path(pile)), "wb"))
-                            writers[pile] = stack.enter_context(pa.ipc.new_stream(sink, part.schema))
-                        writers[pile].write_batch(part)
-                self.rows += batch.num_rows
-        if gaps:
-            raise SchemaError(
-                f"column {self.choice_set!r}, row {first_gap}: expected the id of a choice set, got nothing; "
-                f"{gaps} such rows. Drop them or fill in the id."
-            )
-
-    def take(self, pile: int) -> tuple[pa.Table, NDArray[np.int64]] | None:
-        """Read a pile and remove it: its rows as a table, and their numbers; None where there is none."""
-        path = self._path(pile)
-        if not path.exists():
-            return None
-        with pa.OSFile(str(path)) as file:
-            table = pa.ipc.open_stream(file).read_all()
-        path.unlink()
-        numbers = table.column(table.num_columns - 1).to_numpy()
-        columns = {name: self._decoded(name, table.column(k)) for k, name in enumerate(self.stream.columns)}
-        return pa.table(columns).replace_schema_metadata(ENCODED_TEXT), numbers
-
-    def set_of_row(self, row: int) -> str:
-        """Name the choice set of a row, by reading the table up to it."""
-        begin = 0
-        for batch in self.stream.batches(_ROWS):
-            if row < begin + batch.num_rows:
-                return str(batch.column(self.choice_set)[row - begin].as_py())
-            begin += batch.num_rows
-        raise AssertionError(row)
-
-    def _path(self, pile: int) -> Path:
-        return self.folder / f"pile-{pile:05d}"
+                    done.first_gap = done.first_gap if done.gaps else begin + int(np.argmax(missing))
+                    done.gaps += int(missing.sum())
+                elif not done.gaps:
+                    numbered = _numbered(stream.columns, batch, done.vocabularies, begin)
+                    for pile, part in _sorted_out(numbered, piles(keys, self.count), self.count):
+                        file = _file(pile, self.count)
+                        if file not in writers:
+                            sink = stack.enter_context(pa.OSFile(str(_path(self.folder, piece.number, file)), "wb"))
+                            writers[file] = stack.enter_context(pa.ipc.new_file(sink, part.schema))
+                        writers[file].write_batch(part)
+                        done.batches[pile].append(written[file])
+                        written[file] += 1
+                done.rows += batch.num_rows
+        return done
 
     def _keys(self, ids: pa.Array) -> tuple[Keys, NDArray[np.bool_]]:
         """Return the keys of a batch's ids, and where there is none; with gaps, the keys are of no use."""
@@ -98,25 +117,131 @@ class Piles:
                 f"column {self.choice_set!r} has the type {ids.type}, which cannot name choice sets."
             ) from error
 
-    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Encode the text columns and append the rows' numbers; columns are known by their places."""
-        arrays = []
-        for name, column in zip(self.stream.columns, batch.columns, strict=True):
-            plain = column.cast(_plain(column.type)) if pa.types.is_dictionary(column.type) else column
-            words = self.vocabularies.get(name)
-            arrays.append(plain if words is None else words.encode(plain, self.rows))
-        arrays.append(pa.array(np.arange(self.rows, self.rows + batch.num_rows)))
-        return pa.RecordBatch.from_arrays(arrays, [str(k) for k in range(len(arrays))])
 
-    def _decoded(self, name: str, column: pa.ChunkedArray) -> Any:
-        words = self.vocabularies.get(name)
-        if words is None:
-            return column
-        return pa.DictionaryArray.from_arrays(column.combine_chunks(), words.words)
+class Names(NamedTuple):
+    """The names of a column: those of the whole table, and by pieces the numbers of what each has numbered."""
+
+    words: pa.Array
+    numbers: list[pa.Array]
+
+
+@dataclass(frozen=True)
+class Piles:
+    """The piles of a table, and the vocabularies of its text columns."""
+
+    folder: Path
+    columns: Sequence[str]
+    count: int
+    rows: int
+    vocabularies: Mapping[str, Vocabulary]
+    names: Mapping[str, Names]
+    batches: Sequence[Mapping[int, Sequence[int]]]  # by pieces: numbers of the batches of each pile
+
+    @property
+    def there(self) -> list[int]:
+        """Piles that have rows."""
+        return sorted(set().union(*self.batches))
+
+    def take(self, pile: int) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Read a pile: its rows as a table, and their numbers."""
+        pieces = [k for k, batches in enumerate(self.batches) if pile in batches]
+        parts = [self._of_piece(k, pile) for k in pieces]
+        columns = {}
+        for place, name in enumerate(self.columns):
+            found = [part.column(place) for part in parts]
+            if name in self.names:
+                words, numbers = self.names[name]
+                codes = [pc.take(numbers[k], codes.combine_chunks()) for k, codes in zip(pieces, found, strict=True)]
+                columns[name] = pa.DictionaryArray.from_arrays(pa.concat_arrays(codes), words)
+            else:
+                columns[name] = pa.chunked_array([chunk for column in found for chunk in column.chunks])
+        rows = np.concatenate([part.column(part.num_columns - 1).to_numpy() for part in parts])
+        return pa.table(columns).replace_schema_metadata(ENCODED_TEXT), rows
+
+    def _of_piece(self, piece: int, pile: int) -> pa.Table:
+        with pa.OSFile(str(_path(self.folder, piece, _file(pile, self.count)))) as file:
+            reader = pa.ipc.open_file(file)
+            return pa.Table.from_batches([reader.get_batch(k) for k in self.batches[piece][pile]])
+
+    def remove(self, pile: int) -> None:
+        """Remove the files of a pile, if all before it were taken and none of the following ones lies there."""
+        file = _file(pile, self.count)
+        if pile + 1 < self.count and _file(pile + 1, self.count) == file:
+            return
+        for piece in range(len(self.batches)):
+            _path(self.folder, piece, file).unlink(missing_ok=True)
+
+
+def sort_out(
+    folder: Path,
+    stream: Stream,
+    reopened: Callable[[], Stream],
+    choice_set: str,
+    count: int,
+    *,
+    contents: Collection[str],
+    at_once: int,
+    workers: Workers,
+) -> Piles:
+    """Go through a table once, piece by piece, and sort its rows onto so many piles."""
+    text = [
+        f.name for f in stream.schema if f.name != choice_set and f.name not in contents and is_text(_plain(f.type))
+    ]
+    pieces = cut(stream.units, _PIECES * workers.count) if workers.count > 1 else cut((), 1)
+    opened = reopened if len(pieces) > 1 else partial(_itself, stream)
+    sorter = Sorter(folder, opened, choice_set, count, tuple(text), max(min(at_once, _ROWS), 1))
+    done = list(workers.map(sorter, pieces) if len(pieces) > 1 else map(sorter, pieces))
+    gaps = sum(each.gaps for each in done)
+    if gaps:
+        first = next(each.first_gap for each in done if each.gaps)
+        raise SchemaError(
+            f"column {choice_set!r}, row {first}: expected the id of a choice set, got nothing; "
+            f"{gaps} such rows. Drop them or fill in the id."
+        )
+    whole = {name: Vocabulary() for name in text}
+    numbers = {name: [pa.array(whole[name].add(each.vocabularies[name])) for each in done] for name in text}
+    names = {name: Names(whole[name].words, numbers[name]) for name in text}
+    rows, batches = sum(each.rows for each in done), [dict(each.batches) for each in done]
+    return Piles(folder, tuple(stream.columns), count, rows, whole, names, batches)
+
+
+def set_of_row(stream: Stream, choice_set: str, row: int) -> str:
+    """Name the choice set of a row, by reading the table up to it."""
+    begin = 0
+    for batch in stream.batches(_ROWS):
+        if row < begin + batch.num_rows:
+            return str(batch.column(choice_set)[row - begin].as_py())
+        begin += batch.num_rows
+    raise AssertionError(row)
+
+
+def _itself(stream: Stream) -> Stream:
+    return stream
+
+
+def _file(pile: int, count: int) -> int:
+    return pile * _FILES // count
+
+
+def _path(folder: Path, piece: int, file: int) -> Path:
+    return folder / f"pile-{piece:05d}-{file:02d}"
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _numbered(
+    columns: Sequence[str], batch: pa.RecordBatch, vocabularies: Mapping[str, Vocabulary], begin: int
+) -> pa.RecordBatch:
+    """Encode the text columns and append the rows' numbers; columns are known by their places."""
+    arrays = []
+    for name, column in zip(columns, batch.columns, strict=True):
+        plain = column.cast(_plain(column.type)) if pa.types.is_dictionary(column.type) else column
+        words = vocabularies.get(name)
+        arrays.append(plain if words is None else words.encode(plain, begin))
+    arrays.append(pa.array(np.arange(begin, begin + batch.num_rows)))
+    return pa.RecordBatch.from_arrays(arrays, [str(k) for k in range(len(arrays))])
 
 
 def _sorted_out(batch: pa.RecordBatch, pile: NDArray[np.int64], count: int) -> Iterator[tuple[int, pa.RecordBatch]]:

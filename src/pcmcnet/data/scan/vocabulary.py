@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pcmcnet.data.column_reader import CORRECT
 from pcmcnet.data.distinct import distinct, first_rows
@@ -35,6 +36,17 @@ class Vocabulary:
             self.counts[code] += int(counts[k])
         gaps = codes < 0
         return pa.array(known[codes], mask=gaps if gaps.any() else None)
+
+    def add(self, later: Vocabulary) -> NDArray[np.int32]:
+        """Take in the words of later rows; returns the numbers here of those that had others there."""
+        known = np.empty(len(later.codes), np.int32)
+        for k, (word, count, row) in enumerate(zip(later.codes, later.counts, later.rows, strict=True)):
+            code = known[k] = self.codes.setdefault(word, len(self.codes))
+            if code == len(self.counts):
+                self.counts.append(0)
+                self.rows.append(row)
+            self.counts[code] += count
+        return known
 
     @property
     def words(self) -> pa.Array:

@@ -1,0 +1,198 @@
+"""Pieces of a table, several at a time: results come in the order of the pieces, whoever is done first.
+
+So what is put together from them is the same, to the last bit, for any number of workers. Those of one machine are this
+process and helpers beside it. Threads would be simpler, but gain half as much: they wait for Python's lock between the
+many short calls (measured). ``pcmcnet.cluster`` has workers on other machines.
+
+A helper is a fresh interpreter that reads pickled tasks from a pipe and answers by another one. It never imports the
+user's script, as those of ``multiprocessing`` do, which would run it again where it has no guard.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from pcmcnet.checks import require_number
+from pcmcnet.errors import PcmcNetError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_BY_DEFAULT = 2  # each takes up to two fifths of the memory allowed while it converts a shard (measured)
+_WORTH = 10**8  # values of a table that take some ten seconds, of which starting a helper takes two
+
+
+class Workers(Protocol):
+    """Who does the work."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+    def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+        """Yield what a function makes of each item, in their order; what it raises is raised in its turn."""
+
+    def __enter__(self) -> Workers:
+        """Stay ready for further work within a block."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        """Need them no longer."""
+
+
+def workers_for(number: int | None, values: float = 0.0) -> Processes:
+    """Take so many processes, or by default two, where there are two cores and a table has values enough."""
+    if number is None:
+        return Processes(min(_BY_DEFAULT, os.cpu_count() or 1) if values >= _WORTH else 1)
+    require_number("workers", number, whole=True, low=1)
+    return Processes(number)
+
+
+class Processes:
+    """The process itself, and helpers beside it while they are needed."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
+        self._helpers: list[subprocess.Popen[bytes]] = []
+        self._inside = 0
+
+    def __enter__(self) -> Processes:
+        self._inside += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        self._inside -= 1
+        if not self._inside:
+            for helper in self._helpers:
+                if error is not None:
+                    helper.kill()
+                assert helper.stdin is not None
+                assert helper.stdout is not None
+                helper.stdin.close()
+                helper.stdout.close()
+                helper.wait()
+            self._helpers = []
+
+    def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+        """Work on the items here and in helpers, each taking the next one when it is done with its own."""
+        if self.count == 1 or len(items) < 2:
+            yield from map(function, items)
+            return
+        with self:
+            while len(self._helpers) < min(self.count, len(items)) - 1:
+                self._helpers.append(_started())
+            yield from _Shared(function, items).results(self._helpers)
+
+
+class _Shared:
+    """Items of which whoever is free takes the next one, and their results."""
+
+    def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
+        self.function, self.items = function, items
+        self.found: dict[int, Callable[[], Any]] = {}  # by the number of the item: returns the result, or raises
+        self.taken, self.failed = 0, False
+        self.change = threading.Condition()
+
+    def results(self, helpers: Sequence[subprocess.Popen[bytes]]) -> Iterator[Any]:
+        """Yield results in the order of the items."""
+        given = pickle.dumps(self.function)
+        threads = [threading.Thread(target=self._by_helper, args=(helper, given), daemon=True) for helper in helpers]
+        for thread in threads:
+            thread.start()
+        try:
+            for k in range(len(self.items)):
+                while k not in self.found and (mine := self._next()) is not None:
+                    self._done(mine, _called(self.function, self.items[mine]))
+                with self.change:
+                    while k not in self.found:
+                        self.change.wait()
+                yield self.found.pop(k)()
+        finally:
+            self.failed = True
+            for thread in threads:
+                thread.join()
+
+    def _next(self) -> int | None:
+        """Take an item, unless there is none left, or one has failed."""
+        with self.change:
+            if self.failed or self.taken == len(self.items):
+                return None
+            self.taken += 1
+            return self.taken - 1
+
+    def _done(self, number: int, result: Callable[[], Any]) -> None:
+        with self.change:
+            self.found[number] = result
+            self.change.notify_all()
+
+    def _by_helper(self, helper: subprocess.Popen[bytes], function: bytes) -> None:
+        """Hand items to a helper, one after the other."""
+        assert helper.stdin is not None
+        assert helper.stdout is not None
+        while (number := self._next()) is not None:
+            try:
+                pickle.dump((function, self.items[number]), helper.stdin)
+                helper.stdin.flush()
+                fine, result = pickle.load(helper.stdout)
+            except (OSError, EOFError, pickle.PickleError) as error:
+                fine, result = (
+                    False,
+                    PcmcNetError(
+                        f"a process that helped to read the table died ({error!r}): try again, with workers=1."
+                    ),
+                )
+            self._done(number, _Returned(fine, result))
+            function = b""  # it knows it from now on
+
+
+class _Returned:
+    """A result, or an error to raise."""
+
+    def __init__(self, fine: bool, result: Any) -> None:
+        self.fine, self.result = fine, result
+
+    def __call__(self) -> Any:
+        if self.fine:
+            return self.result
+        raise self.result
+
+
+def _called(function: Callable[[Any], Any], item: Any) -> _Returned:
+    try:
+        return _Returned(True, function(item))
+    except Exception as error:  # noqa: BLE001 - raised again in its turn
+        return _Returned(False, error)
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """Start an interpreter that finds the same packages."""
+    command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
+    )
+
+
+def serve() -> None:
+    """Do what the pipe of a helper asks for, until it is closed."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks hears it, and closes the pipe
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what others print is no answer
+    function: Callable[[Any], Any] = repr  # until the first task brings one
+    while True:
+        try:
+            given, item = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        function = pickle.loads(given) if given else function
+        returned = _called(function, item)
+        pickle.dump((returned.fine, returned.result), answers)
+        answers.flush()

@@ -1,0 +1,137 @@
+"""A table that several processes convert and learn from gives the bytes of one, and the errors of one."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pcmcnet.data import ChoiceData, Encoder
+from pcmcnet.data.scan.spill import cut
+from pcmcnet.data.scan.workers import Processes, workers_for
+from pcmcnet.errors import ConfigError, PcmcNetError, SchemaError
+
+Write = Callable[..., Path]
+Make = Callable[..., pa.Table]
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Processes]:
+    """Yield three workers; the helpers are started once."""
+    with Processes(3) as workers:
+        yield workers
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Read all files of an entry, but for its times of change."""
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["folder", "parquet", "arrow", "csv"])
+def test_three_workers_make_the_bytes_of_one(
+    kind: str, three: Processes, make_table: Make, write: Write, roles: dict[str, Any], tmp_path: Path
+) -> None:
+    """Sets lie in several pieces, and names are met in another order in each."""
+    table = write(make_table(400), kind)
+    one = ChoiceData.scan(table, cache=tmp_path / "one", memory="1 MiB", workers=1, **roles)
+    shared = ChoiceData.scan(table, cache=tmp_path / "three", memory="1 MiB", workers=three, **roles)
+    assert len(one.manifest.shards) > 1
+    assert contents(one.folder) == contents(shared.folder)
+    learnt = [json.dumps(Encoder.learn(data, bend=True, labels=True).to_dict()) for data in (one, shared)]
+    assert learnt[0] == learnt[1]
+
+
+def test_parts_of_a_split_are_learnt_from_alike(
+    three: Processes, make_table: Make, write: Write, roles: dict[str, Any]
+) -> None:
+    """Some shards may have no set of a part."""
+    table = write(make_table(60))
+    one, shared = (ChoiceData.scan(table, memory="1 MiB", workers=w, **roles) for w in (1, three))
+    parts = [data.split((0.9, 0.1), seed=1)[1] for data in (one, shared)]
+    learnt = [json.dumps(Encoder.learn(part, bend=True).to_dict()) for part in parts]
+    assert learnt[0] == learnt[1]
+
+
+def test_an_error_is_that_of_one_worker(
+    three: Processes, make_table: Make, write: Write, roles: dict[str, Any], tmp_path: Path
+) -> None:
+    table = make_table(400)
+    for column, row, value in (("price", 700, None), ("price", 100, None), ("trip", 900, None), ("trip", 300, None)):
+        values = table.column(column).to_pylist()
+        values[row] = value
+        table = table.set_column(table.column_names.index(column), column, pa.array(values))
+        told = []
+        for workers in (1, three):
+            with pytest.raises(SchemaError) as caught:
+                ChoiceData.scan(write(table), cache=tmp_path / "cache", memory="1 MiB", workers=workers, **roles)
+            told.append(str(caught.value))
+        assert told[0] == told[1]
+
+
+def square(x: int) -> int:
+    if x == 13:
+        raise PcmcNetError(f"{x} is not for squares.")
+    return x * x
+
+
+def test_results_come_in_the_order_of_the_items_and_an_error_in_its_turn(three: Processes) -> None:
+    assert list(three.map(square, range(10))) == [k * k for k in range(10)]
+    found = []
+    with pytest.raises(PcmcNetError, match="13 is not for squares"):
+        found.extend(three.map(square, range(20)))
+    assert list(three.map(square, [3])) == [9]
+
+
+def die(x: int) -> int:
+    if os.getpid() != x:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def test_a_helper_that_dies_is_an_error_and_none_is_left() -> None:
+    workers = Processes(2)
+    with pytest.raises(PcmcNetError, match="helped to read the table died"):
+        list(workers.map(die, [os.getpid()] * 200_000))
+    assert workers._helpers == []
+
+
+def test_pieces_are_neighbouring_units_of_like_size() -> None:
+    units = [3, 1, 4, 1, 5, 9, 2, 6]
+    for count in range(2, 12):
+        pieces = cut(units, count)
+        assert [k for piece in pieces for k in (piece.units or ())] == list(range(len(units)))
+        assert [piece.first for piece in pieces] == [sum(units[: (piece.units or range(0)).start]) for piece in pieces]
+        assert len(pieces) <= count
+    assert [piece.units for piece in cut(units, 1)] == [None]
+
+
+def test_by_default_only_a_large_table_has_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert [workers_for(None, values).count for values in (1e7, 1e9)] == [1, 2]
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert workers_for(None, 1e9).count == 1
+    with pytest.raises(ConfigError, match="workers must be"):
+        workers_for(0)
+
+
+def test_files_with_other_types_are_cast_alike(three: Processes, tmp_path: Path) -> None:
+    """Their row groups are read by another way."""
+    folder = tmp_path / "table"
+    folder.mkdir()
+    for k, kind in enumerate((pa.int64(), pa.int32(), pa.int64(), pa.int32())):
+        sets = np.repeat(np.arange(20) + 20 * k, 2)
+        price = pa.array(np.arange(40) + 40 * k).cast(kind)
+        table = pa.table({"set": sets, "chosen": np.arange(40) % 2, "price": price})
+        pyarrow.parquet.write_table(table, folder / f"{k}.parquet", row_group_size=7)
+    roles = {"choice_set": "set", "chosen": "chosen", "features": ["price"]}
+    one, shared = (
+        ChoiceData.scan(folder, cache=tmp_path / str(k), memory="1 MiB", workers=w, **roles)
+        for k, w in enumerate((1, three))
+    )
+    assert contents(one.folder) == contents(shared.folder)
