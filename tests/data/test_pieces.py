@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.pieces import Pieces, arrow_or_parquet, set_starts
+from pcmcnet.data.pieces import Opened, Pieces, opened, set_starts
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 
@@ -21,14 +22,18 @@ def a_table(ids: list[object]) -> pa.Table:
     return pa.table({"trip": ids, **numbers, "mode": ["bus", "car"] * (n // 2) + ["bus"] * (n % 2)})
 
 
-@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+@pytest.mark.parametrize("kind", ["arrow", "parquet", "pandas", "polars"])
 @pytest.mark.parametrize("ids", [[5, 5, 5, 2, 2, 9, 9, 9, 7], list("bbbaadddc")], ids=["numbers", "text"])
 def test_pieces_are_whole_sets_of_about_as_many_rows_as_asked_for(kind: str, ids: list[object], tmp_path: Path) -> None:
     """Sets of 3, 2, 3 and 1 rows: the first cut at or after row 4 is at 5, the first at or after 8 at 8."""
-    table: pa.Table | Path = a_table(ids)
+    table: Opened = a_table(ids)
     if kind == "parquet":
         pa.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=4)
         table = tmp_path / "a.parquet"
+    elif kind != "arrow":
+        pytest.importorskip(kind)
+        table = opened(table.to_pandas() if kind == "pandas" else nw.from_arrow(table, backend=kind), SCHEMA)
+        assert isinstance(table, nw.DataFrame)
     pieces = Pieces.of(table, SCHEMA, rows=4)
     assert pieces is not None
     assert pieces.cuts == [0, 5, 8, 9]
@@ -78,8 +83,10 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         next(iter(pieces)).read()
 
 
-def test_anything_but_a_parquet_file_becomes_an_arrow_table(tmp_path: Path) -> None:
+def test_anything_but_a_parquet_file_or_a_frame_becomes_an_arrow_table(tmp_path: Path) -> None:
     table = a_table([1, 1, 2, 2])
     pa.parquet.write_table(table, tmp_path / "a.parquet")
-    assert arrow_or_parquet(str(tmp_path / "a.parquet"), SCHEMA) == tmp_path / "a.parquet"
-    assert arrow_or_parquet(table.to_pydict(), SCHEMA).num_rows == 4
+    assert opened(str(tmp_path / "a.parquet"), SCHEMA) == tmp_path / "a.parquet"
+    assert isinstance(opened(table, SCHEMA), pa.Table)
+    assert isinstance(opened(table.to_pydict(), SCHEMA), pa.Table)
+    assert isinstance(opened(table.to_pandas().assign(mode=["bus", 1, "car", 2]), SCHEMA), pa.Table)

@@ -2,7 +2,7 @@
 
     column of set ids  ->  where each set begins  ->  cuts between sets  ->  the rows between two cuts, piece by piece
 
-A Parquet file is decoded piece by piece, too, so that the first is in use before the last is read.
+A Parquet file is decoded, and a data frame converted, piece by piece, too: the first is in use before the last is read.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,14 +26,18 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_reader import Part
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.file_errors import one_sentence, require_columns
+from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.long import read
 from pcmcnet.data.read_files import Parquet, open_source
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.tabular import read_table
 from pcmcnet.data.views import without_views
 
-ROWS = 2**16  # of a piece, about
+ROWS, VALUES = 2**16, 2**23  # of a piece, about: rows, and values in all columns, whichever are fewer
 _LONGEST = 2**31  # bytes of a column of text in one array
+
+_Tables: TypeAlias = Iterator[Callable[[], pa.Table]]  # what reads each piece into Arrow
+Opened: TypeAlias = pa.Table | Path | nw.DataFrame[Any]
 
 
 @dataclass(frozen=True)
@@ -41,40 +46,35 @@ class Pieces:
 
     schema: Schema
     cuts: list[int]  # first row of each piece, then the number of rows
-    tables: Callable[[list[int]], Iterator[Callable[[], pa.Table]]]  # cuts -> what reads each piece into Arrow
-    parts: list[Part] = field(default_factory=list)  # what was seen of the pieces that are read
+    tables: Callable[[list[int]], _Tables]  # of the pieces between such cuts
+    spans: list[dict[str, Span]] = field(default_factory=list)  # of columns of the pieces that are read
 
     @classmethod
-    def of(cls, table: pa.Table | Path, schema: Schema, rows: int | None = None) -> Pieces | None:
-        """Cut an Arrow table or a Parquet file into pieces of about so many rows; None where it is to be read whole.
+    def of(cls, table: Opened, schema: Schema, rows: int | None = None) -> Pieces | None:
+        """Cut what :func:`opened` returns into pieces of about so many rows; None where it is to be read whole.
 
         That is a small table, one whose sets do not lie together, a wide one, and one with contents such as texts, or
         with outside options, which stand behind all rows.
         """
         if schema.contents or schema.outside is not None or schema.wide:
             return None
-        if isinstance(table, pa.Table):
-            ids, tables = table, partial(_slices, table)
-        else:
-            with one_sentence(table):
-                source = Parquet(table)
-                require_columns(schema.columns, source.names, where=str(table))
-                ids = without_views(source.read([schema.choice_set], (), (), False))
-            tables = partial(_decoded, source, table, list(schema.columns))
-        cuts = _cuts(ids[schema.choice_set], rows or ROWS)
-        return None if cuts is None else cls(schema, cuts, tables)
+        ids = read_table(table, [schema.choice_set], ids=schema.id_columns)[schema.choice_set]
+        cuts = _cuts(ids, rows or max(min(ROWS, VALUES // len(schema.columns)), 1))
+        if cuts is None:
+            return None
+        ways: dict[type, Callable[..., _Tables]] = {pa.Table: _slices, nw.DataFrame: _converted}
+        return cls(schema, cuts, partial(ways.get(type(table), _decoded), table, schema))
 
     def __iter__(self) -> Iterator[Piece]:
         for (begin, end), table in zip(pairwise(self.cuts), self.tables(self.cuts), strict=True):
-            self.parts.append(Part(np.arange(begin, end)))
-            yield Piece(self.schema, table, self.parts[-1])
+            self.spans.append({})
+            yield Piece(self.schema, table, Part(np.arange(begin, end), self.spans[-1]))
 
     def judge(self) -> None:
         """Refuse columns that no single piece can be judged by, once all are read: see ``float32_resolution``."""
         everything = Part(np.empty(0, np.int64))
-        for part in self.parts:
-            for name, span in part.spans.items():
-                everything.add(name, span)
+        for name, span in chain.from_iterable(spans.items() for spans in self.spans):
+            everything.add(name, span)
         for name, span in everything.spans.items():
             span.require_steps(name)
 
@@ -92,21 +92,35 @@ class Piece:
         return ChoiceData(**read(self.table(), self.schema, self.part))
 
 
-def arrow_or_parquet(table: Any, schema: Schema) -> pa.Table | Path:
-    """Return the path of a Parquet file, which can be read piece by piece, and anything else as an Arrow table."""
+def opened(table: Any, schema: Schema) -> Opened:
+    """Return a Parquet file or a data frame, which can be read piece by piece, and anything else as an Arrow table."""
     if isinstance(table, str | os.PathLike) and isinstance(open_source(Path(table)), Parquet):
         return Path(table)
+    frame = nw.from_native(table, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame) and not isinstance(table, pa.Table):
+        require_columns(schema.columns, frame.columns)
+        if (
+            nw.Object not in frame[list(schema.columns)].schema.dtypes()
+        ):  # of which each piece may be read in its own way
+            return frame
     return read_table(table, schema.columns, text=schema.text_columns, ids=schema.id_columns, compact=True)
 
 
-def _slices(table: pa.Table, cuts: list[int]) -> Iterator[Callable[[], pa.Table]]:
+def _slices(table: pa.Table, schema: Schema, cuts: list[int]) -> _Tables:
     for begin, end in pairwise(cuts):
         yield partial(table.slice, begin, end - begin)
 
 
-def _decoded(source: Parquet, path: Path, columns: list[str], cuts: list[int]) -> Iterator[Callable[[], pa.Table]]:
+def _converted(frame: nw.DataFrame[Any], schema: Schema, cuts: list[int]) -> _Tables:
+    for begin, end in pairwise(cuts):
+        yield partial(read_table, frame[begin:end], schema.columns)
+
+
+def _decoded(path: Path, schema: Schema, cuts: list[int]) -> _Tables:
     """Decode one piece after the other in a thread, each as soon as it is asked for."""
-    batches = source.file.iter_batches(cuts[1], columns=columns)
+    columns = list(schema.columns)
+    with one_sentence(path):
+        batches = Parquet(path).file.iter_batches(cuts[1], columns=columns)
     between = _between((without_views(pa.Table.from_batches([b]).select(columns)) for b in batches), np.diff(cuts))
 
     def following() -> pa.Table:

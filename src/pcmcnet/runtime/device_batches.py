@@ -23,6 +23,7 @@ from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.torch_settings import undisturbed
 
 T = TypeVar("T")
+WORTH = 2**13  # rows from which on standardising them on the device is worth its calls
 SHARE = 0.5  # of the device's free memory that choice sets may take
 
 
@@ -31,7 +32,7 @@ def encode_on(device: torch.device, encoder: Encoder, data: ChoiceData, *, tell:
     if device.type != "cuda":
         return encoder.encode(data, tell=tell).to(device)
     room = SHARE * torch.cuda.mem_get_info(device)[0]
-    if not data.schema.contents and encoder.nbytes(data) <= room:
+    if len(data.rows) >= WORTH and not data.schema.contents and encoder.nbytes(data) <= room:
         return encoder.encode(data, tell=tell, device=device)
     encoded = encoder.encode(data, tell=tell)
     return encoded.to(device) if encoded.nbytes <= room else encoded.pinned()

@@ -23,7 +23,7 @@ from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder,
 from pcmcnet.data.batches import Several
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.encoding import learn_encoder
-from pcmcnet.data.pieces import Pieces, arrow_or_parquet
+from pcmcnet.data.pieces import ROWS, Pieces, opened
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError
 from pcmcnet.layers.threads import parts_for
@@ -304,14 +304,14 @@ class NeuralModel(ChoiceModel):
         schema = self.schema.for_prediction()
         if in_pieces(self.network_) and not isinstance(data, ChoiceData | ScannedData):
             with suppress(PcmcNetError), undisturbed():  # what is wrong is said of the whole table, below
-                data = arrow_or_parquet(data, schema)
+                data = opened(data, schema)
                 pieces = Pieces.of(data, schema)
                 if pieces is not None:
                     return predict_table(self, pieces)
         return super().predict_log_proba(data)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
-        if in_pieces(self.network_) and not data.schema.contents:
+        if in_pieces(self.network_) and data.n_alternatives > ROWS and not data.schema.contents:
             return predict_sets(self, data)
         encoded = encode_on(device_of(self.network_), self.encoder_, data)
         out = np.empty(len(data.rows))
