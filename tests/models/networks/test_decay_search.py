@@ -369,7 +369,7 @@ def test_a_number_given_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> No
     def never(*_: Any) -> Any:
         raise AssertionError("searched")
 
-    monkeypatch.setattr("pcmcnet.models.networks.neural_model.search_decay", never)
+    monkeypatch.setattr("pcmcnet.models.networks.held_out_trials.search_decay", never)
     model = PCMCNet(**LEARNING, weight_decay=0.3).fit(choices(60), progress=False)
     assert model.training_["weight_decay"] == 0.3
     assert "search" not in model.training_

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,17 +37,9 @@ from pcmcnet.models.interface.own_encoders import (
     require_same,
     require_used,
 )
-from pcmcnet.models.networks.decay_search import (
-    SHORT,
-    Pair,
-    Search,
-    SearchLog,
-    at_most,
-    held_out_parts,
-    search_decay,
-    share_searched,
-)
+from pcmcnet.models.networks.decay_search import Search, SearchLog, at_most
 from pcmcnet.models.networks.fine_tuning import Start
+from pcmcnet.models.networks.held_out_trials import Trials, held_out_trials
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.networks.network_summary import network_summary
@@ -65,19 +57,6 @@ from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
 
 log = logging.getLogger("pcmcnet")
-
-
-class Trials(NamedTuple):
-    """Short fits to parts of the training sets, by which options are learnt from the table."""
-
-    pairs: list[Pair]
-    run: Callable[[Pair, float], list[float]]  # sets, weight decay -> loss of held-out sets after each epoch
-    kept: SearchLog
-    share: float  # of the training sets that the pairs were drawn from
-
-    def search_decay(self) -> Search:
-        """Learn how firmly to hold the network."""
-        return search_decay(self.pairs, self.run, self.kept, share=self.share)
 
 
 class NeuralModel(ChoiceModel):
@@ -157,7 +136,7 @@ class NeuralModel(ChoiceModel):
 
         with run_in(folder, resume=settings.resume):
             kept = SearchLog.opened(None if folder is None else folder / SEARCH, identity, resume=settings.resume)
-            trials = self._trials(train, valid, settings, place, kept) if self._searches else None
+            trials = held_out_trials(self, train, valid, settings, place, kept) if self._searches else None
             search = trials.search_decay() if trials is not None and self.config.weight_decay == "auto" else None
             config = self._resolved(search)
             self._choose_form(trials, config)
@@ -197,30 +176,6 @@ class NeuralModel(ChoiceModel):
 
     def _choose_form(self, trials: Trials | None, config: TrainConfig) -> None:
         """Decide, perhaps by held-out sets, on what the options leave open of the network; by default nothing."""
-
-    def _trials(
-        self, train: Sets, valid: Sets | None, settings: FitSettings, device: torch.device, kept: SearchLog
-    ) -> Trials | None:
-        """Return how to try options on held-out sets; None where sets are too few to tell."""
-        train = train.counted()
-        # Gaps that no other part has, and vectors of frozen encoders, are known from the whole training part.
-        known = self._encoder(train) if train.schema.has_gaps or frozen_ones(self.encoders) else None
-        known = known if settings.init is None else settings.init.encoder
-        pairs = held_out_parts(train, None if valid is None else valid.counted(), settings.seed)
-        encoders = {id(part): known or self._encoder(part) for part, _ in pairs}
-        pairs = [(p, held) for p, held in pairs if encoders[id(p)].encode(p, tell=False).varies_within_sets()]
-        if not pairs:
-            return None
-        quiet = replace(settings, progress=False, on_epoch=None, tells=False)
-        short = replace(self.config, epochs=max(round(SHORT * self.config.passes), 1), min_delta="noise")
-
-        def losses(pair: Pair, decay: float) -> list[float]:
-            (part, held_out), config = pair, replace(short, weight_decay=decay)
-            given: dict[str, Any] = {"device": device, "checkpoint": None, "encoder": encoders[id(part)]}
-            outcome = self._run(part, held_out, config, quiet, **given)
-            return [entry["valid_loss"] for entry in outcome.history]
-
-        return Trials(pairs, losses, kept, share_searched(train))
 
     def _resolved(self, search: Search | None) -> NetworkConfig:
         """Return the options with numbers in the place of what was learnt."""

@@ -36,8 +36,9 @@ from pcmcnet.models.networks.chain_network import Asked, PCMCNetwork
 from pcmcnet.models.networks.class_search import search_classes
 from pcmcnet.models.networks.decay_search import Pair
 from pcmcnet.models.networks.diagram import draw_network
+from pcmcnet.models.networks.held_out_trials import Trials
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
-from pcmcnet.models.networks.neural_model import NeuralModel, Trials, log, require_differences
+from pcmcnet.models.networks.neural_model import NeuralModel, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS, PCMCNetConfig
 from pcmcnet.progress import Report, Steps, describe_epoch, show_steps
 from pcmcnet.runtime.device import device_of
