@@ -63,6 +63,16 @@ class Steps:
     def end(self, step: str, result: str) -> None:
         """Say what came of it."""
 
+    def epochs(self, on_epoch: Report | None, **more: Any) -> Report:
+        """Return what notes each epoch of a step, and tells it, with ``more`` about it, to who asked for epochs."""
+
+        def tell(entry: dict[str, Any]) -> None:
+            self.note(f"epoch {entry['epoch']}, {describe_epoch(entry)}")
+            if on_epoch is not None:
+                on_epoch({**entry, **more})
+
+        return tell
+
 
 class _Lines(Steps):
     def end(self, step: str, result: str) -> None:

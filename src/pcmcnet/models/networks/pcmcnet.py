@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from pcmcnet.models.networks.held_out_trials import Trials
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS, PCMCNetConfig
-from pcmcnet.progress import Report, Steps, describe_epoch, show_steps
+from pcmcnet.progress import describe_epoch, show_steps
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, encode_on
 from pcmcnet.runtime.prediction import predict
@@ -254,7 +253,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             for number in range(2, members + 1):
                 seed = int(np.random.default_rng([settings.seed, number - 1]).integers(2**31))
                 given = None if start is None else start.other(number - 1)
-                told, step = partial(_tell, steps, settings.on_epoch, number), f"network {number} of {members}"
+                told, step = steps.epochs(settings.on_epoch, network=number), f"network {number} of {members}"
                 steps.begin(step)
                 try:
                     done = run(
@@ -344,13 +343,6 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             item_start.start_as_items(network.items, sample(item_start.SETS), config.decay)
         elif network.utility is not None and config.decay >= logit_start.FROM_DECAY:
             logit_start.start_as_logit(network.utility, sample(logit_start.SETS))
-
-
-def _tell(steps: Steps, on_epoch: Report | None, number: int, entry: dict[str, Any]) -> None:
-    """Tell an epoch of a further network to who watches, and to who asked for it."""
-    steps.note(f"epoch {entry['epoch']}, {describe_epoch(entry)}")
-    if on_epoch is not None:
-        on_epoch({**entry, "network": number})
 
 
 def _is_small(train: Sets) -> bool:
