@@ -15,7 +15,7 @@ from tools.terminal import Screen, run_in_terminal
 SRC = str(Path(output.__file__).parents[2])
 BAR = re.compile(r"^[━╸╺ ]{10,} +\d+% \d:\d\d:\d\d elapsed +(\d:\d\d:\d\d|-:--:--) left$")
 MODELS = "uniform,mnl,A-model-with-quite-a-long-name=pcmcnet,broken=rank-by:nonsense"
-QUICK = "--set=pcmcnet.epochs=2 --set=pcmcnet.hidden=4"
+QUICK = "--set=pcmcnet.epochs=2 --set=pcmcnet.hidden=4 --set=pcmcnet.weight_decay=0"
 
 
 def program(roles: list[str]) -> str:
@@ -24,7 +24,7 @@ def program(roles: list[str]) -> str:
     every = [
         f"compare {read} --models {MODELS} {QUICK} --folds 2 -o comparison",
         f"fit {read} --set epochs=3 --set hidden=4 --valid 0.2 -o model",
-        f"tune {read} --search hidden=4/8 --set epochs=2 --trials 2 -o study",
+        f"tune {read} --search hidden=4/8 --set epochs=2 --set weight_decay=0 --trials 2 -o study",
         "explain model trips.csv --sets 5 --skip axioms --skip context --baseline none -o report",
         "leaderboard --tables rock-paper-scissors --models uniform,mnl --sets 60 --folds 2 -o board",
     ]

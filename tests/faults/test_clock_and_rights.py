@@ -26,7 +26,7 @@ BACKWARDS = """
     time.time = earlier
     time.time_ns = lambda: int(earlier() * 1e9)
 """
-FIT = ["--set=hidden=4", "--set=epochs=4", "--set=dropout=0.2"]
+FIT = ["--set=hidden=4", "--set=epochs=4", "--set=dropout=0.2", "--set=weight_decay=0"]
 DIE = """
     import os, signal
     from pcmcnet.training.checkpoint import Checkpoint

@@ -24,7 +24,7 @@ PAUSE = """
     lock._sign = sign
 """
 
-FIT = ["--set=hidden=4", "--set=epochs=2"]
+FIT = ["--set=hidden=4", "--set=epochs=2", "--set=weight_decay=0"]
 COMMANDS: dict[str, list[Any]] = {
     "fit": ["fit", "{table}", "{roles}", *FIT, "-o", "{out}"],
     "members": ["fit", "{table}", "{roles}", *FIT, "--members", 2, "-o", "{out}"],

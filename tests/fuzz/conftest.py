@@ -186,7 +186,7 @@ CONTAINERS = ["arrow", "mapping", "pandas", "polars", "csv", "parquet", "chunks"
 QUICK: dict[str, dict[str, Any]] = {
     "cdm": {"max_iter": 5},
     **NETWORKS,
-    "dpn": {"hidden": 4, "epochs": 1},
+    "dpn": {"hidden": 4, "epochs": 1, "weight_decay": 0.0},
     "lc-mnl": {"classes": 2, "starts": 1, "em_steps": 5, "max_iter": 5},
     "mixed-mnl": {"draws": 16, "max_iter": 5},
     "mnl": {"max_iter": 60},
@@ -194,7 +194,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "cross-nested-mnl": {"max_iter": 20},
     "pcmc": {"restarts": 1, "max_iter": 5},
     "pcmc-linear": {"max_iter": 5},
-    "pcmcnet": {"hidden": (4,), "epochs": 1},
+    "pcmcnet": {"hidden": (4,), "epochs": 1, "members": 1},
     "rf": {"trees": 3},
     "bradley-terry": {"max_iter": 20},
     "thurstone": {"max_iter": 5},
