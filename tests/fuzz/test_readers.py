@@ -27,7 +27,7 @@ from pcmcnet.models import KINDS, load
 from quick_models import QUICK
 
 SLOW = pytest.mark.slow
-FEW, MANY = 60, 2_000
+FEW, MANY = 30, 2_000
 QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -75,9 +75,9 @@ def search(hostile: Callable[..., Any], n: int, *, large: bool) -> Counter[str]:
 
 
 def test_hundreds_of_odd_tables_end_in_a_model_or_in_our_own_error(hostile: Any) -> None:
-    seen = search(hostile, 300, large=False)
-    assert sum(count for what, count in seen.items() if what.startswith("fitted")) > 60  # else it says little of models
-    assert seen["SchemaError"] > 30
+    seen = search(hostile, 200, large=False)
+    assert sum(count for what, count in seen.items() if what.startswith("fitted")) > 40  # else it says little of models
+    assert seen["SchemaError"] > 20
 
 
 @pytest.mark.slow
@@ -105,5 +105,5 @@ def test_thousands_of_columns_are_read_without_looking_at_each_pair_of_them() ->
     table = pa.table({"set": [0, 0, 1, 1, 1, 2], "took": [1, 0, 0, 1, 0, 1], **columns})
     data = ChoiceData.from_long(table, choice_set="set", chosen="took", features=names)
     assert list(data.features) == names
-    model = MODELS["pcmcnet"](hidden=(2,), epochs=1).fit(data, progress=False)
+    model = MODELS["pcmcnet"](hidden=(2,), epochs=1, weight_decay=0.0).fit(data, progress=False)
     require_distribution(model.predict_proba(table), data)

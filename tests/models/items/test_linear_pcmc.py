@@ -43,13 +43,13 @@ def test_two_items_balance_their_rates() -> None:
 
 
 def test_a_known_chain_is_recovered() -> None:
-    """3,000 choices for 9 weights that matter: the mean divergence of a fit is about 9 / 6,000 = .0015."""
-    table = simulate(3000, WEIGHTS, seed=0)
+    """1,500 choices for 9 weights that matter: the mean divergence of a fit is about 9 / 3,000 = .003."""
+    table = simulate(1500, WEIGHTS, seed=0)
     data = ChoiceData.from_long(table, **ROLES)
     model = LinearPCMC(ridge=0).fit(data, progress=False)
     fresh = simulate(1000, WEIGHTS, seed=1)
     p, truth = model.predict_proba(ChoiceData.from_long(fresh, **ROLES)), fresh["p"]
-    assert np.sum(truth * np.log(truth / p)) / 1000 < 0.005
+    assert np.sum(truth * np.log(truth / p)) / 1000 < 0.006
     assert model.training_["converged"]
     assert model.training_["nll"] == pytest.approx(-model.score(data), rel=1e-9)
 

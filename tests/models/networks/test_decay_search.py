@@ -439,9 +439,9 @@ def test_a_run_interrupted_anywhere_goes_on_to_the_same_weights(
 ) -> None:
     """Within a trial, between trials and in the fit itself; a trial that ended is not made again."""
     train, valid = choices(60), choices(40, seed=1) if with_valid else None
-    left = [0]
+    options, left = {**LEARNING, "members": 1}, [0]
     monkeypatch.setattr(loop, "show_epochs", counting(left))
-    whole = PCMCNet(**LEARNING).fit(train, valid, progress=False)
+    whole = PCMCNet(**options).fit(train, valid, progress=False)
     reports, each = -left[0], 2  # epochs of a trial: half of the 4 of the fit
     trials = len(whole.training_["search"]["trials"]) * 2
     assert reports == trials * each + LEARNING["epochs"]
@@ -449,13 +449,13 @@ def test_a_run_interrupted_anywhere_goes_on_to_the_same_weights(
         folder = tmp_path / str(number)
         left[0] = number
         with pytest.raises(Interruption):
-            PCMCNet(**LEARNING).fit(train, valid, progress=False, run_folder=folder)
+            PCMCNet(**options).fit(train, valid, progress=False, run_folder=folder)
         assert (folder / CHECKPOINT).exists() == (number > trials * each)
         if number > each:
             with pytest.raises(InputError, match="holds an unfinished run"):
-                PCMCNet(**LEARNING).fit(train, valid, progress=False, run_folder=folder)
+                PCMCNet(**options).fit(train, valid, progress=False, run_folder=folder)
         left[0] = 0
-        resumed = PCMCNet(**LEARNING).fit(train, valid, progress=False, run_folder=folder, resume=True)
+        resumed = PCMCNet(**options).fit(train, valid, progress=False, run_folder=folder, resume=True)
         done = number if number > trials * each else (number - 1) // each * each
         assert -left[0] == reports - done
         assert weights(resumed) == weights(whole)
