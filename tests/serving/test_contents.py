@@ -247,6 +247,7 @@ def test_requests_are_put_together(reader: SetReader, rich: PCMCNet, room_sets: 
     each = np.concatenate([rich.predict_log_proba(part) for part in parts])
     np.testing.assert_allclose(rich.predict_log_proba(whole), each, atol=1e-6)
     assert whole.fingerprint() == reader.read(room_sets).fingerprint()
+    assert together(parts[:2]).set_ids.tolist() == [0, 1]
 
 
 class Nodes(nn.Module):

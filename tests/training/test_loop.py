@@ -90,6 +90,7 @@ def test_the_loss_falls_on_what_can_be_learnt(make_sets: MakeSets) -> None:
     assert mean_nll(module, data, CONFIG) < before / 2
     assert outcome.history[-1]["train_loss"] < outcome.history[0]["train_loss"] / 2
     assert [entry["epoch"] for entry in outcome.history] == list(range(1, 21))
+    assert all(entry["seconds"] > 0 for entry in outcome.history)
     assert outcome.epochs == 20
 
 
