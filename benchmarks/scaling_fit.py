@@ -1,8 +1,9 @@
 """Records of benchmarks -> the rates of the model, and what the model says of fits that were measured.
 
-Host, steps on a CPU and sums by gloo are of ``benchmarks.scaling_parts``, workers of ``benchmarks.cluster``, growth
-with the size of sets of ``benchmarks.scaling`` and the GPU of ``benchmarks.gpu``. What cannot be measured on these
-machines is in ``ASSUMED``, each with what it stands for.
+Host, steps on a CPU and sums by gloo are of ``benchmarks.scaling_parts``, processes that share a scan of
+``benchmarks.streaming``, workers of ``benchmarks.cluster``, growth with the size of sets of ``benchmarks.scaling`` and
+the GPU of ``benchmarks.gpu``. What cannot be measured on these machines is in ``ASSUMED``, each with what it stands
+for.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def host(found: dict[str, list[Row]], table: str | None = None) -> dict[str, flo
     outlined = _mean(r["sets/s"] for r in rows if r["part"] == "sizes")
     sums = found["checkpoint"][0]
     sizes = {"shard_bytes": one["shard_bytes"], "encoded_bytes": one["encoded_bytes"]}
+    gains = [min(r["x scan"], r["x learn"]) / r["workers"] for r in found.get("scanners", []) if r["workers"] > 1]
+    rates["sharing"] = min(gains, default=1.0)
     return {**rates, "sizes": outlined, "check": check, "plan": plan, **sizes, "checkpoint": 1e6 * sums["MB/s"]}
 
 

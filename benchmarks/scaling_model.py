@@ -22,6 +22,15 @@ What comes ahead is beside what is in use, so that with k buffers
 
     epoch = ahead / k + (k-1)/k max(ahead, use) + use / k + keep
 
+Before the first epoch the workers scan the table and learn its encoder, each at the part e of its speed alone; what
+they read and write, the table, rows on piles twice, and shards, goes through the store:
+
+    scan     S n (c+2) / (scan rate e W)          half of it shared by pieces, half by shards: u times that, where the
+                                                  N shards do not come out even, u = ceil(N/W) W/N
+    learn    u (S n bytes / check rate + S n c / learn rate) / (e W)
+                                                  both no less than their bytes / store, or of each worker / link
+    begin    start + scan + learn                 until the first epoch begins
+
 Sizes and plan are the price of batches that are those of one process: every worker does all of both. ``Design`` says
 what would be if this or that were changed.
 """
@@ -117,6 +126,7 @@ class Rates:
     link: float = math.inf  # bytes per second that reach a worker
     store: float = math.inf  # bytes per second that all workers get together
     start: float = 0.0  # seconds until workers are there
+    sharing: float = 1.0  # of its speed alone that each of several has when they scan and learn
 
 
 @dataclass(frozen=True)
@@ -127,8 +137,7 @@ class Design:
     planned_ahead: bool = False  # batches are planned by the thread that reads
     own_plan: bool = False  # each worker draws its batches from its own shards: not those of one process any more
     recorded: bool = False  # steps of a group are replayed as one graph
-    scanners: int = 1
-    learners: int = 1
+    scanners: int | None = None  # that scan and learn: all workers, if not given
     least_buffers: int = 1  # of an epoch
 
 
@@ -205,12 +214,36 @@ def epoch_seconds(job: Job, rates: Rates, design: Design = AS_IT_IS) -> float:
 
 def scan_seconds(job: Job, rates: Rates, design: Design = AS_IT_IS) -> float:
     """Check and convert the table, its id and choice included; once, whatever is fitted afterwards."""
-    return job.rows * (job.columns + 2) / rates.scan / design.scanners
+    moved = 3 * job.raw + job.rows * rates.shard_bytes
+    alone = job.rows * (job.columns + 2) / rates.scan
+    return _shared_out(alone * (1 + _uneven(job, design)) / 2, moved, job, rates, design)
 
 
 def learn_seconds(job: Job, rates: Rates, design: Design = AS_IT_IS) -> float:
-    """Look at the hashes of all shards and learn the encoder: once, by whoever starts the workers, before they are."""
-    return (job.rows * rates.shard_bytes / rates.check + job.values / rates.learn) / design.learners
+    """Look at the hashes of all shards and learn the encoder: once, before the workers begin to train."""
+    stored = job.rows * rates.shard_bytes
+    alone = stored / rates.check + job.values / rates.learn
+    return _shared_out(alone * _uneven(job, design), stored, job, rates, design)
+
+
+def _uneven(job: Job, design: Design) -> float:
+    """Return how many times its even share of the shards the worker with most of them has."""
+    several = job.workers if design.scanners is None else design.scanners
+    return math.ceil(job.cut / several) * several / job.cut
+
+
+def _shared_out(alone: float, moved: float, job: Job, rates: Rates, design: Design) -> float:
+    """Reckon what takes one process so many seconds, and moves so many bytes, when several share it."""
+    several = job.workers if design.scanners is None else design.scanners
+    if several == 1:
+        return alone
+    return max(alone / (several * rates.sharing), moved / several / rates.link, moved / rates.store)
+
+
+def begin_seconds(job: Job, rates: Rates, design: Design = AS_IT_IS) -> float:
+    """Reckon how long after the command the first epoch begins, for a table that was never scanned."""
+    start = rates.start if job.workers > 1 else 0.0
+    return start + scan_seconds(job, rates, design) + learn_seconds(job, rates, design)
 
 
 def fit_seconds(job: Job, rates: Rates, design: Design = AS_IT_IS) -> float:

@@ -4,19 +4,26 @@ Workers wait for one another at every step, so a step takes as long as its slowe
 Z normal, of W workers the largest counts. It is drawn in one piece, as the largest of W uniform numbers is U^(1/W).
 Workers die at a constant rate. The state is kept after each epoch, so the epoch under way is lost, and all workers
 start again. Without spread and without failures a run takes what the formula says.
+
+Before the first epoch nobody waits for others but at the end of a pass: whoever is free takes the next piece, and a
+piece whose worker dies is done again. The passes are one over pieces of the table and one over its shards, which make
+the scan, and one over shards to learn the encoder (in fact several, which is for chance the same).
 """
 
 from __future__ import annotations
 
+import heapq
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from benchmarks.scaling_model import AS_IT_IS, Design, Job, Rates, buffers, parts
+from benchmarks.scaling_model import AS_IT_IS, Design, Job, Rates, buffers, learn_seconds, parts, scan_seconds
 
 DRAWS = 64  # steps that are drawn for each buffer; the others take their mean
+PIECES = 8  # of the table for each worker that scans it
 GIVEN_UP = 3  # failures after which a fit ends and is to be resumed by hand
 
 
@@ -67,6 +74,36 @@ def run_by_chance(job: Job, rates: Rates, design: Design, chances: Chances, rng:
         else:
             clock, done, fresh = clock + attempt, done + 1, False
     return Run(clock, failures)
+
+
+def pass_by_chance(
+    seconds: float, pieces: int, job: Job, chances: Chances, rng: np.random.Generator
+) -> tuple[float, int]:
+    """Share out so many pieces of so many seconds each: the time until the last is done, and deaths on the way."""
+    free, rate, deaths = [0.0] * job.workers, chances.deaths / 3600, 0
+    for factor in np.exp(chances.spread * rng.standard_normal(pieces)):
+        clock = heapq.heappop(free)
+        while rate and (dies := rng.exponential(1 / rate)) < seconds * factor:
+            clock, deaths = clock + dies, deaths + 1
+        heapq.heappush(free, clock + seconds * float(factor))
+    return max(free), deaths
+
+
+def begin_by_chance(job: Job, rates: Rates, chances: Chances, rng: np.random.Generator) -> Run:
+    """Scan and learn once, by all workers."""
+    one = replace(job, workers=1)
+    slowed = rates.sharing if job.workers > 1 else 1.0
+    scan, learn = scan_seconds(one, rates) / slowed, learn_seconds(one, rates) / slowed
+    passes = ((scan / 2, PIECES * job.workers), (scan / 2, job.cut), (learn, job.cut))
+    found = [pass_by_chance(seconds / pieces, pieces, job, chances, rng) for seconds, pieces in passes]
+    start = rates.start if job.workers > 1 else 0.0
+    return Run(start + sum(seconds for seconds, _ in found), sum(deaths for _, deaths in found))
+
+
+def simulate_begin(job: Job, rates: Rates, chances: Chances = CERTAIN, *, runs: int = 200, seed: int = 0) -> list[Run]:
+    """Scan and learn many times."""
+    rng = np.random.default_rng(seed)
+    return [begin_by_chance(job, rates, chances, rng) for _ in range(runs)]
 
 
 def simulate(

@@ -1,10 +1,11 @@
 """A table larger than the memory allowed: scanned, fitted for one epoch and predicted, with the peak of memory.
 
-    python -m benchmarks.streaming [steps] [throughput]
+    python -m benchmarks.streaming [steps] [scanners] [throughput]
 
 The table (20 million rows by default, other numbers by PCMCNET_ROWS) is written to a temporary folder by a process of
-its own and removed at the end. ``steps`` takes one table through all steps in one fresh process. ``throughput`` takes a
-table that fits through an epoch from memory and an epoch from disk, taking turns.
+its own and removed at the end. ``steps`` takes one table through all steps in one fresh process. ``scanners`` has it
+scanned and learnt from by one process and by two, which must give the same bytes. ``throughput`` takes a table that
+fits through an epoch from memory and an epoch from disk on all cores, taking turns.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.harness import Row, Table, in_turn, run
 ROWS = int(os.environ.get("PCMCNET_ROWS", "20_000_000"))
 MEMORY = os.environ.get("PCMCNET_MEMORY", "512 MiB")
 FITS = int(os.environ.get("PCMCNET_ROWS_THAT_FIT", "1_000_000"))
+SHARED = int(os.environ.get("PCMCNET_ROWS_SHARED", "40_000_000"))
 ROUNDS = 5
 FILES = 40
 ROLES: dict[str, Any] = {
@@ -167,10 +169,41 @@ def steps() -> list[Row]:
     return shown.rows
 
 
+def scanners() -> list[Row]:
+    """Scan a large table, and learn its encoder, by one process and by two."""
+    from pcmcnet.data import Encoder, ScannedData, Schema
+    from pcmcnet.data.scan.workers import Processes
+
+    shown = Table(
+        f"{SHARED:,} rows asked for, memory={MEMORY!r}; seconds of wall time",
+        {"workers": "", "scan": ".1f", "learn": ".1f", "x scan": ".2f", "x learn": ".2f"},
+    )
+    made = set()
+    with tables(SHARED) as folder:
+        for count in (1, 2):
+            began = time.perf_counter()
+            with Processes(count) as shared:  # a helper is started once for both
+                given = {"cache": folder.parent / f"cache-{count}", "memory": MEMORY, "workers": shared}
+                data = ScannedData.of(folder, Schema.from_dict(ROLES), **given)
+                scanned = time.perf_counter()
+                encoder = Encoder.learn(data, bend=True)
+            row = {"workers": count, "scan": scanned - began, "learn": time.perf_counter() - scanned}
+            made.add((data.manifest.fingerprint, json.dumps(encoder.to_dict())))
+            first = (shown.rows or [row])[0]
+            shown.add(
+                row | {f"x {part}": first[part] / row[part] for part in ("scan", "learn")} | {"rows": data.n_rows}
+            )
+    assert len(made) == 1, "bytes depend on the number of workers"
+    return shown.rows
+
+
 def throughput() -> list[Row]:
     """An epoch from disk against an epoch from memory."""
+    import torch
+
     import pcmcnet as pn
 
+    torch.set_num_threads(os.cpu_count() or 1)
     with tables(FITS) as folder:
         memory = pn.ChoiceData.from_long(folder, **ROLES)
         disk = pn.ChoiceData.scan(folder, memory="16 MiB", **ROLES)
@@ -196,7 +229,7 @@ def throughput() -> list[Row]:
 if __name__ == "__main__":
     run(
         "benchmarks.streaming",
-        {"steps": steps, "throughput": throughput},
+        {"steps": steps, "scanners": scanners, "throughput": throughput},
         description=__doc__ or "",
         json_file=Path("runs/streaming.json"),
         device="cpu",

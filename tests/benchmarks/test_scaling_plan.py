@@ -67,6 +67,22 @@ def test_one_worker_takes_what_comes_out_by_hand(model: ModuleType, job: Any, ra
     assert model.fit_seconds(replace(job, epochs=2), rates) == pytest.approx(2 * 342, rel=1e-12)
 
 
+def test_workers_share_what_comes_before_the_first_epoch(model: ModuleType, job: Any, rates: Any) -> None:
+    """500 seconds of a scan and 50 of learning, by four at 0.8 of their speed; 16 shards come out even, 18 do not."""
+    four, shared = replace(job, workers=4), replace(rates, sharing=0.8)
+    assert model.scan_seconds(four, shared) == pytest.approx(500 / 3.2, rel=1e-12)
+    assert model.learn_seconds(four, shared) == pytest.approx(50 / 3.2, rel=1e-12)
+    assert model.begin_seconds(four, shared) == pytest.approx(7 + 550 / 3.2, rel=1e-12)
+    uneven = 5 * 4 / 18
+    assert model.learn_seconds(replace(four, shards=18), shared) == pytest.approx(uneven * 50 / 3.2, rel=1e-12)
+    assert model.scan_seconds(replace(four, shards=18), shared) == pytest.approx((1 + uneven) * 250 / 3.2, rel=1e-12)
+    assert model.begin_seconds(job, shared) == pytest.approx(550, rel=1e-12)
+    assert model.begin_seconds(four, shared, model.Design(scanners=1)) == pytest.approx(557, rel=1e-12)
+    # The table and its rows on piles, written and read, 3 x 64,000 bytes, and 8,000 of the shards, at 100 a second.
+    assert model.scan_seconds(four, replace(shared, store=100.0)) == pytest.approx(2000, rel=1e-12)
+    assert model.learn_seconds(four, replace(shared, link=10.0)) == pytest.approx(200, rel=1e-12)
+
+
 def test_a_table_in_one_buffer_is_read_before_it_is_used_and_many_buffers_are_read_meanwhile(
     model: ModuleType, job: Any, rates: Any
 ) -> None:
@@ -192,6 +208,25 @@ def test_failures_take_as_long_as_they_are_expected_to(
     expected, error = math.expm1(m * attempt) / m, seconds.std() / math.sqrt(len(seconds))
     assert abs(seconds.mean() - expected) < 4 * error  # chance: four standard errors
     assert np.mean([run.failures for run in runs]) == pytest.approx(math.expm1(m * attempt), rel=0.1)  # likewise
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("shards", [16, 18])
+def test_without_chance_the_first_epoch_begins_when_the_formula_says(
+    model: ModuleType, chance: ModuleType, job: Any, rates: Any, workers: int, shards: int
+) -> None:
+    job, rates = replace(job, workers=workers, shards=shards), replace(rates, sharing=0.7)
+    (run,) = chance.simulate_begin(job, rates, runs=1)
+    assert run == (pytest.approx(model.begin_seconds(job, rates), rel=1e-12), 0)
+
+
+def test_a_piece_whose_worker_dies_is_done_again(chance: ModuleType, job: Any) -> None:
+    """One piece of d seconds with deaths at rate m takes (exp(m d) - 1) / m in the mean."""
+    rng, m, d = np.random.default_rng(0), 1 / 100, 80.0
+    found = [chance.pass_by_chance(d, 1, job, chance.Chances(deaths=m * 3600), rng) for _ in range(4000)]
+    seconds = np.array([seconds for seconds, _ in found])
+    error = seconds.std() / math.sqrt(len(seconds))
+    assert abs(seconds.mean() - math.expm1(m * d) / m) < 4 * error  # chance: four standard errors
 
 
 def test_an_epoch_that_is_done_is_not_done_again(model: ModuleType, chance: ModuleType, job: Any, rates: Any) -> None:

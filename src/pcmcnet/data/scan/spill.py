@@ -32,7 +32,7 @@ from pcmcnet.data.scan.workers import Workers
 from pcmcnet.errors import SchemaError
 
 _ROWS = 2**18  # read at once, at most
-_PIECES = 4  # for each worker: whoever begins later, or is slower, takes fewer
+_PIECES = 8  # for each worker: whoever begins later, or is slower, takes fewer
 _FILES = 16  # of a piece, each of some neighbouring piles: removed once all of these are taken
 
 

@@ -64,6 +64,8 @@ class Processes:
 
     def __enter__(self) -> Processes:
         self._inside += 1
+        while len(self._helpers) < self.count - 1:
+            self._helpers.append(_started())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
@@ -85,8 +87,6 @@ class Processes:
             yield from map(function, items)
             return
         with self:
-            while len(self._helpers) < min(self.count, len(items)) - 1:
-                self._helpers.append(_started())
             yield from _Shared(function, items).results(self._helpers)
 
 
@@ -191,7 +191,7 @@ def serve() -> None:
         try:
             given, item = pickle.load(sys.stdin.buffer)
         except EOFError:
-            return
+            os._exit(0)  # at once: what an interpreter does at its end takes as long as a piece
         function = pickle.loads(given) if given else function
         returned = _called(function, item)
         pickle.dump((returned.fine, returned.result), answers)
