@@ -109,8 +109,8 @@ ELIMINATION_IN_BLOCKS_ABOVE = 96
 ELIMINATION_BLOCK = 48
 
 # The same on a GPU, where a block is a matrix in the registers of so many groups of 32 threads (measured).
-ELIMINATION_TRITON_BLOCK = 16
-ELIMINATION_TRITON_WARPS = 1
+ELIMINATION_TRITON_BLOCK = 32
+ELIMINATION_TRITON_WARPS = 4
 
 # Up to so many alternatives a GPU runs the Triton kernel: a set still fits into the registers of one program.
 ELIMINATION_TRITON_UP_TO = 128
