@@ -20,6 +20,7 @@ from pcmcnet.decisions.local_search import climb, starting_offers
 from pcmcnet.decisions.offer_value import earned
 from pcmcnet.decisions.optimise_offer import Revenue
 from pcmcnet.decisions.structure import structure_of
+from pcmcnet.layers.threads import threads_for
 from pcmcnet.models import ChoiceModel
 
 TOGETHER = 1_000  # individuals of a piece
@@ -82,9 +83,10 @@ class OfferSearch:
         P = len(offered.sets)
         starts = starting_offers(rows, value.revenue, _STARTS, np.random.default_rng(self.seed))
         searches = np.tile(np.arange(P), len(starts))
-        offers, values = climb(
-            lambda there, search: earned(value, there, searches[search]), rows, np.repeat(starts, P, axis=0)
-        )
+        with threads_for(0):  # many small steps, between which threads would only wait
+            offers, values = climb(
+                lambda there, search: earned(value, there, searches[search]), rows, np.repeat(starts, P, axis=0)
+            )
         best = values.reshape(len(starts), P).argmax(axis=0) * P + np.arange(P)
         shown, probabilities = offers[best], value.probabilities(offers[best], np.arange(P))
         if offered.outside is not None:
