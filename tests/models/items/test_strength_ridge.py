@@ -8,7 +8,7 @@ import pytest
 from choice_tables import item_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.models import BradleyTerry, Thurstone
+from pcmcnet.models import CDM, PCMC, BradleyTerry, Thurstone
 from pcmcnet.models.items.strength_ridge import RIDGES, learn_ridge
 from pcmcnet.models.items.universe import Universe
 
@@ -65,6 +65,17 @@ def test_many_items_and_few_choices_are_shrunk_and_predicted_better() -> None:
     model = BradleyTerry().fit(train)
     assert float(model.training_["penalty"]["penalty"]) > 0
     assert model.score(fresh) > BradleyTerry(ridge=0).fit(train).score(fresh) + 0.01
+
+
+@pytest.mark.parametrize("model", [CDM(), PCMC(restarts=1)])
+def test_models_with_context_depart_from_the_logit_that_was_learnt(model: CDM | PCMC) -> None:
+    """Choices of a logit: no context is found, and the law is Bradley-Terry's, ridge and all."""
+    train = choices(2 * np.random.default_rng(0).normal(size=26), 200, seed=1)
+    logit = BradleyTerry().fit(train)
+    np.testing.assert_allclose(model.fit(train).predict_proba(train), logit.predict_proba(train), rtol=0, atol=1e-6)
+    facts = model.summary().facts
+    assert facts["penalty"].startswith("infinite")
+    assert facts["strengths"] == f"a ridge of {logit.training_['penalty']['penalty']} in place of smoothing"
 
 
 def test_few_items_and_many_choices_keep_the_plain_model() -> None:

@@ -44,6 +44,7 @@ from pcmcnet.models.items.penalty_search import (
     penalty_facts,
     require_penalty,
 )
+from pcmcnet.models.items.strength_ridge import Base
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative
 from pcmcnet.reports.formats import Summary
@@ -113,14 +114,14 @@ class CDM(ChoiceModel):
         universe = Universe.learn(part)
         n = _require_size(universe.size)
         seen = DistinctSets.of(part, universe.index(part))
-        sets, config, search = seen.smoothed(self.config.smoothing), self.config, None
+        config, base, search = self.config, Base(self.config.smoothing), None
         with threads_for(0):
             if config.ridge == "auto":
-                search = learn_of_items(
-                    part, universe, partial(self._path, n), smoothing=config.smoothing, seed=settings.seed
-                )
-            ridge = search.penalty if search else float(config.ridge)
-            found = self._effects(sets, logit(sets, n), ridge, config.tolerance)
+                base = Base.learn(part, universe, smoothing=config.smoothing, seed=settings.seed)
+                path = partial(self._path, n, base)
+                search = learn_of_items(part, universe, path, smoothing=base.smoothing, seed=settings.seed)
+            ridge, sets = search.penalty if search else float(config.ridge), seen.smoothed(base.smoothing)
+            found = self._effects(sets, logit(sets, n, base.ridge), ridge, base.ridge, config.tolerance)
         if not found.converged:
             log.warning("the search for effects was stopped by max_iter=%d before it converged", self.config.max_iter)
         self.universe_, self.strengths_, self.context_ = universe, found.strengths, found.context
@@ -129,22 +130,23 @@ class CDM(ChoiceModel):
             "iterations": found.iterations,
             "converged": found.converged,
             "nll": float(-(seen.counts @ log_p(seen, found.strengths, found.context)) / seen.counts.sum()),
-            **({} if search is None else {"penalty": search.to_dict()}),
+            **({} if search is None else base.told(search)),
         }
 
-    def _effects(self, sets: DistinctSets, start: Effects, ridge: float, tolerance: float) -> Effects:
+    def _effects(self, sets: DistinctSets, start: Effects, ridge: float, held: float, tolerance: float) -> Effects:
         """Fit with a ridge, from a start; the start is the logit, or comes from a stronger ridge."""
         if ridge == PLAIN:
             return start
-        return estimate(sets, start, ridge, rank=self.config.rank, max_iter=self.config.max_iter, tolerance=tolerance)
+        limits: dict[str, Any] = {"max_iter": self.config.max_iter, "tolerance": tolerance}
+        return estimate(sets, start, ridge, held, rank=self.config.rank, **limits)
 
-    def _path(self, n: int, fold: CountedFold) -> Losses:
+    def _path(self, n: int, base: Base, fold: CountedFold) -> Losses:
         """Begin a path of fits down the ladder of ridges, each from where the one before ended."""
-        at = logit(fold.known, n)
+        at = logit(fold.known, n, base.ridge)
 
         def losses(ridge: float) -> Floats:
             nonlocal at
-            at = self._effects(fold.known, at, ridge, TRIAL_TOLERANCE)
+            at = self._effects(fold.known, at, ridge, base.ridge, TRIAL_TOLERANCE)
             return -log_p(fold.held_out, at.strengths, at.context)[fold.chosen]
 
         return losses

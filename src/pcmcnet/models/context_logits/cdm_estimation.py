@@ -4,9 +4,10 @@ With counts C_iS of the distinct sets, strengths s (n,) and context effects c (n
 
     - sum_S sum_{i in S} C_iS log P(i | S)  +  ridge / 2 sum_ij c_ij^2          v_i(S) = s_i + sum_{j in S} c_ij
 
-which is convex: v is linear in s and c. So every search ends at the same probabilities, and with a ridge at the same
-effects. Of rank r, c_ij = t_i . k_j off the diagonal, the same function of t and k (n, r) is not convex; its search
-begins at the best approximation of that rank to the full effects. An infinite ridge leaves the logit of the strengths.
+and a ridge on s, which does no more than centre it unless the logit itself has learnt one (``held``). All of it is
+convex, as v is linear in s and c. So every search ends at the same probabilities, and with a ridge at the same effects.
+Of rank r, c_ij = t_i . k_j off the diagonal, the same function of t and k (n, r) is not convex; its search begins at
+the best approximation of that rank to the full effects. An infinite ridge leaves the logit of the strengths.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ def log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats:  # 
     return log_softmax_by_set(v, sets.offsets)
 
 
-def logit(sets: DistinctSets, n: int) -> Effects:
+def logit(sets: DistinctSets, n: int, held: float = 0.0) -> Effects:
     """The limit of an infinite ridge: no context at all."""
-    found = newton(sets, n, ridge=centring_ridge(sets))
+    found = newton(sets, n, ridge=centring_ridge(sets, held))
     return Effects(found.strengths, np.zeros((n, n)), found.iterations, found.converged)
 
 
 def estimate(
-    sets: DistinctSets, start: Effects, ridge: float, *, rank: int | None, max_iter: int, tolerance: float
+    sets: DistinctSets, start: Effects, ridge: float, held: float, *, rank: int | None, max_iter: int, tolerance: float
 ) -> Effects:
     """Minimise from a start; ``rank`` None is the full form."""
-    n, loss = len(start.strengths), objective(sets, len(start.strengths), ridge)
+    n, loss = len(start.strengths), objective(sets, len(start.strengths), ridge, held)
 
     def minimum(context: Callable[[Tensor], Tensor], strengths: Floats, begin: Floats) -> Effects:
         found = lbfgs(
@@ -80,10 +81,10 @@ def estimate(
     return minimum(product, full.strengths, factors)
 
 
-def objective(sets: DistinctSets, n: int, ridge: float) -> Callable[[Tensor, Tensor], Tensor]:
+def objective(sets: DistinctSets, n: int, ridge: float, held: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
     """Return what is minimised, as a mean over choices, as a function of strengths (n,) and effects (n, n)."""
     batches, total = list(sets.batches()), float(sets.counts.sum())
-    apart, centring = 1 - torch.eye(n, dtype=torch.float64), centring_ridge(sets)
+    apart, centring = 1 - torch.eye(n, dtype=torch.float64), centring_ridge(sets, held)
 
     def loss(s: Tensor, c: Tensor) -> Tensor:
         effects = c * apart

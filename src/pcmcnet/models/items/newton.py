@@ -79,6 +79,6 @@ def newton(
     return Estimate(strengths, derivatives(strengths)[1], max_iter, False)
 
 
-def centring_ridge(sets: DistinctSets) -> float:
-    """Return a ridge that centres log-strengths without a reference, and does next to nothing else."""
-    return CENTRING * max(float(sets.counts.max(initial=0.0)), 1.0)
+def centring_ridge(sets: DistinctSets, ridge: float = 0.0) -> float:
+    """Return a ridge that centres log-strengths without a reference, and does next to nothing else than was asked."""
+    return max(ridge, CENTRING * max(float(sets.counts.max(initial=0.0)), 1.0))

@@ -55,6 +55,7 @@ from pcmcnet.models.items.penalty_search import (
     learn_of_items,
     penalty_facts,
 )
+from pcmcnet.models.items.strength_ridge import Base
 from pcmcnet.models.items.strengths import item_facts
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
 from pcmcnet.reports.formats import Summary
@@ -116,7 +117,8 @@ class PCMC(LatentClasses, ChainModel):
             classes, trials = search.number()
             tried = {"class_trials": [trial.to_dict() for trial in trials]}
         if classes > 1:
-            chains, best, learnt = search.chains(classes)
+            chains, best, found_ridge = search.chains(classes)
+            learnt = {} if found_ridge is None else {"penalty": found_ridge.to_dict()}
             self.log_rates_, self.shares_ = chains
             informed, objectives = classes * len(Problem.of(seen, chains.log_rates[0]).pairs), [best.value]
         else:
@@ -129,30 +131,33 @@ class PCMC(LatentClasses, ChainModel):
             "converged": best.converged,
             "objectives": objectives,
             **tried,
-            **({} if learnt is None else {"penalty": learnt.to_dict()}),
+            **learnt,
         }
 
     def _fit_one(
         self, part: ChoiceData, universe: Universe | Grid, seen: DistinctSets, seed: int
-    ) -> tuple[Found, PenaltySearch | None]:
-        """Fit a single chain."""
-        config, sets = self.config, seen.smoothed(self.config.smoothing)
-        learnt = self._learn_ridge(part, universe, seed)
+    ) -> tuple[Found, dict[str, Any]]:
+        """Fit a single chain; returns what was learnt of its penalty as well."""
+        config, base = self.config, Base(self.config.smoothing)
+        if config.ridge == "auto" and config.method != "slsqp":
+            base = Base.learn(part, universe, smoothing=config.smoothing, seed=seed)
+        sets, learnt = seen.smoothed(base.smoothing), self._learn_ridge(part, universe, base, seed)
         ridge = learnt.penalty if learnt else float(config.ridge) if config.ridge != "auto" else 0.0
         path = [trial.penalty for trial in learnt.trials if trial.penalty > ridge] if learnt else []
-        start = bradley_terry_chain(sets, universe.size)
-        return search(sets, start, ridge, config, np.random.default_rng(seed), path), learnt
+        start = bradley_terry_chain(sets, universe.size, base.ridge)
+        found = search(sets, start, ridge, config, np.random.default_rng(seed), path)
+        return found, base.told(learnt) if learnt else {}
 
-    def _learn_ridge(self, part: ChoiceData, universe: Universe | Grid, seed: int) -> PenaltySearch | None:
+    def _learn_ridge(self, part: ChoiceData, universe: Universe | Grid, base: Base, seed: int) -> PenaltySearch | None:
         """Learn the ridge from held-out sets, unless it is given or of no use."""
         if self.config.ridge != "auto" or self.config.method == "slsqp":
             return None
-        path = partial(self._path, universe.size)
-        return learn_of_items(part, universe, path, smoothing=self.config.smoothing, seed=seed)
+        path = partial(self._path, universe.size, base)
+        return learn_of_items(part, universe, path, smoothing=base.smoothing, seed=seed)
 
-    def _path(self, n: int, fold: CountedFold) -> Losses:
+    def _path(self, n: int, base: Base, fold: CountedFold) -> Losses:
         """Begin a path of fits down the ladder of ridges, each from where the one before ended."""
-        problem = Problem.of(fold.known, bradley_terry_chain(fold.known, n))
+        problem = Problem.of(fold.known, bradley_terry_chain(fold.known, n, base.ridge))
         at = problem.prior
 
         def losses(ridge: float) -> Floats:
@@ -281,9 +286,9 @@ class PCMC(LatentClasses, ChainModel):
         self.offered_, self.chosen_, self.shares_ = arrays["offered"], arrays["chosen"], shares
 
 
-def bradley_terry_chain(sets: DistinctSets, n: int) -> Floats:  # -> (n, n)
+def bradley_terry_chain(sets: DistinctSets, n: int, ridge: float = 0.0) -> Floats:  # -> (n, n)
     """Log-rates, q_ij + q_ji = 1, of the chain whose law on every set is Bradley-Terry's for the counts."""
-    s = newton(sets, n, ridge=centring_ridge(sets)).strengths
+    s = newton(sets, n, ridge=centring_ridge(sets, ridge)).strengths
     log_rates: Floats = -np.logaddexp(0.0, s[:, None] - s[None, :])
     np.fill_diagonal(log_rates, 0.0)
     return log_rates

@@ -222,4 +222,6 @@ def penalty_facts(training: Mapping[str, Any]) -> dict[str, str]:
     if not search["trials"]:
         return {"penalty": f"{found}: choice sets are too few to learn it"}
     tried = ", ".join(f"{t['penalty']}: {t['held_out_nll']:.4f}" for t in search["trials"])
-    return {"penalty": f"{found}, learnt from {search['held_out_sets']:,} held-out sets (NLL {tried})"}
+    held = search.get("strength_ridge")
+    beside = {"strengths": f"a ridge of {held:g} in place of smoothing"} if held else {}
+    return {"penalty": f"{found}, learnt from {search['held_out_sets']:,} held-out sets (NLL {tried})", **beside}

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any, NamedTuple
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.newton import centring_ridge, newton
 from pcmcnet.models.items.penalty_search import (
     LADDER,
@@ -36,7 +38,7 @@ RIDGES = (0.0, *LADDER[1:-1])
 
 
 def learn_ridge(
-    data: ChoiceData, universe: Universe, *, smoothing: float, precision: float = 1.0, seed: int
+    data: ChoiceData, universe: Universe | Grid, *, smoothing: float, precision: float = 1.0, seed: int
 ) -> PenaltySearch:
     """Learn the ridge on strengths; 0 for smoothing alone, also where sets are too few to tell.
 
@@ -49,6 +51,23 @@ def learn_ridge(
     paths = [path(counted(fold, universe, 0.0)) for fold in folds]
     search = search_penalty(folds, paths, RIDGES, plain_is_apart=True)
     return replace(search, trials=tuple(t._replace(penalty=t.penalty * precision) for t in search.trials))
+
+
+class Base(NamedTuple):
+    """How the logit is held that a model with context departs from: by smoothing of counts, or a ridge on strengths."""
+
+    smoothing: float
+    ridge: float = 0.0
+
+    @classmethod
+    def learn(cls, data: ChoiceData, universe: Universe | Grid, *, smoothing: float, seed: int) -> Base:
+        """Learn which, as the logit itself does."""
+        ridge = learn_ridge(data, universe, smoothing=smoothing, seed=seed).penalty
+        return cls(0.0, ridge) if ridge else cls(smoothing)
+
+    def told(self, search: PenaltySearch) -> dict[str, Any]:
+        """Return what was learnt of the context's penalty and of the strengths, for the record of a fit."""
+        return {"penalty": {**search.to_dict(), **({"strength_ridge": self.ridge} if self.ridge else {})}}
 
 
 def _path(n: int, smoothing: float, fold: CountedFold) -> Losses:
