@@ -1,14 +1,17 @@
-"""Mixed logit of the electricity panel: pcmcnet beside xlogit, with the same draws, to the same likelihood, in one run.
+"""Mixed logit of the electricity panel: pcmcnet beside xlogit, Biogeme and TorchDCM, in one run.
 
-All six coefficients are normal; 361 customers, 4,308 choices, 1,000 draws. Both begin at the multinomial logit with
-spreads of 0.1, and end with standard errors. Each maximises with its own draws, xlogit's a Halton sequence, so that the
-maxima differ by simulation. That the likelihood is the same function is checked at xlogit's estimates with xlogit's
-draws, which it writes to a file. Each fit is a process of its own; the ways take turns, and medians over rounds count.
-A process with one thread has one for every library.
+All six coefficients are normal; 361 customers, 4,308 choices, 1,000 draws. The ways, and where they begin, are in
+``benchmarks/mixed_logit_ways.py``; all end with standard errors. Each maximises with its own draws, so that the maxima
+differ by simulation. That the likelihood is the same function is checked at the estimates of xlogit and of TorchDCM
+with their draws, which they write to files. Each fit is a process of its own, on as many cores as it has threads; the
+ways take turns, and medians over rounds count. CPU seconds of a process hardly depend on what else the machine does.
 
-The peer may live in an environment of its own: name its interpreter in PCMCNET_PEERS (see ``benchmarks/logit.py``)::
+Peers may live in environments of their own: name their interpreters in PCMCNET_PEERS, separated by colons. Each way
+takes the first that has it; one that none has is left out. Biogeme 3.3.2 needs tomlkit as pinned here::
 
-    PCMCNET_PEERS=../peers/bin/python python -m benchmarks.mixed_logit [--rounds 3]
+    python3 -m venv ../peers && ../peers/bin/pip install xlogit==0.2.7 biogeme==3.3.2 tomlkit==0.13.2 torchdcm==0.1.2
+    PCMCNET_PEERS=../peers/bin/python python -m benchmarks.mixed_logit [--rounds 3] [--ways xlogit pcmcnet]
+    python -m benchmarks.mixed_logit --gpu           # seconds of pcmcnet on a GPU
     python -m benchmarks.mixed_logit --memory        # one pass of 100,000 choices x 1,000 draws x 10 coefficients
     python -m benchmarks.mixed_logit --unequal       # seconds per utility of equal and of unequal choice sets
 """
@@ -16,9 +19,9 @@ The peer may live in an environment of its own: name its interpreter in PCMCNET_
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -27,119 +30,110 @@ import time
 from pathlib import Path
 from typing import Any
 
-NAMES = ["pf", "cl", "loc", "wk", "tod", "seas"]
-DRAWS, SPREAD = 1000, 0.1
+from benchmarks.harness import Table, seconds
+from benchmarks.mixed_logit_ways import WAYS, electricity, fitted
+from pcmcnet.datasets import packaged
+
 AGREE = 1e-5  # how far log-likelihoods with the same draws, at the same parameters, may be apart
 LIBRARIES = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
+ROOT = Path(__file__).parents[1]
+Run = dict[str, Any]
 
 
-def xlogit(task: dict[str, Any]) -> dict[str, Any]:
-    """Fit by xlogit, which begins at its multinomial logit by default; keep its draws."""
-    import numpy as np
-    import pandas as pd
-    from xlogit import MixedLogit
-
-    frame, model = pd.read_csv(task["file"]), MixedLogit()
-    made = model._generate_draws
-
-    def keep(*given: Any, **options: Any) -> Any:
-        draws = made(*given, **options)
-        np.save(task["draws"], draws)
-        return draws
-
-    model._generate_draws = keep
-    began = time.perf_counter()
-    model.fit(
-        X=frame[NAMES], y=frame["choice"], varnames=NAMES, ids=frame["chid"], panels=frame["id"], alts=frame["alt"],
-        n_draws=DRAWS, randvars=dict.fromkeys(NAMES, "n"), verbose=0,
-    )  # fmt: skip
-    taken, found = time.perf_counter() - began, [float(value) for value in model.coeff_]
-    return {"seconds": taken, "log_likelihood": float(model.loglikelihood), "estimates": found}
+def installed(ways: list[str]) -> dict[str, tuple[str, str]]:
+    """Return interpreter and label of each way; name those that are left out."""
+    named = os.environ.get("PCMCNET_PEERS", sys.executable).split(os.pathsep)
+    peers = [str(Path(python).absolute()) for python in named]  # an environment's links must be kept
+    found = {"pcmcnet": (sys.executable, "pcmcnet")} if "pcmcnet" in ways else {}
+    for way in [way for way in ways if way != "pcmcnet"]:
+        for python in peers:
+            command = [python, "-c", f"from importlib.metadata import version; print(version({way!r}))"]
+            asked = subprocess.run(command, check=False, capture_output=True, text=True)
+            if not asked.returncode:
+                found.setdefault(way, (python, f"{way} {asked.stdout.strip()}"))
+        if way not in found:
+            print(f"(left out: {way}, which is not installed)")
+    return {way: found[way] for way in WAYS if way in found}  # pcmcnet last, as it looks at what the others found
 
 
-def pcmcnet(task: dict[str, Any]) -> dict[str, Any]:
-    """Fit by pcmcnet; then compute the log-likelihood at xlogit's estimates with xlogit's draws."""
-    import torch
-
-    import pcmcnet as pn
-
-    torch.set_num_threads(task["threads"])
-    data = pn.ChoiceData.from_long(task["file"], choice_set="chid", chosen="choice", features=NAMES, person="id")
-    model = pn.MixedMNL(draws=DRAWS, start={f"sd[{name}]": SPREAD for name in NAMES})
-    began = time.perf_counter()
-    model.fit(data, progress=False, device="cpu")
-    taken, reached = time.perf_counter() - began, model.estimates_.log_likelihood
-    return {"seconds": taken, "log_likelihood": reached, "at_theirs": with_draws_of(model, data, task)}
-
-
-def with_draws_of(model: Any, data: Any, task: dict[str, Any]) -> float:
-    """Return the log-likelihood at the estimates of a peer, with its draws (persons, coefficients, draws)."""
-    import numpy as np
-    import torch
-
-    from pcmcnet.models.logits.estimation import LogitSets
-    from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets
-    from pcmcnet.models.logits.simulation.draws import Draws
-
-    class Given(Draws):
-        """Draws of a file; a key is the place of the person in it."""
-
-        def of(self, keys: Any) -> Any:
-            return (torch.from_numpy(np.load(task["draws"])[keys]) / 2**0.5).erf()
-
-    ids, first, person = np.unique(data.keep["id"].plain(), return_index=True, return_inverse=True)
-    keys = np.argsort(np.argsort(ids.astype(np.int64)))  # xlogit numbers persons by their ids
-    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.chosen)
-    draws, mixing = Given("sobol", len(NAMES), DRAWS, 0), dataclasses.replace(model.mixing_, mirror=())
-    made = MixedSets.of(sets, person, keys, np.zeros((len(first), 0)), mixing, draws, 2.0**30)
-    return float(made.evaluate(np.array(task["estimates"]), "float64", scores=False)[0].sum())
-
-
-def in_own_process(way: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Run a way; the peer with the interpreter that was named for it."""
-    peers = Path(os.environ.get("PCMCNET_PEERS", sys.executable)).absolute()
-    python = str(peers) if way == "xlogit" else sys.executable
+def in_own_process(way: str, python: str, task: dict[str, Any], limit: float) -> Run:
+    """Run a way; one that does not end within the limit has no log-likelihood, and the CPU seconds that it took."""
     limits = {f"{library}_NUM_THREADS": str(task["threads"]) for library in LIBRARIES}
-    root = Path(__file__).parents[1]
-    surroundings = {**os.environ, **limits, "PYTHONPATH": str(root / "src")}
-    done = subprocess.run(
-        [python, __file__, "--way", way, json.dumps(task)],
-        check=False, capture_output=True, text=True, cwd=root, env=surroundings,
-    )  # fmt: skip
+    before = _cpu_of_children()
+    try:
+        done = subprocess.run(
+            [python, str(ROOT / "benchmarks" / "mixed_logit_ways.py"), way, json.dumps(task)],
+            check=False, capture_output=True, text=True, timeout=limit,
+            env={**os.environ, **limits, "PYTHONPATH": str(ROOT / "src")},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"seconds": limit, "cpu": _cpu_of_children() - before, "log_likelihood": None}
     if done.returncode:
         raise RuntimeError(f"{way} failed:\n{done.stderr}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    result: Run = json.loads(done.stdout.splitlines()[-1])  # a peer may print lines of its own before
     return result
 
 
-def compare(rounds: int) -> list[dict[str, Any]]:
-    """Print medians of both packages with one and two threads."""
-    from benchmarks.harness import Table
-    from pcmcnet.datasets import packaged
-
-    print(f"electricity, 6 normal coefficients, {DRAWS:,} draws, seconds to estimates with errors, median of {rounds}")
-    table = Table(
-        "", {"package": "", "threads": "d", "seconds": ".2f", "ratio": ".1f", "log-likelihood": ".3f"}, first=10
-    )
+def take_turn(pythons: dict[str, str], task: dict[str, Any], limit: float) -> dict[str, Run]:
+    """Run each way once; see that likelihoods with the draws of a peer are those of the peer."""
+    found: dict[str, Run] = {}
     with tempfile.TemporaryDirectory() as folder:
-        common = {"file": str(packaged.path("electricity")), "draws": f"{folder}/draws.npy"}
-        for threads in (1, 2):
-            task = {**common, "threads": threads}
-            found: dict[str, list[dict[str, Any]]] = {"xlogit": [], "pcmcnet": []}
-            for _ in range(rounds):
-                found["xlogit"].append(in_own_process("xlogit", task))
-                theirs = found["xlogit"][-1]
-                found["pcmcnet"].append(in_own_process("pcmcnet", {**task, "estimates": theirs["estimates"]}))
-                apart = abs(found["pcmcnet"][-1]["at_theirs"] - theirs["log_likelihood"])
-                if not apart < AGREE:
-                    raise RuntimeError(f"with the same draws and parameters, log-likelihoods are {apart} apart")
-            medians = {label: statistics.median(run["seconds"] for run in runs) for label, runs in found.items()}
-            for label, runs in found.items():
-                ratio = medians["xlogit"] / medians[label]
-                table.add({"package": label, "threads": threads, "seconds": medians[label], "ratio": ratio,
-                           "log-likelihood": runs[0]["log_likelihood"]})  # fmt: skip
-    print(f"(with xlogit's draws, at its estimates, the log-likelihoods are {apart:.0e} apart)")
+        for way, python in pythons.items():
+            peers = {peer: {**run, "keep": f"{folder}/{peer}.npy"} for peer, run in found.items() if "estimates" in run}
+            own = {**task, "keep": f"{folder}/{way}.npy", "peers": peers}
+            found[way] = in_own_process(way, python, own, limit)
+    for peer, reached in found.get("pcmcnet", {}).get("at_theirs", {}).items():
+        found[peer]["apart"] = abs(reached - found[peer]["log_likelihood"])
+        if not found[peer]["apart"] < AGREE:
+            raise RuntimeError(f"with draws and estimates of {peer}, log-likelihoods are {found[peer]['apart']} apart")
+    return found
+
+
+def compare(given: argparse.Namespace) -> list[Run]:
+    """Print medians of all ways; the ratio is that of seconds to those of pcmcnet."""
+    found = installed(given.ways)
+    print(f"electricity, 6 normal coefficients, {given.draws:,} draws, seconds to estimates with errors, ", end="")
+    print(f"median of {given.rounds}")
+    columns = ("package", "threads", "seconds", "ratio", "CPU s", "log-likelihood", "apart")
+    table = Table("", dict.fromkeys(columns, ""), first=16)
+    for threads in given.threads:
+        task = {"file": str(packaged.path("electricity")), "draws": given.draws, "threads": threads}
+        pythons = {way: python for way, (python, _) in found.items()}
+        rounds = [take_turn(pythons, task, given.limit) for _ in range(given.rounds)]
+        medians = {way: {k: statistics.median(r[way][k] for r in rounds) for k in ("seconds", "cpu")} for way in found}
+        for way, (_, label) in found.items():
+            run, median = rounds[0][way], medians[way]
+            ended = all(r[way]["log_likelihood"] is not None for r in rounds)
+            row: Run = {"package": label, "threads": str(threads), "seconds": f"{median['seconds']:.2f}"}
+            row |= {"CPU s": f"{median['cpu']:.1f}", "apart": f"{run['apart']:.0e}" if "apart" in run else None}
+            if "pcmcnet" in medians:
+                row["ratio"] = f"{median['seconds'] / medians['pcmcnet']['seconds']:.1f}"
+            if ended:
+                row["log-likelihood"] = f"{run['log_likelihood']:.3f}"
+            else:
+                row |= {"seconds": f"> {given.limit:.0f}", "ratio": f"> {row['ratio']}" if "ratio" in row else None}
+            table.add(row)
+    print("(apart: log-likelihoods of pcmcnet and the package, with its draws, at its estimates)")
     return table.rows
+
+
+def gpu() -> None:
+    """Print the seconds of pcmcnet on a GPU: a first fit compiles, then two of each number of draws."""
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit(f"--gpu needs a CUDA device, and torch {torch.__version__} finds none.")
+    data = electricity(str(packaged.path("electricity")))
+
+    def timed(draws: int) -> tuple[float, float]:
+        models: list[Any] = []
+        taken = seconds(lambda: models.append(fitted(data, draws, "cuda")), "cuda")
+        return taken, models[0].estimates_.log_likelihood
+
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; first fit {timed(1000)[0]:.2f} s")
+    for draws in (1000, 10_000):
+        (once, reached), (again, _) = timed(draws), timed(draws)
+        print(f"{draws:>6,} draws: {once:.2f} and {again:.2f} s, log-likelihood {reached:.3f}")
 
 
 def problem(sets: int, sizes: tuple[int, int], columns: int, draws: int, persons: int) -> Any:
@@ -165,8 +159,6 @@ def problem(sets: int, sizes: tuple[int, int], columns: int, draws: int, persons
 
 def memory() -> None:
     """Print the seconds and the memory of one pass of a large problem: likelihood and scores."""
-    import resource
-
     made, x = problem(100_000, (4, 4), 10, 1000, 100_000)
     began = time.perf_counter()
     ll, scores, _ = made.evaluate(x, "float32")
@@ -189,22 +181,31 @@ def _timed(run: Any) -> float:
     return time.process_time() - began
 
 
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> None:
     """Run what the command line asks for."""
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS), help="all installed by default")
+    options.add_argument("--limit", type=float, default=600, help="seconds that a fit may take (default: %(default)s)")
+    options.add_argument("--draws", type=int, default=1000)
+    options.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    options.add_argument("--gpu", action="store_true")
     options.add_argument("--memory", action="store_true")
     options.add_argument("--unequal", action="store_true")
-    options.add_argument("--way", nargs=2)
     given = options.parse_args()
-    if given.way:
-        print(json.dumps({"xlogit": xlogit, "pcmcnet": pcmcnet}[given.way[0]](json.loads(given.way[1]))))
+    if given.gpu:
+        gpu()
     elif given.memory:
         memory()
     elif given.unequal:
         unequal()
     else:
-        compare(given.rounds)
+        compare(given)
 
 
 if __name__ == "__main__":
