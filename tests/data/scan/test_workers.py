@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,9 @@ def test_by_default_only_a_large_table_has_several_workers(monkeypatch: pytest.M
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     assert [workers_for(None, values).count for values in (1e7, 1e9)] == [1, 2]
     monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert workers_for(None, 1e9).count == 1
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
     assert workers_for(None, 1e9).count == 1
     with pytest.raises(ConfigError, match="workers must be"):
         workers_for(0)

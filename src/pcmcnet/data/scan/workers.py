@@ -49,7 +49,8 @@ class Workers(Protocol):
 def workers_for(number: int | None, values: float = 0.0) -> Processes:
     """Take so many processes, or by default two, where there are two cores and a table has values enough."""
     if number is None:
-        return Processes(min(_BY_DEFAULT, os.cpu_count() or 1) if values >= _WORTH else 1)
+        startable = sys.executable and not getattr(sys, "frozen", False)  # a program of its own would start itself
+        return Processes(min(_BY_DEFAULT, os.cpu_count() or 1) if values >= _WORTH and startable else 1)
     require_number("workers", number, whole=True, low=1)
     return Processes(number)
 
