@@ -29,7 +29,7 @@ from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import EncodedSets
 from pcmcnet.data.pieces import Pieces
 from pcmcnet.layers.pairwise import compute_dtype
-from pcmcnet.models.networks.piecewise_prediction import encoded_part
+from pcmcnet.models.networks.piecewise_prediction import encode_rows
 from pcmcnet.runtime.piecewise import encoded_pieces
 from pcmcnet.runtime.prediction import predict
 
@@ -122,8 +122,7 @@ def encode_only(model: PCMCNet, file: Path, device: str) -> None:
     if pieces is None:
         model.encoder_.encode(ChoiceData.from_schema(file, schema), device=place)
         return
-    read = (piece.read for piece in pieces)
-    for _ in encoded_pieces((partial(encoded_part, model, each) for each in read), place):
+    for _ in encoded_pieces((partial(encode_rows, model, piece) for piece in pieces), place):
         pass
 
 

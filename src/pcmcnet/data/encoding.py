@@ -28,7 +28,7 @@ from pcmcnet.data.column_arrays import Categorical, Columns, Contents, Curve, Nu
 from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.device_columns import indices, standardised
 from pcmcnet.data.kinds import ContentCode
-from pcmcnet.data.kinds.category import COMMON, UNSEEN, CategoryCode, Unseen, embedding_width
+from pcmcnet.data.kinds.category import COMMON, CategoryCode, Unseen, embedding_width
 from pcmcnet.data.kinds.number import Each, NumericCode, learn_numbers, put_together
 from pcmcnet.data.running_moments import Moments
 from pcmcnet.data.schema import Schema
@@ -140,9 +140,7 @@ class SideEncoder:
         found = []
         for code in self.categorical:
             column = _find(columns, code.name, "categorical")
-            known = {category: i + 1 for i, category in enumerate(code.categories)}
-            table = np.array([known.get(c, UNSEEN) for c in column.categories], np.int32)
-            found.append(table[column.codes])
+            found.append(code.indices(column.categories)[column.codes])
             unseen.count(code, column, found[-1])
         return found
 

@@ -58,9 +58,16 @@ def batches_on(device: torch.device, data: EncodedSets, plan: Iterable[Ints]) ->
 
 def _gathered(data: EncodedSets, plan: Sequence[Ints]) -> Iterator[Batch]:
     """Gather batches where the data are; positions are sent there once, so that no batch waits for its own."""
-    order = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *plan])).to(data.device)
+    order = on_device(np.concatenate([np.zeros(0, np.int64), *plan]), data.device)
     for index, sets in zip(torch.split(order, [len(sets) for sets in plan]), plan, strict=True):
         yield data.gather(index, int(data.sizes[sets].max()))
+
+
+def on_device(positions: Ints, device: torch.device) -> Tensor:
+    """Send positions to a device; neither it nor the host waits."""
+    there = device.type == "cuda"
+    here = torch.from_numpy(positions)
+    return (here.pin_memory() if there else here).to(device, non_blocking=there)
 
 
 def in_turns(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:

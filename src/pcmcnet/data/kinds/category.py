@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,11 @@ class CategoryCode:
     name: str
     categories: tuple[str, ...]
     common: bool = False  # whether it has only those that are in several training sets
+
+    def indices(self, categories: Sequence[str]) -> NDArray[np.int32]:
+        """Return the index of each of some categories, the reserved one for those that are not there."""
+        known = {category: k + 1 for k, category in enumerate(self.categories)}
+        return np.array([known.get(category, UNSEEN) for category in categories], np.int32)
 
 
 @dataclass(slots=True)

@@ -9,13 +9,13 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import sum_by_set
 from pcmcnet.errors import InputError
 
-_ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
+ROUNDING = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
 
 
 def require_probabilities(log_p: Floats, data: ChoiceData) -> None:
     """Refuse log-probabilities (N,) that do not sum to 1 in some set."""
     with np.errstate(over="ignore"):
-        off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < _ROUNDING)  # what is no number is off, too
+        off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < ROUNDING)  # what is no number is off, too
     if off.any():
         raise InputError(
             f"{int(off.sum())} of {len(data)} choice sets have no probabilities, the first of them "

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
 from pcmcnet.data.batches import Several
+from pcmcnet.data.clean_rows import may_be_clean
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.encoding import learn_encoder
 from pcmcnet.data.pieces import ROWS, Pieces, opened
@@ -257,7 +258,8 @@ class NeuralModel(ChoiceModel):
         As all models do; a GPU predicts some rows of a table while others are read.
         """
         schema = self.schema.for_prediction()
-        if in_pieces(self.network_) and not isinstance(data, ChoiceData | ScannedData):
+        table = not isinstance(data, ChoiceData | ScannedData)
+        if table and in_pieces(self.network_) and may_be_clean(schema):
             with suppress(PcmcNetError), undisturbed():  # what is wrong is said of the whole table, below
                 data = opened(data, schema)
                 pieces = Pieces.of(data, schema)

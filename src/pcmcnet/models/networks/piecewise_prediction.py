@@ -1,11 +1,11 @@
 """From a table to log-probabilities on a GPU: pieces of it are read and encoded in threads while the network runs.
 
-What is wrong with a piece is left to those who read the table whole: they say how many rows of all are so.
+What is wrong with a piece is left to those who read the table whole: they say where, and how many rows of all are so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -16,58 +16,67 @@ import torch
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, EncodedSets
+from pcmcnet.data.clean_rows import CleanRows
+from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.kinds.category import Unseen
 from pcmcnet.data.parts import sets_between
-from pcmcnet.data.pieces import ROWS, Pieces
-from pcmcnet.models.interface.probability_check import require_probabilities
-from pcmcnet.runtime.piecewise import predict_pieces
+from pcmcnet.data.pieces import ROWS, Piece, Pieces
+from pcmcnet.errors import InputError
+from pcmcnet.models.interface.probability_check import ROUNDING
+from pcmcnet.runtime.piecewise import Encode, predict_pieces
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.neural_model import NeuralModel
+
+Seen = tuple[Unseen, dict[str, Span]]  # what is told, or judged, of all pieces
 
 
 def predict_sets(model: NeuralModel, data: ChoiceData) -> Floats:
     """(N,) log-probabilities of the alternatives, set after set."""
     cuts = sorted({*np.searchsorted(data.offsets, range(0, len(data.rows), ROWS)).tolist(), len(data)})
-    some = (partial(_some_sets, data, begin, end) for begin, end in pairwise(cuts))
-    found = [np.empty(0), *(log_p for _, log_p in _predicted(model, some))]
-    return np.concatenate(found)
+    pieces = (partial(encode_sets, model, data, begin, end) for begin, end in pairwise(cuts))
+    return np.concatenate([log_p for log_p, _ in _predicted(model, pieces)])
 
 
 def predict_table(model: NeuralModel, pieces: Pieces) -> Floats:
-    """(n_rows,) log-probabilities of the rows of a table, in their order; -inf for unavailable ones.
+    """(n_rows,) log-probabilities of the rows of a table, in their order.
 
     Raises
     ------
     PcmcNetError
-        When anything is wrong with a piece, or with all of them together.
+        When a piece, or all of them together, cannot be read here.
     """
-    out = np.empty(pieces.cuts[-1])
-    read = (piece.read for piece in pieces)
-    for (begin, end), (data, log_p) in zip(pairwise(pieces.cuts), _predicted(model, read), strict=True):
-        require_probabilities(log_p, data)
-        out[begin:end] = data.to_rows(log_p, fill=-np.inf)
-    pieces.judge()
+    out, done = np.empty(pieces.n_rows), 0
+    for log_p, off in _predicted(model, (partial(encode_rows, model, piece) for piece in pieces)):
+        if not off < ROUNDING:  # nor is what is no number
+            raise InputError("some probabilities do not sum to 1.")
+        out[done : done + len(log_p)] = log_p
+        done += len(log_p)
     return out
 
 
-def _predicted(model: NeuralModel, some: Iterable[Callable[[], ChoiceData]]) -> Iterator[tuple[ChoiceData, Floats]]:
-    """Yield some sets after the others, and log p (N,) of their alternatives; then tell of categories never seen."""
+def encode_rows(model: NeuralModel, piece: Piece, device: torch.device) -> tuple[Seen, EncodedSets]:
+    """Read a piece of a table and encode it on a device."""
+    rows = CleanRows(piece.rows(), piece.sizes, model.encoder_, device)
+    encoded = rows.encode()
+    return (rows.unseen, rows.spans), encoded
+
+
+def encode_sets(
+    model: NeuralModel, data: ChoiceData, begin: int, end: int, device: torch.device
+) -> tuple[Seen, EncodedSets]:
+    """Encode some of the sets on a device."""
     unseen = Unseen()
-    encode = (partial(encoded_part, model, read) for read in some)
-    for (data, found), log_p in predict_pieces(model.network_, encode, pair_budget=model.config.pair_budget):
-        unseen.add(found)
-        yield data, log_p
+    return (unseen, {}), model.encoder_.encode_part(replace(data, **sets_between(data, begin, end)), unseen, device)
+
+
+def _predicted(model: NeuralModel, pieces: Iterable[Encode[Seen]]) -> Iterator[tuple[Floats, float]]:
+    """Yield log p (N,) of one piece after the other, and by how much a sum of p misses 1; then judge what was seen."""
+    unseen, spans = Unseen(), dict[str, Span]()
+    for (more, wider), log_p, off in predict_pieces(model.network_, pieces, pair_budget=model.config.pair_budget):
+        unseen.add(more)
+        spans |= {name: spans[name] + span if name in spans else span for name, span in wider.items()}
+        yield log_p, off
+    for name, span in spans.items():
+        span.require_steps(name)
     unseen.report()
-
-
-def encoded_part(
-    model: NeuralModel, read: Callable[[], ChoiceData], device: torch.device
-) -> tuple[tuple[ChoiceData, Unseen], EncodedSets]:
-    """Read some sets and encode them on a device; also count categories never seen."""
-    data, unseen = read(), Unseen()
-    return (data, unseen), model.encoder_.encode_part(data, unseen, device)
-
-
-def _some_sets(data: ChoiceData, begin: int, end: int) -> ChoiceData:
-    return replace(data, **sets_between(data, begin, end))
