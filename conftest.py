@@ -7,6 +7,6 @@ KERNELS = [
     "src/pcmcnet/layers/likelihood/triton_logs.py",
     "src/pcmcnet/layers/pairwise/hopper/*.py",
     "src/pcmcnet/layers/pairwise/triton/*.py",
-    "src/pcmcnet/layers/stationary/elimination_triton.py",
+    "src/pcmcnet/layers/stationary/*_triton.py",
 ]
 collect_ignore_glob = [] if find_spec("triton") else KERNELS
