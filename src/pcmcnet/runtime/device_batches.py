@@ -23,7 +23,7 @@ from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.torch_settings import undisturbed
 
 T = TypeVar("T")
-WORTH = 2**13  # rows from which on standardising them on the device is worth its calls
+WORTH = 2**13  # rows from which on the device standardises them; fewer are not worth its calls. By choice
 SHARE = 0.5  # of the device's free memory that choice sets may take
 
 

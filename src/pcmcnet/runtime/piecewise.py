@@ -2,7 +2,7 @@
 
     piece  ->  encoded sets on the device  ->  log p (B, J) of each batch  ->  log p (N,), set after set, on the host
 
-The device never waits for the host as long as the threads are faster than the network.
+Pieces come in the order of the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pcmcnet.runtime.prediction import predict
 
 T = TypeVar("T")
 Encode = Callable[[torch.device], tuple[T, EncodedSets]]
-THREADS = 2  # that encode: they mostly copy, and more of them would wait for each other
+THREADS = 2  # that encode: they mostly copy, so few are enough. By choice
 
 
 def predict_pieces(
