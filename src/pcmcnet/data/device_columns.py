@@ -8,6 +8,7 @@ that a core takes for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,13 +42,16 @@ def standardised(
 def standardise(codes: Sequence[NumericCode], raw: Tensor) -> Tensor:
     """(K, n) float32 -> (n, K + indicators), as :func:`standardised`."""
     x = raw.double()
-    mean, scale = (x.new_tensor([getattr(code, name) for code in codes]).unsqueeze(1) for name in ("mean", "scale"))
+    mean, scale, low, high = (
+        x.new_tensor([getattr(code, name, free) for code in codes]).unsqueeze(1)
+        for name, free in (("mean", 0.0), ("scale", 0.0), ("low", -math.inf), ("high", math.inf))  # limits of pieces
+    )
     holes = [k for k, code in enumerate(codes) if code.indicator]
     gaps = x[holes].isnan()
     for k, code in enumerate(codes):
         if code.bend > 0:
             x[k] = (x[k] / code.bend).asinh()
-    x = ((x - mean) / scale).masked_fill(scale == 0, 0.0)
+    x = ((x - mean) / scale).clamp(low, high).masked_fill(scale == 0, 0.0)
     if holes:
         x[holes] = x[holes].masked_fill(gaps, 0.0)
     return torch.cat([x, gaps.double()]).t().float().contiguous()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +29,7 @@ from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_co
 from pcmcnet.data.device_columns import indices, standardised
 from pcmcnet.data.kinds import ContentCode
 from pcmcnet.data.kinds.category import COMMON, CategoryCode, Unseen, embedding_width
-from pcmcnet.data.kinds.number import Each, NumericCode, learn_numbers, put_together
+from pcmcnet.data.kinds.number import Each, NumericCode, curve_pieces, learn_knots, learn_numbers, put_together
 from pcmcnet.data.running_moments import Moments
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean
@@ -113,6 +113,15 @@ class SideEncoder:
                     f"training mean. Correct them, or train on a table with values of this size."
                 )
         return found
+
+    def with_knots(self, each: Each) -> SideEncoder:
+        """Return the same codes, with knots at quantiles of the columns, from which pieces can be made."""
+        return replace(self, numeric=learn_knots(self.numeric, each))
+
+    def with_pieces(self, most: int) -> SideEncoder:
+        """Return the same codes, and so many pieces at most of each column with knots, as further numbers."""
+        pieces = (piece for code in self.numeric for piece in curve_pieces(code, most))
+        return replace(self, numeric=(*self.numeric, *pieces))
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
         """(length, n_numeric) standardised values, then indicators.
@@ -207,6 +216,18 @@ class Encoder:
         features = SideEncoder.learn(lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **found)
         who = SideEncoder.learn(lambda f: data.each(partial(_after, own, f)), **found)
         return cls(data.schema, features, who, label is not None)
+
+    def with_knots(self, data: ChoiceData | ScannedData) -> Encoder:
+        """Return the same, with knots learnt from the training part: see :meth:`SideEncoder.with_knots`."""
+        features, individual = (
+            getattr(self, side).with_knots(lambda f, of=attrgetter(side): data.each(partial(_after, of, f)))
+            for side in ("features", "individual")
+        )
+        return replace(self, features=features, individual=individual)
+
+    def with_pieces(self, most: int) -> Encoder:
+        """Return the same, and numbers as curves: see :meth:`SideEncoder.with_pieces`."""
+        return replace(self, features=self.features.with_pieces(most), individual=self.individual.with_pieces(most))
 
     def encode(self, data: ChoiceData, *, tell: bool = True, device: torch.device = CPU) -> EncodedSets:
         """Turn choice data into tensors on a device; extra columns are ignored, missing ones refused.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData, Encoder
-from pcmcnet.data.kinds.number import NumericCode
+from pcmcnet.data.kinds.number import NumericCode, PieceCode, curve_pieces
 
 
 def learnt(values: Any, kind: str = "piecewise", *, bend: bool = False, missing: str = "error") -> NumericCode:
@@ -54,6 +54,49 @@ def test_a_plain_column_has_no_curve() -> None:
     assert (code.curve, code.knots) == (None, ())
 
 
+def pieces(values: Any, most: int, **options: Any) -> list[PieceCode]:
+    table = {"id": np.arange(len(values)) // 2, "x": values}
+    data = ChoiceData.from_long(table, choice_set="id", features=["x"], **options)
+    (code,) = Encoder.learn(data, bend=True).with_knots(data).features.numeric
+    return curve_pieces(code, most)
+
+
+def test_pieces_say_how_far_a_number_has_come_from_knot_to_knot() -> None:
+    found = pieces(np.arange(33.0), 4)
+    through = np.stack([piece.standardise(np.array([-8.0, 0.0, 4.0, 10.0, 32.0, 40.0])) for piece in found], 1)
+    expected = [[-1, 0, 0, 0], [0, 0, 0, 0], [0.5, 0, 0, 0], [1, 0.25, 0, 0], [1, 1, 1, 1], [1, 1, 1, 2]]
+    np.testing.assert_allclose(through, expected, atol=1e-12)
+
+
+def test_pieces_follow_the_bend_of_the_column() -> None:
+    values = np.exp(np.linspace(0, 8, 40))
+    found = pieces(values, 16)
+    assert all(piece.bend > 0 for piece in found)
+    inside = np.stack([piece.standardise(values) for piece in found])
+    assert -1e-6 < inside.min() < inside.max() < 1 + 1e-6
+    np.testing.assert_allclose(inside[:, [0, -1]].sum(0), [0, len(found)], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ([0.0, 1.0, 1.0, 0.0], {}),
+        ([5.0] * 4, {}),
+        ([1.0, 2.0, 3.0, np.nan], {"missing": "indicator"}),
+        ([1.0, 2.0, 3.0, 4.0], {"kinds": {"x": "spline"}}),
+    ],
+)
+def test_flags_constants_gaps_and_columns_with_a_curve_have_no_pieces(
+    values: list[float], options: dict[str, Any]
+) -> None:
+    assert pieces(values, 8, **options) == []
+
+
+def test_no_more_pieces_than_asked_for_nor_than_there_are_values() -> None:
+    assert [len(pieces(np.arange(200.0), most)) for most in (0, 1, 5, 16, 99)] == [0, 1, 5, 16, 16]
+    assert len(pieces(np.arange(40.0) % 4, 16)) == 3
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -63,7 +106,6 @@ def test_a_plain_column_has_no_curve() -> None:
         {"knots": [2.0, 1.0]},
         {"knots": [0.0, float("inf")]},
         {"knots": ["a", "b"]},
-        {"curve": None},
         {"scale": -1.0},
         {"mean": float("nan")},
         {"indicator": 1},

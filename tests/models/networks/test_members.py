@@ -170,7 +170,7 @@ def test_how_many_there_are_by_rule(data: ChoiceData, monkeypatch: pytest.Monkey
     def number(**options: object) -> int:
         return len(members(PCMCNet(epochs=1, hidden=(4,), **options).fit(data, progress=False)))
 
-    assert number() == 5
+    assert number() == 7
     assert number(weight_decay=0.1) == 1
     assert number(dropout=0.5) == 1
     assert number(members=2) == 2

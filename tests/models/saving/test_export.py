@@ -215,6 +215,7 @@ def test_the_paper_s_network_can_be_exported(tmp_path: Path) -> None:
         {"rate": "exp", "epsilon": 0.01, "activation": "tanh", "tails": "keep"},
         {"hidden": (), "utility": "none", "labels": False},
         {"hidden": (5,), "activation": "relu", "dropout": 0.5, "precision": "bfloat16"},
+        {"members": 7},
     ],
     ids=str,
 )

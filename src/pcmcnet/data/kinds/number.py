@@ -3,14 +3,16 @@
 Numbers are standardised by the training mean and standard deviation; a column that is constant in training carries no
 information and becomes 0. Columns with a long right tail, such as prices, may be bent before, to asinh(x / bend): near
 0 that is a line, further out a logarithm, and it is defined for every number. Columns that networks see by a curve get
-knots at quantiles of the training part.
+knots at quantiles of the training part. Such a curve can also be written as columns of its own, one for each piece
+between two knots: how far a number has come through it, from 0 to 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -47,8 +49,8 @@ class Each(Protocol):
 class NumericCode:
     """Standardisation of one column; ``scale`` 0 marks a constant column, ``bend`` 0 one that is not bent.
 
-    ``knots`` are those of its curve, standardised like the numbers; there are none for a column without a curve, and
-    for a constant one.
+    ``knots`` are those of its curve, standardised like the numbers; a constant column has none. A column with knots but
+    no ``curve`` is seen by one only by networks that ask for its pieces.
     """
 
     name: str
@@ -81,10 +83,43 @@ class NumericCode:
             and all(isinstance(x, int | float) and abs(x) < _FAR for x in numbers)
             and min(code.scale, code.bend) >= 0
             and code.curve in (None, *CURVES)
-            and _are_knots(code.knots, curved=code.curve is not None)
+            and _are_knots(code.knots)
         ):
             raise TypeError(str(code))
         return code
+
+
+@dataclass(frozen=True, slots=True)
+class PieceCode(NumericCode):
+    """One piece of a column's curve, as a column: (x - start) / width within ``low`` and ``high``."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how far numbers have come through the piece."""
+        return np.clip(NumericCode.standardise(self, values), self.low, self.high)
+
+
+def curve_pieces(code: NumericCode, most: int) -> list[PieceCode]:
+    """Return so many pieces at most of a column with knots but no curve: none of the pieces spans fewer numbers.
+
+    Beyond the first and the last knot they stay at 0 and 1, so that no number far off is far off in a short piece, too.
+    """
+    if code.curve is not None or not code.knots:
+        return []
+    last = len(code.knots) - 1
+    at = np.unique(np.linspace(0, last, min(most, last) + 1).round().astype(int))
+    return [
+        PieceCode(
+            name=code.name,
+            mean=code.mean + code.scale * code.knots[a],
+            scale=code.scale * (code.knots[b] - code.knots[a]),
+            indicator=False,
+            bend=code.bend,
+        )
+        for a, b in pairwise(at.tolist())
+    ]
 
 
 def learn_numbers(
@@ -143,19 +178,33 @@ def _numeric_code(name: str, found: Moments, turn: float) -> NumericCode:
     return NumericCode(name, found.mean, 0.0 if found.constant else found.spread, found.gaps > 0, turn)
 
 
+def learn_knots(codes: Sequence[NumericCode], each: Each) -> tuple[NumericCode, ...]:
+    """Give knots to columns without a curve, but for those with gaps and those of one or two values."""
+    found = []
+    for code in codes:
+        if code.curve is None and code.scale > 0 and not code.indicator:
+            knots = _knots(code, sum(each(partial(_on_column, code.name, len))), each)
+            code = replace(code, knots=knots if len(knots) > 2 else ())
+        found.append(code)
+    return tuple(found)
+
+
 def _curved(code: NumericCode, curves: Mapping[str, Curve], count: int, each: Each) -> NumericCode:
-    """Add the knots of a curve, where one is asked for: quantiles, once standardised, that are not too close."""
+    """Add the knots of a curve, where one is asked for."""
     if code.name not in curves:
         return code
-    if code.scale == 0:
-        return replace(code, curve=curves[code.name])
+    return replace(code, curve=curves[code.name], knots=_knots(code, count, each) if code.scale > 0 else ())
+
+
+def _knots(code: NumericCode, count: int, each: Each) -> tuple[float, ...]:
+    """Return quantiles, once standardised, that are not too close."""
     at = quantiles(lambda f: each(partial(_on_column, code.name, f)), count, PIECES)
     first, *others, last = code.standardise(at).tolist()
     knots = [first]
     for knot in others:
         if knot - knots[-1] >= _APART and last - knot >= _APART:
             knots.append(knot)
-    return replace(code, curve=curves[code.name], knots=(*knots, last))
+    return (*knots, last)
 
 
 def _bent(values: NDArray[np.float64], bend: float) -> NDArray[np.float64]:
@@ -172,7 +221,7 @@ def _values(columns: Columns, name: str) -> NDArray[np.float32]:
     return column.values
 
 
-def _are_knots(knots: tuple[Any, ...], *, curved: bool) -> bool:
+def _are_knots(knots: tuple[Any, ...]) -> bool:
     """Tell rising numbers, at least two, from what was never saved; there may be none at all."""
     numbers = all(isinstance(knot, float) and abs(knot) < _FAR for knot in knots)
-    return not knots or (curved and numbers and len(knots) > 1 and all(np.diff(knots) > 0))
+    return not knots or (numbers and len(knots) > 1 and all(np.diff(knots) > 0))

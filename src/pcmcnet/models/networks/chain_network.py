@@ -2,8 +2,9 @@
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
-M networks trained from different starts (the first and its ``others``) predict the mean of their probabilities. That is
-again the law of a chain on each set, in which as much flows from i to j as in the chains of all together:
+M networks trained from different starts (the first and its ``others``, each with its view of a batch) predict the mean
+of their probabilities. That is again the law of a chain on each set, in which as much flows from i to j as in the
+chains of all together:
 
     p = 1/M sum_m p^m,    q_ij = sum_m p^m_i q^m_ij / sum_m p^m_i
 
@@ -71,7 +72,8 @@ class PCMCNetwork(nn.Module):
         self.utility = self.new_utility(what, signs) if config.utility == "linear" else None
         labels = item_start.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
         self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
-        self.others = nn.ModuleList()  # networks of the same form, whose rates are averaged with these
+        self.others = nn.ModuleList()  # networks whose probabilities are averaged with these
+        self.views = nn.ModuleList()  # of each of the others: a batch -> what it sees of it
 
     def new_utility(self, what: SideEncoder, signs: Tensor | None) -> LinearUtility:
         """Return a utility of alternatives for individuals, 0 at the start."""
@@ -118,13 +120,23 @@ class PCMCNetwork(nn.Module):
         """The networks that are put together: this one and the others."""
         return [self, *(other for other in self.others if isinstance(other, PCMCNetwork))]
 
+    def add(self, other: PCMCNetwork, view: nn.Module) -> None:
+        """Put another network to this one."""
+        self.others.append(other)
+        self.views.append(view)
+
+    def _own_chains(self, batch: Batch) -> list[Tensor]:
+        """Return the rates of the chain of each member, (B, 1, J, J)."""
+        seen = [batch, *(view(batch) for view in self.views)]
+        return [member.own_chain(theirs) for member, theirs in zip(self.members, seen, strict=True)]
+
     def chains(self, batch: Batch) -> Tensor:
         """Return the rates of the K chains of each set, (B, K, J, J): here of one."""
         return together(self.member_chains(batch), batch.mask) if len(self.others) else self.own_chain(batch)
 
     def member_chains(self, batch: Batch) -> Tensor:
         """Return the rates of the chains of all members, (B, M, J, J)."""
-        return torch.cat([member.own_chain(batch) for member in self.members], 1)
+        return torch.cat(self._own_chains(batch), 1)
 
     def own_chain(self, batch: Batch) -> Tensor:
         """Return the rates of this network's chain, (B, 1, J, J)."""
@@ -155,7 +167,7 @@ class PCMCNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        laws = [solve_chain(member.own_chain(batch).squeeze(1), batch.mask) for member in self.members]
+        laws = [solve_chain(rates.squeeze(1), batch.mask) for rates in self._own_chains(batch)]
         return log_probabilities(sum(laws[1:], laws[0]) / len(laws), batch.mask)
 
     def revive(self, batch: Batch) -> bool:

@@ -105,8 +105,10 @@ class NeuralModel(ChoiceModel):
     def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
         """Set weights of a fresh network from a sample of the training sets; nothing to do by default."""
 
-    def _add_members(self, run: Callable[[FitSettings, int], Outcome], settings: FitSettings) -> None:
-        """Train further networks, as ``run`` does with settings and a number of each; none by default."""
+    def _add_members(
+        self, run: Callable[[FitSettings, int, Encoder], Outcome], part: Sets, settings: FitSettings
+    ) -> None:
+        """Train further networks, as ``run`` does with settings, a number and an encoder of each; none by default."""
 
     def _more_facts(self) -> dict[str, str]:
         """Return facts for the end of the summary that a kind of network alone has; none by default."""
@@ -128,8 +130,12 @@ class NeuralModel(ChoiceModel):
             outcome = self._run(part, held_out, config, settings, device=place, checkpoint=kept_in(file))
             if file == last:
                 config = replace(config, epochs=len(outcome.history))  # the first may have been stopped before its end
-                same = partial(self._run, part, held_out, config, device=place, encoder=self.encoder_)
-                self._add_members(lambda given, k: same(given, checkpoint=kept_in(network_file(file, k))), settings)
+                same = partial(self._run, part, held_out, config, device=place)
+
+                def another(given: FitSettings, k: int, encoder: Encoder) -> Outcome:
+                    return same(given, checkpoint=kept_in(network_file(file, k)), encoder=encoder)
+
+                self._add_members(another, part, settings)
             return outcome
 
         def kept_in(file: str) -> Checkpoint | None:

@@ -33,6 +33,7 @@ from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.chain_mixture import ChainMixture
 from pcmcnet.models.networks.chain_network import Asked, PCMCNetwork
 from pcmcnet.models.networks.class_search import search_classes
+from pcmcnet.models.networks.curve_members import MEMBERS, CurveView, pieces_of
 from pcmcnet.models.networks.decay_search import Pair
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.held_out_trials import Trials
@@ -47,7 +48,6 @@ from pcmcnet.storage.files import write_bytes
 from pcmcnet.training import Outcome, TrainConfig
 from pcmcnet.training.data_parallel import current_group
 
-MEMBERS = 5  # networks of a small table: five give most of the gain (measured)
 SMALL_TABLE, SMALL_TABLE_PAIRS = 12_000, 3e6  # choice sets, and ordered pairs of alternatives in them
 
 
@@ -245,25 +245,30 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             tried = {"class_trials": [trial.to_dict() for trial in self._class_trials]} if self._class_trials else {}
             self.training_ = {**self.training_, "classes": self._classes, **tried}
 
-    def _add_members(self, run: Callable[[FitSettings, int], Outcome], settings: FitSettings) -> None:
-        first, start = self.network_, settings.init
+    def _add_members(
+        self, run: Callable[[FitSettings, int, Encoder], Outcome], part: Sets, settings: FitSettings
+    ) -> None:
+        first, encoder, start = self.network_, self.encoder_, settings.init
         assert isinstance(first, PCMCNetwork)
         members = self._wanted_members(first, settings)
+        if start is None and any(map(self._pieces, range(members))):
+            encoder = encoder.with_knots(part)
         with show_steps(members - 1, show=settings.progress and members > 1) as steps:
             for number in range(2, members + 1):
                 seed = int(np.random.default_rng([settings.seed, number - 1]).integers(2**31))
                 given = None if start is None else start.other(number - 1)
                 told, step = steps.epochs(settings.on_epoch, network=number), f"network {number} of {members}"
+                own = encoder.with_pieces(self._pieces(number - 1))
                 steps.begin(step)
+                as_told = replace(settings, seed=seed, init=given, progress=False, on_epoch=told, tells=False)
                 try:
-                    done = run(
-                        replace(settings, seed=seed, init=given, progress=False, on_epoch=told, tells=False), number
-                    )
+                    done = run(as_told, number, own)
                 except TrainingError as error:
                     raise TrainingError(f"{step}: {error}") from error
                 steps.end(step, describe_epoch(done.history[-1]))
-                first.others.append(self.network_)
-        self.network_, self._members = first, members
+                assert isinstance(self.network_, PCMCNetwork)
+                first.add(self.network_, CurveView(encoder, own))
+        self.network_, self.encoder_, self._members = first, encoder, members
 
     def _wanted_members(self, network: PCMCNetwork, settings: FitSettings) -> int:
         """Return how many networks to put together: given, those of the model that the fit starts from, or by rule."""
@@ -272,6 +277,10 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         if self.config.members != "auto":
             return self.config.members
         return MEMBERS if self._averages and network.small_network is not None else 1
+
+    def _pieces(self, number: int) -> int:
+        """Return by how many pieces of curves a member sees numbers, too; no curve keeps to signs."""
+        return 0 if self.config.monotone else pieces_of(number)
 
     @property
     def _searches(self) -> bool:
@@ -308,9 +317,11 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                 "alternative, with labels that return in several sets, and leave labels=True."
             )
         if self._classes == 1:
-            first, *others = (PCMCNetwork(encoder, self.config, self.encoders) for _ in range(self._members))
-            first.others.extend(others)
-            return first
+            network = PCMCNetwork(encoder, self.config, self.encoders)
+            for number in range(1, self._members):
+                own = encoder.with_pieces(self._pieces(number))
+                network.add(PCMCNetwork(own, self.config, self.encoders), CurveView(encoder, own))
+            return network
         return ChainMixture(encoder, self.config, self.encoders, classes=self._classes)
 
     def _jacobian(self, batch: Batch, at: Input) -> Tensor:
@@ -346,5 +357,5 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
 
 
 def _is_small(train: Sets) -> bool:
-    """Tell a table of which five networks are soon trained."""
+    """Tell a table of which several networks are soon trained."""
     return len(train) <= SMALL_TABLE and isinstance(train, ChoiceData) and (train.sizes**2.0).sum() <= SMALL_TABLE_PAIRS
