@@ -7,6 +7,7 @@ import pytest
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import ChoiceModel
+from pcmcnet.models.networks.curve_members import MEMBERS
 from pcmcnet.tuning.held_out import HeldOut
 from pcmcnet.tuning.objective import Objective
 from pcmcnet.tuning.result import FOLD, TrialRecord
@@ -98,7 +99,7 @@ def test_trials_have_one_network_and_the_last_fit_as_many_as_the_rule_says(
     search({}, lambda _: None)
     assert set(numbers) == {1}
     search.refit(kept(1), None)
-    assert numbers[-1] == 5
+    assert numbers[-1] == MEMBERS
 
 
 def test_sets_of_weight_0_take_no_part(slope: Any) -> None:

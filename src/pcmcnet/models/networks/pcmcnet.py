@@ -252,7 +252,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         assert isinstance(first, PCMCNetwork)
         members = self._wanted_members(first, settings)
         if start is None and any(map(self._pieces, range(members))):
-            encoder = encoder.with_knots(part)
+            encoder = encoder.with_knots(part.counted())
         with show_steps(members - 1, show=settings.progress and members > 1) as steps:
             for number in range(2, members + 1):
                 seed = int(np.random.default_rng([settings.seed, number - 1]).integers(2**31))
