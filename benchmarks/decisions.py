@@ -94,7 +94,8 @@ def mixtures() -> list[Row]:
     )
     numbers = {"median, s": ".2f", "longest, s": ".2f", "proven": "", "largest gap": ".2f", "nodes": ",.0f"}
     table = Table(title, {"mixtures": "", **numbers, "local": ".4f"}, first=26)
-    kinds = [(n, C, "segments") for n, C in ((50, 5), (100, 5), (50, 10))] + [(n, 1_000, "draws") for n in (20, 50)]
+    sizes = ((50, 5), (100, 5), (50, 10), (200, 5), (100, 25), (200, 25))
+    kinds = [(n, C, "segments") for n, C in sizes] + [(n, 1_000, "draws") for n in (20, 50)]
     for n, C, what in kinds:
         found = [_mixture(n, C, what, seed) for seed in range(3)]
         columns = {key: [row[key] for row in found] for key in found[0]}
