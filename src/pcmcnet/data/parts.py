@@ -48,13 +48,7 @@ def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
     places = _ranks(np.concatenate([data.rows[flat], data.hidden_rows[hidden]]))
     return {
         "offsets": offsets,
-        "set_ids": data.set_ids[sets],
-        "chosen": None if data.chosen is None else data.chosen[sets],
-        "weights": data.weights[sets],
-        "features": take(data.features, flat),
-        "labels": None if data.labels is None else data.labels.take(flat),
-        "individual": take(data.individual, sets),
-        "keep": take(data.keep, sets),
+        **_columns(data, sets, flat),
         "rows": places[: len(flat)],
         "added": int((data.rows[flat] >= data.n_rows - data.added).sum()),
         "hidden_rows": places[len(flat) :],
@@ -68,6 +62,17 @@ def sets_between(data: ChoiceData, begin: int, end: int) -> dict[str, Any]:
     nothing = np.empty(0, np.int64)
     return {
         "offsets": data.offsets[begin : end + 1] - data.offsets[begin],
+        **_columns(data, sets, flat),
+        "rows": data.rows[flat],
+        "added": 0,
+        "hidden_rows": nothing,
+        "hidden_sets": nothing,
+    }
+
+
+def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[str, Any]:
+    """Take columns of some sets and of their alternatives."""
+    return {
         "set_ids": data.set_ids[sets],
         "chosen": None if data.chosen is None else data.chosen[sets],
         "weights": data.weights[sets],
@@ -75,10 +80,6 @@ def sets_between(data: ChoiceData, begin: int, end: int) -> dict[str, Any]:
         "labels": None if data.labels is None else data.labels.take(flat),
         "individual": take(data.individual, sets),
         "keep": take(data.keep, sets),
-        "rows": data.rows[flat],
-        "added": 0,
-        "hidden_rows": nothing,
-        "hidden_sets": nothing,
     }
 
 

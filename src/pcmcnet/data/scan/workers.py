@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -77,7 +78,8 @@ class Processes:
                     helper.kill()
                 assert helper.stdin is not None
                 assert helper.stdout is not None
-                helper.stdin.close()
+                with suppress(OSError):  # one that died leaves what it did not read
+                    helper.stdin.close()
                 helper.stdout.close()
                 helper.wait()
             self._helpers = []
@@ -142,12 +144,9 @@ class _Shared:
                 helper.stdin.flush()
                 fine, result = pickle.load(helper.stdout)
             except (OSError, EOFError, pickle.PickleError) as error:
-                fine, result = (
-                    False,
-                    PcmcNetError(
-                        f"a process that helped to read the table died ({error!r}): try again, with workers=1."
-                    ),
-                )
+                died = f"a process that helped to read the table died ({error!r}): try again, with workers=1."
+                self._done(number, _Returned(False, PcmcNetError(died)))
+                return
             self._done(number, _Returned(fine, result))
             function = b""  # it knows it from now on
 
