@@ -89,7 +89,7 @@ def test_groups_across_panels_that_seldom_mix_keep_their_gradient() -> None:
     )
     found = []
     for device in ("cpu", "cuda"):
-        leaf = rates.to(device).requires_grad_()
+        leaf = rates.to(device, copy=True).requires_grad_()
         (solve_chain(leaf, mask.to(device)).log() * by.to(device)).sum().backward()
         found.append((leaf.grad * leaf.detach()).cpu())
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-12)
