@@ -54,7 +54,7 @@ test: lint browser ## everything a change must pass: check, docs and the quick t
 
 quick: $(VENV)/.dev ## the quick tests and the examples in the documentation
 	@echo "==> running the quick tests and the examples in the documentation"
-	@OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist loadfile -m "not slow and not gpu"
+	@OMP_NUM_THREADS=1 $(PYTEST) -n auto --dist worksteal -m "not slow and not gpu"
 
 test-all: check docs browser ## the same with the slow tests, those for a GPU where there is one, and coverage
 	@echo "==> running all tests"
