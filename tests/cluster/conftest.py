@@ -102,16 +102,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def local_ray() -> Iterator[None]:
-    """A Ray of this machine with four places for workers; at the end none of its processes is left."""
+    """A Ray of this machine with three places for workers; at the end none of its processes is left."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
         patch.delenv("RAY_ADDRESS", raising=False)
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's own, of its start
-            start_local(ray, 4, object_store_memory=100_000_000, _temp_dir=folder)
+            start_local(ray, 3, object_store_memory=100_000_000, _temp_dir=folder)
         yield
         ray.shutdown()
         for _ in range(100):  # up to 10 seconds, as processes take their time to end

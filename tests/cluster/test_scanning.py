@@ -33,6 +33,21 @@ def searches(table: pa.Table, tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("local_ray")
+def test_results_come_in_the_order_of_the_items_and_our_errors_in_their_turn() -> None:
+    """Nine items, more than are handed out at a time."""
+
+    def square(number: int) -> int:
+        if number == 7:
+            raise SchemaError("7 has none")
+        return number**2
+
+    found = RayWorkers(ray, 2).map(square, range(9))
+    assert [next(found) for _ in range(7)] == [0, 1, 4, 9, 16, 25, 36]
+    with pytest.raises(SchemaError, match="7 has none"):
+        next(found)
+
+
+@pytest.mark.usefixtures("local_ray")
 @pytest.mark.slow
 def test_two_workers_scan_and_learn_as_one_process(
     searches: Path, roles: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

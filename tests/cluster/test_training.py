@@ -16,6 +16,7 @@ import torch
 
 import pcmcnet as pn
 from pcmcnet import cluster
+from pcmcnet.cluster.scanning import RayWorkers
 from pcmcnet.data import ScannedData
 from pcmcnet.errors import ConfigError, InputError, TrainingError
 
@@ -183,8 +184,12 @@ def require_close(found: pn.PCMCNet, expected: pn.PCMCNet) -> None:
 
 @pytest.mark.usefixtures("local_ray")
 def test_too_few_shards_for_the_workers_are_warned_of(
-    scanned: ScannedData, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    scanned: ScannedData, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Here(RayWorkers):
+        map = staticmethod(map)  # nothing is to be started for a warning
+
+    monkeypatch.setattr("pcmcnet.cluster.training.RayWorkers", Here)
     (tmp_path / "checkpoint.safetensors").write_bytes(b"")  # so that it ends there
     with pytest.raises(InputError, match="holds an unfinished run"):
         cluster.fit(pn.PCMCNet(**OPTIONS), replace(scanned, memory=2**16), workers=2, run_folder=tmp_path)

@@ -1,9 +1,24 @@
-"""The same work on several processes or machines, by Ray. Ray itself is loaded by the functions only."""
+"""The same work on several processes or machines, by Ray.
 
-from pcmcnet.cluster.offers import write_offers
-from pcmcnet.cluster.prediction import predict
-from pcmcnet.cluster.scanning import scan
-from pcmcnet.cluster.search import tune
-from pcmcnet.cluster.training import fit
+Ray itself is loaded by the functions only, and they, with PyTorch, when one of them is first asked for: the process of
+a board of messages needs neither.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pcmcnet.cluster.offers import write_offers
+    from pcmcnet.cluster.prediction import predict
+    from pcmcnet.cluster.scanning import scan
+    from pcmcnet.cluster.search import tune
+    from pcmcnet.cluster.training import fit
 
 __all__ = ["fit", "predict", "scan", "tune", "write_offers"]
+_HOMES = {"fit": "training", "predict": "prediction", "scan": "scanning", "tune": "search", "write_offers": "offers"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"pcmcnet.cluster.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'pcmcnet.cluster' has no attribute {name!r}")
