@@ -12,7 +12,7 @@ from pcmcnet.data.batches import EncodedSets, plan_batches
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.datasets import airline
 from pcmcnet.runtime import device_batches, prediction
-from pcmcnet.runtime.device_batches import batches_on, encode_on, to_host
+from pcmcnet.runtime.device_batches import batches_on, encode_on, gathered, to_host
 
 MakeSets = Callable[..., EncodedSets]
 
@@ -38,6 +38,17 @@ def test_batches_of_a_plan_come_in_its_order(make_sets: MakeSets) -> None:
     assert [len(batch.mask) for batch in batches] == [len(index) for index in plan]
     for index, batch in zip(plan, batches, strict=True):
         assert torch.equal(batch.chosen, sets.chosen[torch.from_numpy(index)])
+
+
+@pytest.mark.gpu
+def test_one_kernel_gathers_the_batch_that_indexing_does(make_sets: MakeSets) -> None:
+    simulated = pn.ChoiceData.from_long(airline.simulate(50, seed=0), **airline.ROLES)
+    for data in (make_sets(20), Encoder.learn(simulated).encode(simulated)):
+        there, index = data.to(torch.device("cuda")), torch.tensor([7, 3, 3, 19], device="cuda")
+        found, expected = gathered(there, index, data.largest + 2), there.gather(index, data.largest + 2)
+        for f in fields(expected):
+            mine, other = getattr(found, f.name), getattr(expected, f.name)
+            assert torch.equal(mine, other) if isinstance(other, torch.Tensor) else mine == other
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -1,5 +1,6 @@
 """The optimiser takes the steps of torch's, and goes on from its state."""
 
+import math
 import subprocess
 import sys
 
@@ -72,6 +73,35 @@ def test_some_weights_may_be_left_without_decay() -> None:
         expected.step()
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(mine, other)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("limit", [0.5, math.inf])
+def test_kernels_clip_and_step_as_torch_does(limit: float) -> None:
+    from pcmcnet.training.adam_triton import BLOCK, ClippedAdam
+
+    def wide() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, BLOCK), nn.Linear(BLOCK, 1)).cuda()
+
+    ours, theirs = wide(), wide()
+    rate, total, norms = torch.tensor(0.01, device="cuda"), torch.zeros(3, dtype=torch.float64, device="cuda"), 0.0
+    spared, rest = list(theirs.parameters())[:1], list(theirs.parameters())[1:]
+    adam = Adam(ours.parameters(), lr=rate, decay=0.1, without_decay=list(ours.parameters())[:1])
+    clipped = ClippedAdam(adam, limit)
+    expected = torch.optim.AdamW([{"params": spared, "weight_decay": 0.0}, {"params": rest}], lr=0.01, weight_decay=0.1)
+    for seed in range(5):
+        for module in (ours, theirs):
+            torch.manual_seed(seed)
+            for k, p in enumerate(module.parameters()):
+                p.grad = None if (k, seed) == (2, 1) else torch.randn(p.shape, device="cuda")
+        clipped.step(torch.full((), 3.0, device="cuda"), torch.full((), 4.0, device="cuda"), total)
+        norms += float(nn.utils.clip_grad_norm_(theirs.parameters(), limit))
+        expected.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+    assert total.tolist() == pytest.approx([15, 20, norms])
+    assert [float(slot.step) for slot in adam.slots] == [5, 5, 4, 5]
 
 
 def test_a_run_goes_on_from_the_state_of_another() -> None:

@@ -159,6 +159,11 @@ class EncodedSets:
         """Bytes of the tensors."""
         return sum(tensor.nbytes for tensor in self._all())
 
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether each tensor is in one piece."""
+        return all(tensor.is_contiguous() for tensor in self._all())
+
     def record_stream(self, stream: torch.cuda.Stream) -> None:
         """Keep the memory of the tensors until a stream is done with them."""
         for tensor in self._all():

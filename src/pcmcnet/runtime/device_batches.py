@@ -19,6 +19,7 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Distinct, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
+from pcmcnet.layers.gpu import has_triton
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.torch_settings import undisturbed
 
@@ -60,7 +61,17 @@ def _gathered(data: EncodedSets, plan: Sequence[Ints]) -> Iterator[Batch]:
     """Gather batches where the data are; positions are sent there once, so that no batch waits for its own."""
     order = on_device(np.concatenate([np.zeros(0, np.int64), *plan]), data.device)
     for index, sets in zip(torch.split(order, [len(sets) for sets in plan]), plan, strict=True):
-        yield data.gather(index, int(data.sizes[sets].max()))
+        yield gathered(data, index, int(data.sizes[sets].max()))
+
+
+def gathered(data: EncodedSets, index: Tensor, places: int) -> Batch:
+    """Gather sets by positions (B,) on the device, padded to so many places: in one kernel, where there is one."""
+    more = bool(data.contents or data.individual_contents) or data.person is not None
+    if more or index.device.type != "cuda" or not has_triton() or not data.is_contiguous:
+        return data.gather(index, places)
+    from pcmcnet.runtime import gather_triton
+
+    return gather_triton.gather(data, index, places)
 
 
 def on_device(positions: Ints, device: torch.device) -> Tensor:

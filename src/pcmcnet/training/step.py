@@ -1,6 +1,6 @@
 """The steps of an epoch: gather a batch, differentiate its loss, move the weights.
 
-On a CUDA device a step of a small batch is over sooner than its hundred kernels can be launched one by one. So the
+On a CUDA device a step of a small batch is over sooner than its kernels can be launched one by one. So the
 steps of a module that allows it (``capturable``) are recorded as a CUDA graph, once for each shape of batch, and from
 then on replayed by a single launch. To record one takes as long as a hundred steps, so that few shapes are to occur:
 batches are padded to some more places.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,12 +21,15 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.layers.generators import Draws, drawing_from
 from pcmcnet.layers.gpu import has_triton
-from pcmcnet.layers.likelihood import choice_nll
+from pcmcnet.layers.likelihood import choice_nll, mean_nll, weighted_mean
 from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import batches_on
+from pcmcnet.runtime.device_batches import batches_on, gathered
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import Group
+
+if TYPE_CHECKING:
+    from pcmcnet.training.adam_triton import ClippedAdam
 
 GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
 WIDTHS = 8  # numbers of places between n and 2 n that batches are padded to
@@ -63,6 +66,7 @@ class Steps:
         self.with_prior: list[nn.Parameter] = list(getattr(module, "with_prior", ()))
         self.signed: list[Any] = list(getattr(module, "signed", ()))  # parts whose weights keep to signs
         self.whole_persons: bool = getattr(module, "whole_persons", False)  # whether a batch has all sets of a person
+        self.own_losses: Callable[[Batch], Tensor] | None = getattr(module, "set_losses", None)  # (B,) in place of NLLs
         self.device = device_of(module)
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.optimiser = self._optimiser(config)
@@ -90,25 +94,33 @@ class Steps:
         """Move the weights by the gradient of a batch."""
         for parameter in self.parameters:
             parameter.grad = None
-        loss = (batch.weight * self.losses(batch)).sum()
-        weight = batch.weight.sum()
-        (loss / weight).backward()  # type: ignore[no-untyped-call]
-        self.move(loss.detach(), weight)
+        mean, loss, weight = self.mean_loss(batch)
+        mean.backward()  # type: ignore[no-untyped-call]
+        self.move(loss, weight)
+
+    def mean_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the mean loss of a batch, and the sums of losses and of weights, without a gradient."""
+        if self.own_losses is None:
+            return mean_nll(self.module(batch), batch.chosen, batch.weight)
+        return weighted_mean(self.own_losses(batch), batch.weight)
 
     def losses(self, batch: Batch) -> Tensor:
         """Return what each set of a batch adds to the loss (B,): its NLL, or what the module makes of it."""
-        own: Callable[[Batch], Tensor] | None = getattr(self.module, "set_losses", None)
-        return choice_nll(self.module(batch), batch.chosen) if own is None else own(batch)
+        return choice_nll(self.module(batch), batch.chosen) if self.own_losses is None else self.own_losses(batch)
 
     def move(self, loss: Tensor, weight: Tensor) -> None:
         """Move the weights by the gradients they have, those with a standard normal prior also by its own."""
         for parameter in self.with_prior:
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.detach(), alpha=1 / len(self.source))
-        norm = clip_gradients(self.parameters, self.limit)
-        self.optimiser.step()
+        self.descend(loss, weight)
         for part in self.signed:
             part.project_()
+
+    def descend(self, loss: Tensor, weight: Tensor) -> None:
+        """Clip the gradients, take a step of the optimiser, and keep the totals."""
+        norm = clip_gradients(self.parameters, self.limit)
+        self.optimiser.step()
         self.total += torch.stack([loss, weight, norm]).double()
 
 
@@ -160,11 +172,27 @@ class RecordedSteps(Steps):
         self.pool = torch.cuda.graph_pool_handle()
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.met: set[tuple[int, int]] = set()
+        self.clipped = self._clipped()
 
     def _optimiser(self, config: TrainConfig) -> Adam:
         optimiser = super()._optimiser(config)
         self.lr = optimiser.lr = torch.tensor(config.lr, dtype=torch.float32, device=self.device)
         return optimiser
+
+    def _clipped(self) -> ClippedAdam | None:
+        """Return the optimiser as kernels, where they run and take the weights."""
+        if not has_triton():
+            return None
+        from pcmcnet.training.adam_triton import ClippedAdam
+
+        return ClippedAdam(self.optimiser, self.limit) if ClippedAdam.takes(self.optimiser) else None
+
+    def descend(self, loss: Tensor, weight: Tensor) -> None:
+        """Do the same in two kernels, where there are any."""
+        if self.clipped is None:
+            super().descend(loss, weight)
+        else:
+            self.clipped.step(loss, weight, self.total)
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
@@ -193,8 +221,11 @@ class RecordedSteps(Steps):
 
         def passes() -> None:
             for index, width in shown.values():
-                batch = self.data.gather(index, width)
-                self.losses(batch).sum().backward()  # type: ignore[no-untyped-call]
+                batch = gathered(self.data, index, width)
+                mean, loss, weight = self.mean_loss(batch)
+                mean.backward()  # type: ignore[no-untyped-call]
+                if self.clipped is not None:
+                    self.clipped.step(loss, weight, self.total)
 
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with drawing_from(Draws()):
@@ -217,7 +248,7 @@ class RecordedSteps(Steps):
         if shape not in self.graphs:
             if shape not in self.met or len(self.graphs) == GRAPHS or len(index) * places**2 > LARGE:
                 self.met.add(shape)
-                self.step(self.data.gather(index, places))
+                self.step(gathered(self.data, index, places))
                 return
             self.graphs[shape] = self.record(index, places)
         graph, given = self.graphs[shape]
@@ -231,7 +262,7 @@ class RecordedSteps(Steps):
         for parameter in self.parameters:
             parameter.grad = None  # the graph makes its own
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-            self.step(self.data.gather(given, places))
+            self.step(gathered(self.data, given, places))
         return graph, given
 
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pcmcnet.layers.likelihood.log_likelihood import choice_nll, log_probabilities
+from pcmcnet.layers.likelihood.log_likelihood import choice_nll, log_probabilities, mean_nll
 from pcmcnet.layers.stationary import stationary_distribution
 
 MASK = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.bool)
@@ -19,6 +19,21 @@ def test_loss_is_minus_the_log_probability_of_each_choice() -> None:
     log_p = torch.tensor([[0.25, 0.75, 0], [1, 0, 0], [0.5, 0.25, 0.25]]).log()
     nll = choice_nll(log_p, torch.tensor([1, 0, 2]))
     torch.testing.assert_close(nll, torch.tensor([-math.log(0.75), 0, math.log(4)]), rtol=2e-7, atol=0)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("sets", [3, 3_000])
+def test_the_mean_loss_is_weighted_and_so_is_its_gradient(sets: int, device: str) -> None:
+    """Choices 1, 0 and 2 of probability .75, 1 and .25, weighted by 1, 2 and 3, as often as there are sets."""
+    p = torch.tensor([[0.25, 0.75, 0], [1, 0, 0], [0.5, 0.25, 0.25]], device=device).repeat(sets // 3, 1)
+    log_p = p.log().requires_grad_()
+    chosen, weight = (torch.tensor(x, device=device).repeat(sets // 3) for x in ([1, 0, 2], [1.0, 2.0, 3.0]))
+    mean, loss, total = mean_nll(log_p, chosen, weight)
+    (grad,) = torch.autograd.grad(6 * mean, log_p)
+    assert mean.item() == pytest.approx((3 * math.log(4) - math.log(0.75)) / 6)
+    assert (loss.item(), total.item()) == pytest.approx((mean.item() * 2 * sets, 2 * sets))
+    assert not loss.requires_grad
+    torch.testing.assert_close(grad[:3].cpu() * sets / 3, torch.tensor([[0.0, -1, 0], [-2, 0, 0], [0, 0, -3]]))
 
 
 def test_gradient_of_the_loss_is_minus_one_over_p_of_the_chosen_and_zero_elsewhere() -> None:

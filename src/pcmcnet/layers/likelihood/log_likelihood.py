@@ -1,6 +1,6 @@
 """Probabilities -> log-likelihood of the choices, by torch's operators or one Triton kernel.
 
-Shapes: probabilities (B, J), chosen (B,).
+Shapes: probabilities (B, J), chosen and weight (B,).
 """
 
 from __future__ import annotations
@@ -31,3 +31,18 @@ def plain_log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
 def choice_nll(log_p: Tensor, chosen: Tensor) -> Tensor:  # (B, J), (B,) -> (B,)
     """Return minus the log-probability of each choice."""
     return -log_p.gather(1, chosen.unsqueeze(1)).squeeze(1)
+
+
+def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, J), (B,), (B,)
+    """Return the weighted mean loss of the choices, and the two sums whose quotient it is, without a gradient."""
+    if runs_kernels(log_p) and log_p.dtype == weight.dtype == torch.float32:
+        from pcmcnet.layers.likelihood import triton_logs
+
+        return triton_logs.mean_nll(log_p, chosen, weight)
+    return weighted_mean(choice_nll(log_p, chosen), weight)
+
+
+def weighted_mean(losses: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B,), (B,)
+    """Return the weighted mean of losses, and the two sums whose quotient it is, without a gradient."""
+    loss, total = (weight * losses).sum(), weight.sum()
+    return loss / total, loss.detach(), total

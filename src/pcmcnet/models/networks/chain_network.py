@@ -168,7 +168,8 @@ class PCMCNetwork(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
         laws = [solve_chain(rates.squeeze(1), batch.mask) for rates in self._own_chains(batch)]
-        return log_probabilities(sum(laws[1:], laws[0]) / len(laws), batch.mask)
+        law = laws[0] if len(laws) == 1 else sum(laws[1:], laws[0]) / len(laws)
+        return log_probabilities(law, batch.mask)
 
     def revive(self, batch: Batch) -> bool:
         """Undo a dead start: see :meth:`PairwiseRates.revive`."""

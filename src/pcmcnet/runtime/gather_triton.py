@@ -1,0 +1,93 @@
+"""A batch gathered from tensors on a CUDA device in one kernel, where torch's indexing takes a dozen.
+
+The result is that of :meth:`pcmcnet.data.batches.EncodedSets.gather`.
+Shapes: positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first; sets (S, F) -> (B, F).
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pcmcnet.data.batches import Batch, EncodedSets
+from pcmcnet.layers.gpu.launch import launch, noting
+
+BLOCK = 1024  # numbers that a program copies at a time. By choice
+
+
+def gather(data: EncodedSets, index: Tensor, places: int) -> Batch:
+    """Gather sets by positions (B,), padded to so many places; data without contents and persons."""
+    sets = len(index)
+    flat, own = (data.numeric, data.categorical), (data.individual_numeric, data.individual_categorical)
+    wide = [x.new_empty(sets, places, x.shape[1]) for x in flat]
+    thin = [x.new_empty(sets, x.shape[1]) for x in own]
+    mask = torch.empty(sets, places, dtype=torch.bool, device=index.device)
+    chosen, weight = (x.new_empty(sets) for x in (data.chosen, data.weight))
+    given = (index, data.starts, data.counts, *flat, *own, data.chosen, data.weight)
+    widths = [x.shape[1] for x in (*flat, *own)]
+    launch(_gather, (sets,), *given, *wide, *thin, chosen, weight, mask, places, *widths, C=BLOCK)
+    if noting():  # nothing was launched, and what reads the batch is to find categories that there are
+        return data.gather(index, places)
+    return Batch(
+        numeric=wide[0],
+        categorical=wide[1],
+        individual_numeric=thin[0],
+        individual_categorical=thin[1],
+        mask=mask,
+        chosen=chosen,
+        weight=weight,
+    )
+
+
+@triton.jit
+def _copy_rows(rows, out, first, n, b, J, F, C: tl.constexpr):
+    """Copy n rows from the first on, and that again up to J of them, to the rows of set b."""
+    out += b * J * F
+    for begin in range(0, J * F, C):
+        at = begin + tl.arange(0, C)
+        place = at // F
+        source = (first + tl.where(place < n, place, 0)) * F + at % F
+        tl.store(out + at, tl.load(rows + source, mask=at < J * F), mask=at < J * F)
+
+
+@triton.jit(do_not_specialize=["J", "F", "G", "F0", "G0"])
+def _gather(
+    index,
+    starts,
+    counts,
+    numeric,
+    categorical,
+    individual_numeric,
+    individual_categorical,
+    chosen,
+    weight,
+    to_numeric,
+    to_categorical,
+    to_individual_numeric,
+    to_individual_categorical,
+    to_chosen,
+    to_weight,
+    mask,
+    J,
+    F,
+    G,
+    F0,
+    G0,
+    C: tl.constexpr,
+):
+    b = tl.program_id(0).to(tl.int64)
+    k = tl.load(index + b)
+    first, n = tl.load(starts + k), tl.load(counts + k)
+    _copy_rows(numeric, to_numeric, first, n, b, J, F, C)
+    _copy_rows(categorical, to_categorical, first, n, b, J, G, C)
+    _copy_rows(individual_numeric, to_individual_numeric, k, 1, b, 1, F0, C)
+    _copy_rows(individual_categorical, to_individual_categorical, k, 1, b, 1, G0, C)
+    tl.store(to_chosen + b, tl.load(chosen + k))
+    tl.store(to_weight + b, tl.load(weight + k))
+    for begin in range(0, J, C):
+        place = begin + tl.arange(0, C)
+        tl.store(mask + b * J + place, place < n, mask=place < J)
