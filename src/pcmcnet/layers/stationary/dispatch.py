@@ -29,7 +29,10 @@ class Solver(Protocol):
     """A module of two functions. What one passes to the other is flat, in a layout known to the two alone."""
 
     def forward(self, rates: Tensor, mask: Tensor, /) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """(B, n, n), (B, n) -> p (B, n) in the result type; factors (B n n), exits (B n), law (B n), scale (B)."""
+        """(B, n, n), (B, n) -> p (B, n) in the result type; factors (B w w), exits (B n), law (B n), scale (B).
+
+        w is the ``factor_width``.
+        """
 
     def backward(
         self, grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Tensor, scale: Tensor, /
@@ -47,3 +50,9 @@ def solver_for(sets: Tensor) -> Solver:  # (B, n, ...)
 def is_fused(sets: Tensor) -> bool:  # (B, n, ...)
     """Tell whether the Triton kernel solves sets of this size on this device."""
     return sets.device.type == "cuda" and has_triton() and sets.shape[1] <= settings.ELIMINATION_TRITON_UP_TO
+
+
+def factor_width(sets: Tensor) -> int:  # (B, n, ...)
+    """Return the width of the matrix of factors of a set: n, or the next of few on a GPU."""
+    n = sets.shape[1]
+    return next(w for w in settings.ELIMINATION_TRITON_WIDTHS if n <= w) if is_fused(sets) else n

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.library import Library, register_autograd, register_fake
 
-from pcmcnet.layers.stationary.dispatch import is_fused, solver_for
+from pcmcnet.layers.stationary.dispatch import factor_width, is_fused, solver_for
 from pcmcnet.layers.stationary.elimination_differentiable import plain_law
 from pcmcnet.layers.stationary.scale import result_type, working_type
 from pcmcnet.layers.transforms import is_transformed, pull_back
@@ -46,8 +46,8 @@ def _solve(rates: Tensor, mask: Tensor) -> Results:
 def _solve_shapes(rates: Tensor, mask: Tensor) -> Results:
     B, n = mask.shape
     work = result_type(rates.dtype) if is_fused(rates) else working_type(rates.device)
-    p = rates.new_empty(B, n, dtype=result_type(rates.dtype))
-    factors, exits, law, scale = (rates.new_empty(size, dtype=work) for size in (B * n * n, B * n, B * n, B))
+    p, sizes = rates.new_empty(B, n, dtype=result_type(rates.dtype)), (B * factor_width(rates) ** 2, B * n, B * n, B)
+    factors, exits, law, scale = (rates.new_empty(size, dtype=work) for size in sizes)
     return p, factors, exits, law, scale
 
 
