@@ -19,6 +19,9 @@ PATIENCE = 30_000  # milliseconds, for a machine that does much else
 _ARGUMENTS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    # One process for a page, and none for the list below the address bar, which each new window would load.
+    "--disable-site-isolation-trials",
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,IsolateOrigins,site-per-process",
 ]
 
 
