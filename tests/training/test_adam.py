@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -120,15 +121,16 @@ def test_a_run_goes_on_from_the_state_of_another() -> None:
         assert torch.equal(mine, other)
 
 
-def test_the_compiler_of_torch_is_not_loaded_by_a_fit() -> None:
+def test_the_compiler_of_torch_is_not_loaded_by_a_fit_nor_by_a_saved_model(tmp_path: Path) -> None:
     """It takes longer to load than a small table to fit."""
-    code = """
+    code = f"""
 import sys
 import pcmcnet as pn
-table = {"trip": [0, 0, 1, 1], "took": [1, 0, 0, 1], "mode": list("abab"), "price": [1.0, 2.0, 2.0, 1.0]}
+table = {{"trip": [0, 0, 1, 1], "took": [1, 0, 0, 1], "mode": list("abab"), "price": [1.0, 2.0, 2.0, 1.0]}}
 data = pn.ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["price"])
 for dropout in (0.0, 0.5):  # by compiled steps, and by those of PyTorch
-    pn.PCMCNet(hidden=(4,), epochs=1, dropout=dropout, weight_decay=0.1).fit(data, progress=False)
+    model = pn.PCMCNet(hidden=(4,), epochs=1, dropout=dropout, weight_decay=0.1).fit(data, progress=False)
+pn.load(model.save({str(tmp_path / "model")!r})).predict_proba(data)
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -81,8 +81,8 @@ class _Redirected(TorchDispatchMode):  # type: ignore[no-untyped-call]
         device = torch.device(
             next((x.device for x in args if isinstance(x, torch.Tensor)), kwargs.get("device")) or "cpu"
         )
-        if device.type == "meta":  # nothing is drawn
-            return func(*args, **kwargs)
+        if device.type == "meta":  # nothing is drawn; torch would load its compiler to find that out
+            return args[0] if func._schema.is_mutable else func(*args, **kwargs)
         generator = self.draws.on(device)
         if any(argument.name == "generator" for argument in func._schema.arguments):
             return func(*args, **{**kwargs, "generator": generator})
