@@ -39,7 +39,7 @@ SERVER = """
     import torch
 
     torch.set_num_threads(1)
-    import optuna, pandas, sklearn.ensemble
+    import jinja2, matplotlib.backends.backend_agg, matplotlib.pyplot, optuna, pandas, pydantic, sklearn.ensemble
     import pcmcnet.cli.app, pcmcnet.insight.explanation, pcmcnet.plots, pcmcnet.plots.explanation, pcmcnet.tuning.study
     import pcmcnet
     from pcmcnet.cli import main

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pcmcnet.models import load
+from pcmcnet.models import Boosted, load
 from pcmcnet.tuning import tune
 
 # Every look at the clock finds it an hour earlier than the last one.
@@ -76,7 +76,7 @@ def test_a_search_goes_on_though_its_trials_lie_in_the_future(
     data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["price", "comfort"])
 
     def search(folder: Path, trials: int) -> list[Any]:
-        found = tune("boosted", data, space={"trees": (2, 9)}, trials=trials, folder=folder, progress=False)
+        found = tune(Boosted(trees=4), data, space={"trees": (2, 9)}, trials=trials, folder=folder, progress=False)
         return [(trial.number, trial.value, trial.options) for trial in found.trials]
 
     search(tmp_path / "study", 1)

@@ -19,7 +19,7 @@ from pcmcnet.data.tabular import read_table
 from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import ArtifactError, PcmcNetError
 from pcmcnet.evaluation import compare
-from pcmcnet.models import MNL, PCMCNet, Uniform, load
+from pcmcnet.models import MNL, Boosted, PCMCNet, Uniform, load
 from pcmcnet.tuning import tune
 
 SLOW = pytest.mark.slow
@@ -155,7 +155,7 @@ def searched(data: ChoiceData, tmp_path_factory: pytest.TempPathFactory) -> tupl
     """The folder of a search, and how to go on with it."""
 
     def search(folder: Path) -> Any:
-        found = tune("boosted", data, space={"trees": (2, 5)}, trials=3, folder=folder, progress=False)
+        found = tune(Boosted(trees=3), data, space={"trees": (2, 5)}, trials=3, folder=folder, progress=False)
         return found.best, found.best_value, [(t.state, t.value, t.options) for t in found.trials]
 
     folder = tmp_path_factory.mktemp("search") / "study"
