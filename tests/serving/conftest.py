@@ -204,12 +204,13 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open pages, each as a new visitor; afterwards nothing may have gone wrong unseen."""
+    """Open pages, each as a new visitor who wants no motion; afterwards nothing may have gone wrong unseen."""
     from served_page import PATIENCE, Seen, watch
 
     seen, contexts = Seen([], set(), set()), []
 
     def open_(url: str, *, width: int = 1280, height: int = 900, refusals: tuple[int, ...] = (), **options: Any) -> Any:
+        options = {"reduced_motion": "reduce", **options}  # to draw every step of a transition takes time
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         context.set_default_timeout(PATIENCE)
         contexts.append(context)

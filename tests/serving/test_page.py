@@ -40,7 +40,7 @@ def modes() -> Iterator[str]:
 def test_the_page_starts_with_the_example_and_bars_follow_an_edit(
     address: str, visit: Callable[..., Any], tmp_path: Path
 ) -> None:
-    page = visit(address)
+    page = visit(address, reduced_motion="no-preference")
     before = probabilities(page)
     assert before == pytest.approx(answer(address), abs=1e-6)
     assert sum(before) == pytest.approx(1, abs=1e-6)  # single precision
