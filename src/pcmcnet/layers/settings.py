@@ -121,6 +121,5 @@ ELIMINATION_TRITON_WIDTHS = (8, 32, 64, 128)
 # Up to so many sets leave processors of a GPU idle, so that each set gets more threads. By choice.
 ELIMINATION_TRITON_FEW_SETS = 128
 
-# Groups of 32 threads that it then gets, by the size of the matrix (measured for 64 sets of 24, 33 and 50; those of 8
-# and of 128 by choice).
-ELIMINATION_TRITON_FEW_SETS_WARPS = {8: 1, 32: 4, 64: 4, 128: 16}
+# Rows of the matrix that a group of 32 threads then has. By choice.
+ELIMINATION_TRITON_FEW_SETS_ROWS = 8

@@ -46,7 +46,7 @@ def _shape(q: Tensor) -> dict[str, int]:
     """Size the matrix, and give a thread 128 of its numbers, or fewer where there are few sets."""
     width = factor_width(q)
     if len(q) <= settings.ELIMINATION_TRITON_FEW_SETS:
-        return {"N": width, "num_warps": settings.ELIMINATION_TRITON_FEW_SETS_WARPS[width]}
+        return {"N": width, "num_warps": width // settings.ELIMINATION_TRITON_FEW_SETS_ROWS}
     return {"N": width, "num_warps": min(max(width * width * q.element_size() // (32 * 512), 1), 16)}
 
 
@@ -96,7 +96,7 @@ def _solve(rates, real, factors, exits, copy, law, scale, n, N: tl.constexpr):
     p = tl.where((i == 0) & (size > 0), 1.0, 0.0).to(q.dtype)
     column, leaving = _column(factors, exits, N, 1, size > 1, N)
     for k in range(1, size):
-        following = _column(factors, exits, N, k + 1, k + size > 1, N)  # on its way while this one is at work
+        following = _column(factors, exits, N, k + 1, k + 1 < size, N)  # on its way while this one is at work
         odds = tl.sum(p * column, 0) / leaving
         p = tl.where(i == k, odds, p) / (1.0 + odds)
         column, leaving = following
