@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,6 +24,7 @@ from torch import Tensor
 from pcmcnet.errors import ArtifactError
 from pcmcnet.storage.diff import differences
 from pcmcnet.storage.files import parse_json, write_bytes
+from pcmcnet.training.data_parallel import Group, current_group
 from pcmcnet.training.stopping import EarlyStopping
 
 CHECKPOINT = "checkpoint.safetensors"  # the usual name of the file
@@ -52,6 +55,17 @@ class RunState:
     module: Tensors = field(default_factory=dict)
     best: Tensors = field(default_factory=dict)
     optimiser: dict[int, Tensors] = field(default_factory=dict)
+
+    def copied(self) -> RunState:
+        """Return the state of now in the host's memory: the run goes on in the tensors that this one has."""
+        return replace(
+            self,
+            history=list(self.history),
+            stopping=None if self.stopping is None else replace(self.stopping),
+            module=_on_host(self.module),
+            best=_on_host(self.best),
+            optimiser={i: _on_host(slot) for i, slot in self.optimiser.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,45 @@ class Checkpoint:
         if metadata.get("sha256") != _digest(tensors, text):
             raise ArtifactError(f"checkpoint {self.path} has been altered: delete it and train from the start.")
         return tensors, text
+
+
+class Keeper:
+    """Writes the states of a run in a thread, one at a time, while the run goes on.
+
+    What goes wrong there ends the run at the next state. Of several processes the first writes, and waits until it has.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None) -> None:
+        self._checkpoint = checkpoint if current_group().leads else None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-checkpoint")
+        self._last: Future[None] | None = None
+
+    def keep(self, state: RunState) -> None:
+        """Replace the file by the new state, beside what follows."""
+        if self._checkpoint is None:
+            return
+        self.wait()
+        self._last = self._thread.submit(self._checkpoint.write, state.copied())
+        if (group := current_group()) != Group():
+            self.wait()
+            group.kept()
+
+    def wait(self) -> None:
+        """Wait until the last state is on the disk."""
+        if self._last is not None:
+            self._last.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self._thread.shutdown()
+        if kind is None:
+            self.wait()
+
+
+def _on_host(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
 
 
 def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:

@@ -31,7 +31,7 @@ from pcmcnet.progress import Report, show_epochs
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.prediction import predict, size_of
 from pcmcnet.runtime.torch_settings import undisturbed
-from pcmcnet.training.checkpoint import Checkpoint, RunState, Tensors, Within
+from pcmcnet.training.checkpoint import Checkpoint, Keeper, RunState, Tensors, Within
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.dispatch import steps_for
@@ -99,17 +99,23 @@ def train(
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
-    with show_epochs(config.passes, show=progress) as report, parts_for(pairs * size_of(module)):
+    with (
+        show_epochs(config.passes, show=progress) as report,
+        parts_for(pairs * size_of(module)),
+        Keeper(checkpoint) as keeper,
+    ):
         while not state.finished:
-            entry = _epoch(steps, config, state, seed=seed, checkpoint=checkpoint)
+            entry = _epoch(steps, config, state, seed=seed, keeper=keeper)
             entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
             _require_sound(entry)
             _advance(state, entry, steps, config)
-            _keep(state, checkpoint)
+            keeper.keep(state)
             report(entry)
-            if on_epoch is not None and _ends(on_epoch, entry):
-                state.finished = True
-                _keep(state, checkpoint)
+            if on_epoch is not None:
+                keeper.wait()
+                if _ends(on_epoch, entry):
+                    state.finished = True
+                    keeper.keep(state)
     if valid is None or state.stopping is None:
         return Outcome(state.history, state.epoch)
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
@@ -157,16 +163,7 @@ def _clearly_better(first: Tensors, second: Tensors, module: nn.Module, valid: P
     return bool(mean > NOISE * math.sqrt(max(square - 2 * mean * cross + mean**2 * squares, 0.0)) / total)
 
 
-def _keep(state: RunState, checkpoint: Checkpoint | None) -> None:
-    """Write the state; of several processes the first does."""
-    if checkpoint and current_group().leads:
-        checkpoint.write(state)
-        current_group().kept()
-
-
-def _epoch(
-    steps: Steps, config: TrainConfig, state: RunState, *, seed: int, checkpoint: Checkpoint | None
-) -> dict[str, Any]:
+def _epoch(steps: Steps, config: TrainConfig, state: RunState, *, seed: int, keeper: Keeper) -> dict[str, Any]:
     """Go once through the training part, or through the rest of it; returns the entry for the history."""
     epoch, cooling, done = state.epoch + 1, state.cooling, state.within or Within()
     began = kept = time.perf_counter()
@@ -196,7 +193,7 @@ def _epoch(
             if (now := time.perf_counter()) - kept > KEPT_EVERY and math.isfinite(total.loss):
                 _hold(state, steps)
                 state.within = Within(k + 1, taken, done.seconds + now - began, tuple(total))
-                _keep(state, checkpoint)
+                keeper.keep(state)
                 kept = now
     return {
         "epoch": epoch,

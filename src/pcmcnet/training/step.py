@@ -220,12 +220,17 @@ class RecordedSteps(Steps):
         shown = {math.ceil(math.log2(width)): (index, width) for index, width in zip(order, places, strict=True)}
 
         def passes() -> None:
-            for index, width in shown.values():
-                batch = gathered(self.data, index, width)
+            batches = [gathered(self.data, index, width) for index, width in shown.values()]
+            for batch in batches:
                 mean, loss, weight = self.mean_loss(batch)
                 mean.backward()  # type: ignore[no-untyped-call]
                 if self.clipped is not None:
                     self.clipped.step(loss, weight, self.total)
+            self.module.eval()
+            with torch.no_grad():
+                for batch in batches:  # predictions follow, of these sets if of no others
+                    self.module(batch)
+            self.module.train()
 
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with drawing_from(Draws()):
