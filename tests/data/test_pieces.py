@@ -78,4 +78,8 @@ def test_anything_but_a_parquet_file_or_a_frame_becomes_an_arrow_table(tmp_path:
     assert opened(str(tmp_path / "a.parquet"), SCHEMA) == tmp_path / "a.parquet"
     assert isinstance(opened(table, SCHEMA), pa.Table)
     assert isinstance(opened(table.to_pydict(), SCHEMA), pa.Table)
-    assert isinstance(opened(table.to_pandas().assign(mode=["bus", 1, "car", 2]), SCHEMA), pa.Table)
+
+
+def test_frames_with_columns_of_several_types_are_read_whole() -> None:
+    frame = opened(a_table([1, 1, 2, 2]).to_pandas().assign(mode=["bus", 1, "car", 2]), SCHEMA)
+    assert Pieces.of(frame, SCHEMA, rows=2) is None

@@ -116,7 +116,9 @@ class CleanRows:
     def _chunks(self, name: str) -> list[NDArray[Any]]:
         """Return a column of numbers in chunks; nothing is copied."""
         column = self.rows[name]
-        if isinstance(column, nw.Series):
+        if isinstance(column, np.ndarray):
+            chunks = [column]
+        elif isinstance(column, nw.Series):
             chunks = [column.to_numpy()]
         else:
             plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
@@ -129,8 +131,9 @@ class CleanRows:
         """Return a column of categories as codes, and their names."""
         column = self.rows[name]
         try:
-            if isinstance(column, nw.Series):
-                column = without_views(pa.table({name: column.to_arrow()}))[name]
+            if not isinstance(column, pa.ChunkedArray):
+                values = pa.array(column, from_pandas=True) if isinstance(column, np.ndarray) else column.to_arrow()
+                column = without_views(pa.table({name: values}))[name]
             codes, values = distinct(column)
             found = names(values)
         except UNREADABLE as error:

@@ -42,10 +42,9 @@ def standardised(
 def standardise(codes: Sequence[NumericCode], raw: Tensor) -> Tensor:
     """(K, n) float32 -> (n, K + indicators), as :func:`standardised`."""
     x = raw.double()
-    mean, scale, low, high = (
-        x.new_tensor([getattr(code, name, free) for code in codes]).unsqueeze(1)
-        for name, free in (("mean", 0.0), ("scale", 0.0), ("low", -math.inf), ("high", math.inf))  # limits of pieces
-    )
+    facts = (("mean", 0.0), ("scale", 0.0), ("low", -math.inf), ("high", math.inf))  # limits of pieces
+    table = [[getattr(code, name, free) for code in codes] for name, free in facts]
+    mean, scale, low, high = x.new_tensor(table).unsqueeze(-1)  # (K, 1) each
     holes = [k for k, code in enumerate(codes) if code.indicator]
     gaps = x[holes].isnan()
     for k, code in enumerate(codes):

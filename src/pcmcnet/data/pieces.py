@@ -8,7 +8,7 @@ A Parquet file is decoded piece by piece, too: the first is in use before the la
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +32,8 @@ from pcmcnet.data.views import without_views
 ROWS, VALUES = 2**17, 2**24  # of a piece, about: rows, and values in all columns, whichever are fewer
 _LONGEST = 2**31  # bytes of a column of text in one array
 
-Rows: TypeAlias = pa.Table | nw.DataFrame[Any]
-Opened: TypeAlias = Rows | Path
+Rows: TypeAlias = Mapping[str, Any] | pa.Table  # columns, each an array of NumPy or Arrow or a series
+Opened: TypeAlias = pa.Table | nw.DataFrame[Any] | Path
 
 
 class Piece(NamedTuple):
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 class Pieces:
     """A table of whole choice sets, cut between some of them."""
 
-    table: Opened
+    table: Rows | Path
     columns: list[str]
     starts: Ints  # (S + 1,) first row of each set, then the number of rows
     cuts: Ints  # sets with which pieces begin, then the number of sets
@@ -60,9 +60,11 @@ class Pieces:
         """
         columns = list(schema.columns)
         rows = rows or max(min(ROWS, VALUES // len(columns)), 1)
-        ids = read_table(table, [schema.choice_set], ids=schema.id_columns)[schema.choice_set]
+        ids = _ids(table, schema)
         starts = set_starts(ids) if len(ids) > rows else None
         if starts is None:
+            return None
+        if isinstance(table, nw.DataFrame) and (table := _columns(table, columns)) is None:
             return None
         starts = np.append(starts, len(ids))
         cuts = np.unique(np.searchsorted(starts, [*range(0, len(ids), rows), len(ids)]))
@@ -87,22 +89,48 @@ def opened(table: Any, schema: Schema) -> Opened:
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame) and not isinstance(table, pa.Table):
         require_columns(schema.columns, frame.columns)
-        if (
-            nw.Object not in frame[list(schema.columns)].schema.dtypes()
-        ):  # of which each piece may be read in its own way
-            return frame
+        return frame
     return read_table(table, schema.columns, text=schema.text_columns, ids=schema.id_columns, compact=True)
 
 
+def _ids(table: Opened, schema: Schema) -> pa.ChunkedArray:
+    """Read the column of set ids."""
+    if isinstance(table, Path):
+        with one_sentence(table):
+            file = Parquet(table, mapped=True)
+            require_columns(schema.columns, file.names, where=str(table))
+            return without_views(file.read([schema.choice_set], (), (), False))[schema.choice_set]
+    return read_table(table, [schema.choice_set], ids=schema.id_columns)[schema.choice_set]
+
+
+def _columns(frame: nw.DataFrame[Any], names: list[str]) -> dict[str, Any] | None:
+    """Take columns from a frame; None where one is of several types, of which each piece could be read in its own way.
+
+    Numbers of pandas become arrays at once: it takes long to cut a series, and to get at its numbers.
+    """
+    columns: dict[str, Any] = {name: frame[name] for name in names}
+    if nw.Object in {column.dtype for column in columns.values()}:
+        return None
+    if frame.implementation.is_pandas_like():
+        columns |= {name: column.to_numpy() for name, column in columns.items() if column.dtype.is_numeric()}
+    return columns
+
+
 def _slices(table: Rows, at: list[int]) -> Iterator[Callable[[], Rows]]:
+    """Cut a table; nothing is copied."""
+    cut = table.__getitem__ if isinstance(table, pa.Table) else partial(_cut, table)
     for begin, end in pairwise(at):
-        yield partial(table.__getitem__, slice(begin, end))
+        yield partial(cut, slice(begin, end))
+
+
+def _cut(columns: Mapping[str, Any], rows: slice) -> Rows:
+    return {name: column[rows] for name, column in columns.items()}
 
 
 def _decoded(path: Path, columns: list[str], at: list[int]) -> Iterator[Callable[[], Rows]]:
     """Decode one piece after the other in a thread, each as soon as it is asked for."""
     with one_sentence(path):
-        batches = Parquet(path).file.iter_batches(at[1], columns=columns)
+        batches = Parquet(path, mapped=True).file.iter_batches(at[1], columns=columns)
     between = _between((without_views(pa.Table.from_batches([batch])) for batch in batches), np.diff(at))
 
     def following() -> pa.Table:

@@ -82,10 +82,10 @@ def open_source(path: Path) -> Source:
 
 
 class Parquet:
-    """One Parquet file."""
+    """One Parquet file; ``mapped``: its first rows are decoded before the last are read."""
 
-    def __init__(self, path: Path) -> None:
-        self.file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+    def __init__(self, path: Path, *, mapped: bool = False) -> None:
+        self.file = pyarrow.parquet.ParquetFile(path, memory_map=mapped, page_checksum_verification=True)
         self.names = list(self.file.schema_arrow.names)
 
     def read(self, columns: list[str], text: Collection[str], ids: Collection[str], compact: bool) -> pa.Table:

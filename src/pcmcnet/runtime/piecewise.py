@@ -8,7 +8,8 @@ Pieces come in the order of the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
+from itertools import cycle
 from typing import TypeVar
 
 import numpy as np
@@ -42,23 +43,27 @@ def predict_pieces(
 
 def encoded_pieces(pieces: Iterable[Encode[T]], device: torch.device) -> Iterator[tuple[T, EncodedSets]]:
     """Encode pieces in threads, and yield them in their order."""
-    encode = _on_own_stream(device) if device.type == "cuda" else lambda piece: piece(device)
-    return ahead((partial(encode, piece) for piece in pieces), THREADS)
+    if device.type != "cuda":
+        return ahead((partial(piece, device) for piece in pieces), THREADS)
+    streams, reader = cycle(_streams(device)), torch.cuda.current_stream(device)
+    return ahead(
+        (partial(_encode_on, stream, piece, reader) for piece, stream in zip(pieces, streams, strict=False)), THREADS
+    )
 
 
-def _on_own_stream(device: torch.device) -> Callable[[Encode[T]], tuple[T, EncodedSets]]:
-    """Encode pieces beside what the device is doing; their memory is kept until this thread is done with it, too."""
-    reader = torch.cuda.current_stream(device)
+def _encode_on(stream: torch.cuda.Stream, piece: Encode[T], reader: torch.cuda.Stream) -> tuple[T, EncodedSets]:
+    """Encode a piece beside what the device is doing; its memory is kept until the reader is done with it, too."""
+    with torch.cuda.stream(stream):
+        known, sets = piece(stream.device)
+    stream.synchronize()
+    sets.record_stream(reader)
+    return known, sets
 
-    def encode(piece: Encode[T]) -> tuple[T, EncodedSets]:
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(stream):
-            known, sets = piece(device)
-        stream.synchronize()
-        sets.record_stream(reader)
-        return known, sets
 
-    return encode
+@cache
+def _streams(device: torch.device) -> list[torch.cuda.Stream]:
+    """Return streams that are used again and again: memory once used on one is at hand there only."""
+    return [torch.cuda.Stream(device) for _ in range(THREADS)]  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()

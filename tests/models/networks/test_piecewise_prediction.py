@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from pcmcnet import ChoiceData, PCMCNet
-from pcmcnet.data.pieces import Pieces
+from pcmcnet.data import pieces as data_pieces
+from pcmcnet.data.pieces import Pieces, opened
 from pcmcnet.errors import SchemaError
 from pcmcnet.models.networks import neural_model, piecewise_prediction
 from pcmcnet.models.networks.piecewise_prediction import predict_sets, predict_table
@@ -46,7 +47,7 @@ def test_a_table_in_pieces_has_the_probabilities_of_the_whole(model: PCMCNet, tm
     table = pa.table(a_table())
     pa.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=5)
     whole = model.predict_log_proba(table)
-    for source in (table, tmp_path / "a.parquet"):
+    for source in (table, opened(table.to_pandas(), model.schema), tmp_path / "a.parquet"):
         np.testing.assert_allclose(predict_table(model, pieces(model, source)), whole, atol=1e-6)
 
 
@@ -81,12 +82,18 @@ def test_what_is_wrong_is_said_of_the_whole_table(model: PCMCNet, monkeypatch: p
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_predicts_in_pieces_what_a_cpu_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piecewise_prediction, "ROWS", 4)
-    monkeypatch.setattr("pcmcnet.data.pieces.ROWS", 4)
+    taken = []
+    for way in ("predict_sets", "predict_table"):
+        real = getattr(neural_model, way)
+        monkeypatch.setattr(neural_model, way, lambda *given, real=real: taken.append(real) or real(*given))
+    for module in (neural_model, piecewise_prediction, data_pieces):
+        monkeypatch.setattr(module, "ROWS", 4)
     data = ChoiceData.from_long(a_table(), chosen="chosen", **ROLES)
     model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1).fit(data, device="cuda", progress=False)
     pa.parquet.write_table(pa.table(a_table()), tmp_path / "a.parquet")
-    found = [model.predict_proba(source) for source in (tmp_path / "a.parquet", a_table(), data)]
+    sources = (tmp_path / "a.parquet", pa.table(a_table()).to_pandas(), a_table(), data)
+    found = [model.predict_proba(source) for source in sources]
+    assert taken == [predict_table, predict_table, predict_table, predict_sets]
     model.network_.cpu()
     for each in found:
         np.testing.assert_allclose(each, model.predict_proba(a_table()), atol=1e-5)
