@@ -368,6 +368,14 @@ def test_a_model_goes_into_the_folder_of_its_run_and_clears_the_checkpoint(
     np.testing.assert_array_equal(load(tmp_path / "run").predict_proba(trips), model.predict_proba(trips))
 
 
+def test_a_model_goes_where_a_run_was_killed_while_it_wrote_its_first_checkpoint(
+    fitted: PCMCNet, tmp_path: Path
+) -> None:
+    (tmp_path / ".99.checkpoint.safetensors").touch()
+    fitted.save(tmp_path)
+    assert listing(tmp_path) == sorted([*CONTENT, "model.json"])
+
+
 def test_a_run_among_files_of_someone_else_is_refused_and_they_stay(
     trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -89,7 +89,7 @@ def restored(
 
 
 def require_free(folder: Path) -> None:
-    """Refuse to save where something else is; a folder with a checkpoint and no model yet is a run's own."""
+    """Refuse to save where something else is; a folder with a checkpoint, or half of one, and no model is a run's."""
     above = next((parent for parent in folder.absolute().parents if parent.exists()), None)
     if above is not None and not above.is_dir():
         raise ArtifactError(f"{folder} cannot be written: {above} is a file, not a folder.")
@@ -97,7 +97,8 @@ def require_free(folder: Path) -> None:
         return
     if (folder / MANIFEST).exists():
         raise ArtifactError(f"{folder} holds a finished model already: choose another folder, or remove it first.")
-    if not folder.is_dir() or not checkpoints(folder) or not all(map(_is_own, folder.iterdir())):
+    begun = checkpoints(folder) or any(is_run_file(_meant(path)) for path in folder.glob(".*"))
+    if not folder.is_dir() or not begun or not all(map(_is_own, folder.iterdir())):
         raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
 
 
@@ -106,8 +107,13 @@ def _is_own(path: Path) -> bool:
     if path.is_dir():
         return path in member_folders(path.parent) and all(map(_is_own, path.iterdir()))
     own = {*_FILES, "lock"}  # what was killed may have left its lock, and some of its files
-    name = path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
+    name = _meant(path)
     return name in own or is_run_file(name) or bool(_MEMBER.fullmatch(name))
+
+
+def _meant(path: Path) -> str:
+    """Return the name of a file, or the one it was to get when it was whole."""
+    return path.name.lstrip(".").partition(".")[2] if path.name.startswith(".") else path.name
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
