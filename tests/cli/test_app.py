@@ -246,6 +246,17 @@ def test_the_command_runs_the_command_line(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().out.startswith("pcmcnet ")
 
 
+@pytest.mark.parametrize("used", [True, False], ids=["with a GPU", "without"])
+def test_a_command_ends_with_its_status_and_after_a_gpu_at_once(used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: used)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(pcmcnet_command, "main", lambda: sys.exit(2))
+    with pytest.raises(SystemExit) as stop:
+        pcmcnet_command.command()
+    assert (stop.value.code, ended) == (2, [2] if used else [])
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal")
 def test_a_ctrl_c_that_a_library_drops_still_ends_the_command(tmp_path: Path) -> None:
     """As where it comes within an import that catches everything, or that then fails for being cut short."""

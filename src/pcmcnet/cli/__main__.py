@@ -1,5 +1,5 @@
 """Run the command line as ``python -m pcmcnet.cli``."""
 
-from pcmcnet.cli import main
+from pcmcnet_command import command
 
-main()
+command()
