@@ -212,12 +212,16 @@ class RecordedSteps(Steps):
         return self.total
 
     def compile(self, order: Sequence[Tensor], places: Sequence[int]) -> None:
-        """Compile the kernels of batches like these before the first step: one batch of about each size shows them."""
+        """Compile the kernels of batches like these before the first step: one batch of about each shape shows them.
+
+        Those of the widest take longest, and are begun first.
+        """
         if not has_triton():
             return
         from pcmcnet.layers.gpu.launch import compile_together
 
-        shown = {math.ceil(math.log2(width)): (index, width) for index, width in zip(order, places, strict=True)}
+        shapes = sorted(zip(order, places, strict=True), key=lambda batch: -batch[1])
+        shown = {((width - 1).bit_length(), (len(index) - 1).bit_length()): (index, width) for index, width in shapes}
 
         def passes() -> None:
             batches = [gathered(self.data, index, width) for index, width in shown.values()]
