@@ -1,5 +1,7 @@
 """Prediction beside the bare products of the hidden layers after the first: one set of 50, and many sets.
 
+    python -m benchmarks.prediction [CPU threads]
+
 products   on the real pairs, forward, in the type that the network uses
 network    from encoded sets on the device to log-probabilities there
 table      ``predict_proba``, from choice sets to an array
@@ -10,6 +12,7 @@ read and encode it, without the network. ``/ network`` is the time as a multiple
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -131,12 +134,13 @@ def _drain(model: PCMCNet, encoded: EncodedSets, device: str) -> None:
         pass
 
 
-def main() -> list[Row]:
-    """Compare on one CPU thread."""
-    rows = compare("prediction at the airline shape, one CPU thread", 64, rounds=3)
-    return rows + from_tables("from a table to probabilities at the airline shape, 256 sets", 256, rounds=2)
+def main(threads: int = 1) -> list[Row]:
+    """Compare on one CPU thread, or on several."""
+    torch.set_num_threads(threads)
+    used = "one CPU thread" if threads == 1 else f"{threads} CPU threads"
+    rows = compare(f"prediction at the airline shape, {used}", 64, rounds=3)
+    return rows + from_tables(f"from a table to probabilities at the airline shape, 256 sets, {used}", 256, rounds=3)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main()
+    main(*map(int, sys.argv[1:]))
