@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pcmcnet.errors import ArtifactError
-from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState, _digest
+from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, Keeper, RunState, _digest
 from pcmcnet.training.stopping import EarlyStopping
 
 IDENTITY = {"model": "toy", "options": {"lr": 0.1, "hidden": (4, 4)}, "seed": 0}
@@ -73,6 +74,38 @@ def test_the_new_state_replaces_the_old_one_and_nothing_else_is_left(checkpoint:
     assert back is not None
     assert (back.epoch, back.finished) == (3, True)
     assert [p.name for p in checkpoint.path.parent.iterdir()] == [CHECKPOINT]
+
+
+class Slow(Checkpoint):
+    """Waits for the run to go on before it writes."""
+
+    go_on = Event()
+
+    def write(self, state: RunState) -> None:
+        assert self.go_on.wait(60)
+        super().write(state)
+
+
+def test_a_state_is_kept_as_it_was_while_the_run_goes_on(checkpoint: Checkpoint) -> None:
+    state, slow = a_state(), Slow(checkpoint.path, IDENTITY)
+    with Keeper(slow) as keeper:
+        keeper.keep(state)
+        state.module["layer.weight"].zero_()
+        state.history.append({"epoch": 3})
+        slow.go_on.set()
+    back = checkpoint.read()
+    assert back is not None
+    assert bits(back) == bits(a_state())
+    assert back.history == a_state().history
+
+
+def test_a_state_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ArtifactError, match="cannot be written"),
+        Keeper(Checkpoint(tmp_path / "file" / "a", {})) as keeper,
+    ):
+        keeper.keep(a_state())
 
 
 def test_there_is_nothing_to_go_on_from_without_a_file_or_without_resume(checkpoint: Checkpoint) -> None:
