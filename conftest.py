@@ -1,6 +1,9 @@
-"""What pytest reads: modules of kernels only where Triton, which they are written in, is installed."""
+"""What pytest reads: modules with examples; those of kernels only where Triton, which they are written in, is there."""
 
 from importlib.util import find_spec
+from pathlib import Path
+
+SRC = Path(__file__).parent / "src"
 
 KERNELS = [
     "src/pcmcnet/layers/gpu/launch.py",
@@ -10,3 +13,9 @@ KERNELS = [
     "src/pcmcnet/layers/stationary/*_triton.py",
 ]
 collect_ignore_glob = [] if find_spec("triton") else KERNELS
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Pass over modules without examples: to import all of them takes seconds, in every process."""
+    passed = SRC in collection_path.parents and collection_path.suffix == ".py"
+    return True if passed and b">>> " not in collection_path.read_bytes() else None

@@ -77,11 +77,28 @@ def test_bars_never_meet_lines_and_no_row_is_wrapped(
     assert len(heads) == {80: 3, 120: 2}[columns]  # the columns that do not fit stand below
 
 
-def test_without_colour_nothing_is_coloured(table: Path, roles: list[str], tmp_path: Path) -> None:
-    code = "import sys\nfrom pcmcnet.cli import main\nsys.argv = ['pcmcnet', 'models', 'rank-by']\nmain()"
-    screens = [
-        run_in_terminal([sys.executable, "-c", code], 80, environment={"PYTHONPATH": SRC, **more})
-        for more in ({}, {"NO_COLOR": "1"})
-    ]
-    assert [screen.colours for screen in screens] == [True, False]
-    assert screens[0].rows == screens[1].rows
+def test_without_colour_nothing_is_coloured() -> None:
+    """The same command twice in one program, at first where NO_COLOR asks for none."""
+    code = """
+import os, sys
+from pcmcnet.cli import main
+for value in ("1", ""):
+    os.environ["NO_COLOR"] = value
+    sys.argv = ["pcmcnet", "models", "rank-by"]
+    try:
+        main()
+    except SystemExit as stop:
+        print("ended", stop.code)
+"""
+    coloured = []
+
+    def watch(screen: Screen) -> None:
+        if screen.rows[screen.row - 1].startswith("ended"):
+            coloured.append(screen.colours)
+
+    screen = run_in_terminal([sys.executable, "-c", code], 80, watch=watch, environment={"PYTHONPATH": SRC})
+    assert (coloured[0], coloured[-1]) == (False, True)
+    rows = [row.rstrip() for row in screen.rows]
+    end = rows.index("ended 0") + 1
+    assert end > 2
+    assert rows[:end] == rows[end : 2 * end]
