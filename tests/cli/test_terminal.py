@@ -23,7 +23,7 @@ def program(roles: list[str]) -> str:
     read = f"trips.csv {' '.join(roles)}"
     every = [
         f"compare {read} --models {MODELS} {QUICK} --folds 2 -o comparison",
-        f"fit {read} --set epochs=3 --set hidden=4 --valid 0.2 -o model",
+        f"fit {read} --set epochs=3 --set hidden=4 --set weight_decay=0 --valid 0.2 -o model",
         f"tune {read} --search hidden=4/8 --set epochs=2 --set weight_decay=0 --trials 2 -o study",
         "explain model trips.csv --sets 5 --skip axioms --skip context --baseline none -o report",
         "leaderboard --tables rock-paper-scissors --models uniform,mnl --sets 60 --folds 2 -o board",

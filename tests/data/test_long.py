@@ -466,7 +466,7 @@ def odd_tables(draw: st.DrawFn) -> tuple[Any, Roles]:
         return table, {"choice_set": "id", **roles}
 
 
-@settings(max_examples=150)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(case=odd_tables())
 def test_an_odd_table_is_read_or_refused_in_our_own_words(case: tuple[Any, Roles]) -> None:
     table, roles = case

@@ -265,7 +265,7 @@ def test_everything_is_done_by_keyboard(address: str, visit: Callable[..., Any])
     expect(page.get_by_role("button", name="Delete C", exact=True)).to_be_focused()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_a_phone_needs_no_sideways_scrolling(
     scheme: str, address: str, visit: Callable[..., Any], tmp_path: Path
 ) -> None:
