@@ -12,6 +12,7 @@ import torch
 from pcmcnet import ChoiceData
 from pcmcnet.data.clean_rows import CleanRows
 from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.float32_resolution import Span
 from pcmcnet.errors import SchemaError
 
 SIZES = np.array([3, 2, 3])
@@ -102,3 +103,14 @@ def test_the_same_label_may_be_in_several_sets_and_two_equal_numbers_side_by_sid
     table = {**TABLE, "age": np.repeat([30.0, 30.0, 52.0], SIZES)}
     by = encoder()
     assert_same_sets(encode(pa.table(table), by), by.encode(ChoiceData.from_long(table, **ROLES)))
+
+
+def test_numbers_wider_than_float32_are_told_as_whole_ones_that_lose_digits() -> None:
+    """So that no rounding noise excuses them; those of individuals are counted by set. Of float32 nothing is told."""
+    rows = CleanRows(pa.table(TABLE), SIZES, encoder(), torch.device("cpu"))
+    rows.encode()
+    assert rows.spans == {"cost": Span(0.5, 8.0, 8, True, True), "age": Span(30.0, 52.0, 3, True, True)}
+    narrow = {name: TABLE[name].astype(np.float32) for name in ("cost", "age")}
+    rows = CleanRows(pa.table({**TABLE, **narrow}), SIZES, encoder(), torch.device("cpu"))
+    rows.encode()
+    assert rows.spans == {}

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData, Encoder
+from pcmcnet.data.kinds import number
 from pcmcnet.data.kinds.number import NumericCode, PieceCode, curve_pieces
+from pcmcnet.data.running_moments import Moments
 
 
 def learnt(values: Any, kind: str = "piecewise", *, bend: bool = False, missing: str = "error") -> NumericCode:
@@ -28,6 +30,15 @@ def test_knots_follow_the_bend_of_the_column() -> None:
     code = learnt(values, bend=True)
     assert code.bend > 0
     np.testing.assert_allclose(code.knots[-1], code.standardise(values[-1:].astype(np.float32).astype(np.float64))[0])
+
+
+def test_a_column_bends_only_beyond_the_skewness_where_a_tail_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.exp(np.linspace(0, 8, 40))
+    skewness = Moments.of(values.astype(np.float32).astype(np.float64)).skewness
+    monkeypatch.setattr(number, "_SKEWED", skewness)
+    assert learnt(values, bend=True).bend == 0
+    monkeypatch.setattr(number, "_SKEWED", np.nextafter(skewness, 0))
+    assert learnt(values, bend=True).bend > 0
 
 
 def test_knots_are_not_too_close() -> None:

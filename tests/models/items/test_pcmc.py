@@ -17,6 +17,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import CDM, PCMC, BradleyTerry
 from pcmcnet.models.interface.options import make_config, parse_option
 from pcmcnet.models.items.pcmc_config import PCMCConfig
+from pcmcnet.models.items.strength_ridge import Base
 
 FOLDER = Path(__file__).parents[4] / "shared" / "data"
 ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "chosen", "alternative": "item", "weight": "weight"}
@@ -172,6 +173,22 @@ def test_the_learnt_ridge_is_told_and_kept() -> None:
     assert f"penalty                  {ridge:g}, learnt from" in str(model.summary())
     direct = PCMC(restarts=1, ridge=ridge).fit(data)
     np.testing.assert_allclose(model.predict_proba(data), direct.predict_proba(data), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("options", "learnt"), [({}, 1), ({"ridge": 0.1}, 0), ({"method": "slsqp"}, 0)])
+def test_the_logit_to_start_from_is_learnt_with_the_ridge_alone(
+    options: dict[str, Any], learnt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ridge that is given, and the published method, go with the smoothing of the options."""
+    asked: list[float] = []
+
+    def learn(*given: Any, smoothing: float, **settings: Any) -> Base:
+        asked.append(smoothing)
+        return Base(smoothing)
+
+    monkeypatch.setattr(Base, "learn", learn)
+    PCMC(restarts=1, smoothing=0.2, **options).fit(choices(random_rates(3, seed=5), 30.0))
+    assert asked == [0.2] * learnt
 
 
 def test_choices_of_a_logit_are_given_the_logit() -> None:
