@@ -77,12 +77,21 @@ def test_categories_may_be_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("column", "row", "value"),
-    [("mode", 1, "bus"), ("age", 4, 42.0), ("home", 4, "town"), ("cost", 0, np.nan), ("cost", 5, np.inf)],
-    ids=["label twice", "number varies", "category varies", "gap", "infinite"],
+    [
+        *(("mode", 1, "bus"), ("age", 4, 42.0), ("home", 4, "town")),
+        *(("cost", 0, np.nan), ("cost", 5, np.inf), ("cost", 5, 2.0**53), ("cost", 5, -(2.0**53))),
+    ],
+    ids=["label twice", "number varies", "category varies", "gap", "infinite", "not exact", "below 0, not exact"],
 )
 def test_rows_that_are_not_clean_are_refused(column: str, row: int, value: object) -> None:
     with pytest.raises(SchemaError, match="to be read in the usual way"):
         encode(pa.table(with_value(column, row, value)), encoder())
+
+
+def test_the_largest_number_that_is_surely_exact_is_clean() -> None:
+    table = with_value("cost", 5, 2.0**53 - 1)
+    by = encoder()
+    assert_same_sets(encode(pa.table(table), by), by.encode(ChoiceData.from_long(table, **ROLES)))
 
 
 @pytest.mark.parametrize(("column", "value"), [("age", 99.0), ("home", "farm")])
