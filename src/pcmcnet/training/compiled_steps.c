@@ -179,7 +179,7 @@ INLINE double differentiate(const Network *net, int64_t n, float *f, const float
             if (!(s <= top)) top = s; /* a NaN stays one */
         }
     if (net->exponential && net->epsilon > 0) top = larger(top, log(net->epsilon));
-    double shift = net->exponential ? net->epsilon * exp(-top) : 0, scale = 0;
+    double shift = net->exponential && net->epsilon > 0 ? net->epsilon * exp(-top) : 0, scale = 0; /* not 0 * inf */
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             int64_t at = i * n + j;
