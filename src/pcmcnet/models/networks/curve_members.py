@@ -4,8 +4,10 @@
 
 A network with straight inputs bends slowly: a threshold in a distance or an income costs it many weights, which decay
 takes away. Pieces between quantiles (Gorishniy, Rubachev & Babenko, 2022) offer the bends at once, for the network and
-for the logit inside it; alone they overfit small tables. Put together, networks of both kinds predict better than those
-of one: their errors differ. Of seven, five see numbers as they are, one by 8 pieces and one by 16.
+for the logit inside it. Put together, networks of both kinds often predict better than those of one: their errors
+differ. But where effects are straight, or columns many and sets few, pieces overfit. So held-out sets decide: one of
+the trials that teach the weight decay is repeated with pieces, and if the mean of both probabilities predicts better
+than the first alone, every second of the networks sees pieces.
 
 Such a network is trained on sets whose pieces are columns of their own. Where it stands beside others, which have no
 such columns, its view makes them from the numbers of a batch.
@@ -13,22 +15,80 @@ such columns, its view makes them from the numbers of a batch.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data import Batch, Encoder
+from pcmcnet.arrays import Floats
+from pcmcnet.data import Batch, ChoiceData, Encoder
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds.number import PieceCode
+from pcmcnet.errors import ArtifactError, TrainingError
+from pcmcnet.models.networks.decay_search import DIVERGED, Pair
+from pcmcnet.models.networks.held_out_trials import Trials
+from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS
 
-PIECES = (0, 0, 0, 0, 0, 8, 16)  # of each of seven networks: 0 for none
-MEMBERS = len(PIECES)  # networks of a small table
+log = logging.getLogger("pcmcnet")
+
+MEMBERS = 6  # networks of a small table
+PIECES = (0, 8, 0, 16)  # by which one network after the other sees numbers, where curves help: 0 for none
+TRIED = 8  # pieces of a trial
 
 
-def pieces_of(number: int) -> int:
-    """Return by how many pieces, at most, a network sees each number; 0 for numbers as they are."""
-    return PIECES[number % MEMBERS]
+def pieces_of(members: int, *, curves: bool) -> tuple[int, ...]:
+    """Return by how many pieces, at most, each of some networks sees each number; 0 for numbers as they are.
+
+    Examples
+    --------
+    >>> pieces_of(6, curves=True)
+    (0, 8, 0, 16, 0, 8)
+    """
+    return tuple(PIECES[k % len(PIECES)] if curves else 0 for k in range(members))
+
+
+def pieces_kept(training: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return those of a saved model's networks."""
+    members = training.get("members", 1)
+    if not isinstance(members, int) or not 1 <= members <= MOST_MEMBERS:
+        raise ArtifactError(f"the saved model says members={members!r}: save the model again.")
+    found = training.get("pieces", [0] * members)
+    if not isinstance(found, list) or len(found) != members or not set(found) <= set(PIECES) or found[0]:
+        raise ArtifactError(f"the saved model says pieces={found!r}: save the model again.")
+    return tuple(found)
+
+
+def gain_by_curves(trials: Trials, decay: float, nll: Callable[[ChoiceData], Floats]) -> float:
+    """Return what held-out sets gain in the mean if half of the probabilities are those of networks with curves.
+
+    ``nll`` (S,) is that of sets by the network that was fitted last.
+    """
+
+    def losses(pair: Pair, pieces: int) -> list[float]:
+        try:
+            trials.fitted(pair, decay, pieces)
+        except TrainingError as error:
+            log.info("%d pieces of curves: %s", pieces, error)
+            return [DIVERGED] * sum(map(len, pair[1]))
+        return [float(x) for data in pair[1] for x in nll(data)]
+
+    def tried(pieces: int) -> Floats:
+        found = (
+            trials.kept.curve(f"{pieces} pieces/{k}", partial(losses, p, pieces)) for k, p in enumerate(trials.pairs)
+        )
+        return np.concatenate([np.asarray(part) for part in found])
+
+    straight, curved = tried(0), tried(TRIED)
+    both = np.log(2) - np.logaddexp(-straight, -curved)
+    weights = np.concatenate([data.weights for _, held_out in trials.pairs for data in held_out])
+    gain = float(np.average(straight - both, weights=weights))
+    log.info("held-out NLL if half of the networks see curves: %+.4f", -gain)
+    return gain
 
 
 class CurveView(nn.Module):

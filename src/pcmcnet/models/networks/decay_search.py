@@ -1,8 +1,8 @@
 """Weight decay and length of a fit, learnt from the table: held-out choice sets say how firmly to hold a network.
 
-    ladder of decays   16 -- 4 -- 1 -- 0.25 -- 0.06 -- 0.016 -- 0.004      from a logit to a network left to itself
+    ladder of decays   64 -- 16 -- 4 -- 1 -- 0.25 -- 0.06 -- 0.016 -- 0.004     from a logit to a network left to itself
 
-The best decay spans two orders of magnitude from table to table, and no rule that was tried on sizes and numbers of
+The best decay spans three orders of magnitude from table to table, and no rule that was tried on sizes and numbers of
 weights finds it. So a few short fits to part of the training sets predict the others. The walk begins at 4 and 1, goes
 on along the ladder while the held-out sets are predicted better, and ends after three rungs or a few more. A parabola
 through the best rung and its neighbours, over the logarithm of the decay, gives the decay. It is never further from the
@@ -35,9 +35,9 @@ from pcmcnet.storage.files import json_bytes, parse_json, write_bytes
 from pcmcnet.training.checkpoint import require_same_run
 from pcmcnet.training.data_parallel import current_group
 
-LADDER = (16.0, 4.0, 1.0, 0.25, 0.0625, 0.015625, 0.00390625)
-OF_FEW = 5  # rungs for few sets
-BEGIN = (1, 2)  # rungs
+LADDER = (64.0, 16.0, 4.0, 1.0, 0.25, 0.0625, 0.015625, 0.00390625)
+OF_FEW = 6  # rungs for few sets
+BEGIN = (2, 3)  # rungs
 FEWEST = 20  # sets below which held-out ones tell nothing
 FEW = 5_000  # sets below which two parts are held out in turn: a quarter each, else a fifth
 ENOUGH = 12_000  # sets that a search looks at

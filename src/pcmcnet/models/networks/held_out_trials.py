@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import nn
 
-from pcmcnet.data import Sets
+from pcmcnet.data import Encoder, Sets
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.own_encoders import frozen_ones
 from pcmcnet.models.networks.decay_search import (
@@ -32,6 +33,7 @@ class Trials(NamedTuple):
     run: Callable[[Pair, float], list[float]]  # sets, weight decay -> loss of held-out sets after each epoch
     kept: SearchLog
     share: float  # of the training sets that the pairs were drawn from
+    fitted: Callable[[Pair, float, int], None]  # sets, weight decay, pieces of curves -> the model has such a network
 
     def search_decay(self) -> Search:
         """Learn how firmly to hold the network."""
@@ -59,10 +61,24 @@ def held_out_trials(
     quiet = replace(settings, progress=False, on_epoch=None, tells=False)
     short = replace(model.config, epochs=max(round(SHORT * model.config.passes), 1), min_delta="noise")
 
-    def losses(pair: Pair, decay: float) -> list[float]:
+    done: dict[tuple[int, float], tuple[Encoder, nn.Module]] = {}
+
+    def losses(pair: Pair, decay: float, pieces: int = 0) -> list[float]:
         (part, held_out), config = pair, replace(short, weight_decay=decay)
-        given: dict[str, Any] = {"device": device, "checkpoint": None, "encoder": encoders[id(part)]}
+        encoder = encoders[id(part)]
+        if pieces:
+            encoder = encoder.with_knots(part).with_pieces(pieces)
+        given: dict[str, Any] = {"device": device, "checkpoint": None, "encoder": encoder}
         outcome = model._run(part, held_out, config, quiet, **given)
+        if not pieces:
+            done[id(part), decay] = model.encoder_, model.network_
         return [entry["valid_loss"] for entry in outcome.history]
 
-    return Trials(pairs, losses, kept, share_searched(train))
+    def fitted(pair: Pair, decay: float, pieces: int) -> None:
+        key = id(pair[0]), decay
+        if pieces or key not in done:
+            losses(pair, decay, pieces)
+        else:
+            model.encoder_, model.network_ = done[key]
+
+    return Trials(pairs, losses, kept, share_searched(train), fitted)

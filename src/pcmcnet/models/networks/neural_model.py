@@ -146,7 +146,7 @@ class NeuralModel(ChoiceModel):
             trials = held_out_trials(self, train, valid, settings, place, kept) if self._searches else None
             search = trials.search_decay() if trials is not None and self.config.weight_decay == "auto" else None
             config = self._resolved(search)
-            self._choose_form(trials, config)
+            self._choose_form(trials, search, config)
             outcome = run(train, valid, config, CHECKPOINT)
             if both is not None:
                 log.info("training again on both parts for %d epochs", outcome.epochs)
@@ -181,7 +181,7 @@ class NeuralModel(ChoiceModel):
         """Whether something is to be learnt from held-out sets."""
         return self.config.weight_decay == "auto"
 
-    def _choose_form(self, trials: Trials | None, config: TrainConfig) -> None:
+    def _choose_form(self, trials: Trials | None, search: Search | None, config: TrainConfig) -> None:
         """Decide, perhaps by held-out sets, on what the options leave open of the network; by default nothing."""
 
     def _resolved(self, search: Search | None) -> NetworkConfig:

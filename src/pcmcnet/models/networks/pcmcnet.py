@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder, ScannedData, Sets
 from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.ragged import stretches
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
+from pcmcnet.errors import ConfigError, InputError, TrainingError
 from pcmcnet.models.interface.chain_model import ChainModel, chains_of
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
@@ -33,13 +34,13 @@ from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.chain_mixture import ChainMixture
 from pcmcnet.models.networks.chain_network import Asked, PCMCNetwork
 from pcmcnet.models.networks.class_search import search_classes
-from pcmcnet.models.networks.curve_members import MEMBERS, CurveView, pieces_of
-from pcmcnet.models.networks.decay_search import Pair
+from pcmcnet.models.networks.curve_members import MEMBERS, CurveView, gain_by_curves, pieces_kept, pieces_of
+from pcmcnet.models.networks.decay_search import Pair, Search
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.held_out_trials import Trials
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
 from pcmcnet.models.networks.neural_model import NeuralModel, log, require_differences
-from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS, PCMCNetConfig
+from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.progress import describe_epoch, show_steps
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, encode_on
@@ -75,7 +76,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     config: PCMCNetConfig
     _classes = 1  # of the network that is built next
     _learns_classes = False  # whether their number is learnt from the table
-    _members = 1  # networks whose probabilities are averaged, of the network that is built next
+    _pieces: tuple[int, ...] = (0,)  # of curves, of each of the networks that are averaged
 
     @takes(PCMCNetArguments)
     def __init__(self, **options: Any) -> None:
@@ -120,7 +121,9 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             gains = (f"{t['classes']}: {t['gain']:+.4f} ± {t['standard_error']:.4f}" for t in trials[1:])
             facts["classes"] += f"; gain of held-out sets in NLL by {', by '.join(gains)}"
         if self._members > 1:
-            facts["networks"] = f"{self._members}, from different starts, whose probabilities are averaged"
+            curved = sum(pieces > 0 for pieces in self._pieces)
+            seen = f"; {curved} of them see numbers by curves, too" if curved else ""
+            facts["networks"] = f"{self._members}, from different starts, whose probabilities are averaged{seen}"
         return facts
 
     def diagram(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -196,6 +199,11 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         return shares, chains_of(data, self._answers(data, self.network_.member_chains), self._members)
 
     @property
+    def _members(self) -> int:
+        """Number of networks whose probabilities are averaged."""
+        return len(self._pieces)
+
+    @property
     def n_classes_(self) -> int:
         """Number of classes of people, each with a chain of its own."""
         _ = self.schema
@@ -236,11 +244,11 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                 "fit it in one process, or fit with by='set'."
             )
         self._class_trials: list[ClassTrial] = []
-        self._members = 1
+        self._pieces = (0,)
         self._averages = self.config.weight_decay == "auto" and not apart and _is_small(train)
         super()._fit(train, valid, settings)
         if self._members > 1:
-            self.training_ = {**self.training_, "members": self._members}
+            self.training_ = {**self.training_, "members": self._members, "pieces": list(self._pieces)}
         if given != 1:
             tried = {"class_trials": [trial.to_dict() for trial in self._class_trials]} if self._class_trials else {}
             self.training_ = {**self.training_, "classes": self._classes, **tried}
@@ -250,15 +258,15 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     ) -> None:
         first, encoder, start = self.network_, self.encoder_, settings.init
         assert isinstance(first, PCMCNetwork)
-        members = self._wanted_members(first, settings)
-        if start is None and any(map(self._pieces, range(members))):
+        pieces = self._wanted_pieces(first, settings)
+        if start is None and any(pieces):
             encoder = encoder.with_knots(part.counted())
-        with show_steps(members - 1, show=settings.progress and members > 1) as steps:
-            for number in range(2, members + 1):
+        with show_steps(len(pieces) - 1, show=settings.progress and len(pieces) > 1) as steps:
+            for number, most in enumerate(pieces[1:], start=2):
                 seed = int(np.random.default_rng([settings.seed, number - 1]).integers(2**31))
                 given = None if start is None else start.other(number - 1)
-                told, step = steps.epochs(settings.on_epoch, network=number), f"network {number} of {members}"
-                own = encoder.with_pieces(self._pieces(number - 1))
+                told, step = steps.epochs(settings.on_epoch, network=number), f"network {number} of {len(pieces)}"
+                own = encoder.with_pieces(most)
                 steps.begin(step)
                 as_told = replace(settings, seed=seed, init=given, progress=False, on_epoch=told, tells=False)
                 try:
@@ -268,25 +276,28 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                 steps.end(step, describe_epoch(done.history[-1]))
                 assert isinstance(self.network_, PCMCNetwork)
                 first.add(self.network_, CurveView(encoder, own))
-        self.network_, self.encoder_, self._members = first, encoder, members
+        self.network_, self.encoder_, self._pieces = first, encoder, pieces
 
-    def _wanted_members(self, network: PCMCNetwork, settings: FitSettings) -> int:
-        """Return how many networks to put together: given, those of the model that the fit starts from, or by rule."""
+    def _wanted_pieces(self, network: PCMCNetwork, settings: FitSettings) -> tuple[int, ...]:
+        """Return by how many pieces of curves each of the networks to put together sees numbers.
+
+        Held-out sets tell whether curves help, where there are some; no curve keeps to signs.
+        """
         if settings.init is not None:
-            return int(settings.init.training.get("members", 1))
-        if self.config.members != "auto":
-            return self.config.members
-        return MEMBERS if self._averages and network.small_network is not None else 1
-
-    def _pieces(self, number: int) -> int:
-        """Return by how many pieces of curves a member sees numbers, too; no curve keeps to signs."""
-        return 0 if self.config.monotone else pieces_of(number)
+            return pieces_kept(settings.init.training)
+        auto = MEMBERS if self._averages and network.small_network is not None else 1
+        members = auto if self.config.members == "auto" else self.config.members
+        curves = members > 1 and not self.config.monotone and (self._gain is None or self._gain() > 0)
+        return pieces_of(members, curves=curves)
 
     @property
     def _searches(self) -> bool:
         return super()._searches or self._learns_classes
 
-    def _choose_form(self, trials: Trials | None, config: TrainConfig) -> None:
+    def _choose_form(self, trials: Trials | None, search: Search | None, config: TrainConfig) -> None:
+        self._gain = None
+        if trials is not None and search is not None:
+            self._gain = partial(gain_by_curves, trials, search.best.decay, self._choice_nll)
         if trials is None or not self._learns_classes:
             self._classes = self._classes if self.config.classes == "auto" else self.config.classes
             return
@@ -305,9 +316,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         return losses
 
     def _restore(self, files: Mapping[str, bytes]) -> None:
-        self._classes, self._members = int(self.training_.get("classes", 1)), self.training_.get("members", 1)
-        if not isinstance(self._members, int) or not 1 <= self._members <= MOST_MEMBERS:
-            raise ArtifactError(f"the saved model says members={self._members!r}: save the model again.")
+        self._classes, self._pieces = int(self.training_.get("classes", 1)), pieces_kept(self.training_)
         super()._restore(files)
 
     def _build(self, encoder: Encoder) -> PCMCNetwork:
@@ -318,8 +327,8 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             )
         if self._classes == 1:
             network = PCMCNetwork(encoder, self.config, self.encoders)
-            for number in range(1, self._members):
-                own = encoder.with_pieces(self._pieces(number))
+            for pieces in self._pieces[1:]:
+                own = encoder.with_pieces(pieces)
                 network.add(PCMCNetwork(own, self.config, self.encoders), CurveView(encoder, own))
             return network
         return ChainMixture(encoder, self.config, self.encoders, classes=self._classes)

@@ -50,9 +50,10 @@ class PCMCNetConfig(NetworkConfig):
         Who is of a class: the "person", where the table declares persons, or the choice "set".
     members
         Networks trained from different starts, whose probabilities are averaged: together they predict better than
-        one of them alone. "auto" is 7 for small networks (those that compiled steps can train) and up to 12,000 sets in
-        memory, where the weight decay is learnt too, and 1 elsewhere. The sixth and seventh of each seven see numbers
-        by curves, too (:mod:`pcmcnet.models.networks.curve_members`), but for fits with ``monotone``.
+        one of them alone. "auto" is 6 for small networks (those that compiled steps can train) and up to 12,000 sets in
+        memory, where the weight decay is learnt too, and 1 elsewhere. Every second one sees numbers by curves, too
+        (:mod:`pcmcnet.models.networks.curve_members`), unless held-out sets tell that this does not help, and but for
+        fits with ``monotone``.
     """
 
     hidden: tuple[int, ...] = (64, 64)
