@@ -1,5 +1,6 @@
 """Networks that see numbers by curves, beside others that do not."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,19 @@ from choice_tables import ROLES, read, trips
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import Encoder
 from pcmcnet.data.kinds.number import PieceCode
+from pcmcnet.errors import ArtifactError, TrainingError
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.curve_members import MEMBERS, CurveView, pieces_of
+from pcmcnet.models.networks.curve_members import (
+    MEMBERS,
+    TURNS,
+    CurveView,
+    mixed,
+    pieces_kept,
+    pieces_of,
+    turn_of_curves,
+)
+from pcmcnet.models.networks.decay_search import SearchLog
+from pcmcnet.models.networks.held_out_trials import Trials
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output
 
 OPTIONS: dict[str, Any] = {"hidden": (4,), "epochs": 1, "weight_decay": 0.1, "members": MEMBERS}
@@ -31,8 +43,59 @@ def model(data: ChoiceData) -> PCMCNet:
     return PCMCNet(**OPTIONS).fit(data, progress=False)
 
 
-def test_five_of_seven_see_numbers_as_they_are() -> None:
-    assert [pieces_of(number) for number in range(8)] == [0, 0, 0, 0, 0, 8, 16, 0]
+def test_the_first_network_sees_numbers_as_they_are() -> None:
+    for members in range(1, 9):
+        for every in TURNS:
+            found = pieces_of(members, every)
+            assert len(found) == members
+            assert found[0] == 0
+            assert sum(pieces > 0 for pieces in found) == (members // every if every else 0)
+
+
+def trials_with(data: ChoiceData, nll: dict[int, np.ndarray]) -> tuple[Trials, Callable[[ChoiceData], np.ndarray]]:
+    """Trials in which a network with so many pieces loses so much on held-out sets; one that is not named diverges."""
+    now = [0]
+
+    def fitted(_: object, decay: float, pieces: int) -> None:
+        assert decay == 4.0
+        if pieces not in nll:
+            raise TrainingError("the loss is no longer finite")
+        now[0] = pieces
+
+    pairs = [(data, (data,))]
+    return Trials(pairs, lambda *_: [], SearchLog(None, {}), 1.0, fitted), lambda _: nll[now[0]]
+
+
+def test_held_out_sets_decide_on_the_share_of_networks_with_curves(data: ChoiceData) -> None:
+    rng = np.random.default_rng(0)
+    straight = rng.uniform(0.5, 1.5, len(data))
+    for curved, expected in (
+        (straight + 0.5, 0),  # worse on each set
+        (straight - 0.5, 2),  # better on each
+        (np.where(np.arange(len(data)) % 9 < 4, straight - 1.2, straight + 1.4), 3),  # often much worse, often better
+    ):
+        trials, nll = trials_with(data, {0: straight, 8: curved})
+        assert turn_of_curves(trials, 4.0, nll) == expected
+    trials, nll = trials_with(data, {0: straight})
+    assert turn_of_curves(trials, 4.0, nll) == 0  # those with curves diverged
+
+
+def test_shares_are_those_of_the_mean_of_probabilities(data: ChoiceData) -> None:
+    """A third and half of the probabilities: .2 and .5, by hand."""
+    straight, curved = np.full(len(data), -np.log(0.2)), np.full(len(data), -np.log(0.5))
+    for every, p in ((0, 0.2), (3, 0.2 * 2 / 3 + 0.5 / 3), (2, 0.35)):
+        np.testing.assert_allclose(np.exp(-mixed(straight, curved, every)), p)
+
+
+def test_a_saved_model_with_impossible_curves_is_refused() -> None:
+    assert pieces_kept({"members": 3}) == (0, 0, 0)
+    assert pieces_kept({"members": 3, "pieces": [0, 8, 0]}) == (0, 8, 0)
+    for wrong in ({"members": 0}, {"members": "6"}):
+        with pytest.raises(ArtifactError, match="members="):
+            pieces_kept(wrong)
+    for pieces in ([0, 8], [8, 0, 0], [0, 7, 0], "08"):
+        with pytest.raises(ArtifactError, match="pieces="):
+            pieces_kept({"members": 3, "pieces": pieces})
 
 
 def test_a_view_of_a_batch_is_what_the_network_was_trained_on(model: PCMCNet, data: ChoiceData) -> None:

@@ -5,9 +5,9 @@
 A network with straight inputs bends slowly: a threshold in a distance or an income costs it many weights, which decay
 takes away. Pieces between quantiles (Gorishniy, Rubachev & Babenko, 2022) offer the bends at once, for the network and
 for the logit inside it. Put together, networks of both kinds often predict better than those of one: their errors
-differ. But where effects are straight, or columns many and sets few, pieces overfit. So held-out sets decide: one of
-the trials that teach the weight decay is repeated with pieces, and if the mean of both probabilities predicts better
-than the first alone, every second of the networks sees pieces.
+differ. But where effects are straight, or columns many and sets few, pieces overfit. So held-out sets decide: the best
+of the trials that teach the weight decay is repeated with pieces, and none of the networks, a third, or half of them
+sees pieces, by which mean of the probabilities of both trials predicts best.
 
 Such a network is trained on sets whose pieces are columns of their own. Where it stands beside others, which have no
 such columns, its view makes them from the numbers of a batch.
@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -37,19 +38,23 @@ from pcmcnet.models.networks.pcmcnet_config import MOST_MEMBERS
 log = logging.getLogger("pcmcnet")
 
 MEMBERS = 6  # networks of a small table
-PIECES = (0, 8, 0, 16)  # by which one network after the other sees numbers, where curves help: 0 for none
-TRIED = 8  # pieces of a trial
+PIECES = (8, 16)  # by which those with curves see numbers, in turn
+TURNS = (0, 3, 2)  # every how many-th network may see curves: none, a third of them, half
+UNTOLD = 3  # where no held-out sets tell
 
 
-def pieces_of(members: int, *, curves: bool) -> tuple[int, ...]:
+def pieces_of(members: int, every: int) -> tuple[int, ...]:
     """Return by how many pieces, at most, each of some networks sees each number; 0 for numbers as they are.
 
     Examples
     --------
-    >>> pieces_of(6, curves=True)
+    >>> pieces_of(6, every=2)
     (0, 8, 0, 16, 0, 8)
+    >>> pieces_of(6, every=3)
+    (0, 0, 8, 0, 0, 16)
     """
-    return tuple(PIECES[k % len(PIECES)] if curves else 0 for k in range(members))
+    turns = cycle(PIECES)
+    return tuple(next(turns) if every and (k + 1) % every == 0 else 0 for k in range(members))
 
 
 def pieces_kept(training: Mapping[str, Any]) -> tuple[int, ...]:
@@ -58,13 +63,13 @@ def pieces_kept(training: Mapping[str, Any]) -> tuple[int, ...]:
     if not isinstance(members, int) or not 1 <= members <= MOST_MEMBERS:
         raise ArtifactError(f"the saved model says members={members!r}: save the model again.")
     found = training.get("pieces", [0] * members)
-    if not isinstance(found, list) or len(found) != members or not set(found) <= set(PIECES) or found[0]:
+    if not isinstance(found, list) or len(found) != members or not set(found) <= {0, *PIECES} or found[0]:
         raise ArtifactError(f"the saved model says pieces={found!r}: save the model again.")
     return tuple(found)
 
 
-def gain_by_curves(trials: Trials, decay: float, nll: Callable[[ChoiceData], Floats]) -> float:
-    """Return what held-out sets gain in the mean if half of the probabilities are those of networks with curves.
+def turn_of_curves(trials: Trials, decay: float, nll: Callable[[ChoiceData], Floats]) -> int:
+    """Return every how many-th network is to see curves, by which share of them held-out sets are predicted best.
 
     ``nll`` (S,) is that of sets by the network that was fitted last.
     """
@@ -83,12 +88,17 @@ def gain_by_curves(trials: Trials, decay: float, nll: Callable[[ChoiceData], Flo
         )
         return np.concatenate([np.asarray(part) for part in found])
 
-    straight, curved = tried(0), tried(TRIED)
-    both = np.log(2) - np.logaddexp(-straight, -curved)
+    straight, curved = tried(0), tried(PIECES[0])
     weights = np.concatenate([data.weights for _, held_out in trials.pairs for data in held_out])
-    gain = float(np.average(straight - both, weights=weights))
-    log.info("held-out NLL if half of the networks see curves: %+.4f", -gain)
-    return gain
+    means = {every: float(np.average(mixed(straight, curved, every), weights=weights)) for every in TURNS}
+    every = min(means, key=means.__getitem__)
+    log.info("curves for every n-th network: %d; held-out NLL %+.4f", every, means[every] - means[0])
+    return every
+
+
+def mixed(straight: Floats, curved: Floats, every: int) -> Floats:
+    """NLL (H,) of the mean of probabilities of which every so many-th is that of a network with curves."""
+    return straight if not every else -np.logaddexp(np.log1p(-1 / every) - straight, -np.log(every) - curved)
 
 
 class CurveView(nn.Module):

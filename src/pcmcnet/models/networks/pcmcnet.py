@@ -34,7 +34,7 @@ from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.chain_mixture import ChainMixture
 from pcmcnet.models.networks.chain_network import Asked, PCMCNetwork
 from pcmcnet.models.networks.class_search import search_classes
-from pcmcnet.models.networks.curve_members import MEMBERS, CurveView, gain_by_curves, pieces_kept, pieces_of
+from pcmcnet.models.networks.curve_members import MEMBERS, UNTOLD, CurveView, pieces_kept, pieces_of, turn_of_curves
 from pcmcnet.models.networks.decay_search import Pair, Search
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.held_out_trials import Trials
@@ -77,6 +77,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     _classes = 1  # of the network that is built next
     _learns_classes = False  # whether their number is learnt from the table
     _pieces: tuple[int, ...] = (0,)  # of curves, of each of the networks that are averaged
+    _turn_of_curves: Callable[[], int]  # every how many-th of them is to see some
 
     @takes(PCMCNetArguments)
     def __init__(self, **options: Any) -> None:
@@ -287,17 +288,17 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             return pieces_kept(settings.init.training)
         auto = MEMBERS if self._averages and network.small_network is not None else 1
         members = auto if self.config.members == "auto" else self.config.members
-        curves = members > 1 and not self.config.monotone and (self._gain is None or self._gain() > 0)
-        return pieces_of(members, curves=curves)
+        curves = members > 1 and not self.config.monotone
+        return pieces_of(members, self._turn_of_curves() if curves else 0)
 
     @property
     def _searches(self) -> bool:
         return super()._searches or self._learns_classes
 
     def _choose_form(self, trials: Trials | None, search: Search | None, config: TrainConfig) -> None:
-        self._gain = None
+        self._turn_of_curves = lambda: UNTOLD
         if trials is not None and search is not None:
-            self._gain = partial(gain_by_curves, trials, search.best.decay, self._choice_nll)
+            self._turn_of_curves = partial(turn_of_curves, trials, search.best.decay, self._choice_nll)
         if trials is None or not self._learns_classes:
             self._classes = self._classes if self.config.classes == "auto" else self.config.classes
             return

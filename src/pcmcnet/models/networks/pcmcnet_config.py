@@ -51,9 +51,8 @@ class PCMCNetConfig(NetworkConfig):
     members
         Networks trained from different starts, whose probabilities are averaged: together they predict better than
         one of them alone. "auto" is 6 for small networks (those that compiled steps can train) and up to 12,000 sets in
-        memory, where the weight decay is learnt too, and 1 elsewhere. Every second one sees numbers by curves, too
-        (:mod:`pcmcnet.models.networks.curve_members`), unless held-out sets tell that this does not help, and but for
-        fits with ``monotone``.
+        memory, where the weight decay is learnt too, and 1 elsewhere. Some of them see numbers by curves, too, if
+        held-out sets tell that this helps (:mod:`pcmcnet.models.networks.curve_members`); none with ``monotone``.
     """
 
     hidden: tuple[int, ...] = (64, 64)
