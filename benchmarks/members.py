@@ -1,50 +1,61 @@
-"""What it brings to put networks together: held-out losses of one, of those with straight inputs, and of all."""
+"""What it brings to put networks together: held-out losses of one and of all, beside a logit's."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from benchmarks.harness import Row, Table
-from pcmcnet import ChoiceData, PCMCNet, stationary_distribution
+from benchmarks.shapes import Shape
+from pcmcnet import MNL, ChoiceData, PCMCNet, stationary_distribution
 from pcmcnet.datasets import packaged
-from pcmcnet.models.networks.curve_members import MEMBERS, pieces_of
 
 TABLES = ("mode-canada", "mtc-work", "itinerary", "car", "swissmetro", "electricity", "heating")  # of development
-SPLITS, SETS = 2, 3_500
-STRAIGHT = [number for number in range(MEMBERS) if not pieces_of(number)]  # the others see numbers by curves, too
-COLUMNS = {
-    "table": "",
-    "sets": ",",
-    "one": ".4f",
-    "five": ".4f",
-    "all seven": ".4f",
-    "gain by curves": "+.4f",
-    "±": ".4f",
+SIMULATED = {  # from logits, in which no effect bends: sets to fit
+    "logit of 14 columns": (Shape("", individual=8, features=6, hidden=(), dropout=0, paper_batch=1, size=4), 300),
+    "logit of 40 columns": (Shape("", individual=25, features=15, hidden=(), dropout=0, paper_batch=1, size=6), 800),
 }
+SPLITS, SETS, TEST = 2, 3_500, 1_000
+COLUMNS = {"table": "", "sets": ",", "MNL": ".4f", "one": ".4f", "six": ".4f", "gain": "+.4f", "±": ".4f", "curved": ""}
 
 
 def main() -> list[Row]:
     """Fit 70% of up to 3,500 sets with default options, two random parts of each table; persons stay together."""
-    table = Table("held-out NLL of a default fit: one network, five, and with two that see numbers by curves", COLUMNS)
-    for name in TABLES:
-        rows, schema = packaged.long_form(name)
-        data = ChoiceData.from_schema(rows, schema)
-        found = [measured(data, seed) for seed in range(SPLITS)]
-        one, five, seven, square = np.mean([split[1:] for split in found], axis=0)
-        row = {"sets": found[0][0], "one": one, "five": five, "all seven": seven, "gain by curves": five - seven}
-        table.add({"table": name, **row, "±": np.sqrt(square / SPLITS)})
+    table = Table("held-out NLL of a logit, of the first network of a default fit, and of all six", COLUMNS)
+    for name in (*TABLES, *SIMULATED):
+        found = [measured(train, test, seed) for seed, (train, test) in enumerate(parts(name))]
+        logit, one, six, square = np.mean([split[1] for split in found], axis=0)
+        curved = ", ".join(str(split[2]) for split in found)
+        row = {"table": name, "sets": found[0][0], "MNL": logit, "one": one, "six": six, "gain": one - six}
+        table.add({**row, "±": np.sqrt(square / SPLITS), "curved": curved})
     return table.rows
 
 
-def measured(data: ChoiceData, seed: int) -> tuple[int, float, float, float, float]:
-    """Return the number of sets fitted, losses of one, five and all, and the squared error of the gain by curves."""
-    part = data if len(data) <= SETS else data.split((SETS / len(data), 1 - SETS / len(data)), seed=seed)[0]
-    train, test = part.split((0.7, 0.3), seed=seed)
-    _, chains = PCMCNet().fit(train, seed=seed, progress=False).fixed_chains(test)
-    chosen = test.require_chosen("a benchmark")
+def parts(name: str) -> Iterator[tuple[ChoiceData, ChoiceData]]:
+    """Cut a table into sets to fit and sets to predict, each time otherwise."""
+    for seed in range(SPLITS):
+        if name in SIMULATED:
+            shape, sets = SIMULATED[name]
+            data = shape.data(sets + TEST, seed)
+            yield data[:sets], data[sets:]
+            continue
+        rows, schema = packaged.long_form(name)
+        data = ChoiceData.from_schema(rows, schema)
+        part = data if len(data) <= SETS else data.split((SETS / len(data), 1 - SETS / len(data)), seed=seed)[0]
+        train, test = part.split((0.7, 0.3), seed=seed)
+        yield train, test
+
+
+def measured(train: ChoiceData, test: ChoiceData, seed: int) -> tuple[int, tuple[float, float, float, float], int]:
+    """Return the sets fitted, losses of a logit, one and all, the squared error of the gain, networks with curves."""
+    model, chosen = PCMCNet().fit(train, seed=seed, progress=False), test.require_chosen("a benchmark")
+    _, chains = model.fixed_chains(test)
     laws = (stationary_distribution(torch.from_numpy(rates)).numpy() for rates in chains)
-    p = np.stack([law[:, k] for law, k in zip(laws, chosen, strict=True)])  # (S, 7)
-    five, seven = -np.log(p[:, STRAIGHT].mean(1)), -np.log(p.mean(1))
-    noise = float((five - seven).var() / len(five))
-    return len(train), float(-np.log(p[:, STRAIGHT]).mean()), float(five.mean()), float(seven.mean()), noise
+    p = np.stack([law[:, k] for law, k in zip(laws, chosen, strict=True)])  # (S, members)
+    one, six = -np.log(p[:, 0]), -np.log(p.mean(1))
+    logit = -MNL().fit(train, progress=False).predict_log_proba(test)[test.offsets[:-1] + chosen]
+    noise = float((one - six).var() / len(six))
+    curved = sum(pieces > 0 for pieces in model.training_["pieces"])
+    return len(train), (float(logit.mean()), float(one.mean()), float(six.mean()), noise), curved

@@ -17,7 +17,7 @@ from pcmcnet.training import compiled_steps
 WAYS = {  # name: options, and whether steps are compiled
     "PyTorch": ({"members": 1}, False),
     "compiled": ({"members": 1}, True),
-    "default": ({}, True),  # compiled, and seven networks
+    "default": ({}, True),  # compiled, and six networks
 }
 COLUMNS = {
     "table": "",

@@ -106,6 +106,16 @@ def test_a_fit_learns_the_same_and_interrupts_are_heard_between_calls(monkeypatc
 
 
 @needs_compiled
+def test_utilities_far_below_0_are_as_good_as_others() -> None:
+    """Only their differences count; exp of 900 is beyond what a number can be."""
+    data, config, network, other = both(LABELS, hidden=(4,))
+    for each in (network, other):
+        assert each.utility is not None
+        each.utility.constants[0].data -= 900.0
+    require_same_step(data, config, network, other)
+
+
+@needs_compiled
 def test_numbers_near_the_largest_do_no_harm() -> None:
     data, config, network, _ = both(NUMBERS, hidden=(4,))
     data.numeric[0, 0] = 3e38

@@ -564,3 +564,21 @@ def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: Make
     expected = train(whole, data, CONFIG)
     assert [e["train_loss"] for e in resumed.history] == [e["train_loss"] for e in expected.history]
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), whole.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        ([2.0, 0.5, 1.4], "fell to 0.5 in epoch 2, but ended at 1.4"),
+        ([2.0, 0.5, 1.2], None),  # less than half is lost
+        ([0.52, 0.5, 0.55], None),  # all of it, but next to nothing
+        ([2.0, 1.0, 0.5], None),
+        ([0.7], None),
+    ],
+)
+def test_a_run_that_came_off_its_course_is_told_of(
+    losses: list[float], told: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="pcmcnet"):
+        loop._tell_of_rise(losses)
+    assert [(told or "nothing") in record.getMessage() for record in caplog.records] == ([True] if told else [])

@@ -41,6 +41,7 @@ from pcmcnet.training.stopping import EarlyStopping
 
 KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source
 NOISE = 2.0  # standard errors by which weights of an earlier epoch have to be better than the last ones
+RISE = 0.1  # of the training loss, at least, of which a run tells
 
 log = logging.getLogger("pcmcnet")
 
@@ -117,6 +118,7 @@ def train(
                     state.finished = True
                     keeper.keep(state)
     if valid is None or state.stopping is None:
+        _tell_of_rise([entry["train_loss"] for entry in state.history])
         return Outcome(state.history, state.epoch)
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
     if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config):
@@ -227,6 +229,19 @@ def _require_sound(entry: dict[str, Any]) -> None:
             f"epoch {epoch}: no gradient reached the weights, so the model cannot learn. Either no feature differs "
             f"between the alternatives of any set, or, with rate='relu', all rates are dead: lower lr, or use "
             f"rate='exp'."
+        )
+
+
+def _tell_of_rise(losses: list[float]) -> None:
+    """Warn of a network that lost again more than half of what it had learnt: no later epoch is going to repair it."""
+    least, last = min(losses), losses[-1]
+    if last - least > max(RISE, (losses[0] - least) / 2):
+        log.warning(
+            "the training loss fell to %.4g in epoch %d, but ended at %.4g: the fit came off course. "
+            "Lower lr or dropout, or raise weight_decay",
+            least,
+            losses.index(least) + 1,
+            last,
         )
 
 
