@@ -65,6 +65,17 @@ def test_ranks_and_standings_by_hand(board: Leaderboard) -> None:
     assert [s.mean_rank for s in board.standings("simulated")] == [1.0, 2.0, 3.0, 4.0]
 
 
+def test_costs_are_medians_over_the_tables_that_count() -> None:
+    costs = {"one": (1.0, 10), "two": (4.0, 30), "three": (2.0, 20)}
+    tables = [
+        result(name, [row("a", 0.5, fit_seconds=s, parameters=k), row("b", 0.6, 0.3, 0.5)])
+        for name, (s, k) in costs.items()
+    ]
+    again = result("again", [row("a", 0.5, fit_seconds=99.0, parameters=99)], ranked=False)
+    a, b = Leaderboard(models=("a", "b"), tables=(*tables, again), skipped={}, design=HOW).standings()
+    assert (a.fit_seconds, a.parameters, b.fit_seconds, b.parameters) == (2.0, 20.0, None, None)
+
+
 def test_reasons_are_given_for_every_gap(board: Leaderboard) -> None:
     assert board["two"].reason("c") == "no luck"
     assert board["two"].reason("d") == "no x"
@@ -77,7 +88,7 @@ def test_reasons_are_given_for_every_gap(board: Leaderboard) -> None:
 
 def test_the_tables_for_people_say_all_of_it(board: Leaderboard) -> None:
     text = board.to_markdown()
-    assert "| a | 1.67 | 1.00 | 3.00 | 3 | 1 | 2 |" in text
+    assert "| a | 1.67 | 1.00 | 3.00 | 3 | 1 | 2 | - | - |" in text
     assert "| three | simulated | 9 | 0.2500 | 0.6000 | 0.4000 best | 0.3000\\* tied | - |" in text
     assert "- d on one, three: no labels" in text
     assert "- c on two: no luck" in text

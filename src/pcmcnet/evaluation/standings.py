@@ -8,7 +8,7 @@ NLL on a table shares the last places there, so that being unfit for a table cos
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Standing:
     surely_best, not_worse
         Number of tables on which every other model is significantly worse, and on which it is not significantly worse
         than the best.
+    fit_seconds, parameters
+        Median over the tables of what a fit takes, and of the number of parameters; None where it has none.
     """
 
     model: str
@@ -54,6 +56,8 @@ class Standing:
     measured: int
     surely_best: int
     not_worse: int
+    fit_seconds: float | None
+    parameters: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,7 @@ class Leaderboard(InNotebooks):
         found = []
         for k, label in enumerate(self.models):
             verdicts = [table.verdict(label) for table in tables]
+            rows = [row for table in tables if (row := table.row(label)) is not None]
             found.append(
                 Standing(
                     model=label,
@@ -117,6 +122,8 @@ class Leaderboard(InNotebooks):
                     measured=sum(verdict != "missing" for verdict in verdicts),
                     surely_best=sum(self._surely_best(label, table) for table in tables),
                     not_worse=sum(verdict in ("best", "tied") for verdict in verdicts),
+                    fit_seconds=_median(row.fit_seconds for row in rows),
+                    parameters=_median(row.parameters for row in rows),
                 )
             )
         return tuple(sorted(found, key=lambda standing: standing.mean_rank))
@@ -194,6 +201,9 @@ class Leaderboard(InNotebooks):
         notes = ["best: least NLL on the table; tied: not significantly worse (p above 0.05, not corrected)."]
         if any(row.gives == "scores" for table in self.tables for row in table.comparison.rows):
             notes.append(f"{FOOTNOTE}.")
+        if self.ranked():
+            folds = self.design["folds"]
+            notes.append(f"seconds, parameters: of a fit to {folds - 1} of {folds} folds, the median over the tables.")
         if len(self.models) > 1 and self.ranked():
             notes.append(f"Mean ranks differ significantly where they lie {self.critical_distance():.2f} apart.")
         notes += [
@@ -215,11 +225,13 @@ class Leaderboard(InNotebooks):
         """The standings as text: a row of heads, then one per model, the best first."""
         uses = list(dict.fromkeys(table.use for table in self.ranked()))
         shown = uses if len(uses) > 1 else []
-        head = ["model", "mean rank", *shown, "tables", "surely best", "not worse than best"]
+        head = ["model", "mean rank", *shown, "tables", "surely best", "not worse than best", "seconds", "parameters"]
         table = [head]
         for s in self.standings():
             means = [f"{mean:.2f}" for mean in (s.mean_rank, *(s.mean_ranks[use] for use in shown))]
-            table.append([s.model, *means, str(s.measured), str(s.surely_best), str(s.not_worse)])
+            costs = [f"{s.fit_seconds:,.1f}" if s.fit_seconds is not None else "-"]
+            costs += [f"{s.parameters:,.0f}" if s.parameters is not None else "-"]
+            table.append([s.model, *means, str(s.measured), str(s.surely_best), str(s.not_worse), *costs])
         return table
 
     def nll_cells(self) -> list[list[str]]:
@@ -270,3 +282,8 @@ class Leaderboard(InNotebooks):
                 return files
             files[2].unlink(missing_ok=True)  # that of an earlier run
         return files[:2]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.median(known)) if known else None
