@@ -21,6 +21,7 @@ def command() -> None:
         if torch is not None and torch.cuda.is_initialized() and isinstance(end.code, int):
             with suppress(OSError, ValueError):  # Python tells of output that cannot be written, in the usual way
                 print(end="", flush=True)  # noqa: T201
+                sys.stderr.flush()
                 os._exit(end.code)
         raise
 

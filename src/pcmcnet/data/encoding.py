@@ -225,6 +225,11 @@ class Encoder:
         )
         return replace(self, features=features, individual=individual)
 
+    @property
+    def has_knots(self) -> bool:
+        """Whether pieces can be made of any column."""
+        return any(code.knots for side in (self.features, self.individual) for code in side.numeric)
+
     def with_pieces(self, most: int) -> Encoder:
         """Return the same, and numbers as curves: see :meth:`SideEncoder.with_pieces`."""
         return replace(self, features=self.features.with_pieces(most), individual=self.individual.with_pieces(most))

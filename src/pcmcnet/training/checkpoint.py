@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +27,8 @@ from pcmcnet.storage.diff import differences
 from pcmcnet.storage.files import parse_json, write_bytes
 from pcmcnet.training.data_parallel import Group, current_group
 from pcmcnet.training.stopping import EarlyStopping
+
+log = logging.getLogger("pcmcnet")
 
 CHECKPOINT = "checkpoint.safetensors"  # the usual name of the file
 
@@ -159,6 +162,8 @@ class Keeper:
         self._thread.shutdown()
         if kind is None:
             self.wait()
+        elif self._last is not None and (lost := self._last.exception()) is not None:
+            log.warning("the last state of the run could not be kept: %s", lost)
 
 
 def _on_host(tensors: Tensors) -> Tensors:

@@ -41,7 +41,7 @@ from pcmcnet.training.stopping import EarlyStopping
 
 KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source
 NOISE = 2.0  # standard errors by which weights of an earlier epoch have to be better than the last ones
-RISE = 0.1  # of the training loss, at least, of which a run tells
+RISE = 0.1  # smallest rise of the training loss that is reported
 
 log = logging.getLogger("pcmcnet")
 
@@ -99,6 +99,7 @@ def train(
         module.load_state_dict(state.module)
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
+    before = state.epoch
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
     with (
         show_epochs(config.passes, show=progress) as report,
@@ -118,7 +119,8 @@ def train(
                     state.finished = True
                     keeper.keep(state)
     if valid is None or state.stopping is None:
-        _tell_of_rise([entry["train_loss"] for entry in state.history])
+        if state.epoch > before and current_group().leads:
+            _tell_of_rise([entry["train_loss"] for entry in state.history])
         return Outcome(state.history, state.epoch)
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
     if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config):

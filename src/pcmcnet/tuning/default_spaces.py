@@ -12,7 +12,7 @@ from typing import Any
 
 NAMES = ("default", "paper", "wide")
 
-_DECAY = (0.03, 16.0, "log")  # from a network left to itself to a logit
+_DECAY = (0.03, 64.0, "log")  # from a network left to itself to a logit
 _DEFAULT = {
     "weight_decay": _DECAY,
     "lr": (1e-3, 2e-2, "log"),

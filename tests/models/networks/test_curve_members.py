@@ -16,6 +16,7 @@ from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import Encoder
 from pcmcnet.data.kinds.number import PieceCode
 from pcmcnet.errors import ArtifactError, TrainingError
+from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.curve_members import (
     MEMBERS,
@@ -27,7 +28,7 @@ from pcmcnet.models.networks.curve_members import (
     turn_of_curves,
 )
 from pcmcnet.models.networks.decay_search import SearchLog
-from pcmcnet.models.networks.held_out_trials import Trials
+from pcmcnet.models.networks.held_out_trials import Trials, held_out_trials
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output
 
 OPTIONS: dict[str, Any] = {"hidden": (4,), "epochs": 1, "weight_decay": 0.1, "members": MEMBERS}
@@ -150,3 +151,31 @@ def test_signs_leave_no_room_for_curves(data: ChoiceData) -> None:
     assert isinstance(signed.network_, PCMCNetwork)
     assert len({member.alternative.width for member in signed.network_.members}) == 1
     assert not any(code.knots for code in signed.encoder_.features.numeric)
+
+
+def test_a_table_without_numbers_has_no_networks_with_curves() -> None:
+    labels = read(trips(40), choice_set="trip", chosen="took", alternative="mode")
+    model = PCMCNet(**OPTIONS).fit(labels, progress=False)
+    assert model.training_["pieces"] == [0] * MEMBERS
+    assert "curves" not in str(model.summary())
+
+
+def test_a_trial_of_the_search_is_not_fitted_again(data: ChoiceData) -> None:
+    """Nor is one with more classes taken for it, that was tried later."""
+    model = PCMCNet(hidden=(4,), epochs=2, members=1).fit(data, progress=False)
+    kept = SearchLog(None, {})
+    trials = held_out_trials(model, data, None, FitSettings(seed=0), torch.device("cpu"), kept)
+    assert trials is not None
+    pair = trials.pairs[0]
+    trials.run(pair, 4.0)
+    first = model.network_
+    model._classes = 2
+    trials.run(pair, 4.0)
+    assert model.network_ is not first
+    trials.fitted(pair, 4.0, 0)
+    assert model.network_ is first
+    model._classes = 1
+    trials.fitted(pair, 4.0, 8)
+    assert isinstance(first, PCMCNetwork)
+    assert isinstance(model.network_, PCMCNetwork)
+    assert model.network_.alternative.width > first.alternative.width

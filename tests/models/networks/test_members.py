@@ -1,5 +1,6 @@
 """Networks trained from different starts, put together to one model."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,14 @@ def test_a_fit_that_is_resumed_goes_on_with_the_network_at_which_it_stopped(data
     np.testing.assert_array_equal(again.predict_proba(data), fit(0)[0].predict_proba(data))
     again.save(folder)
     assert not list(folder.glob("*checkpoint*"))
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "members": 3}], ids=["learnt", "given"])
+def test_a_fitted_model_goes_to_another_process_without_its_table(data: ChoiceData, options: dict[str, Any]) -> None:
+    model = PCMCNet(epochs=1, hidden=(4,), **options).fit(data, progress=False)
+    sent = pickle.dumps(model)
+    assert len(sent) < len(pickle.dumps(model.network_)) + 30_000
+    assert np.array_equal(pickle.loads(sent).predict_proba(data), model.predict_proba(data))
 
 
 def test_how_many_there_are_by_rule(data: ChoiceData, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ A network with straight inputs bends slowly: a threshold in a distance or an inc
 takes away. Pieces between quantiles (Gorishniy, Rubachev & Babenko, 2022) offer the bends at once, for the network and
 for the logit inside it. Put together, networks of both kinds often predict better than those of one: their errors
 differ. But where effects are straight, or columns many and sets few, pieces overfit. So held-out sets decide: the best
-of the trials that teach the weight decay is repeated with pieces, and none of the networks, a third, or half of them
-sees pieces, by which mean of the probabilities of both trials predicts best.
+of the trials that teach the weight decay is repeated with pieces. None of the networks sees pieces, a third, or half of
+them: that share with which the mean of the probabilities of both trials predicts best.
 
 Such a network is trained on sets whose pieces are columns of their own. Where it stands beside others, which have no
 such columns, its view makes them from the numbers of a batch.
@@ -39,7 +39,7 @@ log = logging.getLogger("pcmcnet")
 
 MEMBERS = 6  # networks of a small table
 PIECES = (8, 16)  # by which those with curves see numbers, in turn
-TURNS = (0, 3, 2)  # every how many-th network may see curves: none, a third of them, half
+TURNS = (0, 3, 2)  # every n-th network may see curves: none, a third of them, half
 UNTOLD = 3  # where no held-out sets tell
 
 
@@ -69,7 +69,7 @@ def pieces_kept(training: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def turn_of_curves(trials: Trials, decay: float, nll: Callable[[ChoiceData], Floats]) -> int:
-    """Return every how many-th network is to see curves, by which share of them held-out sets are predicted best.
+    """Return the n of "every n-th network sees curves" with which held-out sets are predicted best; 0 for none.
 
     ``nll`` (S,) is that of sets by the network that was fitted last.
     """
@@ -92,12 +92,13 @@ def turn_of_curves(trials: Trials, decay: float, nll: Callable[[ChoiceData], Flo
     weights = np.concatenate([data.weights for _, held_out in trials.pairs for data in held_out])
     means = {every: float(np.average(mixed(straight, curved, every), weights=weights)) for every in TURNS}
     every = min(means, key=means.__getitem__)
-    log.info("curves for every n-th network: %d; held-out NLL %+.4f", every, means[every] - means[0])
+    shown = ", ".join(f"{f'1 of {k}' if k else 'none'} {loss:.4f}" for k, loss in means.items())
+    log.info("networks that see curves, held-out NLL: %s", shown)
     return every
 
 
 def mixed(straight: Floats, curved: Floats, every: int) -> Floats:
-    """NLL (H,) of the mean of probabilities of which every so many-th is that of a network with curves."""
+    """NLL (H,) of the mean of probabilities, of which every n-th is that of a network with curves."""
     return straight if not every else -np.logaddexp(np.log1p(-1 / every) - straight, -np.log(every) - curved)
 
 

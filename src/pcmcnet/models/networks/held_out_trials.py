@@ -70,8 +70,8 @@ def held_out_trials(
             encoder = encoder.with_knots(part).with_pieces(pieces)
         given: dict[str, Any] = {"device": device, "checkpoint": None, "encoder": encoder}
         outcome = model._run(part, held_out, config, quiet, **given)
-        if not pieces:
-            done[id(part), decay] = model.encoder_, model.network_
+        if not pieces:  # the first is that of one chain, whatever is tried later
+            done.setdefault((id(part), decay), (model.encoder_, model.network_))
         return [entry["valid_loss"] for entry in outcome.history]
 
     def fitted(pair: Pair, decay: float, pieces: int) -> None:

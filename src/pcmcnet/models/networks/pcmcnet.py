@@ -247,7 +247,10 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         self._class_trials: list[ClassTrial] = []
         self._pieces = (0,)
         self._averages = self.config.weight_decay == "auto" and not apart and _is_small(train)
-        super()._fit(train, valid, settings)
+        try:
+            super()._fit(train, valid, settings)
+        finally:
+            self.__dict__.pop("_turn_of_curves", None)  # it holds the table
         if self._members > 1:
             self.training_ = {**self.training_, "members": self._members, "pieces": list(self._pieces)}
         if given != 1:
@@ -259,9 +262,13 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     ) -> None:
         first, encoder, start = self.network_, self.encoder_, settings.init
         assert isinstance(first, PCMCNetwork)
-        pieces = self._wanted_pieces(first, settings)
-        if start is None and any(pieces):
-            encoder = encoder.with_knots(part.counted())
+        if start is None:
+            members = self._wanted_members(first)
+            curves = encoder.with_knots(part.counted()) if members > 1 and not self.config.monotone else encoder
+            pieces = pieces_of(members, self._turn_of_curves() if curves.has_knots else 0)
+            encoder = curves if any(pieces) else encoder
+        else:
+            pieces = pieces_kept(start.training)
         with show_steps(len(pieces) - 1, show=settings.progress and len(pieces) > 1) as steps:
             for number, most in enumerate(pieces[1:], start=2):
                 seed = int(np.random.default_rng([settings.seed, number - 1]).integers(2**31))
@@ -279,17 +286,11 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                 first.add(self.network_, CurveView(encoder, own))
         self.network_, self.encoder_, self._pieces = first, encoder, pieces
 
-    def _wanted_pieces(self, network: PCMCNetwork, settings: FitSettings) -> tuple[int, ...]:
-        """Return by how many pieces of curves each of the networks to put together sees numbers.
-
-        Held-out sets tell whether curves help, where there are some; no curve keeps to signs.
-        """
-        if settings.init is not None:
-            return pieces_kept(settings.init.training)
-        auto = MEMBERS if self._averages and network.small_network is not None else 1
-        members = auto if self.config.members == "auto" else self.config.members
-        curves = members > 1 and not self.config.monotone
-        return pieces_of(members, self._turn_of_curves() if curves else 0)
+    def _wanted_members(self, network: PCMCNetwork) -> int:
+        """Return how many networks to put together: as given, or by rule."""
+        if self.config.members != "auto":
+            return self.config.members
+        return MEMBERS if self._averages and network.small_network is not None else 1
 
     @property
     def _searches(self) -> bool:
