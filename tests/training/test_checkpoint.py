@@ -176,3 +176,21 @@ def test_the_file_is_plain_tensors_and_json(checkpoint: Checkpoint) -> None:
     with safe_open(checkpoint.path, framework="pt") as file:
         assert json.loads(file.metadata()["state"])["epoch"] == 2
         assert "optimiser/0/exp_avg" in set(file.keys())
+
+
+@pytest.mark.parametrize(("by", "told"), [(ZeroDivisionError, True), (ArtifactError, False)])
+def test_a_run_that_ends_by_another_error_tells_of_the_state_that_was_lost(
+    by: type[Exception], told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+
+    def run() -> None:
+        with Keeper(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
+            keeper.keep(a_state())
+            if by is ZeroDivisionError:
+                raise by
+            keeper.wait()  # whose error says it already
+
+    with caplog.at_level("WARNING", logger="pcmcnet"), pytest.raises(by):
+        run()
+    assert ("could not be kept" in caplog.text) == told

@@ -162,7 +162,7 @@ class Keeper:
         self._thread.shutdown()
         if kind is None:
             self.wait()
-        elif self._last is not None and (lost := self._last.exception()) is not None:
+        elif self._last is not None and (lost := self._last.exception()) not in (None, error):
             log.warning("the last state of the run could not be kept: %s", lost)
 
 
