@@ -77,7 +77,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     _classes = 1  # of the network that is built next
     _learns_classes = False  # whether their number is learnt from the table
     _pieces: tuple[int, ...] = (0,)  # of curves, of each of the networks that are averaged
-    _turn_of_curves: Callable[[], int]  # every how many-th of them is to see some
+    _turn_of_curves: Callable[[], int]  # the n of "every n-th of them sees some"
 
     @takes(PCMCNetArguments)
     def __init__(self, **options: Any) -> None:
