@@ -85,10 +85,10 @@ def scores_of_inputs(
     return scores_of_inputs(FirstLayer(individual, alternatives, *first), layers, options, mask)
 
 
-def hopper_kernels(device: torch.device, weight: Tensor, activation: str) -> ModuleType | None:
+def hopper_kernels(weight: Tensor, options: PairOptions) -> ModuleType | None:
     """Return the kernels for the last hidden layer on a Hopper GPU, where they run and take the layer."""
-    hopper = _hopper_kernels(device)
-    return hopper if hopper is not None and hopper.fits(weight, activation) else None
+    hopper = _hopper_kernels(weight.device)
+    return hopper if hopper is not None and hopper.fits(weight, options.dtype, options.activation) else None
 
 
 @cache

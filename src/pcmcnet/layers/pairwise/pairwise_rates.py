@@ -138,8 +138,9 @@ class PairwiseRates(nn.Module):
     def scores(self, individual: Tensor, alternatives: Tensor, mask: Tensor | None = None) -> Tensor:
         """Evaluate f on all ordered pairs: (B, D0), (B, J, D) -> (B, J, J); on anything else where a mask is given."""
         if self._has_kernels(alternatives) and self._dtype(alternatives) == torch.bfloat16:
-            who, known = (self.leave, individual[:, :0]) if self.who is None else (self.who, individual)
-            weights = (who.weight[:, : known.shape[1]], self.leave.weight, self.enter.weight, self.enter.bias)
+            nobody = (self.leave.weight[:, :0], individual[:, :0])
+            who, known = nobody if self.who is None else (self.who.weight, individual)
+            weights = (who, self.leave.weight, self.enter.weight, self.enter.bias)
             options = self._options(alternatives)
             return scores_of_inputs(known, alternatives, weights, self._later_layers(), options, mask)
         return self.scores_of_halves(*self.halves(individual, alternatives), mask)

@@ -11,7 +11,15 @@ there are two groups of four warps: while one works on its numbers, the other ke
 from pcmcnet.layers.pairwise.hopper.forward import last_layer_forward
 from pcmcnet.layers.pairwise.hopper.input_gradient import last_layer_input_gradient
 from pcmcnet.layers.pairwise.hopper.matrix_product import unit_tiles
+from pcmcnet.layers.pairwise.hopper.scaled_weights import scaled_weights
 from pcmcnet.layers.pairwise.hopper.tiles import fits
-from pcmcnet.layers.pairwise.hopper.weight_gradient import last_layer_weight_sums
+from pcmcnet.layers.pairwise.hopper.weight_gradient import last_layer_gradients
 
-__all__ = ["fits", "last_layer_forward", "last_layer_input_gradient", "last_layer_weight_sums", "unit_tiles"]
+__all__ = [
+    "fits",
+    "last_layer_forward",
+    "last_layer_gradients",
+    "last_layer_input_gradient",
+    "scaled_weights",
+    "unit_tiles",
+]

@@ -20,10 +20,10 @@ LAUNCH = {"num_warps": 4, "maxnreg": 168}  # the two groups get most of the regi
 SLOPES = {"relu": 0.0, "leaky_relu": 0.01}  # below 0
 
 
-def fits(weight: Tensor, activation: str) -> bool:
-    """Tell whether a layer is of a kind and size for these kernels."""
+def fits(weight: Tensor, dtype: torch.dtype, activation: str) -> bool:
+    """Tell whether a layer, and the type of its product, are of a kind and size for these kernels."""
     whole = all(width % UNITS.value == 0 and width <= settings.HOPPER_WIDEST_LAYER for width in weight.shape)
-    return activation in SLOPES and weight.dtype == torch.bfloat16 and whole
+    return activation in SLOPES and dtype == torch.bfloat16 and whole
 
 
 def tiles(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:

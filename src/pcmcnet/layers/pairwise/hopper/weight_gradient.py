@@ -1,11 +1,17 @@
-"""Sums over pairs that hold all gradients of the last hidden layer: a product weighted by a number for each pair."""
+"""Sums over pairs that hold all gradients of the last hidden layer: a product weighted by a number for each pair.
+
+Programs share the pairs, and each leaves a part of the sums. One more kernel adds them up to gradients.
+"""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -15,12 +21,30 @@ from pcmcnet.layers.gpu.launch import launch, processors
 from pcmcnet.layers.pairwise.hopper.tiles import CHUNK, LAUNCH, ROWS, tiles
 
 
-def last_layer_weight_sums(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
-    """Return G (H, D) and s (H,): sums over pairs of slopes times h, and of slopes, weighted by the gradient.
+def last_layer_gradients(
+    slopes: Tensor,
+    h: Tensor,
+    gradient: Tensor,
+    layer: Sequence[Tensor],
+    out: Sequence[Tensor],
+    *,
+    bounds: Tensor,
+    scale: float,
+    add: bool,
+) -> None:
+    """Fill in, or add to, the gradients of weight (H, D), bias (H,) and output weight (H,): ``layer`` and ``out``.
 
-    A chunk of pairs is read whole: where there are fewer, h and the gradient are to be 0. The latter is as long as
-    all chunks.
+    A chunk of pairs is read whole: where there are fewer, h and ``gradient``, that by the scores, are to be 0. The
+    latter is as long as all chunks. Gradients by weights are multiplied by the ``scale`` that these were given.
     """
+    products, sums = _weight_sums(slopes, h, gradient, bounds)
+    parts, units, width = products.shape
+    shape = {"ADD": add, "P": 16, "C": triton.next_power_of_2(width), "num_warps": 4}
+    launch(_add_up, (units,), products, sums, *layer, *out, scale, parts, units, width, **shape)
+
+
+def _weight_sums(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
+    """Return parts of G (parts, H, D) and s (parts, H): of slopes times h, and of slopes, weighted by the gradient."""
     room, width = slopes.shape
     across = 256 if h.shape[1] % 256 == 0 else 128
     count = (width // (2 * ROWS.value)) * (h.shape[1] // across)
@@ -44,7 +68,45 @@ def last_layer_weight_sums(slopes: Tensor, h: Tensor, gradient: Tensor, bounds: 
         STAGES=4,
         **LAUNCH,
     )
-    return products.sum(0), sums.sum(0)
+    return products, sums
+
+
+@triton.jit(do_not_specialize=["scale", "parts"])
+def _add_up(
+    products,
+    sums,
+    weight,
+    bias,
+    w,
+    d_weight,
+    d_bias,
+    d_w,
+    scale,
+    parts,
+    H,
+    D,
+    ADD: tl.constexpr,
+    P: tl.constexpr,
+    C: tl.constexpr,
+):
+    """Turn the parts of a unit into its gradients."""
+    u, p, d = tl.program_id(0), tl.arange(0, P), tl.arange(0, C)
+    g, s = tl.zeros((C,), tl.float32), tl.zeros((P,), tl.float32)
+    for begin in range(0, parts, P):
+        row, here = (begin + p) * H + u, begin + p < parts
+        at = row.to(tl.int64)[:, None] * D + d[None, :]
+        g += tl.sum(tl.load(products + at, mask=here[:, None] & (d < D)[None, :], other=0.0), 0)
+        s += tl.load(sums + row, mask=here, other=0.0)
+    side, out = tl.sum(s, 0), tl.load(w + u)
+    own = tl.sum(g * tl.load(weight + u * D + d, mask=d < D, other=0.0).to(tl.float32), 0) + tl.load(bias + u) * side
+    g, side, own = g * (out * scale), side * out, own * scale
+    if ADD:
+        g += tl.load(d_weight + u * D + d, mask=d < D, other=0.0)
+        side += tl.load(d_bias + u)
+        own += tl.load(d_w + u)
+    tl.store(d_weight + u * D + d, g, mask=d < D)
+    tl.store(d_bias + u, side)
+    tl.store(d_w + u, own)
 
 
 @gluon.jit(do_not_specialize=["room", "parts"])

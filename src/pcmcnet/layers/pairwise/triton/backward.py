@@ -111,6 +111,7 @@ def first_hidden_backward(
     F,
     H,
     limit,
+    D,
     SKIP: tl.constexpr,
     ACT: tl.constexpr,
     DROP: tl.constexpr,
@@ -119,7 +120,8 @@ def first_hidden_backward(
 ):
     """Program (units, block of j, set): for each i the sum over its j, and for each of them the sum over i.
 
-    ``dleft`` (blocks, rows, H) has a part for each block of real j; ``dright`` (sets, J, H) is filled.
+    ``dleft`` (blocks, rows, H) has a part for each block of real j; ``dright`` (sets, J, H), with rows D apart, is
+    filled.
     A chunk begins and ends anywhere in a set: rows of the set that lie within it take part.
     """
     block, b = tl.program_id(1), set0 + tl.program_id(2)
@@ -146,15 +148,15 @@ def first_hidden_backward(
             d = drop(d, seed, pair0 + at, u, limit)
         total += d
         tl.store(dleft + i * H, tl.sum(d, 0), mask=units)
-    other, on = (row + j)[:, None] * H + u[None, :], units[None, :] & (j < J)[:, None]
+    other, on = (row + j)[:, None] * D + u[None, :], units[None, :] & (j < J)[:, None]
     if row0 > row:  # a chunk before this one began with the set
         total += tl.load(dright + other, mask=on, other=0.0)
     tl.store(dright + other, total, mask=on)
 
 
 @triton.jit(do_not_specialize=["J", "row0", "rows"])
-def sum_row_parts(sizes, J, parts, out, row0, rows, H, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    """Add up what ``first_hidden_backward`` left for the rows, (blocks, rows, H) -> (rows, H): 0 at padding."""
+def sum_row_parts(sizes, J, parts, out, row0, rows, H, D, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
+    """Add up what ``first_hidden_backward`` left, (blocks, rows, H) -> (rows, H), rows D apart: 0 at padding."""
     r, u = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
     row = row0 + r.to(tl.int64)
     b = row // J
@@ -165,4 +167,4 @@ def sum_row_parts(sizes, J, parts, out, row0, rows, H, TJ: tl.constexpr, R: tl.c
     for block in range(tl.cdiv(tl.max(n, 0), TJ)):
         here = (block * TJ < n)[:, None] & (u < H)[None, :]
         total += tl.load(parts + block * rows.to(tl.int64) * H + at, mask=here, other=0.0).to(tl.float32)
-    tl.store(out + row[:, None] * H + u[None, :], total, mask=(r < rows)[:, None] & (u < H)[None, :])
+    tl.store(out + row[:, None] * D + u[None, :], total, mask=(r < rows)[:, None] & (u < H)[None, :])

@@ -65,26 +65,22 @@ def halves(given: FirstLayer, inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def first_layer_gradients(
-    given: FirstLayer, inputs: Tensor, d_leave: Tensor, d_enter: Tensor, *, of_inputs: tuple[bool, bool]
+    given: FirstLayer, inputs: Tensor, d_halves: Tensor, *, of_inputs: tuple[bool, bool]
 ) -> tuple[Tensor | None, ...]:
-    """Turn gradients by both halves, in bfloat16, into those by everything in ``given``."""
-    _, known, width, _ = given.shape
-    left, entered = d_leave.flatten(0, 1), d_enter.flatten(0, 1)
-    by_leave, by_enter = (torch.mm(d.t(), inputs, out_dtype=torch.float32) for d in (left, entered))
-
-    def twice(sums: Tensor, begin: int, count: int) -> Tensor:
-        return sums[:, begin : begin + count] + sums[:, begin + count : begin + 2 * count]
-
-    layer = (twice(by_leave, 0, known), twice(by_leave, 2 * known, width), twice(by_enter, 2 * known, width))
+    """Turn the gradient by both halves side by side (B, J, 2 H), in bfloat16, into those by all in ``given``."""
+    _, known, width, columns = given.shape
+    units, both = len(given.bias), d_halves.flatten(0, 1)
+    sums = torch.mm(both.t(), inputs, out_dtype=torch.float32)
+    layer = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in given[2:]]
+    shape = {"R": 8, "C": triton.next_power_of_2(max(known, width)), "num_warps": 4}
+    launch(_unpack_weights, (triton.cdiv(units, 8),), sums, *layer, units, known, width, columns, **shape)
     d_individual = d_alternatives = None
     if of_inputs[0]:
-        d_individual = d_leave.sum(1, dtype=torch.float32) @ given.who
+        d_individual = d_halves[..., :units].sum(1, dtype=torch.float32) @ given.who
     if of_inputs[1]:
-        weights = [weight.to(left.dtype) for weight in (given.leave, given.enter)]
-        d_alternatives = torch.mm(left, weights[0], out_dtype=torch.float32)
-        d_alternatives += torch.mm(entered, weights[1], out_dtype=torch.float32)
-        d_alternatives = d_alternatives.view_as(given.alternatives)
-    return d_individual, d_alternatives, *layer, by_enter[:, 2 * (known + width)].clone()
+        weights = torch.cat([given.leave, given.enter]).to(both.dtype)
+        d_alternatives = torch.mm(both, weights, out_dtype=torch.float32).view_as(given.alternatives)
+    return d_individual, d_alternatives, *layer
 
 
 @triton.jit(do_not_specialize=["rows", "J"])
@@ -113,3 +109,16 @@ def _pack_weights(who, leave, enter, bias, out, H, D0, D, K, R: tl.constexpr, C:
     w += tl.load(enter + at, mask=own & entered, other=0.0)
     w += tl.load(bias + u + c * 0, mask=real & entered & (s == 2 * D), other=0.0)
     tl.store(out + r * K + c, w.to(tl.bfloat16), mask=real)
+
+
+@triton.jit
+def _unpack_weights(sums, who, leave, enter, bias, H, D0, D, K, R: tl.constexpr, C: tl.constexpr):
+    """Do the reverse for gradients: the columns of a number and of its rest have one weight."""
+    u, c = tl.program_id(0) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
+    known, own, at = (u < H) & (c < D0), (u < H) & (c < D), sums + u * K + c
+    tl.store(who + u * D0 + c, tl.load(at, mask=known) + tl.load(at + D0, mask=known), mask=known)
+    at += 2 * D0
+    tl.store(leave + u * D + c, tl.load(at, mask=own) + tl.load(at + D, mask=own), mask=own)
+    at += H * K
+    tl.store(enter + u * D + c, tl.load(at, mask=own) + tl.load(at + D, mask=own), mask=own)
+    tl.store(bias + u + c, tl.load(at + 2 * D, mask=(u < H) & (c == 0)), mask=(u < H) & (c == 0))

@@ -48,9 +48,9 @@ class Turn(NamedTuple):
 class Gradients:
     """Sums over all chunks."""
 
-    leave: Tensor
-    enter: Tensor
+    halves: Tensor  # leave and enter side by side (B, J, 2 H)
     layers: list[Tensor]
+    shift: Tensor | None
 
 
 class Network:
@@ -64,11 +64,18 @@ class Network:
         self.sets, self.places, self.width = leave.shape
         weights, biases = [w.detach() for w in flat[:-2:2]], [b.detach() for b in flat[1:-2:2]]
         self.scale = 1 / (1 - options.dropout)  # is in the weights
-        self.hidden = [((w * self.scale).to(options.dtype), b) for w, b in zip(weights, biases, strict=True)]
-        self.weight, self.shift = flat[-2].detach().view(-1) * self.scale, flat[-1].detach()
+        self.hopper = hopper_kernels(weights[-1], options)
+        scaled = [(w * self.scale).to(options.dtype) for w in (weights if self.hopper is None else weights[:-1])]
+        self.weight, self.shift = flat[-2].detach().view(-1), flat[-1].detach()
+        if self.hopper is None:
+            self.weight = self.weight * self.scale
+        else:
+            last, self.weight, self.back = self.hopper.scaled_weights(weights[-1], self.weight, self.scale)
+            scaled.append(last)
+        self.hidden = list(zip(scaled, biases, strict=True))
+        self.kept: list[Chunk] | None = None  # the one chunk, where its state is kept
         limit = round(options.dropout * 2**32)
         self.limit = limit - 2**32 if limit >= 2**31 else limit  # the same 32 bits
-        self.hopper = hopper_kernels(leave.device, self.hidden[-1][0], options.activation)
         self.units: dict[str, Any] = {"ACT": options.activation, "DROP": options.dropout > 0}
         self.kind = {**self.units, **places.kind}
 
@@ -87,6 +94,7 @@ class Network:
         whole = keep and self.state_bytes <= self.options.budget(self.leave.device)
         larger = 2 * self.options.chunk_pairs  # there is room for it without the tensors of the backward pass
         chunks, parts = list(self.chunks(None if whole else larger)), self.parts_of_scores()
+        self.kept = chunks if whole else None
         kept: list[Tensor] = []
         if whole:
             state = self.forward(chunks[0], self.first_hidden(chunks[0], clear=True), parts)
@@ -126,25 +134,28 @@ class Network:
         finally:  # what is still under way uses memory that may be free from now on
             here.wait_stream(first)
 
-    def all_gradients(self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype) -> Gradients:
-        """Return the gradients by everything; those by the halves in a type of their own."""
+    def all_gradients(
+        self, kept: Sequence[Tensor], gradient: Tensor, dtype: torch.dtype, *, shift: bool = True
+    ) -> Gradients:
+        """Return the gradients by everything; those by the halves in a type of their own, that by the shift if asked.
+
+        Those of the last hidden layer on a Hopper GPU are filled in by the first chunk; others begin at 0.
+        """
         gradient = gradient.contiguous()
-
-        def zeros(like: Tensor) -> Tensor:
-            return torch.zeros_like(like, dtype=torch.float32)
-
-        layers = [zeros(t) for layer in self.hidden for t in layer]
-        layers += [zeros(self.weight).view(1, -1), zeros(self.shift)]
-        leave, enter = (gradient.new_empty(self.leave.shape, dtype=dtype) for _ in range(2))
-        sums = Gradients(leave, enter, layers)
+        begun = torch.zeros_like if self.hopper is None else torch.empty_like
+        last = [*self.hidden[-1], self.weight.view(1, -1)]
+        layers = [torch.zeros_like(t, dtype=torch.float32) for layer in self.hidden[:-1] for t in layer]
+        layers += [begun(t, dtype=torch.float32) for t in last]
+        halves = gradient.new_empty(self.sets, self.places, 2 * self.width, dtype=dtype)
+        sums = Gradients(halves, layers, torch.zeros_like(self.shift) if shift else None)
         count, unused = len(self.hidden), self.parts_of_scores() if not kept else None
-        for chunk in self.chunks(None if kept else self.options.chunk_pairs):
+        for chunk in self.kept or self.chunks(self.options.chunk_pairs):
             if unused is None:
                 state = State(kept[:count], kept[count:])
             else:
                 state = self.forward(chunk, self.first_hidden(chunk, clear=True), unused)
             self.backward(chunk, state, gradient, sums)
-        for weight in layers[:-1:2]:
+        for weight in layers[: None if self.hopper is None else -3 : 2]:
             weight.mul_(self.scale)
         return sums
 
@@ -208,7 +219,8 @@ class Network:
         read = settings.GPU_PAIRS_READ_AT_A_TIME
         df = gradient.new_zeros(triton.cdiv(chunk.room, read) * read)
         self.over_sets(layout.pairs_from_grid, chunk, gradient, df)
-        sums.layers[-1].add_(df.sum())
+        if sums.shift is not None:
+            sums.shift.add_(df.sum())
         each: dict[str, Any] = {"chunk": chunk, "size": 512, "num_warps": 2}
         if self.hopper is not None:
             d = self.backward_from_slopes(chunk, state, df, sums)
@@ -217,7 +229,7 @@ class Network:
             d, d_weight, d_bias = torch.empty_like(z), self.parts(z), self.parts(z)
             given = (z, self.hidden[-1][1], self.weight, df, d, d_weight, d_bias)
             self.over_pairs(backward.last_hidden_backward, *given, like=z, layer=last, programs=len(d_bias), **each)
-            sums.layers[-2].add_(d_weight.sum(0))
+            sums.layers[-1].add_(d_weight.sum(0))
             d = self.backward_through(last, d, d_bias, state, sums)
         for k in range(len(self.hidden) - 1, 0, -1):
             z = state.results[k - 1]
@@ -236,26 +248,24 @@ class Network:
     def backward_from_slopes(self, chunk: Chunk, state: State, df: Tensor, sums: Gradients) -> Tensor:
         """Return the gradient by the input of the last product, 0 where that was dropped."""
         assert self.hopper is not None
-        weight, bias = self.hidden[-1]
-        slopes, h = state.results[-1], state.inputs[-1]
-        products, side = self.hopper.last_layer_weight_sums(slopes, h, df, chunk.bounds)
-        sums.layers[-4].addcmul_(products, self.weight[:, None])
-        sums.layers[-3].addcmul_(side, self.weight)
-        sums.layers[-2].add_((products * weight).sum(1) + bias * side)
-        back = (weight * self.weight[:, None]).t().to(weight.dtype, memory_format=torch.contiguous_format)
+        slopes, h, where = state.results[-1], state.inputs[-1], {"bounds": chunk.bounds}
+        given = (slopes, h, df, (*self.hidden[-1], self.weight), sums.layers[-3:])
+        self.hopper.last_layer_gradients(*given, scale=self.scale, add=chunk.rows.start > 0, **where)
         dropout = (self.seeds, len(self.hidden) - 1, self.limit)
-        d: Tensor = self.hopper.last_layer_input_gradient(slopes, back, df, bounds=chunk.bounds, dropout=dropout)
+        d: Tensor = self.hopper.last_layer_input_gradient(slopes, self.back, df, dropout=dropout, **where)
         return d
 
     def first_hidden_backward(self, chunk: Chunk, d: Tensor, sums: Gradients) -> None:
         """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
-        block, entered = min(triton.next_power_of_2(self.width), 128), 8
+        block, entered = min(triton.next_power_of_2(self.width), 64), 16
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
         parts = d.new_empty(grid[1], len(chunk.rows), self.width)
-        given = (self.leave, self.enter, d, parts, sums.enter, self.seeds)
+        leave, enter = sums.halves.chunk(2, -1)
+        given = (self.leave, self.enter, d, parts, enter, self.seeds)
         dropped = self.hopper is not None and len(self.hidden) == 1  # in the product before
         shape = {**self.kind, "DROP": self.kind["DROP"] and not dropped, "C": block, "TJ": entered, "num_warps": 1}
-        launch(backward.first_hidden_backward, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **shape)
+        where = (*self.find(chunk), *given, *self.where(chunk), *self.thin, enter.stride(1))
+        launch(backward.first_hidden_backward, grid, *where, **shape)
         width, rows = min(triton.next_power_of_2(self.width), 512), len(chunk.rows)
         launch(
             backward.sum_row_parts,
@@ -263,10 +273,11 @@ class Network:
             self.layout.sizes,
             self.places,
             parts,
-            sums.leave,
+            leave,
             chunk.rows.start,
             rows,
             self.width,
+            leave.stride(1),
             TJ=entered,
             R=4,
             C=width,

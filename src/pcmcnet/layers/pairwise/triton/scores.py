@@ -95,12 +95,10 @@ class _Scores(torch.autograd.Function):
             )
         (first, given, end), saved = ctx.counts, ctx.saved_tensors
         packed, kept = saved[given:end], saved[end:]
+        dtype = torch.bfloat16 if packed else torch.float32
+        sums = ctx.network.all_gradients(kept, gradient, dtype, shift=ctx.needs_input_grad[-1])
         if not packed:
-            sums = ctx.network.all_gradients(kept, gradient, torch.float32)
-            return None, None, None, None, sums.leave, sums.enter, *sums.layers
-        sums = ctx.network.all_gradients(kept, gradient, torch.bfloat16)
+            return None, None, None, None, *sums.halves.chunk(2, -1), *sums.layers, sums.shift
         wanted = (ctx.needs_input_grad[4], ctx.needs_input_grad[5])
-        of_first = first_layer_gradients(
-            FirstLayer(*saved[:first]), packed[0], sums.leave, sums.enter, of_inputs=wanted
-        )
-        return None, None, None, None, *of_first, *sums.layers
+        of_first = first_layer_gradients(FirstLayer(*saved[:first]), packed[0], sums.halves, of_inputs=wanted)
+        return None, None, None, None, *of_first, *sums.layers, sums.shift
