@@ -66,6 +66,21 @@ def test_clean_rows_are_encoded_as_in_the_usual_way(given: Callable[[pa.Table], 
     assert_same_sets(encode(given(pa.table(table)), by), by.encode(ChoiceData.from_long(table, **ROLES)))
 
 
+def test_numbers_of_several_types_stand_side_by_side() -> None:
+    """Whole numbers beside fractions of 32 bits: both go over as fractions of 64."""
+    table = {**TABLE, "cost": TABLE["cost"].astype(np.float32), "stops": np.array([0, 1, 2, 0, 3, 1, 1, 0], np.uint16)}
+    roles = {**ROLES, "features": ["cost", "stops"]}
+    data = ChoiceData.from_long(table, **roles)
+    by = Encoder.learn(data)
+    assert_same_sets(encode(pa.table(table), by), by.encode(data))
+
+
+@pytest.mark.parametrize("kind", [">f8", np.float16, np.bool_])
+def test_numbers_of_seldom_types_are_left_to_the_usual_way(kind: object) -> None:
+    with pytest.raises(SchemaError, match="to be read in the usual way"):
+        encode({**of_pandas(pa.table(TABLE)), "cost": TABLE["cost"].astype(kind)}, encoder())
+
+
 def test_categories_may_be_numbers() -> None:
     table = {**TABLE, "home": np.repeat([2, 1, 2], SIZES)}
     roles = {**ROLES, "categorical": ["home"]}

@@ -1,6 +1,7 @@
 """What a GPU makes of raw columns is what the host makes of them; computed here on a CPU by the same operators."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -44,3 +45,27 @@ def test_indices_are_those_of_the_host() -> None:
 def test_no_columns_give_empty_rows() -> None:
     assert device_columns.standardised((), [], 5, CPU).shape == (5, 0)
     assert device_columns.indices([], 5, CPU).shape == (5, 0)
+
+
+def test_columns_are_copied_one_beneath_the_other() -> None:
+    """Chunks of whole numbers and of fractions."""
+    columns = [[np.arange(3) + k, np.array([9.5 - k], np.float32)] for k in range(3)]
+    found = device_columns.sent(columns, 4, torch.float64, CPU)
+    assert found.tolist() == [[k, k + 1, k + 2, 9.5 - k] for k in range(3)]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("columns", [1, 5])
+@pytest.mark.parametrize("chunks", [[7], [3, 1, 4]])
+def test_a_table_is_copied_column_beneath_column(kind: pa.DataType, columns: int, chunks: list[int]) -> None:
+    """Chunks whose lengths are no multiples of Arrow's eight bytes."""
+    values = np.random.default_rng(0).normal(size=(columns, sum(chunks)))
+    cut = np.cumsum(chunks)[:-1]
+    table = pa.table({f"x{k}": pa.chunked_array(np.split(row, cut), kind) for k, row in enumerate(values)})
+    found = device_columns.sent_table(table, CPU)
+    assert found.tolist() == [column.to_pylist() for column in table.columns]
+
+
+def test_part_of_a_table_is_copied_alone() -> None:
+    table = pa.table({"a": np.arange(9.0), "b": np.arange(9.0) + 0.5})
+    assert device_columns.sent_table(table.slice(4, 3), CPU).tolist() == [[4, 5, 6], [4.5, 5.5, 6.5]]

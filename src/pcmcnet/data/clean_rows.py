@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.column_arrays import Categorical
-from pcmcnet.data.device_columns import indices, sent, standardise
+from pcmcnet.data.device_columns import indices, sent, sent_table, standardise
 from pcmcnet.data.distinct import UNREADABLE, distinct, names
 from pcmcnet.data.encoding import Encoder, SideEncoder
 from pcmcnet.data.float32_resolution import Span
@@ -29,6 +28,8 @@ from pcmcnet.data.views import without_views
 from pcmcnet.errors import SchemaError
 
 _EXACT = 2.0**53  # up to which float64 has all whole numbers
+_NUMBERS = {getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_NUMBERS |= {pa.float32(), pa.float64()}
 
 
 def may_be_clean(schema: Schema) -> bool:
@@ -45,7 +46,7 @@ class CleanRows:
         self.length, self.starts = int(sizes.sum()), np.cumsum(sizes) - sizes
         self.strict = encoder.schema.conflict == "error"
         self.unseen, self.spans = Unseen(), dict[str, Span]()
-        self.first = torch.from_numpy(self.starts).to(device)
+        self.first, self.counts = sent([[self.starts], [sizes]], len(sizes), torch.int64, device)
         self.begins = torch.zeros(self.length, dtype=torch.bool, device=device)
         self.begins[self.first] = True
         self.sound: list[Tensor] = []  # what has to be true, on the device
@@ -59,7 +60,7 @@ class CleanRows:
         found = EncodedSets(
             sizes=self.sizes,
             starts=self.first,
-            counts=torch.from_numpy(self.sizes).to(self.device),
+            counts=self.counts,
             numeric=self._numbers(what, of_sets=False),
             categorical=self._indices(what, of_sets=False),
             individual_numeric=self._numbers(who, of_sets=True),
@@ -73,9 +74,13 @@ class CleanRows:
 
     def _numbers(self, side: SideEncoder, *, of_sets: bool) -> Tensor:
         """(n, K), or (S, K) standardised numbers."""
-        columns = [self._chunks(code.name) for code in side.numeric]
-        narrow = all(chunk.dtype == np.float32 for chunks in columns for chunk in chunks)
-        raw = sent(columns, self.length, torch.float32 if narrow else torch.float64, self.device)
+        if not side.numeric:
+            return torch.empty((len(self.sizes) if of_sets else self.length, 0), device=self.device)
+        table = self._table([code.name for code in side.numeric])
+        narrow = set(table.schema.types) == {pa.float32()}
+        if not narrow:
+            table = table.cast(pa.schema([(name, pa.float64()) for name in table.column_names]), safe=False)
+        raw = sent_table(table, self.device)
         if of_sets:
             raw = self._of_sets(raw)
         if not narrow:
@@ -113,19 +118,20 @@ class CleanRows:
         if len(pa.array(pairs).unique()) < len(pairs):
             raise _unclean(label)
 
-    def _chunks(self, name: str) -> list[NDArray[Any]]:
-        """Return a column of numbers in chunks; nothing is copied."""
-        column = self.rows[name]
-        if isinstance(column, np.ndarray):
-            chunks = [column]
-        elif isinstance(column, nw.Series):
-            chunks = [column.to_numpy()]
-        else:
-            plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-            chunks = [chunk.to_numpy() for chunk in column.chunks] if plain and not column.null_count else []
-        if not chunks or chunks[0].dtype.kind not in "iuf":
-            raise _unclean(name)
-        return chunks
+    def _table(self, names: list[str]) -> pa.Table:
+        """Return some columns of numbers; nothing is copied."""
+        table = self.rows
+        if not isinstance(table, pa.Table):
+            columns = {name: table[name] for name in names}
+            try:
+                table = pa.table({k: v if isinstance(v, np.ndarray) else v.to_numpy() for k, v in columns.items()})
+            except UNREADABLE as error:
+                raise _unclean("some column") from error
+        table = table.select(names)
+        for field, column in zip(table.schema, table.columns, strict=True):
+            if field.type not in _NUMBERS or column.null_count:
+                raise _unclean(field.name)
+        return table
 
     def _categories(self, name: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
         """Return a column of categories as codes, and their names."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,6 +21,7 @@ from torch import Tensor
 from pcmcnet.data.kinds.number import NumericCode
 
 _ROWS = 2**17  # of a block: nothing that is made in passing is as large as the result
+_END = 64  # bytes, more than those that end a stream of Arrow's
 
 
 def indices(columns: Sequence[NDArray[np.int32]], length: int, device: torch.device) -> Tensor:
@@ -43,8 +45,8 @@ def standardise(codes: Sequence[NumericCode], raw: Tensor) -> Tensor:
     """(K, n) float32 -> (n, K + indicators), as :func:`standardised`."""
     x = raw.double()
     facts = (("mean", 0.0), ("scale", 0.0), ("low", -math.inf), ("high", math.inf))  # limits of pieces
-    table = [[getattr(code, name, free) for code in codes] for name, free in facts]
-    mean, scale, low, high = x.new_tensor(table).unsqueeze(-1)  # (K, 1) each
+    table = [[np.array([getattr(code, name, free) for code in codes], np.float64)] for name, free in facts]
+    mean, scale, low, high = sent(table, len(codes), torch.float64, x.device).unsqueeze(-1)  # (K, 1) each
     holes = [k for k, code in enumerate(codes) if code.indicator]
     gaps = x[holes].isnan()
     for k, code in enumerate(codes):
@@ -61,8 +63,29 @@ def sent(columns: Sequence[Sequence[NDArray[Any]]], length: int, kind: torch.dty
     there = device.type == "cuda"
     host = torch.empty((len(columns), length), dtype=kind, pin_memory=there)
     for row, chunks in zip(host.numpy(), columns, strict=True):
-        at = 0
-        for chunk in chunks:
-            row[at : at + len(chunk)] = chunk
-            at += len(chunk)
+        np.concatenate(chunks, out=row)
     return host.to(device, non_blocking=there)
+
+
+def sent_table(table: pa.Table, device: torch.device) -> Tensor:
+    """(K, n) the columns of a table, all of one type and without gaps; the copy may still be under way.
+
+    Arrow writes a whole table in one call, during which other threads of Python go on. With a call for each column,
+    they wait for each other longer than they copy.
+    """
+    there, batches = device.type == "cuda", table.to_batches()
+    size = table.schema.serialize().size + sum(map(pa.ipc.get_record_batch_size, batches)) + _END
+    host = torch.empty(size, dtype=torch.uint8, pin_memory=there)
+    memory = pa.py_buffer(host.numpy())
+    with pa.ipc.new_stream(pa.FixedSizeBufferWriter(memory), table.schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    sent, width = host.to(device, non_blocking=there), table.schema.types[0].bit_width // 8
+    numbers = sent[: size // width * width].view(torch.float32 if width == 4 else torch.float64)
+    parts = []
+    for batch in pa.ipc.open_stream(memory):  # shows where each column went
+        at = [(column.buffers()[1].address - host.data_ptr()) // width for column in batch.columns]
+        step = at[1] - at[0] if len(at) > 1 else batch.num_rows
+        assert at == list(range(at[0], at[0] + len(at) * step, step))  # as all are equally long
+        parts.append(numbers.as_strided((len(at), batch.num_rows), (step, 1), at[0]))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -2,17 +2,18 @@
 
     column of set ids  ->  where each set begins  ->  cuts between sets  ->  the rows between two cuts
 
-A Parquet file is decoded piece by piece, too: the first is in use before the last is read.
+A Parquet file is decoded piece by piece, too: the first while set ids are read, and it is in use before the last is.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,7 +30,8 @@ from pcmcnet.data.schema import Schema
 from pcmcnet.data.tabular import read_table
 from pcmcnet.data.views import without_views
 
-ROWS, VALUES = 2**17, 2**24  # of a piece, about: rows, and values in all columns, whichever are fewer
+ROWS, VALUES = 3 * 2**16, 2**25  # of a piece, about: rows, and values in all columns, whichever are fewer (measured)
+_AHEAD = 2  # pieces that are decoded before they are asked for (by choice)
 _LONGEST = 2**31  # bytes of a column of text in one array
 
 Rows: TypeAlias = Mapping[str, Any] | pa.Table  # columns, each an array of NumPy or Arrow or a series
@@ -45,10 +47,9 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Pieces:
-    """A table of whole choice sets, cut between some of them."""
+    """A table of whole choice sets, cut between some of them; a file is gone through once."""
 
-    table: Rows | Path
-    columns: list[str]
+    table: Rows | Decoder
     starts: Ints  # (S + 1,) first row of each set, then the number of rows
     cuts: Ints  # sets with which pieces begin, then the number of sets
 
@@ -60,15 +61,16 @@ class Pieces:
         """
         columns = list(schema.columns)
         rows = rows or max(min(ROWS, VALUES // len(columns)), 1)
+        decoder = _decoder(table, schema, rows) if isinstance(table, Path) else None
         ids = _ids(table, schema)
         starts = set_starts(ids) if len(ids) > rows else None
         if starts is None:
             return None
         if isinstance(table, nw.DataFrame) and (table := _columns(table, columns)) is None:
             return None
-        starts = np.append(starts, len(ids))
-        cuts = np.unique(np.searchsorted(starts, [*range(0, len(ids), rows), len(ids)]))
-        return cls(table, columns, starts, cuts)
+        cuts = np.unique(np.searchsorted(starts, range(0, len(ids), rows), "right") - 1)
+        starts, cuts = np.append(starts, len(ids)), np.append(cuts, len(starts))
+        return cls(decoder or table, starts, cuts)
 
     @property
     def n_rows(self) -> int:
@@ -77,7 +79,7 @@ class Pieces:
 
     def __iter__(self) -> Iterator[Piece]:
         sizes, at = np.diff(self.starts), self.starts[self.cuts].tolist()
-        read = _decoded(self.table, self.columns, at) if isinstance(self.table, Path) else _slices(self.table, at)
+        read = self.table.pieces(np.diff(at)) if isinstance(self.table, Decoder) else _slices(self.table, at)
         for (first, last), rows in zip(pairwise(self.cuts), read, strict=True):
             yield Piece(sizes[first:last], rows)
 
@@ -98,7 +100,6 @@ def _ids(table: Opened, schema: Schema) -> pa.ChunkedArray:
     if isinstance(table, Path):
         with one_sentence(table):
             file = Parquet(table, mapped=True)
-            require_columns(schema.columns, file.names, where=str(table))
             return without_views(file.read([schema.choice_set], (), (), False))[schema.choice_set]
     return read_table(table, [schema.choice_set], ids=schema.id_columns)[schema.choice_set]
 
@@ -127,22 +128,37 @@ def _cut(columns: Mapping[str, Any], rows: slice) -> Rows:
     return {name: column[rows] for name, column in columns.items()}
 
 
-def _decoded(path: Path, columns: list[str], at: list[int]) -> Iterator[Callable[[], Rows]]:
-    """Decode one piece after the other in a thread, each when the one before it is asked for."""
+def _decoder(path: Path, schema: Schema, rows: int) -> Decoder | None:
+    """Begin to decode a file, unless it is small."""
     with one_sentence(path):
-        batches = Parquet(path, mapped=True).file.iter_batches(at[1], columns=columns)
-    between = _between((without_views(pa.Table.from_batches([batch])) for batch in batches), np.diff(at))
+        file = Parquet(path, mapped=True)
+        require_columns(schema.columns, file.names, where=str(path))
+        return Decoder(path, file, list(schema.columns), rows) if file.file.metadata.num_rows > rows else None
 
-    def following() -> pa.Table:
-        with one_sentence(path):
-            return next(between)
 
-    with ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-decode") as thread:
-        ahead = thread.submit(following)
-        for _ in at[2:]:
-            piece, ahead = ahead, thread.submit(following)
+class Decoder:
+    """Decodes a Parquet file of more than so many rows in a thread, two pieces ahead of what is asked for."""
+
+    def __init__(self, path: Path, file: Parquet, columns: list[str], rows: int) -> None:
+        self.path, self.batches = path, file.file.iter_batches(rows, columns=columns)
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-decode")
+        self.begun = [self.thread.submit(next, self.batches) for _ in range(_AHEAD)]
+
+    def pieces(self, lengths: Ints) -> Iterator[Callable[[], Rows]]:
+        """Yield functions that return the next so many rows."""
+        batches = chain(map(Future.result, self.begun), self.batches)
+        between = _between((without_views(pa.Table.from_batches([batch])) for batch in batches), lengths)
+
+        def following() -> pa.Table:
+            with one_sentence(self.path):
+                return next(between)
+
+        ahead = deque(self.thread.submit(following) for _ in lengths[:_AHEAD])
+        for _ in lengths[_AHEAD:]:
+            ahead.append(self.thread.submit(following))
+            yield ahead.popleft().result
+        for piece in ahead:
             yield piece.result
-        yield ahead.result
 
 
 def _between(tables: Iterator[pa.Table], lengths: Ints) -> Iterator[pa.Table]:

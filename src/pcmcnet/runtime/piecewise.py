@@ -25,7 +25,7 @@ from pcmcnet.runtime.prediction import predict
 
 T = TypeVar("T")
 Encode = Callable[[torch.device], tuple[T, EncodedSets]]
-THREADS = 3  # that encode: they mostly copy, so few are enough. By choice
+THREADS = 2  # that encode (measured: with more, they and the launches of the network wait for each other)
 
 
 def predict_pieces(
@@ -62,8 +62,11 @@ def _encode_on(stream: torch.cuda.Stream, piece: Encode[T], reader: torch.cuda.S
 
 @cache
 def _streams(device: torch.device) -> list[torch.cuda.Stream]:
-    """Return streams that are used again and again: memory once used on one is at hand there only."""
-    return [torch.cuda.Stream(device) for _ in range(THREADS)]  # type: ignore[no-untyped-call]
+    """Return streams that are used again and again: memory once used on one is at hand there only.
+
+    Their short kernels come before those of the network, which would keep them waiting for milliseconds each.
+    """
+    return [torch.cuda.Stream(device, priority=-1) for _ in range(THREADS)]  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
