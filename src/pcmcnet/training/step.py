@@ -23,7 +23,7 @@ from pcmcnet.layers.generators import Draws, drawing_from
 from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.likelihood import choice_nll, mean_nll, weighted_mean
 from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import batches_on, gathered
+from pcmcnet.runtime.device_batches import batches_on, gathered, on_device
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import Group
@@ -69,6 +69,7 @@ class Steps:
         self.own_losses: Callable[[Batch], Tensor] | None = getattr(module, "set_losses", None)  # (B,) in place of NLLs
         self.device = device_of(module)
         self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self.one = torch.ones((), device=self.device)  # made once, and not at each step
         self.optimiser = self._optimiser(config)
         self.draws = Draws()
         self.ahead: dict[int, Drawn] = {}  # what was drawn for later epochs while the device was at work
@@ -95,7 +96,7 @@ class Steps:
         for parameter in self.parameters:
             parameter.grad = None
         mean, loss, weight = self.mean_loss(batch)
-        mean.backward()  # type: ignore[no-untyped-call]
+        mean.backward(self.one.to(mean.dtype))  # type: ignore[no-untyped-call]
         self.move(loss, weight)
 
     def mean_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -196,9 +197,11 @@ class RecordedSteps(Steps):
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
+        lengths, together = [len(sets) for sets in plan], np.concatenate(plan)
         largest = int(self.data.sizes.max())
-        places = [min(rounded(int(self.data.sizes[sets].max())), largest) for sets in plan]
-        order = torch.split(torch.from_numpy(np.concatenate(plan)).to(self.device), [len(sets) for sets in plan])
+        widest = np.maximum.reduceat(self.data.sizes[together], np.cumsum([0, *lengths[:-1]]))
+        places = [min(rounded(int(n)), largest) for n in widest]
+        order = torch.split(on_device(together, self.device), lengths)
         schedule = torch.tensor(list(rates), dtype=torch.float32, device=self.device)
         if not self.met:
             self.compile(order, places)

@@ -29,7 +29,7 @@ def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
     p = q.new_empty(sets, n)  # the law again: an operator's results may not share memory
     sizes = (sets * factor_width(q) ** 2, sets * n, sets * n, sets)
     factors, exits, law, scale = (q.new_empty(size) for size in sizes)
-    launch(_solve, (sets,), q, mask.contiguous(), factors, exits, p, law, scale, n, **_shape(q))
+    launch(_solve, (sets,), q, mask.contiguous(), factors, exits, p, law, scale, n, **_shape(q, 0))
     return p, factors, exits, law, scale
 
 
@@ -38,16 +38,15 @@ def backward(grad: Tensor, mask: Tensor, factors: Tensor, exits: Tensor, law: Te
     sets, n = mask.shape
     flow, room = factors.new_empty(sets, n, n), factors.new_empty(len(factors) // 4)
     given = (grad.contiguous(), mask.contiguous(), factors, exits, law, scale)
-    launch(_pull_back, (sets,), *given, room, flow, n, **_shape(flow))
+    launch(_pull_back, (sets,), *given, room, flow, n, **_shape(flow, 1))
     return flow.to(grad.dtype)
 
 
-def _shape(q: Tensor) -> dict[str, int]:
-    """Size the matrix, and give a thread 128 of its numbers, or fewer where there are few sets."""
-    width = factor_width(q)
-    if len(q) <= settings.ELIMINATION_TRITON_FEW_SETS:
-        return {"N": width, "num_warps": width // settings.ELIMINATION_TRITON_FEW_SETS_ROWS}
-    return {"N": width, "num_warps": min(max(width * width * q.element_size() // (32 * 512), 1), 16)}
+def _shape(q: Tensor, way: int) -> dict[str, int]:
+    """Size the matrix, and choose the number of warps, forward or backward."""
+    width, few = factor_width(q), len(q) <= settings.ELIMINATION_TRITON_FEW_SETS
+    warps = (settings.ELIMINATION_TRITON_WARPS_FEW if few else settings.ELIMINATION_TRITON_WARPS_MANY)[width]
+    return {"N": width, "num_warps": warps[way] * q.element_size() // 4}
 
 
 @triton.jit

@@ -217,8 +217,9 @@ class Network:
     def backward(self, chunk: Chunk, state: State, gradient: Tensor, sums: Gradients) -> None:
         """Add up what some rows contribute to the gradients."""
         read = settings.GPU_PAIRS_READ_AT_A_TIME
-        df = gradient.new_zeros(triton.cdiv(chunk.room, read) * read)
-        self.over_sets(layout.pairs_from_grid, chunk, gradient, df)
+        room = triton.cdiv(chunk.room, read) * read
+        df = gradient.new_zeros(room) if self.hopper is None or sums.shift is not None else gradient.new_empty(room)
+        self.over_sets(layout.pairs_from_grid, chunk, gradient, df, room=room, MORE=read)
         if sums.shift is not None:
             sums.shift.add_(df.sum())
         each: dict[str, Any] = {"chunk": chunk, "size": 512, "num_warps": 2}
@@ -257,7 +258,8 @@ class Network:
 
     def first_hidden_backward(self, chunk: Chunk, d: Tensor, sums: Gradients) -> None:
         """Add up the gradient by the first layer over pairs with the same left, and the same entered, alternative."""
-        block, entered = min(triton.next_power_of_2(self.width), 64), 16
+        block = min(triton.next_power_of_2(self.width), 64)
+        entered = 32 if triton.cdiv(self.places, 16) % 2 == 0 else 16  # the larger where it pads no more
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
         parts = d.new_empty(grid[1], len(chunk.rows), self.width)
         leave, enter = sums.halves.chunk(2, -1)

@@ -39,6 +39,7 @@ class Layout:
 
     sizes: Tensor  # (B + 1,) int32, the last 0
     starts: Tensor  # (B + 1,) int64
+    whole: Tensor  # (2,) int64, the bounds of all pairs
     places: int
     skip: bool  # the pairs of an alternative with itself
 
@@ -48,12 +49,14 @@ class Layout:
         sets, places, _ = halves.shape
         if mask is None:
             sizes = halves.new_full((sets + 1,), places, dtype=torch.int32)
-            return cls(sizes, torch.arange(sets + 1, device=halves.device) * places**2, places, False)
+            starts = torch.arange(sets + 1, device=halves.device) * places**2
+            return cls(sizes, starts, starts[:: max(sets, 1)].contiguous(), places, False)
         sizes = torch.empty(sets + 1, dtype=torch.int32, device=mask.device)
-        pairs = torch.empty(sets + 1, dtype=torch.int64, device=mask.device)
+        starts, whole = (torch.empty(count, dtype=torch.int64, device=mask.device) for count in (sets + 1, 2))
         shape = {"R": 16, "C": columns(places)}
-        launch(_count, (triton.cdiv(sets + 1, 16),), mask.contiguous(), sizes, pairs, sets, places, **shape)
-        return cls(sizes, pairs.cumsum(0), places, True)
+        launch(_count, (triton.cdiv(sets + 1, 16),), mask.contiguous(), sizes, sets, places, **shape)
+        launch(_add_up_pairs, (1,), sizes, starts, whole, sets, C=1024)
+        return cls(sizes, starts, whole, places, True)
 
     @property
     def sets(self) -> int:
@@ -69,6 +72,9 @@ class Layout:
         """Cut all rows into chunks of so many."""
         total = self.sets * self.places
         count = triton.cdiv(total, rows)
+        if count == 1:
+            yield Chunk(range(total), self.whole, max(total * self.row, 1))
+            return
         bounds = torch.empty(count, 2, dtype=torch.int64, device=self.sizes.device)
         launch(
             _bounds, (1,), *self.tensors, bounds, count, rows, total, C=triton.next_power_of_2(count + 1), **self.kind
@@ -94,16 +100,26 @@ def columns(places: int) -> int:
 
 
 @triton.jit(do_not_specialize=["sets", "J"])
-def _count(mask, sizes, pairs, sets, J, R: tl.constexpr, C: tl.constexpr):
-    """Fill in sizes, and, one place later, numbers of pairs."""
+def _count(mask, sizes, sets, J, R: tl.constexpr, C: tl.constexpr):
+    """Fill in sizes."""
     b, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
     at = b.to(tl.int64)[:, None] * J + j[None, :]
     real = tl.load(mask + at, mask=(b < sets)[:, None] & (j < J)[None, :], other=0)
-    n = tl.max(tl.where(real != 0, j[None, :] + 1, 0), 1)
-    tl.store(sizes + b, n, mask=b <= sets)
-    tl.store(pairs + b + 1, n.to(tl.int64) * tl.maximum(n - 1, 0), mask=b < sets)
-    if tl.program_id(0) == 0:
-        tl.store(pairs, tl.zeros((), tl.int64))
+    tl.store(sizes + b, tl.max(tl.where(real != 0, j[None, :] + 1, 0), 1), mask=b <= sets)
+
+
+@triton.jit(do_not_specialize=["sets"])
+def _add_up_pairs(sizes, starts, whole, sets, C: tl.constexpr):
+    """Go through all sets with one program: where the pairs of each begin, and the bounds of all."""
+    before = tl.zeros((), tl.int64)
+    for begin in range(0, sets + 1, C):
+        b = begin + tl.arange(0, C)
+        n = tl.load(sizes + b, mask=b < sets, other=0).to(tl.int64)
+        pairs = n * tl.maximum(n - 1, 0)
+        tl.store(starts + b, before + tl.cumsum(pairs, 0) - pairs, mask=b <= sets)
+        before += tl.sum(pairs, 0)
+    tl.store(whole, tl.zeros((), tl.int64))
+    tl.store(whole + 1, before)
 
 
 @triton.jit(do_not_specialize=["J", "count", "rows", "total"])
@@ -167,7 +183,7 @@ def scores_to_grid(
     tl.store(out + row[:, None] * J + j[None, :], tl.where(here, total, 0.0), mask=ours)
 
 
-@triton.jit(do_not_specialize=["J", "set0", "row0", "rows"])
+@triton.jit(do_not_specialize=["J", "set0", "row0", "rows", "room"])
 def pairs_from_grid(
     sizes,
     starts,
@@ -178,14 +194,19 @@ def pairs_from_grid(
     set0,
     row0,
     rows,
+    room,
+    MORE: tl.constexpr,
     SKIP: tl.constexpr,
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """Take the pairs of a chunk out of (B, J, J)."""
+    """Take the pairs of a chunk out of (B, J, J), with 0 for some more after the last."""
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
     i, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
+    if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
+        after = tl.load(bounds + 1) - tl.load(bounds) + tl.arange(0, MORE)
+        tl.store(out + after, tl.zeros((MORE,), tl.float32), mask=after < room)
     row = b.to(tl.int64) * J + i
     at, here = pairs_of(n, i[:, None], j[None, :], SKIP)
     here &= ((i < n) & (row >= row0) & (row < row0 + rows))[:, None]
