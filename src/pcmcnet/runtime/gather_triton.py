@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pcmcnet.data.batches import Batch, EncodedSets
 from pcmcnet.layers.gpu.launch import launch, noting
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 
 BLOCK = 1024  # numbers that a program copies at a time. By choice
 
@@ -79,6 +80,7 @@ def _gather(
     G0,
     C: tl.constexpr,
 ):
+    wait_for_earlier()
     b = tl.program_id(0).to(tl.int64)
     k = tl.load(index + b)
     first, n = tl.load(starts + k), tl.load(counts + k)

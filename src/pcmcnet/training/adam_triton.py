@@ -21,6 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 from pcmcnet.training.adam import BETAS, EPS, Adam, Slot
 
 BLOCK = 1024  # weights of a program. By choice
@@ -77,6 +78,7 @@ def _table(slots: Sequence[Slot]) -> Table:
 @triton.jit(do_not_specialize=["count"])
 def _square_sums(row, parts, slots, count, K: tl.constexpr, S: tl.constexpr, C: tl.constexpr):
     """Fill in parts of the sum of squares; count a step."""
+    wait_for_earlier()
     at = tl.program_id(0) * C + tl.arange(0, C)
     total = tl.zeros((C,), tl.float32)
     for begin in range(0, count, tl.num_programs(0) * C):
@@ -110,6 +112,7 @@ def _move(
     C: tl.constexpr,
 ):
     """Move a block of a weight."""
+    wait_for_earlier()
     norm = tl.sqrt(tl.sum(tl.load(parts + tl.arange(0, P)), 0))
     slot, first = tl.load(blocks + 2 * tl.program_id(0)), tl.load(blocks + 2 * tl.program_id(0) + 1)
     place, at = slots + slot * 6, first + tl.arange(0, C)

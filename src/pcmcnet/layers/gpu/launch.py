@@ -19,6 +19,7 @@ import triton
 from torch import Tensor
 
 from pcmcnet.layers import settings
+from pcmcnet.layers.gpu.overlap import EARLY, WAIT
 
 ALIGNED = 16  # bytes, which tensors as a whole are, and views of them need not be
 
@@ -38,7 +39,9 @@ _noted: dict[int, Noted] = {}  # by streams: a backward pass has another thread,
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None:
-    """Launch a kernel, or note it."""
+    """Launch a kernel, or note it; before the one before it ends, if the kernel says itself that it waits for that."""
+    if _waits(kernel):
+        kind["launch_pdl"] = True
     if noting():
         noted = Launch(kernel, grid, tuple(map(_type_of, given)), kind)
         _noted[torch.cuda.current_stream().cuda_stream].put(noted)
@@ -46,6 +49,11 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None
     device = next(value.device for value in given if isinstance(value, Tensor))
     with torch.cuda.device(device) if device.index != torch.cuda.current_device() else nullcontext():
         kernel[grid](*given, **kind)
+
+
+@cache
+def _waits(kernel: Any) -> bool:
+    return bool(EARLY.value) and WAIT in kernel.src
 
 
 def _type_of(value: Any) -> Any:

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 from pcmcnet.layers.likelihood.log_likelihood import choice_nll, plain_log_probabilities, weighted_mean
 from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
 from pcmcnet.layers.transforms import pull_back
@@ -89,6 +90,7 @@ def _plain_mean(log_p: Tensor, chosen: Tensor, weight: Tensor) -> Tensor:
 @triton.jit(do_not_specialize=["sets", "n"])
 def _mean_forward(log_p, chosen, weight, mean, sums, sets, n, C: tl.constexpr):
     """Go through all sets with one program."""
+    wait_for_earlier()
     loss, total = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
     for begin in range(0, sets, C):
         b = (begin + tl.arange(0, C)).to(tl.int64)
@@ -102,6 +104,7 @@ def _mean_forward(log_p, chosen, weight, mean, sums, sets, n, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["count", "n"])
 def _mean_backward(gradient, chosen, weight, sums, out, count, n, C: tl.constexpr):
+    wait_for_earlier()
     at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
     b = at // n
     is_chosen = tl.load(chosen + b, mask=at < count, other=-1) == at - b * n
@@ -111,6 +114,7 @@ def _mean_backward(gradient, chosen, weight, sums, out, count, n, C: tl.constexp
 
 @triton.jit(do_not_specialize=["count"])
 def _log_forward(p, mask, out, count, C: tl.constexpr):
+    wait_for_earlier()
     at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
     x = tl.load(p + at, mask=at < count, other=0.0)
     possible = (tl.load(mask + at, mask=at < count, other=0) != 0) & (x != 0)
@@ -119,6 +123,7 @@ def _log_forward(p, mask, out, count, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["count"])
 def _log_backward(p, mask, gradient, out, count, C: tl.constexpr):
+    wait_for_earlier()
     at = tl.program_id(0).to(tl.int64) * C + tl.arange(0, C)
     x, g = tl.load(p + at, mask=at < count, other=0.0), tl.load(gradient + at, mask=at < count, other=0.0)
     possible = (tl.load(mask + at, mask=at < count, other=0) != 0) & (x != 0)

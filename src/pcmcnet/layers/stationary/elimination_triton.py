@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pcmcnet.layers import settings
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 from pcmcnet.layers.stationary.dispatch import factor_width
 from pcmcnet.layers.stationary.scale import result_type
 
@@ -69,6 +70,7 @@ def _eliminate(q, factors, exits, top, bottom, W: tl.constexpr, N: tl.constexpr)
 
 @triton.jit(do_not_specialize=["n"])
 def _solve(rates, real, factors, exits, copy, law, scale, n, N: tl.constexpr):
+    wait_for_earlier()
     b = tl.program_id(0).to(tl.int64)
     i, r, c = tl.arange(0, N), tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     size = tl.sum(tl.load(real + b * n + i, mask=i < n, other=0).to(tl.int32), 0)
@@ -140,6 +142,7 @@ def _grow(f, factors, exits, law, g, bottom, top, W: tl.constexpr, N: tl.constex
 
 @triton.jit(do_not_specialize=["n"])
 def _pull_back(grad, real, factors, exits, law, scale, room, flow, n, N: tl.constexpr):
+    wait_for_earlier()
     b = tl.program_id(0).to(tl.int64)
     i, r, c = tl.arange(0, N), tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
     size = tl.sum(tl.load(real + b * n + i, mask=i < n, other=0).to(tl.int32), 0)

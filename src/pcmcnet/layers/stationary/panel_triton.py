@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pcmcnet.layers import settings
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 
 COLUMNS = 128  # of the states below the panel that are read at a time
 
@@ -77,6 +78,7 @@ def _at(vector, k, P: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "m", "size"])
 def _take_out(q, exits, real, n, m, size, P: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
     b = tl.program_id(0).to(tl.int64)
     i, r, c = tl.arange(0, P), tl.arange(0, P)[:, None], tl.arange(0, P)[None, :]
     rows = q + b * n * n + m * n
@@ -104,6 +106,7 @@ def _take_out(q, exits, real, n, m, size, P: tl.constexpr, C: tl.constexpr):
 @triton.jit(do_not_specialize=["n", "m", "size"])
 def _inverses(q, exits, upper, lower, n, m, size, P: tl.constexpr):
     """Row by row: those of (D - U)^-1 from the last, those of (I - L)^-1 from the first."""
+    wait_for_earlier()
     b = tl.program_id(0).to(tl.int64)
     i, r, c = tl.arange(0, P), tl.arange(0, P)[:, None], tl.arange(0, P)[None, :]
     a = tl.load(q + b * n * n + (m + r) * n + m + c, mask=(r < size) & (c < size) & (r != c), other=0.0)
@@ -122,6 +125,7 @@ def _inverses(q, exits, upper, lower, n, m, size, P: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "m", "size"])
 def _put_back(q, exits, p, inflow, n, m, size, P: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
     b = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, P)
     q += b * n * n + m * n + m
@@ -142,6 +146,7 @@ def _put_back(q, exits, p, inflow, n, m, size, P: tl.constexpr, C: tl.constexpr)
 
 @triton.jit(do_not_specialize=["n", "m", "size"])
 def _finish(flow, q, exits, pb, means, links, below, losses, n, m, size, P: tl.constexpr):
+    wait_for_earlier()
     b = tl.program_id(0).to(tl.int64)
     i, r, c = tl.arange(0, P), tl.arange(0, P)[:, None], tl.arange(0, P)[None, :]
     inside = (r < size) & (c < size)

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 
 BLOCK = 64  # units of a program, and inputs. Widths are multiples of it
 
@@ -31,6 +32,7 @@ def scaled_weights(weight: Tensor, w: Tensor, scale: float) -> tuple[Tensor, Ten
 
 @triton.jit(do_not_specialize=["scale"])
 def _scale(weight, w, forth, out, back, scale, H, D, C: tl.constexpr):
+    wait_for_earlier()
     u, d = tl.program_id(0) * C + tl.arange(0, C), tl.program_id(1) * C + tl.arange(0, C)
     v = tl.load(w + u) * scale
     x = (tl.load(weight + u[:, None] * D + d[None, :]) * scale).to(tl.bfloat16)

@@ -18,6 +18,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from pcmcnet.layers.gpu.launch import launch, processors
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 from pcmcnet.layers.pairwise.hopper.tiles import CHUNK, LAUNCH, ROWS, tiles
 
 
@@ -90,6 +91,7 @@ def _add_up(
     C: tl.constexpr,
 ):
     """Turn the parts of a unit into its gradients."""
+    wait_for_earlier()
     u, p, d = tl.program_id(0), tl.arange(0, P), tl.arange(0, C)
     g, s = tl.zeros((C,), tl.float32), tl.zeros((P,), tl.float32)
     for begin in range(0, parts, P):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 from pcmcnet.layers.pairwise.triton.activation_dropout import activate, activation_backward, drop
 from pcmcnet.layers.pairwise.triton.pair_layout import pairs_of, set_of
 
@@ -37,6 +38,7 @@ def last_hidden_backward(
     R: tl.constexpr,
 ):
     """Go through all pairs with a fixed number of programs; ``dw`` and ``db`` are (programs, H)."""
+    wait_for_earlier()
     u, pair0 = tl.arange(0, C), tl.load(bounds)
     c, v = tl.load(bias + u, mask=u < H, other=0.0)[None, :], tl.load(w + u, mask=u < H, other=0.0)[None, :]
     sum_w, sum_b = tl.zeros((R, C), tl.float32), tl.zeros((R, C), tl.float32)
@@ -75,6 +77,7 @@ def later_hidden_backward(
     R: tl.constexpr,
 ):
     """The same, in place, for a hidden layer between two products."""
+    wait_for_earlier()
     u, pair0, pairs = tl.arange(0, C), tl.load(bounds), tl.load(bounds + 1) - tl.load(bounds)
     c = tl.load(bias + u, mask=u < H, other=0.0)[None, :]
     sum_b = tl.zeros((R, C), tl.float32)
@@ -124,6 +127,7 @@ def first_hidden_backward(
     filled.
     A chunk begins and ends anywhere in a set: rows of the set that lie within it take part.
     """
+    wait_for_earlier()
     block, b = tl.program_id(1), set0 + tl.program_id(2)
     n, first = set_of(sizes, starts, bounds, b)
     u, j = tl.program_id(0) * C + tl.arange(0, C), block * TJ + tl.arange(0, TJ)
@@ -157,6 +161,7 @@ def first_hidden_backward(
 @triton.jit(do_not_specialize=["J", "row0", "rows"])
 def sum_row_parts(sizes, J, parts, out, row0, rows, H, D, TJ: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     """Add up what ``first_hidden_backward`` left, (blocks, rows, H) -> (rows, H), rows D apart: 0 at padding."""
+    wait_for_earlier()
     r, u = tl.program_id(0) * R + tl.arange(0, R), tl.program_id(1) * C + tl.arange(0, C)
     row = row0 + r.to(tl.int64)
     b = row // J

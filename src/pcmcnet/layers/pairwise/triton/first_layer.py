@@ -22,6 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 
 
 class FirstLayer(NamedTuple):
@@ -85,6 +86,7 @@ def first_layer_gradients(
 
 @triton.jit(do_not_specialize=["rows", "J"])
 def _pack_inputs(individual, alternatives, out, rows, J, D0, D, K, R: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
     r, c = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     real = (r < rows) & (c < K)
     s = c - 2 * D0
@@ -99,6 +101,7 @@ def _pack_inputs(individual, alternatives, out, rows, J, D0, D, K, R: tl.constex
 
 @triton.jit
 def _pack_weights(who, leave, enter, bias, out, H, D0, D, K, R: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
     r, c = tl.program_id(0) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     real, entered = (r < 2 * H) & (c < K), r >= H
     u, s = tl.where(entered, r - H, r), c - 2 * D0
@@ -114,6 +117,7 @@ def _pack_weights(who, leave, enter, bias, out, H, D0, D, K, R: tl.constexpr, C:
 @triton.jit
 def _unpack_weights(sums, who, leave, enter, bias, H, D0, D, K, R: tl.constexpr, C: tl.constexpr):
     """Do the reverse for gradients: the columns of a number and of its rest have one weight."""
+    wait_for_earlier()
     u, c = tl.program_id(0) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
     known, own, at = (u < H) & (c < D0), (u < H) & (c < D), sums + u * K + c
     tl.store(who + u * D0 + c, tl.load(at, mask=known) + tl.load(at + D0, mask=known), mask=known)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 from pcmcnet.layers.pairwise.triton.activation_dropout import activate, drop
 from pcmcnet.layers.pairwise.triton.pair_layout import pairs_of, set_of
 
@@ -46,6 +47,7 @@ def first_hidden(
 
     Program (units, block of j, set): right is read once.
     """
+    wait_for_earlier()
     b = set0 + tl.program_id(2)
     n, first = set_of(sizes, starts, bounds, b)
     u, j = tl.program_id(0) * C + tl.arange(0, C), tl.program_id(1) * TJ + tl.arange(0, TJ)
@@ -93,6 +95,7 @@ def later_hidden(
     R: tl.constexpr,
 ):
     """Fill (room, H) from what a product gave; with 0 after the last pair."""
+    wait_for_earlier()
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
     at = r[:, None] * H + u[None, :]
@@ -119,6 +122,7 @@ def last_hidden(
     R: tl.constexpr,
 ):
     """Fill in the scores of pairs, at their numbers, but for a shift."""
+    wait_for_earlier()
     u, r = tl.arange(0, C), tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     here = (u < H)[None, :] & (r < room)[:, None]
     at = r[:, None] * H + u[None, :]

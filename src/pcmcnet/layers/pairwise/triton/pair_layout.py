@@ -23,6 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 
 
 class Chunk(NamedTuple):
@@ -102,6 +103,7 @@ def columns(places: int) -> int:
 @triton.jit(do_not_specialize=["sets", "J"])
 def _count(mask, sizes, sets, J, R: tl.constexpr, C: tl.constexpr):
     """Fill in sizes."""
+    wait_for_earlier()
     b, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
     at = b.to(tl.int64)[:, None] * J + j[None, :]
     real = tl.load(mask + at, mask=(b < sets)[:, None] & (j < J)[None, :], other=0)
@@ -111,6 +113,7 @@ def _count(mask, sizes, sets, J, R: tl.constexpr, C: tl.constexpr):
 @triton.jit(do_not_specialize=["sets"])
 def _add_up_pairs(sizes, starts, whole, sets, C: tl.constexpr):
     """Go through all sets with one program: where the pairs of each begin, and the bounds of all."""
+    wait_for_earlier()
     before = tl.zeros((), tl.int64)
     for begin in range(0, sets + 1, C):
         b = begin + tl.arange(0, C)
@@ -125,6 +128,7 @@ def _add_up_pairs(sizes, starts, whole, sets, C: tl.constexpr):
 @triton.jit(do_not_specialize=["J", "count", "rows", "total"])
 def _bounds(sizes, starts, J, out, count, rows, total, SKIP: tl.constexpr, C: tl.constexpr):
     """Find the first pair from each multiple of ``rows`` on: the end of a chunk, and the beginning of the next."""
+    wait_for_earlier()
     k = tl.arange(0, C)
     row = tl.minimum(k.to(tl.int64) * rows, total)
     b = row // J
@@ -170,6 +174,7 @@ def scores_to_grid(
     C: tl.constexpr,
 ):
     """Fill (B, J, J) with sums of parts (PARTS, room), shifted; 0 where there is no pair."""
+    wait_for_earlier()
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
     i, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
@@ -201,6 +206,7 @@ def pairs_from_grid(
     C: tl.constexpr,
 ):
     """Take the pairs of a chunk out of (B, J, J), with 0 for some more after the last."""
+    wait_for_earlier()
     b = set0 + tl.program_id(1)
     n, first = set_of(sizes, starts, bounds, b)
     i, j = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
@@ -216,6 +222,7 @@ def pairs_from_grid(
 @triton.jit(do_not_specialize=["room", "H"])
 def zero_after_last_pair(h, bounds, room, H, R: tl.constexpr, C: tl.constexpr):
     """Set rows (room, H) after the last pair to 0, as many as there are programs for."""
+    wait_for_earlier()
     r = tl.load(bounds + 1) - tl.load(bounds) + tl.program_id(0) * R + tl.arange(0, R)
     u = tl.program_id(1) * C + tl.arange(0, C)
     zeros = tl.zeros((R, C), h.dtype.element_ty)

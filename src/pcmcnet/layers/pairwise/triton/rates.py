@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers.gpu.launch import launch
+from pcmcnet.layers.gpu.overlap import wait_for_earlier
 from pcmcnet.layers.pairwise.rate_forms import plain_rates
 from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
 from pcmcnet.layers.transforms import pull_back
@@ -57,6 +58,7 @@ class _Rates(torch.autograd.Function):
 @triton.jit(do_not_specialize=["n", "epsilon", "log_epsilon", "floor"])
 def _rates_forward(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, C: tl.constexpr):
     """Go twice through the matrix of a set: for its largest entry, and to divide by it."""
+    wait_for_earlier()
     b, c = tl.program_id(0).to(tl.int64), tl.arange(0, C)
     scores += b * n * n
     out += b * n * n
@@ -91,6 +93,7 @@ def _rates_forward(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE:
 
 @triton.jit(do_not_specialize=["n"])
 def _rates_backward(scores, top, gradient, out, n, RATE: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
     b, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * C + tl.arange(0, C)
     here, at = at < n * n, b * n * n + at
     s, largest = tl.load(scores + at, mask=here, other=0.0), tl.load(top + b)
