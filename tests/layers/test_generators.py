@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pcmcnet.layers.dropout import dropped
-from pcmcnet.layers.generators import Draws, drawing_from, generator_on, redirected
+from pcmcnet.layers.generators import Draws, drawing_from, generator_on, redirected, seeds_on
 from pcmcnet.layers.pairwise import PairwiseRates
 
 CPU = torch.device("cpu")
@@ -124,3 +124,15 @@ def test_threads_draw_their_own_numbers() -> None:
             ),
         )
         assert torch.equal(found[seed], expected)
+
+
+def test_seeds_at_hand_are_taken_before_any_are_drawn() -> None:
+    """Of five seeds two and two are taken; the next two are more than are left, and are drawn as torch does."""
+    draws = Draws(3)
+    with drawing_from(draws):
+        draws.seeds = torch.arange(5, dtype=torch.int32)
+        assert [seeds_on(CPU, 2).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+        assert draws.drawn_on(CPU) is None
+        drawn = seeds_on(CPU, 2)
+    assert draws.drawn_on(CPU) is draws.on(CPU)
+    assert torch.equal(drawn, globally(3, lambda: seeds_on(CPU, 2)))

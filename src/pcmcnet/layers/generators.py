@@ -21,20 +21,25 @@ class Draws:
     """Generators of one seed, one on each device that is drawn on. A seed gives the numbers that it gives to torch."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._seed = seed
+        self.value = seed
         self._generators: dict[torch.device, torch.Generator] = {}
+        self.seeds = torch.zeros(0, dtype=torch.int32)  # for kernels: what is at hand is taken before any are drawn
 
     def seed(self, seed: int) -> None:
         """Begin anew with another seed."""
-        self._seed = seed
+        self.value = seed
         for generator in self._generators.values():
             generator.manual_seed(seed)
 
     def on(self, device: torch.device) -> torch.Generator:
         """Return the generator on a device."""
         if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+            self._generators[device] = torch.Generator(device).manual_seed(self.value)
         return self._generators[device]
+
+    def drawn_on(self, device: torch.device) -> torch.Generator | None:
+        """Return the generator on a device, if anything was drawn from it."""
+        return self._generators.get(device)
 
 
 _draws: ContextVar[Draws | None] = ContextVar("draws", default=None)
@@ -44,6 +49,15 @@ def generator_on(device: torch.device) -> torch.Generator | None:
     """Return the generator to draw from on a device; None is the global one."""
     draws = _draws.get()
     return None if draws is None else draws.on(device)
+
+
+def seeds_on(device: torch.device, count: int) -> torch.Tensor:
+    """(count,) int32 seeds on a device, for kernels that draw by themselves."""
+    draws = _draws.get()
+    if draws is not None and len(draws.seeds) >= count:
+        taken, draws.seeds = draws.seeds[:count], draws.seeds[count:]
+        return taken
+    return torch.randint(2**31 - 1, (count,), generator=generator_on(device), device=device, dtype=torch.int32)
 
 
 @contextmanager

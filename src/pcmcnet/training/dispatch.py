@@ -6,6 +6,7 @@ from torch import nn
 
 from pcmcnet.data.batches import Source
 from pcmcnet.layers import settings
+from pcmcnet.layers.gpu import has_triton
 from pcmcnet.runtime.device import device_of
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps, SmallNetwork
@@ -18,7 +19,7 @@ def steps_for(module: nn.Module, source: Source, config: TrainConfig) -> Steps:
     """Return the steps of a run: shared by a group of processes, recorded on a GPU, compiled for a small network."""
     if (group := current_group()).size > 1:
         return SharedSteps(module, source, config, group)
-    if source.device.type == "cuda" and getattr(module, "capturable", False):
+    if source.device.type == "cuda" and has_triton() and getattr(module, "capturable", False):
         return RecordedSteps(module, source, config)
     form: SmallNetwork | None = getattr(module, "small_network", None)
     if form is not None and _compiled(module, source):

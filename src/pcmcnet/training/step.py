@@ -2,8 +2,8 @@
 
 On a CUDA device a step of a small batch is over sooner than its kernels can be launched one by one. So the
 steps of a module that allows it (``capturable``) are recorded as a CUDA graph, once for each shape of batch, and from
-then on replayed by a single launch. To record one takes as long as a hundred steps, so that few shapes are to occur:
-batches are padded to some more places.
+then on replayed by a single launch: what one step has in place of another is on the device before (``epoch_tape``). To
+record one takes as long as a hundred steps, so that few shapes are to occur: batches are padded to some more places.
 Nothing is read back from the device before the end of the epoch.
 """
 
@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.layers.generators import Draws, drawing_from
-from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.likelihood import choice_nll, mean_nll, weighted_mean
 from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import batches_on, gathered, on_device
+from pcmcnet.runtime.device_batches import batches_on, gathered
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import Group
@@ -165,25 +164,26 @@ class SharedSteps(Steps):
 
 
 class RecordedSteps(Steps):
-    """The same, recorded as CUDA graphs."""
+    """The same, recorded as CUDA graphs, where there is Triton."""
 
     def __init__(self, module: nn.Module, source: Source, config: TrainConfig) -> None:
+        from pcmcnet.training.epoch_tape import EpochTape
+
+        self.tape = EpochTape(device_of(module))
         super().__init__(module, source, config)
         self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
-        self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self.met: set[tuple[int, int]] = set()
         self.clipped = self._clipped()
 
     def _optimiser(self, config: TrainConfig) -> Adam:
         optimiser = super()._optimiser(config)
-        self.lr = optimiser.lr = torch.tensor(config.lr, dtype=torch.float32, device=self.device)
+        optimiser.lr = self.tape.lr
         return optimiser
 
     def _clipped(self) -> ClippedAdam | None:
-        """Return the optimiser as kernels, where they run and take the weights."""
-        if not has_triton():
-            return None
+        """Return the optimiser as kernels, where they take the weights."""
         from pcmcnet.training.adam_triton import ClippedAdam
 
         return ClippedAdam(self.optimiser, self.limit) if ClippedAdam.takes(self.optimiser) else None
@@ -197,20 +197,19 @@ class RecordedSteps(Steps):
 
     def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
         """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
-        lengths, together = [len(sets) for sets in plan], np.concatenate(plan)
-        largest = int(self.data.sizes.max())
-        widest = np.maximum.reduceat(self.data.sizes[together], np.cumsum([0, *lengths[:-1]]))
+        counts = [len(sets) for sets in plan]
+        if not self.tape.write(plan, list(rates), self.draws.value):
+            self.graphs.clear()
+        largest, begins = int(self.data.sizes.max()), np.cumsum([0, *counts[:-1]])
+        widest = np.maximum.reduceat(self.data.sizes[np.concatenate(plan)], begins)
         places = [min(rounded(int(n)), largest) for n in widest]
-        order = torch.split(on_device(together, self.device), lengths)
-        schedule = torch.tensor(list(rates), dtype=torch.float32, device=self.device)
         if not self.met:
-            self.compile(order, places)
+            self.compile(torch.split(self.tape.sets[: sum(counts)], counts), places)
         self.total.zero_()
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
-            for index, width, lr in zip(order, places, schedule, strict=True):
-                self.lr.copy_(lr)
-                self.replay(index, width)
+            for count, width in zip(counts, places, strict=True):
+                self.replay(count, width)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return self.total
 
@@ -219,14 +218,13 @@ class RecordedSteps(Steps):
 
         Those of the widest take longest, and are begun first.
         """
-        if not has_triton():
-            return
         from pcmcnet.layers.gpu.launch import compile_together
 
         shapes = sorted(zip(order, places, strict=True), key=lambda batch: -batch[1])
         shown = {((width - 1).bit_length(), (len(index) - 1).bit_length()): (index, width) for index, width in shapes}
 
         def passes() -> None:
+            self.tape.take(1)
             batches = [gathered(self.data, index, width) for index, width in shown.values()]
             for batch in batches:
                 mean, loss, weight = self.mean_loss(batch)
@@ -254,28 +252,33 @@ class RecordedSteps(Steps):
             self.graphs.clear()
         self.data = part if held is None else held
 
-    def replay(self, index: Tensor, places: int) -> None:
+    def replay(self, count: int, places: int) -> None:
         """Take a step: as it is at the first batch of a shape, recorded at the second, replayed from then on."""
-        shape = (len(index), places)
+        shape = (count, places)
         if shape not in self.graphs:
-            if shape not in self.met or len(self.graphs) == GRAPHS or len(index) * places**2 > LARGE:
+            if shape not in self.met or len(self.graphs) == GRAPHS or count * places**2 > LARGE:
                 self.met.add(shape)
-                self.step(gathered(self.data, index, places))
+                self.take(count, places)
                 return
-            self.graphs[shape] = self.record(index, places)
-        graph, given = self.graphs[shape]
-        given.copy_(index)
-        graph.replay()
+            self.graphs[shape] = self.record(count, places)
+        self.graphs[shape].replay()
 
-    def record(self, index: Tensor, places: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """Record a step for batches of a shape; returns the graph and where it expects the positions of the sets."""
-        graph, given = torch.cuda.CUDAGraph(), index.clone()
-        graph.register_generator_state(self.draws.on(self.device))
+    def record(self, count: int, places: int) -> torch.cuda.CUDAGraph:
+        """Record a step for batches of a shape."""
+        graph = torch.cuda.CUDAGraph()
+        if (generator := self.draws.drawn_on(self.device)) is not None:
+            graph.register_generator_state(generator)
         for parameter in self.parameters:
             parameter.grad = None  # the graph makes its own
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-            self.step(gathered(self.data, given, places))
-        return graph, given
+            self.take(count, places)
+        return graph
+
+    def take(self, count: int, places: int) -> None:
+        """Take the next step of the epoch."""
+        index = self.tape.take(count)
+        self.draws.seeds = self.tape.seeds
+        self.step(gathered(self.data, index, places))
 
 
 def rounded(places: int) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers import settings
-from pcmcnet.layers.generators import generator_on
+from pcmcnet.layers.generators import seeds_on
 from pcmcnet.layers.pairwise.options import Layer, PairOptions
 from pcmcnet.layers.pairwise.triton.first_layer import FirstLayer, first_layer_gradients, halves, packed_inputs
 from pcmcnet.layers.pairwise.triton.network import Network
@@ -58,7 +58,7 @@ def _split(sets: Tensor | None) -> Iterable[Any]:
 def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptions, places: Layout) -> Tensor:
     inputs = [*first, *chain.from_iterable(layers)]
     device = inputs[0].device
-    seeds = torch.randint(2**31 - 1, (len(layers),), generator=generator_on(device), device=device, dtype=torch.int32)
+    seeds = seeds_on(device, len(layers))
     if torch.is_grad_enabled() and any(t.requires_grad for t in inputs):
         scores = _Scores.apply(options, places, seeds, len(first), *inputs)  # type: ignore[no-untyped-call]
         assert isinstance(scores, Tensor)
