@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pcmcnet.data.ahead import ahead
 from pcmcnet.data.batches import EncodedSets
+from pcmcnet.layers.gpu import runs_kernels
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import on_device, to_host
 from pcmcnet.runtime.prediction import predict
@@ -76,12 +77,17 @@ def _flat(module: nn.Module, data: EncodedSets, pair_budget: int) -> Tensor:
     On the device; nothing waits for them.
     """
     n = len(data.numeric)
-    flat = torch.empty(n + 1, dtype=torch.float64, device=data.device)
-    off = []
+    flat = torch.zeros(n + 1, dtype=torch.float64, device=data.device)
     for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
-        starts = data.starts[on_device(sets, data.device)]
-        places = starts.unsqueeze(1) + torch.arange(log_p.shape[1], device=data.device)
-        flat[places.masked_fill(~batch.mask, n)] = log_p.double()  # the last place is for padding
-        off.append((log_p.double().exp().masked_fill(~batch.mask, 0.0).sum(1) - 1).abs().amax())
-    flat[n] = torch.stack(off).amax()
+        index = on_device(sets, data.device)
+        if runs_kernels(log_p):
+            from pcmcnet.runtime.spread_triton import spread
+
+            spread(log_p, index, data, flat)
+            continue
+        places = data.starts[index].unsqueeze(1) + torch.arange(log_p.shape[1], device=data.device)
+        miss = (log_p.double().exp().masked_fill(~batch.mask, 0.0).sum(1) - 1).abs().amax()
+        largest = torch.maximum(flat[n], miss)  # the last place is for padding, too
+        flat[places.masked_fill(~batch.mask, n)] = log_p.double()
+        flat[n] = largest
     return flat
