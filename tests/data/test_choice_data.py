@@ -213,6 +213,12 @@ def test_a_split_cuts_the_sets_by_the_shares(hundred: ChoiceData) -> None:
     assert ids_of(parts) != ids_of(hundred.split((0.7, 0.2, 0.1), seed=4))
 
 
+def test_sets_that_all_count_are_taken_without_a_copy(hundred: ChoiceData) -> None:
+    assert hundred.counted() is hundred
+    some = replace(hundred, weights=np.where(np.arange(100) < 40, 0.0, 2.0))
+    assert some.counted().set_ids.tolist() == list(range(40, 100))
+
+
 def test_folds_hold_out_each_set_once(hundred: ChoiceData) -> None:
     folds = hundred.folds(5, seed=1)
     assert [(len(rest), len(fold)) for rest, fold in folds] == [(80, 20)] * 5

@@ -170,8 +170,9 @@ class ChoiceData(Constructors):
         return replace(self, schema=plain, features=features, individual=individual)
 
     def counted(self) -> ChoiceData:
-        """Take the sets with a weight above 0."""
-        return self.subset(self.weights > 0)
+        """Take the sets with a weight above 0: mostly all of them, which need no copy."""
+        counts = self.weights > 0
+        return self if counts.all() else self.subset(counts)
 
     def parts(self) -> Iterator[ChoiceData]:
         """Yield the one part that a table in memory is."""

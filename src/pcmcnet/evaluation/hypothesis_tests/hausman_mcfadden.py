@@ -153,7 +153,7 @@ def _require_fitted_to(model: Any, data: Any) -> ChoiceData:
         raise InputError(f"the test needs estimates of all coefficients, and {listed(held)} is fixed or at a bound.")
     if model.estimates_.unbounded:
         raise InputError(f"there is no finite estimate for {listed(model.estimates_.unbounded)}: leave it out first.")
-    return sets if (sets.weights > 0).all() else sets.counted()
+    return sets.counted()
 
 
 def _left(model: MNL, data: ChoiceData, without: Sequence[str]) -> tuple[LogitSets, Ints]:

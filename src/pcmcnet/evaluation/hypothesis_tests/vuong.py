@@ -60,8 +60,7 @@ def vuong(
     """
     require_significance(significance)
     require_word("correction", correction, ("none", "aic", "bic"))
-    sets = require_data(a, data)
-    sets = sets if (sets.weights > 0).all() else sets.counted()
+    sets = require_data(a, data).counted()
     unit = "choice sets" if sets.schema.person is None else "persons"
     m = _log_likelihoods(a, sets) - _log_likelihoods(b, sets)  # (U,)
     if len(m) < 2:
