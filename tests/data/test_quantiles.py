@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.quantiles import order_statistics, quantiles
+from pcmcnet.data.quantiles import order_statistics, quantiles, without_gaps
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40)
 
@@ -28,3 +28,9 @@ def test_quantiles_cut_a_column_into_pieces_of_like_number() -> None:
 @pytest.mark.parametrize(("values", "knots"), [([5, 5, 5], [5]), ([0, 1, 1, 1], [0, 1]), ([2], [2])])
 def test_quantiles_that_coincide_are_one(values: list[float], knots: list[float]) -> None:
     assert quantiles(lambda f: [f(np.array(values, np.float32))], len(values), 16).tolist() == knots
+
+
+def test_gaps_are_left_out_and_a_column_without_any_is_no_copy() -> None:
+    whole = np.array([3, -1, 2], np.float32)
+    assert without_gaps(whole) is whole
+    assert without_gaps(np.array([3, np.nan, 2], np.float32)).tolist() == [3, 2]

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.quantiles import Counts, Each, Values, order_statistics
+from pcmcnet.data.quantiles import Counts, Each, Values, order_statistics, without_gaps
 
 FEW = 10  # distinct values, such as counts; no more than one above are listed
 _HEAD = 4096  # rows in which most columns have more distinct values than that
@@ -41,7 +41,7 @@ class Moments:
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Moments:
         """Look at one part; NaN marks a gap."""
-        known = values[~np.isnan(values)]
+        known = without_gaps(values)
         gaps = len(values) - len(known)
         if not known.size:
             return cls(gaps=gaps)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pcmcnet.data.column_arrays import CURVES, Columns, Curve, Numeric
 from pcmcnet.data.kinds.json_checks import LARGEST, are_numbers, is_number
 from pcmcnet.data.kinds.kind import written
-from pcmcnet.data.quantiles import quantiles
+from pcmcnet.data.quantiles import quantiles, without_gaps
 from pcmcnet.data.running_moments import Moments, median_size
 from pcmcnet.errors import SchemaError
 
@@ -139,7 +139,7 @@ def json_schema(*, gaps: bool = False) -> dict[str, Any]:
 
 def number_facts(column: Numeric) -> dict[str, Any]:
     """Say which are the least and the largest number, and the quartiles; None where there is no number at all."""
-    values = column.values[~np.isnan(column.values)]
+    values = without_gaps(column.values)
     if not values.size:
         return {"min": None, "max": None, "quartiles": None}
     some = values[:: -(-len(values) // _ROWS)].astype(np.float64)
