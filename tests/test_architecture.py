@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import pcmcnet as pn
@@ -197,6 +199,14 @@ def test_import_alone_loads_next_to_nothing_and_its_names_come_when_asked_for() 
     assert pn.insight is sys.modules["pcmcnet.insight"]
     with pytest.raises(AttributeError, match="module 'pcmcnet' has no attribute 'nonsense'"):
         pn.nonsense  # noqa: B018
+
+
+def test_a_table_of_numbers_is_read_without_pandas(tmp_path: Path) -> None:
+    """Arrow's own conversions load it, which takes longer than to read most tables."""
+    table = pa.table({"id": [2, 2, 1, 1], "y": [0, 1, 1, 0], "x": [1.0, 2.5, 3.0, 4.0]})
+    pyarrow.parquet.write_table(table, tmp_path / "table.parquet", row_group_size=2)
+    read = f"from_long({str(tmp_path / 'table.parquet')!r}, choice_set='id', chosen='y', features=['x'])"
+    assert "pandas" not in loaded(f"from pcmcnet import ChoiceData\nChoiceData.{read}")
 
 
 def kind_switches(source: str) -> list[int]:

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pcmcnet.data.arrow_numbers import array_from_numpy, array_to_numpy, to_numpy
+
 UNREADABLE = (pa.ArrowException, ValueError, OverflowError)  # what Arrow raises for types and values beyond its means
 _WHOLE = re.compile(r"(-?\d+)\.0+")
 _TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}  # as CSV writers put them
@@ -45,15 +47,15 @@ def distinct(column: pa.ChunkedArray) -> Distinct:
             return distinct(column.cast(kind))
         return _without_nulls(encoded)
     if pa.types.is_integer(kind) and len(column) and not column.null_count:
-        return _distinct_by_runs(column.to_numpy())
+        return _distinct_by_runs(to_numpy(column))
     return _without_nulls(_one_dictionary(column.dictionary_encode()))
 
 
 def _distinct_by_runs(values: NDArray[Any]) -> Distinct:
     """Look up one value of each run of equal ones: the rows of a set mostly lie together."""
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    heads = pa.array(values[starts]).dictionary_encode()
-    return Distinct(np.repeat(heads.indices.to_numpy(), np.diff(starts, append=len(values))), heads.dictionary)
+    heads = array_from_numpy(values[starts]).dictionary_encode()
+    return Distinct(np.repeat(array_to_numpy(heads.indices), np.diff(starts, append=len(values))), heads.dictionary)
 
 
 def _one_dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
@@ -69,7 +71,7 @@ def _without_nulls(encoded: pa.DictionaryArray) -> Distinct:
     indices = encoded.indices
     if indices.null_count:
         indices = pc.fill_null(indices.cast(pa.int64()), -1)
-    return Distinct(indices.to_numpy().astype(np.int32, copy=False), encoded.dictionary)
+    return Distinct(array_to_numpy(indices).astype(np.int32, copy=False), encoded.dictionary)
 
 
 def by_first_row(found: Distinct) -> Distinct:
@@ -80,7 +82,7 @@ def by_first_row(found: Distinct) -> Distinct:
     order = np.argsort(first, kind="stable")[: int((first < len(found.codes)).sum())]
     new = np.full(len(first) + 1, -1, np.int32)  # the last entry is for the gaps' -1
     new[order] = np.arange(len(order), dtype=np.int32)
-    return Distinct(new[found.codes], found.values.take(pa.array(order)))
+    return Distinct(new[found.codes], found.values.take(array_from_numpy(order)))
 
 
 def first_rows(codes: NDArray[np.int32], n: int) -> NDArray[np.int64]:

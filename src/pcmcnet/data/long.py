@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
+from pcmcnet.data.arrow_numbers import array_to_numpy
 from pcmcnet.data.column_arrays import Categorical, Column
 from pcmcnet.data.column_reader import Part, Reader, require_exact
 from pcmcnet.data.contents import read_contents
@@ -128,7 +129,7 @@ def _number_sets(column: pa.ChunkedArray, *, name: str) -> tuple[NDArray[np.int3
     """Number the sets in the order of their first rows; also their ids."""
     try:
         codes, values = by_first_row(distinct(column))
-        ids = values.to_numpy(zero_copy_only=False)
+        ids = array_to_numpy(values)
     except UNREADABLE as error:
         raise SchemaError(f"column {name!r} has the type {column.type}, which cannot name choice sets.") from error
     nothing = ids != ids  # NaN, which is an id of its own to Arrow
