@@ -201,6 +201,14 @@ def test_import_alone_loads_next_to_nothing_and_its_names_come_when_asked_for() 
         pn.nonsense  # noqa: B018
 
 
+def test_a_fit_loads_nothing_that_explains_or_draws() -> None:
+    words = ["pcmcnet", "fit", "nothing.csv", "--choice-set", "id", "--chosen", "y", "-o", "nothing"]
+    run = f"from pcmcnet.cli import main\nsys.argv = {words}\ntry:\n    main()\nexcept SystemExit:\n    pass"
+    found = loaded(run)
+    assert "pcmcnet.evaluation" in found
+    assert not {"pcmcnet.insight", "pcmcnet.decisions", "pcmcnet.plots"} & found
+
+
 def test_a_table_of_numbers_is_read_without_pandas(tmp_path: Path) -> None:
     """Arrow's own conversions load it, which takes longer than to read most tables."""
     table = pa.table({"id": [2, 2, 1, 1], "y": [0, 1, 1, 0], "x": [1.0, 2.5, 3.0, 4.0]})

@@ -6,7 +6,8 @@ work with, PyTorch above all, is loaded when one of them is run, after its words
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
@@ -33,11 +34,19 @@ from pcmcnet.storage.versions import package_version
 class Command(TyperCommand):
     """A command that loads the libraries before it runs, and ends at once where Ctrl-C comes meanwhile."""
 
+    stage: ClassVar[str] = "pcmcnet.plots"  # is loaded, and with it all stages to its left
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         with ending_at_once():
-            import pcmcnet.plots  # noqa: F401 - and with it all stages to its left
+            import_module(self.stage)
         return super().invoke(ctx)
+
+
+class PlainCommand(Command):
+    """A command that neither explains nor draws."""
+
+    stage = "pcmcnet.evaluation"
 
 
 app = typer.Typer(
@@ -47,10 +56,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for plain in (fit, predict, evaluate):
+    app.command(cls=PlainCommand)(plain)
 for command in (
-    fit,
-    predict,
-    evaluate,
     compare,
     leaderboard,
     tune,
