@@ -1,5 +1,6 @@
 """Batches: every set once, within both limits, padded by nothing that matters."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -184,6 +185,15 @@ def test_pieces_are_joined_with_their_sets_in_the_order_given(trips: Any, roles:
         assert torch.equal(ours, theirs)
     assert list(whole.parts()) == [whole]
     assert (whole.device, whole.mean_pairs) == (torch.device("cpu"), (4 + 9) / 2)
+
+
+def test_one_feature_that_differs_at_the_very_end_is_found() -> None:
+    """The last pair of 20,000 differs, in c alone: far behind the rows that are looked at first."""
+    sets = encoded([2] * 20_000)
+    alike = replace(sets, numeric=sets.numeric[::2].repeat_interleave(2, 0), categorical=torch.ones(40_000, 1))
+    assert not alike.varies_within_sets()
+    alike.categorical[-1] = 2
+    assert alike.varies_within_sets()
 
 
 def test_other_sets_take_the_place_of_those_in_memory_where_they_fit(trips: Any, roles: Any) -> None:
