@@ -361,7 +361,7 @@ def _look_at(columns: Columns) -> tuple[dict[str, Moments], dict[str, Counter[st
     words: dict[str, Counter[str]] = {}
     for name, column in columns.items():
         if isinstance(column, Numeric):
-            moments[name] = Moments.of(column.values.astype(np.float64))
+            moments[name] = Moments.of(column.values)
         elif isinstance(column, Categorical):  # the table may name categories that only other parts use
             counts = np.bincount(column.codes, minlength=len(column.categories))
             words[name] = Counter({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})

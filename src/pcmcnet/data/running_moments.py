@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.quantiles import Counts, Each, Values, order_statistics, without_gaps
+from pcmcnet.data.quantiles import Counts, Each, Number, Values, order_statistics, without_gaps
 
 FEW = 10  # distinct values, such as counts; no more than one above are listed
 _HEAD = 4096  # rows in which most columns have more distinct values than that
@@ -39,18 +39,20 @@ class Moments:
     distinct: frozenset[float] = frozenset()
 
     @classmethod
-    def of(cls, values: NDArray[np.float64]) -> Moments:
-        """Look at one part; NaN marks a gap."""
+    def of(cls, values: NDArray[Number]) -> Moments:
+        """Look at one part, in double precision; NaN marks a gap."""
         known = without_gaps(values)
         gaps = len(values) - len(known)
         if not known.size:
             return cls(gaps=gaps)
-        mean = float(known.mean())
-        deviations = known - mean
-        squares = deviations * deviations
-        m2 = float(squares.sum())
-        m3 = float(np.multiply(squares, deviations, out=squares).sum())
-        return cls(len(known), mean, m2, m3, float(known.min()), float(known.max()), gaps, _first_distinct(known))
+        low, high, distinct = float(known.min()), float(known.max()), _first_distinct(known)
+        deviations = known.astype(np.float64)
+        mean = float(deviations.mean())
+        deviations -= mean
+        powers = deviations * deviations
+        m2 = float(powers.sum())
+        powers *= deviations
+        return cls(len(known), mean, m2, float(powers.sum()), low, high, gaps, distinct)
 
     def __add__(self, other: Moments) -> Moments:
         """Put two parts together."""
@@ -101,7 +103,7 @@ def _of_sizes(function: Callable[[Values], Counts], values: Values) -> Counts:
     return function(np.abs(values))
 
 
-def _first_distinct(values: NDArray[np.float64]) -> frozenset[float]:
+def _first_distinct(values: NDArray[Number]) -> frozenset[float]:
     some = np.unique(values[:_HEAD])
     if len(some) <= FEW < len(values):
         some = np.unique(values)
