@@ -20,7 +20,7 @@ and b of each further layer, constants by category, slopes, v, V. What a network
 
 #define LANES 16     /* columns of a product computed together: rows of matrices are padded to a multiple */
 #define ROWS 6       /* rows of a product computed together */
-#define TOGETHER 256 /* pairs whose layers stay in the processor's cache; a larger set has its own */
+#define TOGETHER 128 /* pairs whose layers stay in the processor's cache; a larger set has its own */
 #define MOST 64      /* layers, or columns of categories */
 #define HUGE_UTILITY 1e30f /* where inputs near the largest number were multiplied */
 
@@ -32,6 +32,8 @@ and b of each further layer, constants by category, slopes, v, V. What a network
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t bits __attribute__((vector_size(32)));
+#define VEC(at) (*(vec *)(at)) /* eight numbers, from an address on */
 
 typedef struct { /* A weight with its state of Adam. */
     float *value, *mean, *square;
@@ -63,14 +65,25 @@ INLINE double larger(double a, double b) { return a > b ? a : b; }
 
 /* -- products ------------------------------------------------------------------------------------------------- */
 
-/* c (m, 16) = or += a (m, depth) b (depth, 16), with a[i, k] at a[i * row + k * step]. */
-INLINE void block(int m, int add, int64_t depth, const float *a, int64_t row, int64_t step, const float *b, int64_t ldb,
-                  float *c, int64_t ldc) {
+/* x where the activation's input or output is above 0, and slope * x elsewhere. */
+INLINE void put_leaky(float *to, const vec *x, const vec *at, float slope) {
+    bits above = (bits)(*at > 0);
+    VEC(to) = (vec)((above & (bits)*x) | (~above & (bits)(slope * *x)));
+}
+
+/* What becomes of a product: c = a b, c += a b, c += a' b, c = activation(a b + bias), or c = a b times the slopes of
+   the activation at its outputs. */
+enum { SET, ADD, ADD_TRANSPOSED, ACTIVATE, BACK };
+
+/* m rows of c, 16 columns; a[i, k] is at a[i * row + k * step], rows of b and c are n long. ``with`` is bias or outputs. */
+INLINE void block(int what, int m, int64_t n, int64_t depth, const float *a, int64_t row, int64_t step, const float *b,
+                  float *c, const float *with, float slope) {
     vec sum[ROWS][2];
     for (int i = 0; i < m; i++)
-        for (int h = 0; h < 2; h++) sum[i][h] = add ? *(const vec *)(c + i * ldc + 8 * h) : (vec){0};
+        for (int h = 0; h < 16; h += 8)
+            sum[i][h / 8] = what == ACTIVATE ? VEC(with + h) : what == ADD ? VEC(c + i * n + h) : (vec){0};
     for (int64_t k = 0; k < depth; k++) {
-        vec b0 = *(const vec *)(b + k * ldb), b1 = *(const vec *)(b + k * ldb + 8);
+        vec b0 = VEC(b + k * n), b1 = VEC(b + k * n + 8);
         for (int i = 0; i < m; i++) {
             float x = a[i * row + k * step];
             sum[i][0] += x * b0;
@@ -78,50 +91,67 @@ INLINE void block(int m, int add, int64_t depth, const float *a, int64_t row, in
         }
     }
     for (int i = 0; i < m; i++)
-        for (int h = 0; h < 2; h++) *(vec *)(c + i * ldc + 8 * h) = sum[i][h];
+        for (int h = 0; h < 16; h += 8) {
+            const vec *x = &sum[i][h / 8], *at = what == BACK ? &VEC(with + i * n + h) : x;
+            if (what == SET || what == ADD) VEC(c + i * n + h) = *x;
+            else put_leaky(c + i * n + h, x, at, slope);
+        }
 }
 
-/* c (m, n) = or += a (m, depth) b (depth, n); n is a multiple of 16. */
-INLINE void multiply(int add, int64_t m, int64_t n, int64_t depth, const float *a, int64_t row, int64_t step,
-                     const float *b, int64_t ldb, float *c, int64_t ldc) {
-    for (int64_t j = 0; j < n; j += LANES) {
-        int64_t i = 0;
-        for (; i + ROWS <= m; i += ROWS)
-            block(ROWS, add, depth, a + i * row, row, step, b + j, ldb, c + i * ldc + j, ldc);
-        for (; i + 2 <= m; i += 2) block(2, add, depth, a + i * row, row, step, b + j, ldb, c + i * ldc + j, ldc);
-        if (i < m) block(1, add, depth, a + i * row, row, step, b + j, ldb, c + i * ldc + j, ldc);
+/* All rows of c: blocks side by side first, so that their rows of a are read from the cache. */
+INLINE void blocks(int what, int64_t m, int64_t n, int64_t depth, const float *a, int64_t row, int64_t step, const float *b,
+                   float *c, const float *with, float slope) {
+    for (int64_t i = 0; i < m; i += ROWS)
+        for (int64_t j = 0; j < n; j += LANES) {
+            const float *rows = a + i * row, *extra = what == BACK ? with + i * n + j : what == ACTIVATE ? with + j : NULL;
+            float *to = c + i * n + j;
+            switch (m - i) {
+            case 1: block(what, 1, n, depth, rows, row, step, b + j, to, extra, slope); break;
+            case 2: block(what, 2, n, depth, rows, row, step, b + j, to, extra, slope); break;
+            case 3: block(what, 3, n, depth, rows, row, step, b + j, to, extra, slope); break;
+            case 4: block(what, 4, n, depth, rows, row, step, b + j, to, extra, slope); break;
+            case 5: block(what, 5, n, depth, rows, row, step, b + j, to, extra, slope); break;
+            default: block(what, ROWS, n, depth, rows, row, step, b + j, to, extra, slope);
+            }
+        }
+}
+
+/* The product of a (m, depth) in rows of ``wide``, or of its transpose, and of b (depth, n); n is a multiple of 16. */
+FOR_EACH_PROCESSOR
+static void multiply(int what, int64_t m, int64_t n, int64_t depth, const float *a, int64_t wide, const float *b, float *c,
+                     const float *with, float slope) {
+    switch (what) {
+    case SET: blocks(SET, m, n, depth, a, wide, 1, b, c, with, slope); break;
+    case ADD: blocks(ADD, m, n, depth, a, wide, 1, b, c, with, slope); break;
+    case ADD_TRANSPOSED: blocks(ADD, m, n, depth, a, 1, wide, b, c, with, slope); break;
+    case ACTIVATE: blocks(ACTIVATE, m, n, depth, a, wide, 1, b, c, with, slope); break;
+    case BACK: blocks(BACK, m, n, depth, a, wide, 1, b, c, with, slope); break;
     }
 }
 
-INLINE void add_row(int64_t n, float *to, const float *from) { /* n is a multiple of 16 */
-    for (int64_t j = 0; j < n; j += 8) *(vec *)(to + j) += *(const vec *)(from + j);
+INLINE void add_row(int64_t n, float *to, float times, const float *from) { /* n is a multiple of 16 */
+    for (int64_t j = 0; j < n; j += 8) VEC(to + j) += times * VEC(from + j);
 }
 
 INLINE float dot(int64_t n, const float *a, const float *b) { /* n is a multiple of 16 */
     vec sum = {0};
-    for (int64_t j = 0; j < n; j += 8) sum += *(const vec *)(a + j) * *(const vec *)(b + j);
+    for (int64_t j = 0; j < n; j += 8) sum += VEC(a + j) * VEC(b + j);
     return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-INLINE void activate(int64_t n, float *x, float slope) {
-    for (int64_t j = 0; j < n; j++) x[j] = x[j] > 0 ? x[j] : slope * x[j];
-}
-
-INLINE void deactivate(int64_t n, float *grad, const float *x, float slope) {
-    for (int64_t j = 0; j < n; j++) grad[j] = x[j] > 0 ? grad[j] : slope * grad[j];
-}
-
-/* w (rows, columns) -> to (rows, padded columns), or its transpose (columns, padded rows); 0 in the padding. */
-INLINE void pack(const float *w, int64_t rows, int64_t columns, int transposed, float *to) {
-    int64_t wide = padded(transposed ? rows : columns);
-    memset(to, 0, sizeof(float) * (size_t)((transposed ? columns : rows) * wide));
+/* w (rows, columns), in rows of ``wide`` -> to (rows, padded columns), or its transpose (columns, padded rows). */
+INLINE void pack(const float *w, int64_t wide, int64_t rows, int64_t columns, int transposed, float *to) {
+    int64_t length = padded(transposed ? rows : columns);
+    memset(to, 0, sizeof(float) * (size_t)((transposed ? columns : rows) * length));
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) to[transposed ? j * wide + i : i * wide + j] = w[i * columns + j];
+        for (int64_t j = 0; j < columns; j++) to[transposed ? j * length + i : i * length + j] = w[i * wide + j];
 }
 
-INLINE void unpack(const float *from, int64_t rows, int64_t columns, float *grad) {
+/* The gradient (rows, columns) of a weight, from one in padded rows, or from the transpose of such a one. */
+INLINE void unpack(const float *from, int64_t rows, int64_t columns, int transposed, float *grad) {
+    int64_t length = padded(transposed ? rows : columns);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) grad[i * columns + j] += from[i * padded(columns) + j];
+        for (int64_t j = 0; j < columns; j++) grad[i * columns + j] += from[transposed ? j * length + i : i * length + j];
 }
 
 /* -- the chain of one set ------------------------------------------------------------------------------------- */
@@ -206,12 +236,14 @@ typedef struct { /* A network with its weights, and the memory of a step; d... i
     const Sets *sets;
     Weight *weights;
     int64_t D, D0, Dp, D0p, H, Hp, count;               /* widths of S, I and of the first layer; number of weights */
+    int64_t E, E0, Ep, E0p;                             /* widths of the embeddings, with which S and I begin */
     int64_t own, first, later, constants, slopes;       /* where groups begin among the weights */
     float *grad[6 * MOST];                              /* of each weight */
     float *S, *I, *leave, *enter, *who, *taste, *u;     /* rows of alternatives, or of sets */
     float *dS, *dI, *dleave, *denter, *dwho, *dtaste, *du;
     float *x[MOST], *dx, *dy, *f, *matrix;              /* rows of pairs */
-    float *W[MOST], *Wt[MOST], *packed, *sum;           /* packed weights, and products before they are added up */
+    float *W[MOST], *Wt[MOST], *bias[MOST];             /* packed weights of the layers, and their gradients */
+    float *dW[MOST], *dbias[MOST], *packed, *sum;
     double *work;
 } Step;
 
@@ -222,12 +254,11 @@ INLINE void represent(const Step *t, int own, int64_t row, int64_t at) {
     const Network *net = t->net;
     int64_t columns = own ? net->own_categories : net->categories, numbers = own ? net->own_numbers : net->numbers;
     const int64_t *code = (own ? t->sets->own_categorical : t->sets->categorical) + at * columns;
-    float *to = own ? t->I + row * t->D0p : t->S + row * t->Dp;
-    memset(to, 0, sizeof(float) * (size_t)(own ? t->D0p : t->Dp));
+    float *to = own ? t->I + row * t->D0p : t->S + row * t->Dp; /* the padding stays 0 */
     for (int64_t k = 0; k < columns; k++) {
         int64_t wide = own ? net->own_embedding[k] : net->embedding[k];
-        memcpy(to, value(t, own ? t->own + k : k) + code[k] * wide, sizeof(float) * (size_t)wide);
-        to += wide;
+        const float *from = value(t, own ? t->own + k : k) + code[k] * wide;
+        for (int64_t j = 0; j < wide; j++) *to++ = from[j];
     }
     const float *number = (own ? t->sets->own_numeric : t->sets->numeric) + at * numbers;
     for (int64_t k = 0; k < numbers; k++) to[k] = number[k];
@@ -238,7 +269,7 @@ INLINE void embed_gradient(const Step *t, int own, int64_t row, int64_t at) {
     const Network *net = t->net;
     int64_t columns = own ? net->own_categories : net->categories;
     const int64_t *code = (own ? t->sets->own_categorical : t->sets->categorical) + at * columns;
-    const float *from = own ? t->dI + row * t->D0p : t->dS + row * t->Dp;
+    const float *from = own ? t->dI + row * t->E0p : t->dS + row * t->Ep;
     for (int64_t k = 0; k < columns; k++) {
         int64_t wide = own ? net->own_embedding[k] : net->embedding[k];
         float *to = t->grad[own ? t->own + k : k] + code[k] * wide;
@@ -256,70 +287,61 @@ INLINE void gather(Step *t, const int64_t *batch, int64_t B) {
         represent(t, 1, s, batch[s]);
         for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++) represent(t, 0, R++, t->sets->starts[batch[s]] + j);
     }
-    pack(value(t, t->first + 1), t->H, t->D, 1, t->packed);
-    multiply(0, R, t->Hp, t->D, t->S, t->Dp, 1, t->packed, t->Hp, t->leave, t->Hp);
-    pack(value(t, t->first + 2), t->H, t->D, 1, t->packed);
-    multiply(0, R, t->Hp, t->D, t->S, t->Dp, 1, t->packed, t->Hp, t->enter, t->Hp);
+    pack(value(t, t->first + 1), t->D, t->H, t->D, 1, t->packed);
+    multiply(SET, R, t->Hp, t->D, t->S, t->Dp, t->packed, t->leave, NULL, 0);
+    pack(value(t, t->first + 2), t->D, t->H, t->D, 1, t->packed);
+    multiply(SET, R, t->Hp, t->D, t->S, t->Dp, t->packed, t->enter, NULL, 0);
     if (t->D0) {
-        pack(value(t, t->first), t->H, t->D0, 1, t->packed);
-        multiply(0, B, t->Hp, t->D0, t->I, t->D0p, 1, t->packed, t->Hp, t->who, t->Hp);
+        pack(value(t, t->first), t->D0, t->H, t->D0, 1, t->packed);
+        multiply(SET, B, t->Hp, t->D0, t->I, t->D0p, t->packed, t->who, NULL, 0);
     }
     if (net->utility) {
-        pack(value(t, t->slopes + 1), 1, t->D, 0, t->packed);
+        pack(value(t, t->slopes + 1), t->D, 1, t->D, 0, t->packed);
+        for (int64_t k = 0; k < net->numbers; k++) t->packed[t->E + k] += value(t, t->slopes)[k]; /* of numbers, too */
         for (int64_t s = 0; s < B; s++) memcpy(t->taste + s * t->Dp, t->packed, sizeof(float) * (size_t)t->Dp);
         if (t->D0) {
-            pack(value(t, t->slopes + 2), t->D, t->D0, 1, t->packed);
-            multiply(1, B, t->Dp, t->D0, t->I, t->D0p, 1, t->packed, t->Dp, t->taste, t->Dp);
+            pack(value(t, t->slopes + 2), t->D0, t->D, t->D0, 1, t->packed);
+            multiply(ADD, B, t->Dp, t->D0, t->I, t->D0p, t->packed, t->taste, NULL, 0);
         }
     }
-    const float *bias = value(t, t->first + 3), *slopes = value(t, t->slopes);
     for (int64_t s = 0, r = 0; s < B; s++)
         for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++, r++) {
-            int64_t at = t->sets->starts[batch[s]] + j;
-            if (t->D0) add_row(t->Hp, t->leave + r * t->Hp, t->who + s * t->Hp);
-            for (int64_t h = 0; h < t->H; h++) t->enter[r * t->Hp + h] += bias[h];
+            const int64_t *code = t->sets->categorical + (t->sets->starts[batch[s]] + j) * net->categories;
+            if (t->D0) add_row(t->Hp, t->leave + r * t->Hp, 1, t->who + s * t->Hp);
+            add_row(t->Hp, t->enter + r * t->Hp, 1, t->bias[0]);
             t->u[r] = 0;
             if (!net->utility) continue;
             float u = dot(t->Dp, t->S + r * t->Dp, t->taste + s * t->Dp);
-            for (int64_t k = 0; k < net->numbers; k++) u += slopes[k] * t->sets->numeric[at * net->numbers + k];
-            for (int64_t k = 0; k < net->categories; k++)
-                u += value(t, t->constants + k)[t->sets->categorical[at * net->categories + k]];
+            for (int64_t k = 0; k < net->categories; k++) u += value(t, t->constants + k)[code[k]];
             t->u[r] = isfinite(u) ? u : isnan(u) ? 0 : copysignf(HUGE_UTILITY, u);
         }
 }
 
 /* Scores of the pairs of some sets, whose first alternative is in row r -> f (P,). */
-INLINE int64_t score(Step *t, const int64_t *batch, int64_t sets, int64_t r) {
-    const Network *net = t->net;
-    int64_t P = 0, L = net->layers;
-    float slope = (float)net->slope, *first = L ? t->x[0] : t->dx;
+INLINE void score(Step *t, const int64_t *batch, int64_t sets, int64_t r) {
+    int64_t P = 0, L = t->net->layers;
+    float slope = L ? (float)t->net->slope : 1, *x = t->x[0];
     for (int64_t s = 0; s < sets; s++) {
         int64_t n = t->sets->counts[batch[s]];
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) {
                 if (i == j) continue;
                 const float *a = t->leave + (r + i) * t->Hp, *b = t->enter + (r + j) * t->Hp;
-                float *to = first + P++ * t->Hp;
-                for (int64_t h = 0; h < t->Hp; h += 8) *(vec *)(to + h) = *(const vec *)(a + h) + *(const vec *)(b + h);
+                for (int64_t h = 0; h < t->Hp; h += 8) {
+                    vec sum = VEC(a + h) + VEC(b + h);
+                    put_leaky(x + P * t->Hp + h, &sum, &sum, slope);
+                }
+                P++;
             }
         r += n;
     }
-    if (!L) {
-        for (int64_t p = 0; p < P; p++) t->f[p] = first[p * t->Hp];
-        return P;
-    }
-    activate(P * t->Hp, t->x[0], slope);
     for (int64_t k = 1; k < L; k++) {
-        int64_t wide = padded(net->width[k]), before = padded(net->width[k - 1]);
-        pack(value(t, t->later + 2 * k - 1), 1, net->width[k], 0, t->packed);
-        for (int64_t p = 0; p < P; p++) memcpy(t->x[k] + p * wide, t->packed, sizeof(float) * (size_t)wide);
-        multiply(1, P, wide, net->width[k - 1], t->x[k - 1], before, 1, t->Wt[k], wide, t->x[k], wide);
-        activate(P * wide, t->x[k], slope);
+        int64_t wide = padded(t->net->width[k]), before = padded(t->net->width[k - 1]);
+        multiply(ACTIVATE, P, wide, t->net->width[k - 1], t->x[k - 1], before, t->Wt[k], t->x[k], t->bias[k], slope);
     }
-    int64_t wide = padded(net->width[L - 1]), last = t->later + 2 * (L - 1);
-    pack(value(t, last), 1, net->width[L - 1], 0, t->packed);
-    for (int64_t p = 0; p < P; p++) t->f[p] = dot(wide, t->x[L - 1] + p * wide, t->packed) + value(t, last + 1)[0];
-    return P;
+    int64_t last = L ? padded(t->net->width[L - 1]) : t->Hp;
+    for (int64_t p = 0; p < P; p++)
+        t->f[p] = dot(last, t->x[L ? L - 1 : 0] + p * last, t->W[L]) + (L ? t->bias[L][0] : 0);
 }
 
 /* Scores f (P,) -> the sum of weighted losses; the gradient of the scores takes their place. */
@@ -352,34 +374,21 @@ INLINE double solve_sets(Step *t, const int64_t *batch, int64_t sets, int64_t r,
 /* Gradients of the scores f (P,) -> those of the layers, and of the first one's parts. */
 INLINE void pull_back(Step *t, const int64_t *batch, int64_t sets, int64_t r, int64_t P) {
     const Network *net = t->net;
-    int64_t L = net->layers, last = t->later + 2 * (L - 1);
-    float slope = (float)net->slope, *dx = t->dx, *dy = t->dy;
-    if (!L) {
-        memset(dx, 0, sizeof(float) * (size_t)(P * t->Hp));
-        for (int64_t p = 0; p < P; p++) dx[p * t->Hp] = t->f[p];
-    } else {
-        int64_t wide = padded(net->width[L - 1]);
-        pack(value(t, last), 1, net->width[L - 1], 0, t->packed);
-        memset(t->sum, 0, sizeof(float) * (size_t)wide);
-        for (int64_t p = 0; p < P; p++) {
-            t->grad[last + 1][0] += t->f[p];
-            for (int64_t h = 0; h < wide; h += 8) {
-                *(vec *)(t->sum + h) += t->f[p] * *(const vec *)(t->x[L - 1] + p * wide + h);
-                *(vec *)(dx + p * wide + h) = t->f[p] * *(const vec *)(t->packed + h);
-            }
+    int64_t L = net->layers, last = L ? padded(net->width[L - 1]) : t->Hp;
+    float slope = L ? (float)net->slope : 1, *dx = t->dx, *dy = t->dy;
+    for (int64_t p = 0; p < P; p++) {
+        float df = t->f[p], *x = t->x[L ? L - 1 : 0] + p * last;
+        if (L) add_row(last, t->dW[L], df, x), t->dbias[L][0] += df;
+        for (int64_t h = 0; h < last; h += 8) {
+            vec back = df * VEC(t->W[L] + h);
+            put_leaky(dx + p * last + h, &back, &VEC(x + h), slope);
         }
-        unpack(t->sum, 1, net->width[L - 1], t->grad[last]);
-        deactivate(P * wide, dx, t->x[L - 1], slope);
     }
     for (int64_t k = L - 1; k > 0; k--) {
         int64_t wide = padded(net->width[k]), before = padded(net->width[k - 1]);
-        multiply(0, net->width[k], before, P, dx, 1, wide, t->x[k - 1], before, t->sum, before);
-        unpack(t->sum, net->width[k], net->width[k - 1], t->grad[t->later + 2 * (k - 1)]);
-        memset(t->sum, 0, sizeof(float) * (size_t)wide);
-        for (int64_t p = 0; p < P; p++) add_row(wide, t->sum, dx + p * wide);
-        unpack(t->sum, 1, net->width[k], t->grad[t->later + 2 * k - 1]);
-        multiply(0, P, before, net->width[k], dx, wide, 1, t->W[k], before, dy, before);
-        deactivate(P * before, dy, t->x[k - 1], slope);
+        for (int64_t p = 0; p < P; p++) add_row(wide, t->dbias[k], 1, dx + p * wide);
+        multiply(ADD_TRANSPOSED, net->width[k], before, P, dx, wide, t->x[k - 1], t->dW[k], NULL, 0);
+        multiply(BACK, P, before, net->width[k], dx, wide, t->W[k], dy, t->x[k - 1], slope);
         float *swap = dx;
         dx = dy, dy = swap;
     }
@@ -388,19 +397,19 @@ INLINE void pull_back(Step *t, const int64_t *batch, int64_t sets, int64_t r, in
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) {
                 if (i == j) continue;
-                add_row(t->Hp, t->dleave + (r + i) * t->Hp, dx);
-                add_row(t->Hp, t->denter + (r + j) * t->Hp, dx);
+                add_row(t->Hp, t->dleave + (r + i) * t->Hp, 1, dx);
+                add_row(t->Hp, t->denter + (r + j) * t->Hp, 1, dx);
                 dx += t->Hp;
             }
         r += n;
     }
 }
 
-/* rows of gradients (R, H) and of inputs (R, padded D) -> the gradient of their matrix (H, D). */
-INLINE void matrix_gradient(Step *t, int64_t R, int64_t H, int64_t Hp, const float *rows, const float *inputs, int64_t D,
-                            float *grad) {
-    multiply(0, H, padded(D), R, rows, 1, Hp, inputs, padded(D), t->sum, padded(D));
-    unpack(t->sum, H, D, grad);
+/* Inputs (R, D) and gradients of what a matrix makes of them (R, H) -> the gradient of the matrix (H, D). */
+INLINE void matrix_gradient(Step *t, int64_t R, int64_t D, const float *inputs, int64_t H, const float *rows, float *grad) {
+    memset(t->sum, 0, sizeof(float) * (size_t)(D * padded(H)));
+    multiply(ADD_TRANSPOSED, D, padded(H), R, inputs, padded(D), rows, t->sum, NULL, 0);
+    unpack(t->sum, H, D, 1, grad);
 }
 
 /* Gradients of the first layer's parts and of utilities -> those of the weights before the pairs. */
@@ -408,42 +417,39 @@ INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
     const Network *net = t->net;
     for (int64_t s = 0, r = 0; s < B; s++)
         for (int64_t j = 0; j < t->sets->counts[batch[s]]; j++, r++) {
-            int64_t at = t->sets->starts[batch[s]] + j;
-            add_row(t->Hp, t->dwho + s * t->Hp, t->dleave + r * t->Hp);
-            for (int64_t h = 0; h < t->H; h++) t->grad[t->first + 3][h] += t->denter[r * t->Hp + h];
-            if (!net->utility) continue;
+            const int64_t *code = t->sets->categorical + (t->sets->starts[batch[s]] + j) * net->categories;
             float du = t->du[r];
-            for (int64_t d = 0; d < t->Dp; d += 8) {
-                *(vec *)(t->dtaste + s * t->Dp + d) += du * *(const vec *)(t->S + r * t->Dp + d);
-                *(vec *)(t->dS + r * t->Dp + d) += du * *(const vec *)(t->taste + s * t->Dp + d);
-            }
-            for (int64_t k = 0; k < net->numbers; k++)
-                t->grad[t->slopes][k] += du * t->sets->numeric[at * net->numbers + k];
-            for (int64_t k = 0; k < net->categories; k++) {
-                int64_t code = t->sets->categorical[at * net->categories + k];
-                if (code) t->grad[t->constants + k][code] += du;
-            }
+            add_row(t->Hp, t->dwho + s * t->Hp, 1, t->dleave + r * t->Hp);
+            add_row(t->Hp, t->dbias[0], 1, t->denter + r * t->Hp);
+            if (!net->utility) continue;
+            add_row(t->Dp, t->dtaste + s * t->Dp, du, t->S + r * t->Dp);
+            add_row(t->Ep, t->dS + r * t->Ep, du, t->taste + s * t->Dp);
+            for (int64_t k = 0; k < net->categories; k++)
+                if (code[k]) t->grad[t->constants + k][code[k]] += du;
         }
-    matrix_gradient(t, R, t->H, t->Hp, t->dleave, t->S, t->D, t->grad[t->first + 1]);
-    matrix_gradient(t, R, t->H, t->Hp, t->denter, t->S, t->D, t->grad[t->first + 2]);
-    if (t->D0) matrix_gradient(t, B, t->H, t->Hp, t->dwho, t->I, t->D0, t->grad[t->first]);
+    unpack(t->dbias[0], 1, t->H, 0, t->grad[t->first + 3]);
+    matrix_gradient(t, R, t->D, t->S, t->H, t->dleave, t->grad[t->first + 1]);
+    matrix_gradient(t, R, t->D, t->S, t->H, t->denter, t->grad[t->first + 2]);
+    if (t->D0) matrix_gradient(t, B, t->D0, t->I, t->H, t->dwho, t->grad[t->first]);
     if (net->utility) {
-        for (int64_t s = 0; s < B; s++)
-            for (int64_t d = 0; d < t->D; d++) t->grad[t->slopes + 1][d] += t->dtaste[s * t->Dp + d];
-        if (t->D0) matrix_gradient(t, B, t->D, t->Dp, t->dtaste, t->I, t->D0, t->grad[t->slopes + 2]);
+        memset(t->sum, 0, sizeof(float) * (size_t)t->Dp);
+        for (int64_t s = 0; s < B; s++) add_row(t->Dp, t->sum, 1, t->dtaste + s * t->Dp);
+        unpack(t->sum + t->E, 1, net->numbers, 0, t->grad[t->slopes]);
+        unpack(t->sum, 1, t->D, 0, t->grad[t->slopes + 1]);
+        if (t->D0) matrix_gradient(t, B, t->D0, t->I, t->D, t->dtaste, t->grad[t->slopes + 2]);
     }
-    if (net->categories) {
-        pack(value(t, t->first + 1), t->H, t->D, 0, t->packed);
-        multiply(1, R, t->Dp, t->H, t->dleave, t->Hp, 1, t->packed, t->Dp, t->dS, t->Dp);
-        pack(value(t, t->first + 2), t->H, t->D, 0, t->packed);
-        multiply(1, R, t->Dp, t->H, t->denter, t->Hp, 1, t->packed, t->Dp, t->dS, t->Dp);
+    if (t->E) {
+        pack(value(t, t->first + 1), t->D, t->H, t->E, 0, t->packed);
+        multiply(ADD, R, t->Ep, t->H, t->dleave, t->Hp, t->packed, t->dS, NULL, 0);
+        pack(value(t, t->first + 2), t->D, t->H, t->E, 0, t->packed);
+        multiply(ADD, R, t->Ep, t->H, t->denter, t->Hp, t->packed, t->dS, NULL, 0);
     }
-    if (net->own_categories) {
-        pack(value(t, t->first), t->H, t->D0, 0, t->packed);
-        multiply(0, B, t->D0p, t->H, t->dwho, t->Hp, 1, t->packed, t->D0p, t->dI, t->D0p);
+    if (t->E0) {
+        pack(value(t, t->first), t->D0, t->H, t->E0, 0, t->packed);
+        multiply(SET, B, t->E0p, t->H, t->dwho, t->Hp, t->packed, t->dI, NULL, 0);
         if (net->utility) {
-            pack(value(t, t->slopes + 2), t->D, t->D0, 0, t->packed);
-            multiply(1, B, t->D0p, t->D, t->dtaste, t->Dp, 1, t->packed, t->D0p, t->dI, t->D0p);
+            pack(value(t, t->slopes + 2), t->D0, t->D, t->E0, 0, t->packed);
+            multiply(ADD, B, t->E0p, t->D, t->dtaste, t->Dp, t->packed, t->dI, NULL, 0);
         }
     }
     for (int64_t s = 0, r = 0; s < B; s++) {
@@ -498,18 +504,22 @@ static void *take(Arena *arena, int64_t count, size_t size) {
 /* Lay out the memory of a step: B sets of n alternatives at most, R alternatives in all. */
 static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
     const Network *net = t->net;
-    int64_t P = n * n > TOGETHER ? n * n : TOGETHER, widest = t->Hp;
+    int64_t P = n * n > TOGETHER ? n * n : TOGETHER, L = net->layers, widest = t->Hp;
     size_t f = sizeof(float);
     for (int64_t k = 0; k < t->count; k++) t->grad[k] = take(a, t->weights[k].size, f);
-    t->dS = take(a, R * t->Dp, f), t->dleave = take(a, R * t->Hp, f), t->denter = take(a, R * t->Hp, f);
+    for (int64_t k = 0; k <= L; k++) { /* the last has one output */
+        int64_t wide = k < L ? net->width[k] : 1, before = k ? net->width[k - 1] : 0;
+        t->dW[k] = take(a, wide * padded(before), f), t->dbias[k] = take(a, k ? padded(wide) : t->Hp, f);
+    }
+    t->dS = take(a, R * t->Ep, f), t->dleave = take(a, R * t->Hp, f), t->denter = take(a, R * t->Hp, f);
     t->dwho = take(a, B * t->Hp, f), t->dtaste = take(a, B * t->Dp, f), t->du = take(a, R, f);
-    t->S = take(a, R * t->Dp, f), t->I = take(a, B * t->D0p, f), t->dI = take(a, B * t->D0p, f);
+    t->S = take(a, R * t->Dp, f), t->I = take(a, B * t->D0p, f), t->dI = take(a, B * t->E0p, f);
     t->leave = take(a, R * t->Hp, f), t->enter = take(a, R * t->Hp, f), t->who = take(a, B * t->Hp, f);
     t->taste = take(a, B * t->Dp, f), t->u = take(a, R, f);
-    for (int64_t k = 0; k < net->layers; k++) {
-        int64_t wide = padded(net->width[k]), before = k ? net->width[k - 1] : 0;
-        t->x[k] = take(a, P * wide, f);
-        t->W[k] = take(a, net->width[k] * padded(before), f), t->Wt[k] = take(a, before * wide, f);
+    for (int64_t k = 0; k <= L; k++) {
+        int64_t wide = padded(k < L ? net->width[k] : 1), before = k ? net->width[k - 1] : 0;
+        t->W[k] = take(a, k ? wide * padded(before) : t->Hp, f), t->Wt[k] = take(a, before * wide, f);
+        t->bias[k] = take(a, k ? wide : t->Hp, f), t->x[k] = take(a, k < L || !k ? P * (k ? wide : t->Hp) : 0, f);
         if (wide > widest) widest = wide;
     }
     int64_t most = widest > t->Dp ? widest : t->Dp;
@@ -520,16 +530,33 @@ static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
     t->work = take(a, 3 * n * n + 3 * n, sizeof(double));
 }
 
+/* Pack the weights of the layers. */
+INLINE void pack_layers(Step *t) {
+    pack(value(t, t->first + 3), t->H, 1, t->H, 0, t->bias[0]);
+    t->W[0][0] = 1; /* without hidden layers, the only output of the first is the score */
+    for (int64_t k = 1; k <= t->net->layers; k++) {
+        int64_t wide = k < t->net->layers ? t->net->width[k] : 1, before = t->net->width[k - 1];
+        const float *w = value(t, t->later + 2 * (k - 1));
+        pack(w, before, wide, before, 0, t->W[k]);
+        pack(w, before, wide, before, 1, t->Wt[k]);
+        pack(value(t, t->later + 2 * k - 1), wide, 1, wide, 0, t->bias[k]);
+    }
+}
+
+INLINE void unpack_layers(Step *t) {
+    for (int64_t k = 1; k <= t->net->layers; k++) {
+        int64_t wide = k < t->net->layers ? t->net->width[k] : 1, before = t->net->width[k - 1];
+        unpack(t->dW[k], wide, before, 0, t->grad[t->later + 2 * (k - 1)]);
+        unpack(t->dbias[k], 1, wide, 0, t->grad[t->later + 2 * k - 1]);
+    }
+}
+
 INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B, double lr, int64_t steps, double *totals) {
-    const Network *net = t->net;
     int64_t R = 0;
     double whole = 0, loss = 0;
     for (int64_t s = 0; s < B; s++) R += t->sets->counts[batch[s]], whole += t->sets->weight[batch[s]];
     memset(t->grad[0], 0, (size_t)((char *)t->S - (char *)t->grad[0])); /* what is added to lies together */
-    for (int64_t k = 1; k < net->layers; k++) {
-        pack(value(t, t->later + 2 * (k - 1)), net->width[k], net->width[k - 1], 0, t->W[k]);
-        pack(value(t, t->later + 2 * (k - 1)), net->width[k], net->width[k - 1], 1, t->Wt[k]);
-    }
+    pack_layers(t);
     gather(t, batch, B);
     for (int64_t begin = 0, r = 0; begin < B;) {
         int64_t end = begin, pairs = 0, rows = 0;
@@ -543,6 +570,7 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
         pull_back(t, batch + begin, end - begin, r, pairs);
         begin = end, r += rows;
     }
+    unpack_layers(t);
     scatter(t, batch, B, R);
     totals[0] += loss, totals[1] += whole, totals[2] += move(t, adam, lr, steps);
 }
@@ -560,9 +588,10 @@ FOR_EACH_PROCESSOR
 int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t count, const Optimiser *adam,
                   const int64_t *order, const int64_t *ends, const double *rates, int64_t batches, double *totals) {
     Step t = {.net = net, .sets = sets, .weights = weights, .count = count, .D = net->numbers, .D0 = net->own_numbers};
-    for (int64_t k = 0; k < net->categories; k++) t.D += net->embedding[k];
-    for (int64_t k = 0; k < net->own_categories; k++) t.D0 += net->own_embedding[k];
-    t.H = net->layers ? net->width[0] : 1, t.Hp = padded(t.H), t.Dp = padded(t.D), t.D0p = padded(t.D0);
+    for (int64_t k = 0; k < net->categories; k++) t.E += net->embedding[k];
+    for (int64_t k = 0; k < net->own_categories; k++) t.E0 += net->own_embedding[k];
+    t.D += t.E, t.D0 += t.E0, t.H = net->layers ? net->width[0] : 1;
+    t.Dp = padded(t.D), t.D0p = padded(t.D0), t.Ep = padded(t.E), t.E0p = padded(t.E0), t.Hp = padded(t.H);
     t.own = net->categories, t.first = t.own + net->own_categories, t.later = t.first + 4;
     t.constants = t.later + 2 * net->layers, t.slopes = t.constants + net->categories;
     int64_t B = 0, R = 0, n = 0;
@@ -578,6 +607,7 @@ int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t
     lay_out(&t, &arena, B, R, n);
     arena.address = aligned_alloc(64, arena.used);
     if (!arena.address) return 1;
+    memset(arena.address, 0, arena.used);
     arena.used = 0;
     lay_out(&t, &arena, B, R, n);
     for (int64_t k = 0, at = 0; k < batches; at = ends[k++])
