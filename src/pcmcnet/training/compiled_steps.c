@@ -458,31 +458,40 @@ INLINE void scatter(Step *t, const int64_t *batch, int64_t B, int64_t R) {
     }
 }
 
+/* Add what priors say to the gradients; returns the norm of all. Sums are kept apart by place, to be vectors. */
+INLINE double norm_of_gradients(Step *t) {
+    double squares[LANES] = {0}, square = 0;
+    for (int64_t k = 0; k < t->count; k++) {
+        const Weight *w = t->weights + k;
+        float *grad = t->grad[k], prior = w->prior;
+        if (!w->moves) continue;
+        if (prior)
+            for (int64_t j = 0; j < w->size; j++) grad[j] += prior * w->value[j];
+        for (int64_t j = 0; j < w->size; j += LANES) /* beyond the end there are zeros */
+            for (int64_t h = 0; h < LANES; h++) squares[h] += (double)grad[j + h] * grad[j + h];
+    }
+    for (int h = 0; h < LANES; h++) square += squares[h];
+    return sqrt(square);
+}
+
 /* Adam with decoupled decay, after the gradients' norm is brought down to the limit; returns the norm they had. */
 INLINE double move(Step *t, const Optimiser *adam, double lr, int64_t steps) {
-    double square = 0;
-    for (int64_t k = 0; k < t->count; k++) {
-        Weight *w = t->weights + k;
-        if (!w->moves) continue;
-        for (int64_t j = 0; j < w->size; j++) {
-            t->grad[k][j] += w->prior * w->value[j];
-            square += (double)t->grad[k][j] * t->grad[k][j];
-        }
-    }
-    double norm = sqrt(square), down = adam->clip / (norm + 1e-6);
+    double norm = norm_of_gradients(t), down = adam->clip / (norm + 1e-6);
     float scale = (float)(down < 1 ? down : 1);
-    float rate = (float)(lr / (1 - pow(adam->beta1, (double)steps)));
-    float root = (float)sqrt(1 - pow(adam->beta2, (double)steps)), eps = (float)adam->eps;
+    float rate = (float)(lr / (1 - pow(adam->beta1, (double)steps))), eps = (float)adam->eps;
+    float unbiased = (float)(1 / sqrt(1 - pow(adam->beta2, (double)steps)));
     float b1 = (float)(1 - adam->beta1), b2 = (float)adam->beta2, c2 = (float)(1 - adam->beta2);
     for (int64_t k = 0; k < t->count; k++) {
-        Weight *w = t->weights + k;
+        const Weight *w = t->weights + k;
+        float *restrict value = w->value, *restrict mean = w->mean, *restrict square = w->square;
+        const float *restrict grad = t->grad[k];
         float keep = (float)(1 - lr * w->decay);
-        if (!w->moves) continue;
-        for (int64_t j = 0; j < w->size; j++) {
-            float g = scale * t->grad[k][j];
-            w->mean[j] += b1 * (g - w->mean[j]);
-            w->square[j] = b2 * w->square[j] + c2 * g * g;
-            w->value[j] = keep * w->value[j] - rate * w->mean[j] / (sqrtf(w->square[j]) / root + eps);
+        int64_t size = w->moves ? w->size : 0;
+        for (int64_t j = 0; j < size; j++) {
+            float g = scale * grad[j];
+            mean[j] += b1 * (g - mean[j]);
+            square[j] = b2 * square[j] + c2 * g * g;
+            value[j] = keep * value[j] - rate * mean[j] / (unbiased * sqrtf(square[j]) + eps);
         }
     }
     return norm;
