@@ -1,7 +1,8 @@
 /* Steps of training for small networks on a CPU: one call for many batches.
 
 The steps of a small network through PyTorch are a hundred calls each, which take longer than the arithmetic. Here the
-same step is one function: gather a batch, score the pairs, solve the chains, differentiate, move the weights.
+same step is one function: gather a batch, score the pairs, solve the chains, differentiate, move the weights. Losses of
+held-out sets are the first half of that.
 
     S_j = [embeddings, numbers] of an alternative, I the same of the individual
     x_ij = a(W0 I + Wa S_i + Wb S_j + b),  then  x <- a(W x + b) layer by layer,  f_ij = w . x_ij + b
@@ -21,6 +22,7 @@ and b of each further layer, constants by category, slopes, v, V. What a network
 #define LANES 16     /* columns of a product computed together: rows of matrices are padded to a multiple */
 #define ROWS 6       /* rows of a product computed together */
 #define TOGETHER 128 /* pairs whose layers stay in the processor's cache; a larger set has its own */
+#define SETS 64      /* of which losses are computed together */
 #define MOST 64      /* layers, or columns of categories */
 #define HUGE_UTILITY 1e30f /* where inputs near the largest number were multiplied */
 
@@ -156,8 +158,8 @@ INLINE void unpack(const float *from, int64_t rows, int64_t columns, int transpo
 
 /* -- the chain of one set ------------------------------------------------------------------------------------- */
 
-/* Rates q (n, n), overwritten by factors -> p (n,); then weight * d(-log p_chosen) / dq -> flow (n, n). */
-INLINE double solve(int64_t n, double *q, double *exits, double *p, double *b, double *flow, int64_t chosen, double weight) {
+/* Rates q (n, n), overwritten by factors -> p (n,). */
+INLINE void solve(int64_t n, double *q, double *exits, double *p) {
     for (int64_t k = n - 1; k > 0; k--) {
         double *leave = q + k * n, s = 0;
         for (int64_t j = 0; j < k; j++) s += leave[j];
@@ -174,6 +176,11 @@ INLINE double solve(int64_t n, double *q, double *exits, double *p, double *b, d
         double whole = 1 + p[k];
         for (int64_t i = 0; i <= k; i++) p[i] /= whole;
     }
+}
+
+/* Factors and p -> weight * d(-log p_chosen) / dq in flow (n, n). */
+INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, const double *p, double *b, double *flow,
+                            int64_t chosen, double weight) {
     for (int64_t i = 0; i < n; i++) b[i] = weight * (1 - (i == chosen) / p[chosen]);
     for (int64_t k = n - 1; k > 0; k--) {
         b[k] /= exits[k];
@@ -181,7 +188,8 @@ INLINE double solve(int64_t n, double *q, double *exits, double *p, double *b, d
     }
     memset(flow, 0, sizeof(double) * (size_t)(n * n));
     for (int64_t k = 1; k < n; k++) {
-        double *leave = q + k * n, *gain = flow + k * n, mean = 0;
+        const double *leave = q + k * n;
+        double *gain = flow + k * n, mean = 0;
         for (int64_t i = 0; i < k; i++) {
             double sum = p[i] * b[k], enter = q[i * n + k], *row = flow + i * n;
             for (int64_t j = 0; j < k; j++) {
@@ -193,13 +201,10 @@ INLINE double solve(int64_t n, double *q, double *exits, double *p, double *b, d
         for (int64_t j = 0; j < k; j++) mean += gain[j] * leave[j];
         for (int64_t j = 0; j < k; j++) gain[j] = (gain[j] - mean) / exits[k] - p[k] * b[k];
     }
-    return -log(p[chosen]);
 }
 
-/* Scores (n, n) and utilities (n,) -> loss; the gradient of the scores takes their place, that of u goes to ``du``. */
-INLINE double differentiate(const Network *net, int64_t n, float *f, const float *u, float *du, double *work,
-                            int64_t chosen, double weight) {
-    double *q = work, *slope = q + n * n, *flow = slope + n * n, *exits = flow + n * n, *p = exits + n, *b = p + n;
+/* Scores (n, n) and utilities (n,) -> rates q in units of the largest, which is returned, and their slopes. */
+INLINE double rates_of(const Network *net, int64_t n, const float *f, const float *u, double *q, double *slope) {
     double top = -INFINITY;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
@@ -219,14 +224,25 @@ INLINE double differentiate(const Network *net, int64_t n, float *f, const float
             scale = larger(scale, q[at]);
         }
     for (int64_t at = 0; at < n * n; at++) q[at] /= scale;
-    double loss = solve(n, q, exits, p, b, flow, chosen, weight);
+    return scale;
+}
+
+/* Scores and utilities of a set -> loss. For a step, the gradient of the scores takes their place, that of u goes to
+   ``du``; ``weight`` is the set's share of the batch. */
+INLINE double loss_of(const Network *net, int step, int64_t n, float *f, const float *u, float *du, double *work,
+                      int64_t chosen, double weight) {
+    double *q = work, *slope = q + n * n, *flow = slope + n * n, *exits = flow + n * n, *p = exits + n, *b = p + n;
+    double scale = rates_of(net, n, f, u, q, slope);
+    solve(n, q, exits, p);
+    if (!step) return -log(p[chosen]);
+    pull_back_chain(n, q, exits, p, b, flow, chosen, weight);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             double g = i == j ? 0 : flow[i * n + j] * slope[i * n + j] / scale;
             f[i * n + j] = (float)g;
             du[j] += (float)g;
         }
-    return loss;
+    return -log(p[chosen]);
 }
 
 /* -- a batch -------------------------------------------------------------------------------------------------- */
@@ -244,6 +260,7 @@ typedef struct { /* A network with its weights, and the memory of a step; d... i
     float *x[MOST], *dx, *dy, *f, *matrix;              /* rows of pairs */
     float *W[MOST], *Wt[MOST], *bias[MOST];             /* packed weights of the layers, and their gradients */
     float *dW[MOST], *dbias[MOST], *packed, *sum;
+    double *losses;                                     /* of the sets */
     double *work;
 } Step;
 
@@ -344,14 +361,12 @@ INLINE void score(Step *t, const int64_t *batch, int64_t sets, int64_t r) {
         t->f[p] = dot(last, t->x[L ? L - 1 : 0] + p * last, t->W[L]) + (L ? t->bias[L][0] : 0);
 }
 
-/* Scores f (P,) -> the sum of weighted losses; the gradient of the scores takes their place. */
-INLINE double solve_sets(Step *t, const int64_t *batch, int64_t sets, int64_t r, double whole) {
+/* Scores f (P,) of the pairs of some sets -> their losses; for a step, gradients take the place of the scores. */
+INLINE void solve_sets(Step *t, int step, const int64_t *batch, int64_t sets, int64_t r, double whole, double *losses) {
     const Network *net = t->net;
-    double loss = 0;
     float *f = t->f, *m = t->matrix;
     for (int64_t s = 0; s < sets; s++) {
-        int64_t n = t->sets->counts[batch[s]], at = t->sets->starts[batch[s]];
-        double weight = t->sets->weight[batch[s]];
+        int64_t n = t->sets->counts[batch[s]], at = t->sets->starts[batch[s]], chosen = t->sets->chosen[batch[s]];
         for (int64_t i = 0, p = 0; i < n; i++)
             for (int64_t j = 0; j < n; j++) {
                 m[i * n + j] = i == j ? 0 : f[p++];
@@ -359,8 +374,8 @@ INLINE double solve_sets(Step *t, const int64_t *batch, int64_t sets, int64_t r,
                     m[i * n + j] += net->items[t->sets->categorical[(at + i) * net->categories] * net->labels +
                                                t->sets->categorical[(at + j) * net->categories]];
             }
-        if (n > 1)
-            loss += weight * differentiate(net, n, m, t->u + r, t->du + r, t->work, t->sets->chosen[batch[s]], weight / whole);
+        double weight = t->sets->weight[batch[s]] / whole;
+        losses[s] = n > 1 ? loss_of(net, step, n, m, t->u + r, t->du + r, t->work, chosen, weight) : 0;
         for (int64_t i = 0; i < n; i++) {
             if (fabsf(t->u[r + i]) >= HUGE_UTILITY) t->du[r + i] = 0;
             for (int64_t j = 0; j < n; j++)
@@ -368,7 +383,6 @@ INLINE double solve_sets(Step *t, const int64_t *batch, int64_t sets, int64_t r,
         }
         r += n;
     }
-    return loss;
 }
 
 /* Gradients of the scores f (P,) -> those of the layers, and of the first one's parts. */
@@ -536,7 +550,7 @@ static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
     t->dx = take(a, P * widest, f), t->dy = take(a, P * widest, f), t->f = take(a, P, f);
     t->matrix = take(a, n * n, f);
     t->packed = take(a, most * most, f), t->sum = take(a, most * most, f);
-    t->work = take(a, 3 * n * n + 3 * n, sizeof(double));
+    t->work = take(a, 3 * n * n + 3 * n, sizeof(double)), t->losses = take(a, B, sizeof(double));
 }
 
 /* Pack the weights of the layers. */
@@ -560,12 +574,8 @@ INLINE void unpack_layers(Step *t) {
     }
 }
 
-INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B, double lr, int64_t steps, double *totals) {
-    int64_t R = 0;
-    double whole = 0, loss = 0;
-    for (int64_t s = 0; s < B; s++) R += t->sets->counts[batch[s]], whole += t->sets->weight[batch[s]];
-    memset(t->grad[0], 0, (size_t)((char *)t->S - (char *)t->grad[0])); /* what is added to lies together */
-    pack_layers(t);
+/* Score and solve the sets of a batch, some at a time; for a step, differentiate their mean loss, too. */
+INLINE void pass(Step *t, int step, const int64_t *batch, int64_t B, double whole) {
     gather(t, batch, B);
     for (int64_t begin = 0, r = 0; begin < B;) {
         int64_t end = begin, pairs = 0, rows = 0;
@@ -575,27 +585,35 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
             pairs += n * (n - 1), rows += n;
         }
         score(t, batch + begin, end - begin, r);
-        loss += solve_sets(t, batch + begin, end - begin, r, whole);
-        pull_back(t, batch + begin, end - begin, r, pairs);
+        solve_sets(t, step, batch + begin, end - begin, r, whole, t->losses + begin);
+        if (step) pull_back(t, batch + begin, end - begin, r, pairs);
         begin = end, r += rows;
     }
+}
+
+INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B, double lr, int64_t steps, double *totals) {
+    int64_t R = 0;
+    double whole = 0;
+    for (int64_t s = 0; s < B; s++) R += t->sets->counts[batch[s]], whole += t->sets->weight[batch[s]];
+    memset(t->grad[0], 0, (size_t)((char *)t->S - (char *)t->grad[0])); /* what is added to lies together */
+    pack_layers(t);
+    pass(t, 1, batch, B, whole);
     unpack_layers(t);
     scatter(t, batch, B, R);
-    totals[0] += loss, totals[1] += whole, totals[2] += move(t, adam, lr, steps);
+    for (int64_t s = 0; s < B; s++) totals[0] += t->sets->weight[batch[s]] * t->losses[s];
+    totals[1] += whole, totals[2] += move(t, adam, lr, steps);
 }
 
 /* The version of what is expected of callers, and the sizes of structures. */
 int64_t pcmcnet_steps_layout(void) {
-    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 1;
+    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 2;
     for (int k = 0; k < 4; k++) layout = layout * 10000 + sizes[k];
     return layout;
 }
 
-/* Take a step for each batch: positions of its sets are order[ends[k - 1] .. ends[k]]. Returns 0, or 1 without memory.
-   ``totals`` gets the sums of weighted losses, of weights and of the norms of gradients. */
-FOR_EACH_PROCESSOR
-int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t count, const Optimiser *adam,
-                  const int64_t *order, const int64_t *ends, const double *rates, int64_t batches, double *totals) {
+/* A network with its weights, and memory for batches of B sets, R alternatives in all, n of a set at most. */
+static Step prepared(const Network *net, const Sets *sets, Weight *weights, int64_t count, int64_t B, int64_t R, int64_t n,
+                     Arena *arena) {
     Step t = {.net = net, .sets = sets, .weights = weights, .count = count, .D = net->numbers, .D0 = net->own_numbers};
     for (int64_t k = 0; k < net->categories; k++) t.E += net->embedding[k];
     for (int64_t k = 0; k < net->own_categories; k++) t.E0 += net->own_embedding[k];
@@ -603,6 +621,20 @@ int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t
     t.Dp = padded(t.D), t.D0p = padded(t.D0), t.Ep = padded(t.E), t.E0p = padded(t.E0), t.Hp = padded(t.H);
     t.own = net->categories, t.first = t.own + net->own_categories, t.later = t.first + 4;
     t.constants = t.later + 2 * net->layers, t.slopes = t.constants + net->categories;
+    lay_out(&t, arena, B, R, n);
+    arena->address = aligned_alloc(64, arena->used);
+    if (!arena->address) return t;
+    memset(arena->address, 0, arena->used);
+    arena->used = 0;
+    lay_out(&t, arena, B, R, n);
+    return t;
+}
+
+/* Take a step for each batch: positions of its sets are order[ends[k - 1] .. ends[k]]. Returns 0, or 1 without memory.
+   ``totals`` gets the sums of weighted losses, of weights and of the norms of gradients. */
+FOR_EACH_PROCESSOR
+int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t count, const Optimiser *adam,
+                  const int64_t *order, const int64_t *ends, const double *rates, int64_t batches, double *totals) {
     int64_t B = 0, R = 0, n = 0;
     for (int64_t k = 0, at = 0; k < batches; at = ends[k++]) {
         int64_t rows = 0;
@@ -613,14 +645,29 @@ int pcmcnet_steps(const Network *net, const Sets *sets, Weight *weights, int64_t
         B = ends[k] - at > B ? ends[k] - at : B, R = rows > R ? rows : R;
     }
     Arena arena = {NULL, 0};
-    lay_out(&t, &arena, B, R, n);
-    arena.address = aligned_alloc(64, arena.used);
+    Step t = prepared(net, sets, weights, count, B, R, n, &arena);
     if (!arena.address) return 1;
-    memset(arena.address, 0, arena.used);
-    arena.used = 0;
-    lay_out(&t, &arena, B, R, n);
     for (int64_t k = 0, at = 0; k < batches; at = ends[k++])
         step(&t, adam, order + at, ends[k] - at, rates[k], adam->taken + k + 1, totals);
+    free(arena.address);
+    return 0;
+}
+
+/* The losses of some sets, by their positions. Returns 0, or 1 without memory. */
+FOR_EACH_PROCESSOR
+int pcmcnet_losses(const Network *net, const Sets *sets, Weight *weights, int64_t count, const int64_t *order, int64_t many,
+                   double *losses) {
+    int64_t n = 0;
+    for (int64_t s = 0; s < many; s++) n = sets->counts[order[s]] > n ? sets->counts[order[s]] : n;
+    Arena arena = {NULL, 0};
+    Step t = prepared(net, sets, weights, count, SETS, SETS * n, n, &arena);
+    if (!arena.address) return 1;
+    pack_layers(&t);
+    for (int64_t s = 0; s < many; s += SETS) {
+        int64_t B = many - s < SETS ? many - s : SETS;
+        pass(&t, 0, order + s, B, 1);
+        memcpy(losses + s, t.losses, sizeof(double) * (size_t)B);
+    }
     free(arena.address);
     return 0;
 }

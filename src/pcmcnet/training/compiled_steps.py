@@ -2,6 +2,7 @@
 
 Through PyTorch a step of a small network is some hundred calls, which take longer than its arithmetic. The numbers are
 the same to rounding; weights and the optimiser's state stay in the memory of their tensors, so checkpoints are too.
+Losses of held-out sets after each epoch come from the same code.
 The code is compiled when the package is built. Where it was not, and for networks that it does not know, steps go
 through PyTorch.
 """
@@ -21,9 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.arrays import Ints
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.batches import EncodedSets, Source
 from pcmcnet.errors import TrainingError
+from pcmcnet.interrupts import raise_if_heard
+from pcmcnet.layers import settings
 from pcmcnet.runtime.prediction import size_of
 from pcmcnet.training.adam import BETAS, EPS
 from pcmcnet.training.config import TrainConfig
@@ -34,7 +37,7 @@ log = logging.getLogger("pcmcnet")
 LIBRARY = Path(__file__).with_name("libsteps.so")  # whatever a platform calls such files
 MOST = 64  # layers, or columns of categories, as in the code
 A_CALL = 1e9  # multiplications, some tenths of a second: an interrupt is heard between calls
-VERSION = 1  # of what the code expects; it tells its own, with the sizes of its structures
+VERSION = 2  # of what the code expects; it tells its own, with the sizes of its structures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +130,7 @@ class CompiledSteps(Steps):
 
     def __init__(self, module: nn.Module, source: Source, config: TrainConfig, form: SmallNetwork) -> None:
         super().__init__(module, source, config)
-        self.form, self.network = form, _network(form)
+        self.form, self.network, self.size = form, _network(form), size_of(module)
         slots = {slot.weight.data_ptr(): slot for slot in self.optimiser.slots}
         prior = {weight.data_ptr() for weight in self.with_prior}
         self.moving = [slot for slot in self.optimiser.slots if slot.weight.requires_grad]
@@ -146,25 +149,54 @@ class CompiledSteps(Steps):
         """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``."""
         if not len(plan) or not self.moving or not _readable(self.data):
             return super().run(plan, rates)
-        totals, rates, size = np.zeros(3), iter(rates), size_of(self.module)
-        work = np.cumsum([size * float((self.data.sizes[sets] ** 2).sum()) for sets in plan])
-        for calls in np.split(np.arange(len(plan)), np.flatnonzero(np.diff(work // A_CALL)) + 1):
+        totals, rates = np.zeros(3), iter(rates)
+        work = np.array([self._work(self.data.sizes[sets]).sum() for sets in plan])
+        for calls in _cut(work):
             part = [plan[k] for k in calls]
             self._call(part, np.fromiter(islice(rates, len(part)), float), totals)
         return torch.from_numpy(totals)
 
-    def _call(self, plan: Sequence[Ints], rates: Any, totals: Any) -> None:
+    def nll(self, data: EncodedSets) -> Tensor | None:
+        """(S,) NLL of the choices by the weights as they are, in float64; None for sets that this code does not take."""
+        if not 0 < data.largest <= settings.COMPILED_UP_TO_ALTERNATIVES or not _readable(data):
+            return None
+        losses, sets = np.empty(len(data)), _sets(data)
+        for part in _cut(self._work(data.sizes)):
+            raise_if_heard()
+            places = (_address(part), ctypes.c_int64(len(part)), _address(losses[part[0] :]))
+            _require_memory(library().pcmcnet_losses(*self._given(sets), *places))
+        return torch.from_numpy(losses)
+
+    def _work(self, sizes: Ints) -> Floats:
+        """Multiplications of a pass over sets, about."""
+        return self.size * sizes.astype(float) ** 2
+
+    def _given(self, sets: _Sets) -> tuple[Any, ...]:
+        return ctypes.byref(self.network), ctypes.byref(sets), self.table, ctypes.c_int64(len(self.table))
+
+    def _call(self, plan: Sequence[Ints], rates: Floats, totals: Floats) -> None:
         order = np.ascontiguousarray(np.concatenate(plan), dtype=np.int64)
         ends = np.cumsum([len(sets) for sets in plan], dtype=np.int64)
-        adam = _Optimiser(self.limit, *BETAS, EPS, int(self.moving[0].step))
-        sets = _sets(self.data)
-        given = (ctypes.byref(self.network), ctypes.byref(sets), self.table, ctypes.c_int64(len(self.table)))
-        arrays = [ctypes.c_void_p(array.ctypes.data) for array in (order, ends, rates)]
-        count, sums = ctypes.c_int64(len(plan)), ctypes.c_void_p(totals.ctypes.data)
-        if library().pcmcnet_steps(*given, ctypes.byref(adam), *arrays, count, sums):
-            raise TrainingError("there is no memory for a batch: lower batch_size or pair_budget.")
+        adam, sets = _Optimiser(self.limit, *BETAS, EPS, int(self.moving[0].step)), _sets(self.data)
+        plans = (_address(order), _address(ends), _address(rates), ctypes.c_int64(len(plan)))
+        _require_memory(library().pcmcnet_steps(*self._given(sets), ctypes.byref(adam), *plans, _address(totals)))
         for slot in self.moving:
             slot.step.add_(len(plan))
+
+
+def _cut(work: Floats) -> list[Ints]:
+    """Positions of what one call computes, then of the next."""
+    return np.split(np.arange(len(work)), np.flatnonzero(np.diff(np.cumsum(work) // A_CALL)) + 1)
+
+
+def _address(array: Floats | Ints) -> ctypes.c_void_p:
+    """Where an array is, as long as somebody holds it."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _require_memory(missing: int) -> None:
+    if missing:
+        raise TrainingError("there is no memory for a batch: lower batch_size or pair_budget.")
 
 
 def _network(form: SmallNetwork) -> _Network:

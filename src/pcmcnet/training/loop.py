@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +32,7 @@ from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.prediction import predict, size_of
 from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.training.checkpoint import Checkpoint, Keeper, RunState, Tensors, Within
+from pcmcnet.training.compiled_steps import CompiledSteps
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.dispatch import steps_for
@@ -44,6 +45,8 @@ NOISE = 2.0  # standard errors by which weights of an earlier epoch have to be b
 RISE = 0.1  # smallest rise of the training loss that is reported
 
 log = logging.getLogger("pcmcnet")
+
+Nll = Callable[[EncodedSets], Tensor | None]  # (S,) of the choices; None for sets that it does not take
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ def train(
         When the loss stops being finite, or no gradient reaches the weights any more.
     """
     steps = steps_for(module, data, config)
+    nll = steps.nll if isinstance(steps, CompiledSteps) else None
     state = checkpoint.read() if checkpoint else None
     if state is None:
         state = RunState(stopping=None if valid is None else _stopping(config))
@@ -108,7 +112,7 @@ def train(
     ):
         while not state.finished:
             entry = _epoch(steps, config, state, seed=seed, keeper=keeper)
-            entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config)
+            entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config, nll)
             _require_sound(entry)
             _advance(state, entry, steps, config)
             keeper.keep(state)
@@ -123,7 +127,7 @@ def train(
             _tell_of_rise([entry["train_loss"] for entry in state.history])
         return Outcome(state.history, state.epoch)
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
-    if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config):
+    if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config, nll):
         module.load_state_dict(last)
         return Outcome(state.history, state.epoch)
     module.load_state_dict(state.best)
@@ -146,7 +150,9 @@ def _stopping(config: TrainConfig) -> EarlyStopping:
     return EarlyStopping(config.patience, config.min_delta)
 
 
-def _clearly_better(first: Tensors, second: Tensors, module: nn.Module, valid: Parted, config: TrainConfig) -> bool:
+def _clearly_better(
+    first: Tensors, second: Tensors, module: nn.Module, valid: Parted, config: TrainConfig, nll: Nll | None = None
+) -> bool:
     """Tell whether some weights beat others on the validation part by more than the noise of their difference.
 
     The losses of both are compared set by set: what makes a set hard for both cancels.
@@ -154,7 +160,7 @@ def _clearly_better(first: Tensors, second: Tensors, module: nn.Module, valid: P
     losses = []
     for weights in (first, second):
         module.load_state_dict(weights)
-        losses.append([(nll.double(), weight.double()) for nll, weight in _losses(module, valid, config)])
+        losses.append([(loss.double(), weight.double()) for loss, weight in _losses(module, valid, config, nll)])
     sums = torch.zeros(5, dtype=torch.float64, device=device_of(module))
     for (ours, weight), (theirs, _) in zip(*losses, strict=True):
         gain = theirs - ours
@@ -267,21 +273,26 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
     state.finished = cooled or state.epoch >= config.passes
 
 
-def mean_nll(module: nn.Module, data: Parted, config: TrainConfig) -> float:
-    """Weighted mean negative log-likelihood of the choices, without dropout."""
+def mean_nll(module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | None = None) -> float:
+    """Weighted mean negative log-likelihood of the choices, without dropout; ``nll`` is a faster way than the module."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
-    for nll, weight in _losses(module, data, config):
-        total += torch.stack([(weight * nll).sum(), weight.sum()]).double()
+    for losses, weight in _losses(module, data, config, nll):
+        total += torch.stack([(weight * losses).sum(), weight.sum()]).double()
     current_group().add_up(total)
     loss, weight = total.tolist()
     return float(loss / weight)
 
 
-def _losses(module: nn.Module, data: Parted, config: TrainConfig) -> Iterator[tuple[Tensor, Tensor]]:
+def _losses(
+    module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | None
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield negative log-likelihoods and weights of this process's sets, in an order that the data alone decide on."""
     for part in data.parts():
         own, share = (part.own, None) if isinstance(part, Portion) else (part, current_group().share)
         if own is None:
+            continue
+        if nll is not None and (losses := nll(own)) is not None:
+            yield losses, own.weight
             continue
         for _, batch, log_p in predict(module, own, pair_budget=config.pair_budget, share=share):
             yield choice_nll(log_p, batch.chosen), batch.weight
