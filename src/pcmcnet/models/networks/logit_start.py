@@ -3,7 +3,8 @@
     minimise over b:   - sum_s w_s log softmax(u_s)[chosen]  +  |b|^2 / 2
 
 with weights w_s of mean 1 and a standard normal prior, and b within the signs that the utility gives its coefficients.
-The problem is convex, and L-BFGS in float64 solves it in a moment, whatever the number of categories or words.
+The problem is convex, and L-BFGS in float64 solves it in a moment, whatever the number of categories or words. Threads
+that share its small products wait for each other much longer than that, on a busy machine a hundred times.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from pcmcnet.arrays import Floats
 from pcmcnet.data.batches import Distinct, EncodedSets
 from pcmcnet.layers.inner_logit import LinearUtility
+from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 
 SETS = 4_000  # that a start is learnt from: what is missing after it is learnt in training
 FROM_DECAY = 2.0  # on which a network, held that firmly, is a correction of the logit inside it
@@ -45,7 +47,8 @@ def start_as_logit(utility: LinearUtility, data: EncodedSets) -> None:
     start = parameters_to_vector(double.plain_weights).detach().numpy()
     limits = double.plain_bounds
     bounds = None if limits is None else Bounds(*(parameters_to_vector(side).numpy() for side in limits))
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
+    with products_in_one_thread():
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
     with torch.no_grad():
         vector_to_parameters(torch.from_numpy(found.x), double.plain_weights)
         for weights, values in zip(utility.plain_weights, double.plain_weights, strict=True):
