@@ -28,7 +28,7 @@ from pcmcnet.errors import TrainingError
 from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers import settings
 from pcmcnet.runtime.prediction import size_of
-from pcmcnet.training.adam import BETAS, EPS
+from pcmcnet.training.adam import BETAS, EPS, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.step import Steps
 
@@ -150,8 +150,8 @@ class CompiledSteps(Steps):
         if not len(plan) or not self.moving or not _readable(self.data):
             return super().run(plan, rates)
         totals, rates = np.zeros(3), iter(rates)
-        work = np.array([self._work(self.data.sizes[sets]).sum() for sets in plan])
-        for calls in _cut(work):
+        starts = np.cumsum([0, *(len(sets) for sets in plan[:-1])])
+        for calls in _cut(np.add.reduceat(self._work(self.data.sizes[np.concatenate(plan)]), starts)):
             part = [plan[k] for k in calls]
             self._call(part, np.fromiter(islice(rates, len(part)), float), totals)
         return torch.from_numpy(totals)
@@ -180,8 +180,7 @@ class CompiledSteps(Steps):
         adam, sets = _Optimiser(self.limit, *BETAS, EPS, int(self.moving[0].step)), _sets(self.data)
         plans = (_address(order), _address(ends), _address(rates), ctypes.c_int64(len(plan)))
         _require_memory(library().pcmcnet_steps(*self._given(sets), ctypes.byref(adam), *plans, _address(totals)))
-        for slot in self.moving:
-            slot.step.add_(len(plan))
+        for_each("add", [slot.step for slot in self.moving], len(plan))
 
 
 def _cut(work: Floats) -> list[Ints]:
