@@ -13,8 +13,10 @@ from choice_tables import ROLES, read, trips
 from pcmcnet import PCMCNet
 from pcmcnet.data.encoding import learn_encoder
 from pcmcnet.layers import settings
+from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.runtime.prediction import predict
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps
 from pcmcnet.training.dispatch import steps_for
@@ -180,3 +182,39 @@ def test_a_library_that_cannot_be_loaded_or_is_of_another_version_is_told_and_no
         assert "fits go through PyTorch" in caplog.text
     finally:
         compiled_steps.library.cache_clear()
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "roles", [EVERYTHING, NO_INDIVIDUAL, NUMBERS, LABELS], ids=["all", "alone", "numbers", "labels"]
+)
+@pytest.mark.parametrize("hidden", [(), (5,), (17, 3, 20)], ids=str)
+def test_losses_of_sets_are_those_of_pytorch(
+    roles: dict[str, Any], hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, config, network, _ = both(roles, hidden=hidden)
+    steps = steps_for(network, data, config)
+    assert isinstance(steps, CompiledSteps)
+    expected = torch.empty(len(data), dtype=torch.float64)
+    for sets, batch, log_p in predict(network, data, pair_budget=1000):
+        expected[torch.from_numpy(sets)] = choice_nll(log_p, batch.chosen).double()
+    at_once = steps.nll(data)
+    torch.testing.assert_close(at_once, expected, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(compiled_steps, "A_CALL", 1.0)  # a call for each set
+    torch.testing.assert_close(steps.nll(data), at_once, rtol=0, atol=0)
+    monkeypatch.setattr(settings, "COMPILED_UP_TO_ALTERNATIVES", int(data.sizes.max()) - 1)
+    assert steps.nll(data) is None
+
+
+@needs_compiled
+def test_held_out_sets_that_compiled_code_does_not_take_are_predicted_by_pytorch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = read(trips(60, slope=-0.3), **EVERYTHING)
+    train, valid = data.split((0.7, 0.3), seed=0)
+    fit = PCMCNet(hidden=(8, 8), epochs=3, weight_decay=0.1, members=1).fit
+    compiled = [entry["valid_loss"] for entry in fit(train, valid, progress=False).history]
+    monkeypatch.setattr(CompiledSteps, "nll", lambda self, data: None)
+    plain = [entry["valid_loss"] for entry in fit(train, valid, progress=False).history]
+    np.testing.assert_allclose(compiled, plain, rtol=1e-5)
+    assert compiled != plain  # one is rounded to float32

@@ -157,7 +157,7 @@ class CompiledSteps(Steps):
         return torch.from_numpy(totals)
 
     def nll(self, data: EncodedSets) -> Tensor | None:
-        """(S,) NLL of the choices by the weights as they are, in float64; None for sets that this code does not take."""
+        """(S,) NLL of the choices by the weights as they are, in float64; None for sets that this does not take."""
         if not 0 < data.largest <= settings.COMPILED_UP_TO_ALTERNATIVES or not _readable(data):
             return None
         losses, sets = np.empty(len(data)), _sets(data)

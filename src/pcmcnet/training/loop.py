@@ -274,7 +274,7 @@ def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: Train
 
 
 def mean_nll(module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | None = None) -> float:
-    """Weighted mean negative log-likelihood of the choices, without dropout; ``nll`` is a faster way than the module."""
+    """Weighted mean negative log-likelihood of the choices, without dropout; ``nll`` is a faster way to them."""
     total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
     for losses, weight in _losses(module, data, config, nll):
         total += torch.stack([(weight * losses).sum(), weight.sum()]).double()
@@ -283,9 +283,7 @@ def mean_nll(module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | No
     return float(loss / weight)
 
 
-def _losses(
-    module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | None
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _losses(module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | None) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield negative log-likelihoods and weights of this process's sets, in an order that the data alone decide on."""
     for part in data.parts():
         own, share = (part.own, None) if isinstance(part, Portion) else (part, current_group().share)
