@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pcmcnet.layers.settings import MULTIPLICATIONS_WORTH_THREADS as ENOUGH
-from pcmcnet.layers.threads import _pool, in_threads, parts_for, threads, threads_for
+from pcmcnet.layers.threads import _pool, in_threads, parts_for, side_by_side, threads, threads_for
 
 
 @pytest.fixture(autouse=True)
@@ -168,3 +168,36 @@ threading.Thread(target=work).start()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
+
+
+def test_what_goes_side_by_side_comes_in_order_from_threads_that_compute_alone() -> None:
+    """Both wait for each other, which one thread after the other never could."""
+    together = threading.Barrier(2, timeout=30)
+
+    def work(part: int) -> tuple[int, int, int, bool]:
+        together.wait()
+        return part, torch.get_num_threads(), threads(), torch.is_grad_enabled()
+
+    found = list(side_by_side(work, [1, 2, 3, 4], at_once=2, give_up=lambda: None))
+    assert found == [(part, 1, 1, True) for part in (1, 2, 3, 4)]
+    assert torch.get_num_threads() == 3
+
+
+def test_one_at_a_time_stays_in_the_calling_thread() -> None:
+    found = side_by_side(lambda _: threading.current_thread(), [1, 2], at_once=1, give_up=lambda: None)
+    assert set(found) == {threading.current_thread()}
+
+
+def test_when_one_fails_others_give_up_or_never_begin() -> None:
+    begun, ended = [], threading.Event()
+
+    def work(part: int) -> None:
+        begun.append(part)
+        if part == 0:
+            raise KeyError
+        assert ended.wait(timeout=30)  # as a training that looks after each epoch
+
+    with pytest.raises(KeyError):
+        list(side_by_side(work, range(50), at_once=2, give_up=ended.set))
+    assert ended.is_set()
+    assert len(begun) < 50

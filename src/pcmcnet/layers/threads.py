@@ -4,6 +4,7 @@ Threads that share every operation, as PyTorch's do, wait for each other after e
 does, such as drawing random numbers. Those who wait keep their cores busy: where another process wants the same cores,
 that makes a fit many times slower, and on two idle cores no network gains from it (measured). So networks compute each
 operation on a single thread, and of a large batch of a wide network each thread takes a part, from beginning to end.
+Small networks that do not depend on each other are trained side by side.
 How many parts there are depends on the number of threads that PyTorch is allowed, never on the load.
 """
 
@@ -76,6 +77,34 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
                 raise
         rest = [call(part) for part in parts[len(begun) :]]
         return [*(each.result() for each in begun), *rest]
+
+
+def side_by_side(
+    function: Callable[[T], U], parts: Sequence[T], *, at_once: int, give_up: Callable[[], object]
+) -> Iterator[U]:
+    """Yield what a function returns for every part, in their order, while so many are under way, each in a thread.
+
+    When one fails, or an interrupt comes, the others do not begin; those that have begun are told to give up, and
+    waited for.
+    """
+    if min(at_once, len(parts)) < 2:
+        yield from map(function, parts)
+        return
+
+    def call(part: T) -> U:
+        _known.here, _known.parts = True, 1
+        torch.set_num_threads(1)
+        return function(part)
+
+    with ThreadPoolExecutor(min(at_once, len(parts)), "pcmcnet-side") as pool:
+        begun = [pool.submit(call, part) for part in parts]
+        try:
+            for each in begun:
+                yield each.result()
+        finally:
+            if not all(each.done() for each in begun):
+                give_up()
+                pool.shutdown(cancel_futures=True)
 
 
 _known = threading.local()

@@ -1,19 +1,25 @@
 """Networks trained from different starts, put together to one model."""
 
+import json
 import pickle
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 
 import pcmcnet as pn
 from choice_tables import ROLES, read, trips
 from pcmcnet import ChoiceData, PCMCNet, stationary_distribution
-from pcmcnet.errors import ConfigError, StopFit
+from pcmcnet.errors import ConfigError, StopFit, TrainingError
 from pcmcnet.models.networks import neural_model, pcmcnet
 from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.training import compiled_steps
 
 EVERYTHING = {key: ROLES[key] for key in ("alternative", "individual", "features")}
 
@@ -191,3 +197,47 @@ def test_how_many_there_are_by_rule(data: ChoiceData, monkeypatch: pytest.Monkey
         PCMCNet(members=2, classes=2)
     with pytest.raises(ConfigError, match="members"):
         PCMCNet(members=0)
+
+
+@pytest.mark.skipif(compiled_steps.library() is None, reason="the package was built without a compiler")
+def test_networks_that_are_trained_side_by_side_are_those_trained_one_by_one(
+    data: ChoiceData, threads: Callable[[int], None], tmp_path: Path
+) -> None:
+    """Whoever listens to epochs hears them one by one; others get the same networks from several threads."""
+    fit, names = PCMCNet(hidden=(6,), epochs=2, weight_decay=4.0, members=4).fit, set()
+    one_by_one = fit(data, progress=False, on_epoch=lambda entry: names.add(threading.current_thread().name))
+    assert names == {threading.current_thread().name}
+    threads(3)
+    at_once = fit(data, progress=False, run_folder=tmp_path / "run")
+    for model in (at_once, fit(data, progress=False, run_folder=tmp_path / "run", resume=True)):
+        weights = model.network_.state_dict()
+        assert all(torch.equal(weight, weights[name]) for name, weight in one_by_one.network_.state_dict().items())
+
+
+@pytest.mark.skipif(compiled_steps.library() is None, reason="the package was built without a compiler")
+def test_when_one_of_those_side_by_side_fails_it_is_named_and_the_others_stop_as_if_interrupted(
+    data: ChoiceData, threads: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, under_way = neural_model.train, threading.Event()
+
+    def train(module: Any, data: Any, config: Any, *, on_epoch: Any, **more: Any) -> Any:
+        def told(entry: dict[str, Any]) -> None:
+            under_way.set()
+            on_epoch(entry)
+
+        file = more["checkpoint"].path.name
+        if file.startswith("network-2"):
+            assert under_way.wait(timeout=30)
+            raise TrainingError("it broke down.")
+        if file.startswith("network-3"):
+            return real(module, data, replace(config, epochs=1_000_000), on_epoch=told, **more)
+        return real(module, data, config, on_epoch=on_epoch, **more)
+
+    threads(2)
+    monkeypatch.setattr(neural_model, "train", train)
+    with pytest.raises(TrainingError, match="network 2 of 3: it broke down"):
+        PCMCNet(hidden=(4,), epochs=2, weight_decay=0.1, members=3).fit(
+            data, progress=False, run_folder=tmp_path / "run"
+        )
+    with safe_open(tmp_path / "run" / "network-3-checkpoint.safetensors", framework="pt") as file:
+        assert not json.loads(file.metadata()["state"])["finished"]

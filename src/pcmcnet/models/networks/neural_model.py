@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,6 +60,14 @@ from pcmcnet.training.data_parallel import current_group
 log = logging.getLogger("pcmcnet")
 
 
+class Trained(NamedTuple):
+    """What is learnt from one training part."""
+
+    outcome: Outcome
+    encoder: Encoder
+    network: nn.Module
+
+
 class NeuralModel(ChoiceModel):
     """A network over encoded choice sets; a subclass builds it.
 
@@ -106,7 +114,7 @@ class NeuralModel(ChoiceModel):
         """Set weights of a fresh network from a sample of the training sets; nothing to do by default."""
 
     def _add_members(
-        self, run: Callable[[FitSettings, int, Encoder], Outcome], part: Sets, settings: FitSettings
+        self, run: Callable[[FitSettings, int, Encoder], Trained], part: Sets, settings: FitSettings
     ) -> None:
         """Train further networks, as ``run`` does with settings, a number and an encoder of each; none by default."""
 
@@ -130,9 +138,9 @@ class NeuralModel(ChoiceModel):
             outcome = self._run(part, held_out, config, settings, device=place, checkpoint=kept_in(file))
             if file == last:
                 config = replace(config, epochs=len(outcome.history))  # the first may have been stopped before its end
-                same = partial(self._run, part, held_out, config, device=place)
+                same = partial(self._trained, part, held_out, config, device=place)
 
-                def another(given: FitSettings, k: int, encoder: Encoder) -> Outcome:
+                def another(given: FitSettings, k: int, encoder: Encoder) -> Trained:
                     return same(given, checkpoint=kept_in(network_file(file, k)), encoder=encoder)
 
                 self._add_members(another, part, settings)
@@ -192,7 +200,12 @@ class NeuralModel(ChoiceModel):
         log.info("weight decay %.3g, %d epochs: learnt from %d held-out sets", search.decay, epochs, search.held_out)
         return replace(self.config, weight_decay=search.decay, epochs=epochs)
 
-    def _run(
+    def _run(self, *given: Any, **more: Any) -> Outcome:
+        """Let the model have the encoder and the network of one training part."""
+        outcome, self.encoder_, self.network_ = self._trained(*given, **more)
+        return outcome
+
+    def _trained(
         self,
         part: Sets,
         held_out: Sets | Sequence[Sets] | None,
@@ -202,8 +215,8 @@ class NeuralModel(ChoiceModel):
         device: torch.device,
         checkpoint: Checkpoint | None,
         encoder: Encoder | None = None,
-    ) -> Outcome:
-        """Learn the encoder, unless given, and the weights from one training part."""
+    ) -> Trained:
+        """Learn the encoder, unless given, and the weights from one training part; the model stays as it is."""
         part = part.counted()
         held_out = () if held_out is None else held_out if isinstance(held_out, Sequence) else (held_out,)
         if part.largest < 2:
@@ -230,8 +243,7 @@ class NeuralModel(ChoiceModel):
             progress=settings.progress,
             on_epoch=settings.on_epoch,
         )
-        self.encoder_, self.network_ = encoder, network
-        return outcome
+        return Trained(outcome, encoder, network)
 
     def _encoder(self, part: Sets) -> Encoder:
         bend, frozen = self.config.tails == "bend", frozen_ones(self.encoders)

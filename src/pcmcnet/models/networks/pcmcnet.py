@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder, ScannedData, S
 from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ConfigError, InputError, TrainingError
+from pcmcnet.layers.threads import side_by_side, threads
 from pcmcnet.models.interface.chain_model import ChainModel, chains_of
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.latent_classes import LatentClasses
@@ -39,14 +42,14 @@ from pcmcnet.models.networks.decay_search import Pair, Search
 from pcmcnet.models.networks.diagram import draw_network
 from pcmcnet.models.networks.held_out_trials import Trials
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, jacobian_by_pairs
-from pcmcnet.models.networks.neural_model import NeuralModel, log, require_differences
+from pcmcnet.models.networks.neural_model import NeuralModel, Trained, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
-from pcmcnet.progress import describe_epoch, show_steps
+from pcmcnet.progress import Steps, describe_epoch, show_steps
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, encode_on
 from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
-from pcmcnet.training import Outcome, TrainConfig
+from pcmcnet.training import TrainConfig, compiled_steps
 from pcmcnet.training.data_parallel import current_group
 
 SMALL_TABLE, SMALL_TABLE_PAIRS = 12_000, 3e6  # choice sets, and ordered pairs of alternatives in them
@@ -258,7 +261,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             self.training_ = {**self.training_, "classes": self._classes, **tried}
 
     def _add_members(
-        self, run: Callable[[FitSettings, int, Encoder], Outcome], part: Sets, settings: FitSettings
+        self, run: Callable[[FitSettings, int, Encoder], Trained], part: Sets, settings: FitSettings
     ) -> None:
         first, encoder, start = self.network_, self.encoder_, settings.init
         assert isinstance(first, PCMCNetwork)
@@ -269,21 +272,27 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             encoder = curves if any(pieces) else encoder
         else:
             pieces = pieces_kept(start.training)
+        at_once, ended = threads() if _go_side_by_side(first, settings) else 1, Event()
         with show_steps(len(pieces) - 1, show=settings.progress and len(pieces) > 1) as steps:
-            for number, most in enumerate(pieces[1:], start=2):
+            heard = steps if at_once == 1 else Steps()  # what is shown is told by this thread alone
+
+            def trained(number: int) -> Trained:
                 seed = int(np.random.default_rng([settings.seed, number - 1]).integers(2**31))
                 given = None if start is None else start.other(number - 1)
-                told, step = steps.epochs(settings.on_epoch, network=number), f"network {number} of {len(pieces)}"
-                own = encoder.with_pieces(most)
-                steps.begin(step)
+                told = heard.epochs(settings.on_epoch or partial(_give_up, ended), network=number)
                 as_told = replace(settings, seed=seed, init=given, progress=False, on_epoch=told, tells=False)
+                heard.begin(f"network {number} of {len(pieces)}")
                 try:
-                    done = run(as_told, number, own)
+                    return run(as_told, number, encoder.with_pieces(pieces[number - 1]))
                 except TrainingError as error:
-                    raise TrainingError(f"{step}: {error}") from error
-                steps.end(step, describe_epoch(done.history[-1]))
-                assert isinstance(self.network_, PCMCNetwork)
-                first.add(self.network_, CurveView(encoder, own))
+                    raise TrainingError(f"network {number} of {len(pieces)}: {error}") from error
+
+            numbers = range(2, len(pieces) + 1)
+            found = side_by_side(trained, numbers, at_once=at_once, give_up=ended.set)
+            for number, done in zip(numbers, found, strict=True):
+                steps.end(f"network {number} of {len(pieces)}", describe_epoch(done.outcome.history[-1]))
+                assert isinstance(done.network, PCMCNetwork)
+                first.add(done.network, CurveView(encoder, done.encoder))
         self.network_, self.encoder_, self._pieces = first, encoder, pieces
 
     def _wanted_members(self, network: PCMCNetwork) -> int:
@@ -365,6 +374,18 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             item_start.start_as_items(network.items, sample(item_start.SETS), config.decay)
         elif network.utility is not None and config.decay >= logit_start.FROM_DECAY:
             logit_start.start_as_logit(network.utility, sample(logit_start.SETS))
+
+
+def _go_side_by_side(network: PCMCNetwork, settings: FitSettings) -> bool:
+    """Tell networks whose steps leave Python to other threads. Who listens to epochs hears one after the other."""
+    compiled = network.small_network is not None and compiled_steps.library() is not None
+    return compiled and device_of(network).type == "cpu" and settings.on_epoch is None and current_group().size == 1
+
+
+def _give_up(ended: Event, entry: dict[str, Any]) -> None:
+    """End a training after an epoch, once nobody waits for it; its state is kept as that of one not finished."""
+    if ended.is_set():
+        raise CancelledError
 
 
 def _is_small(train: Sets) -> bool:
