@@ -159,15 +159,16 @@ def test_work_goes_on_after_the_main_thread_has_ended() -> None:
     """No pool takes work then; a thread of the user's own may still be fitting."""
     script = """
 import threading, torch
-from pcmcnet.layers.threads import in_threads
+from pcmcnet.layers.threads import in_threads, side_by_side
 torch.set_num_threads(2)
 def work():
     threading.main_thread().join()
     print(in_threads(abs, [-1, -2]))
+    print(list(side_by_side(abs, [-1, -2], at_once=2, give_up=list)))
 threading.Thread(target=work).start()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
+    assert (done.stdout, done.stderr) == ("[1, 2]\n" * 2, "")
 
 
 def test_what_goes_side_by_side_comes_in_order_from_threads_that_compute_alone() -> None:

@@ -68,13 +68,7 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
             return function(part)
 
     with _one_thread(_number()):  # in some versions of PyTorch the number for products is one of all threads
-        pool = _pool(here, os.getpid())
-        begun: list[Future[U]] = []
-        try:
-            begun.extend(pool.submit(call, part) for part in parts)
-        except RuntimeError as error:  # no pool takes work once the main thread has ended; others may go on
-            if "shutdown" not in str(error):
-                raise
+        begun = _begun(_pool(here, os.getpid()), call, parts)
         rest = [call(part) for part in parts[len(begun) :]]
         return [*(each.result() for each in begun), *rest]
 
@@ -97,7 +91,7 @@ def side_by_side(
         return function(part)
 
     with ThreadPoolExecutor(min(at_once, len(parts)), "pcmcnet-side") as pool:
-        begun = [pool.submit(call, part) for part in parts]
+        begun = _begun(pool, call, parts)
         try:
             for each in begun:
                 yield each.result()
@@ -105,6 +99,18 @@ def side_by_side(
             if not all(each.done() for each in begun):
                 give_up()
                 pool.shutdown(cancel_futures=True)
+    yield from map(function, parts[len(begun) :])
+
+
+def _begun(pool: ThreadPoolExecutor, call: Callable[[T], U], parts: Sequence[T]) -> list[Future[U]]:
+    """Hand parts to threads. No pool takes work once the main thread has ended; others may go on."""
+    begun: list[Future[U]] = []
+    try:
+        begun.extend(pool.submit(call, part) for part in parts)
+    except RuntimeError as error:
+        if "shutdown" not in str(error):
+            raise
+    return begun
 
 
 _known = threading.local()
