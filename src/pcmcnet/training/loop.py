@@ -32,7 +32,6 @@ from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.prediction import predict, size_of
 from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.training.checkpoint import Checkpoint, Keeper, RunState, Tensors, Within
-from pcmcnet.training.compiled_steps import CompiledSteps
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.dispatch import steps_for
@@ -95,7 +94,6 @@ def train(
         When the loss stops being finite, or no gradient reaches the weights any more.
     """
     steps = steps_for(module, data, config)
-    nll = steps.nll if isinstance(steps, CompiledSteps) else None
     state = checkpoint.read() if checkpoint else None
     if state is None:
         state = RunState(stopping=None if valid is None else _stopping(config))
@@ -112,7 +110,7 @@ def train(
     ):
         while not state.finished:
             entry = _epoch(steps, config, state, seed=seed, keeper=keeper)
-            entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config, nll)
+            entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config, steps.nll)
             _require_sound(entry)
             _advance(state, entry, steps, config)
             keeper.keep(state)
@@ -127,7 +125,7 @@ def train(
             _tell_of_rise([entry["train_loss"] for entry in state.history])
         return Outcome(state.history, state.epoch)
     last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
-    if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config, nll):
+    if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config, steps.nll):
         module.load_state_dict(last)
         return Outcome(state.history, state.epoch)
     module.load_state_dict(state.best)

@@ -108,6 +108,10 @@ class Steps:
         """Return what each set of a batch adds to the loss (B,): its NLL, or what the module makes of it."""
         return choice_nll(self.module(batch), batch.chosen) if self.own_losses is None else self.own_losses(batch)
 
+    def nll(self, data: EncodedSets) -> Tensor | None:
+        """(S,) NLL of the choices by the weights as they are; None where there is no faster way than the module."""
+        return None
+
     def move(self, loss: Tensor, weight: Tensor) -> None:
         """Move the weights by the gradients they have, those with a standard normal prior also by its own."""
         for parameter in self.with_prior:
