@@ -27,6 +27,14 @@ def read(table: Any, roles: Roles, **changes: Any) -> ChoiceData:
 # -- sets ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("n", [2, 2**16, 2**16 + 1])
+def test_rows_of_scattered_sets_keep_the_order_of_the_table_however_many_sets_there_are(n: int) -> None:
+    """Few sets are sorted by numbers of 16 bits."""
+    sets = np.concatenate([np.arange(n), np.arange(n)[::-1]])
+    data = ChoiceData.from_long(pa.table({"set": sets, "x": sets}), choice_set="set", features=["x"])
+    assert data.rows.tolist() == np.stack([np.arange(n), 2 * n - 1 - np.arange(n)], 1).ravel().tolist()
+
+
 def test_sets_are_numbered_by_their_first_rows_and_lie_one_after_the_other(trips: Table, roles: Roles) -> None:
     data = read(trips, roles)
     assert data.set_ids.tolist() == [7, 3]

@@ -157,7 +157,8 @@ def _order_rows(everything: Reader, schema: Schema, set_of_row: NDArray[np.int32
 def _sorted_rows(set_of_row: NDArray[np.int32]) -> Ints:
     if (set_of_row[1:] >= set_of_row[:-1]).all():
         return np.arange(len(set_of_row))
-    return np.argsort(set_of_row, kind="stable")
+    few = set_of_row.max() < 2**16
+    return np.argsort(set_of_row.astype(np.uint16) if few else set_of_row, kind="stable")  # few are sorted by radix
 
 
 def _chosen(reader: Reader, hidden: Reader, schema: Schema, sets: Sets) -> Ints:

@@ -33,6 +33,7 @@ from pcmcnet.errors import SchemaError
 
 _ROWS = 2**18  # read at once, at most
 _PIECES = 8  # for each worker: whoever begins later, or is slower, takes fewer
+_BUFFER = 2**18  # bytes that are written to a file at once: of a column, a batch may have but some hundred for a pile
 _FILES = 16  # of a piece, each of some neighbouring piles: removed once all of these are taken
 
 
@@ -99,7 +100,8 @@ class Sorter:
                     for pile, part in _sorted_out(numbered, piles(keys, self.count), self.count):
                         file = _file(pile, self.count)
                         if file not in writers:
-                            sink = stack.enter_context(pa.OSFile(str(_path(self.folder, piece.number, file)), "wb"))
+                            path = str(_path(self.folder, piece.number, file))
+                            sink = stack.enter_context(pa.output_stream(path, None, _BUFFER))
                             writers[file] = stack.enter_context(pa.ipc.new_file(sink, part.schema))
                         writers[file].write_batch(part)
                         done.batches[pile].append(written[file])
@@ -246,8 +248,8 @@ def _numbered(
 
 def _sorted_out(batch: pa.RecordBatch, pile: NDArray[np.int64], count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the piles that a batch has rows for, each with its rows in their order."""
-    order = np.argsort(pile, kind="stable")
-    ordered = batch.take(pa.array(order))
+    order = np.argsort(pile.astype(np.uint16), kind="stable")  # which numpy sorts by radix
+    ordered = pc.take(batch, pa.array(order), boundscheck=False)
     ends = np.cumsum(np.bincount(pile, minlength=count))
     begin = 0
     for k, end in enumerate(ends.tolist()):
