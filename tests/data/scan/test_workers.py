@@ -139,3 +139,45 @@ def test_files_with_other_types_are_cast_alike(three: Processes, tmp_path: Path)
         for k, w in enumerate((1, three))
     )
     assert contents(one.folder) == contents(shared.folder)
+
+
+def written(table: pa.Table, folder: Path, **options: Any) -> Path:
+    """Write a table as three Parquet files of several row groups each."""
+    folder.mkdir()
+    for k, part in enumerate(np.array_split(np.arange(table.num_rows), 3)):
+        piece = table.slice(part[0], len(part))
+        pyarrow.parquet.write_table(piece, folder / f"{k}.parquet", row_group_size=100, **options)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dictionary_pagesize_limit": 8, "data_page_size": 64, "write_batch_size": 8}, {"use_dictionary": ["city"]}],
+    ids=["words", "words, then text", "words of one column"],
+)
+def test_text_that_a_file_has_as_words_and_codes_makes_the_same_bytes(
+    options: dict[str, Any], three: Processes, make_table: Make, roles: dict[str, Any], tmp_path: Path
+) -> None:
+    """Some words are in none of the rows that are read at once, and some rows have none."""
+    table = make_table(400)
+    colours = [None if row % 7 == 0 else colour for row, colour in enumerate(table.column("colour").to_pylist())]
+    table = table.set_column(table.column_names.index("colour"), "colour", pa.array(colours))
+    roles |= {"missing": "indicator"}
+    plain = written(table, tmp_path / "plain", use_dictionary=False)
+    coded = written(table, tmp_path / "coded", **options)
+    expected = ChoiceData.scan(plain, memory="1 MiB", workers=1, **roles)
+    for workers in (1, three):
+        cache = tmp_path / f"cache of {workers}"
+        found = ChoiceData.scan(coded, cache=cache, memory="1 MiB", workers=workers, **roles)
+        assert found.manifest.fingerprint == expected.manifest.fingerprint
+    assert found.read().fingerprint() == ChoiceData.from_long(table, **roles).fingerprint()
+
+
+def test_one_file_whose_text_is_read_as_codes_makes_the_bytes_of_a_folder(
+    make_table: Make, roles: dict[str, Any], tmp_path: Path
+) -> None:
+    table = make_table(400)
+    folder = written(table, tmp_path / "folder")
+    pyarrow.parquet.write_table(table, tmp_path / "file.parquet", row_group_size=70)
+    one, several = (ChoiceData.scan(path, memory="1 MiB", **roles) for path in (tmp_path / "file.parquet", folder))
+    assert one.manifest.fingerprint == several.manifest.fingerprint

@@ -67,13 +67,16 @@ class Stream(ABC):
         return [self.rows]
 
     @abstractmethod
-    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of about so many rows at most, of all units or of some neighbouring ones."""
 
-    def batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, or those of some neighbouring units, in their order, no more than so many at once."""
+    def batches(self, rows: int, units: Units = None, coded: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, or those of some neighbouring units, in their order, no more than so many at once.
+
+        Columns of text that are ``coded`` may come as dictionaries, with words that no row has: as a file has them.
+        """
         with one_sentence(self.path):
-            for batch in self._batches(rows, units):
+            for batch in self._batches(rows, units, coded):
                 for begin in range(0, batch.num_rows, rows):
                     yield without_views(batch.slice(begin, rows))
 
@@ -104,7 +107,7 @@ class FolderStream(Stream):
         """Row groups of the files."""
         return [group.num_rows for fragment in self.source.dataset.get_fragments() for group in fragment.row_groups]
 
-    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
         begin = 0
         for fragment in self.source.dataset.get_fragments():
             groups = None
@@ -115,21 +118,23 @@ class FolderStream(Stream):
                 if not groups:
                     continue
             with self.source.naming(fragment, self.columns):
-                yield from self._of_file(fragment, rows, groups)
+                yield from self._of_file(fragment, rows, groups, coded)
 
-    def _of_file(self, fragment: Any, rows: int, groups: list[int] | None) -> Iterator[pa.RecordBatch]:
+    def _of_file(
+        self, fragment: Any, rows: int, groups: list[int] | None, coded: Collection[str]
+    ) -> Iterator[pa.RecordBatch]:
         """Read a file in pieces, which takes far less memory than a scanner does; the latter is for what is cast."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
         checks: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
-        with pyarrow.parquet.ParquetFile(fragment.path, buffer_size=_BUFFER, **checks) as file:
-            there = file.schema_arrow
-            if all(
-                there.get_all_field_indices(field.name) and there.field(field.name) == field for field in self.schema
-            ):
-                for batch in file.iter_batches(rows, groups, columns=self.columns, use_threads=False):
-                    yield batch.select(self.columns)
-                return
+        there = fragment.physical_schema
+        if all(there.get_all_field_indices(field.name) and there.field(field.name) == field for field in self.schema):
+            words = _plain_text(there, coded)
+            with pyarrow.parquet.ParquetFile(
+                fragment.path, read_dictionary=words, buffer_size=_BUFFER, **checks
+            ) as file:
+                yield from _decoded(file, rows, groups, self.columns, words)
+            return
         lean = {"cache_metadata": False} if "cache_metadata" in (type(fragment).to_batches.__doc__ or "") else {}
         part = fragment if groups is None else fragment.subset(row_group_ids=groups)
         yield from part.to_batches(
@@ -166,10 +171,13 @@ class ParquetStream(Stream):
         about = self.source.file.metadata
         return [about.row_group(k).num_rows for k in range(about.num_row_groups)]
 
-    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
-        groups = None if units is None else list(units)
-        for batch in self.source.file.iter_batches(rows, groups, columns=self.columns, use_threads=False):
-            yield batch.select(self.columns)
+    def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
+        groups, known = None if units is None else list(units), self.source.file
+        words = _plain_text(known.schema_arrow, coded)
+        with pyarrow.parquet.ParquetFile(
+            self.path, metadata=known.metadata, read_dictionary=words, page_checksum_verification=True
+        ) as file:
+            yield from _decoded(file, rows, groups, self.columns, words)
 
 
 class ArrowStream(Stream):
@@ -196,7 +204,7 @@ class ArrowStream(Stream):
         """Record batches."""
         return [batch.num_rows for batch in self._each()]
 
-    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
         yield from self._each(units)
 
     def _each(self, units: Units = None) -> Iterator[pa.RecordBatch]:
@@ -267,7 +275,7 @@ class CsvStream(Stream):
                 writing.look(batch.column(name))
         return types | {name: writing.type for name, writing in written.items()}, rows
 
-    def _batches(self, rows: int, units: Units = None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
         yield from self._parse(self._looked[0])  # all of it is one unit
 
     def _parse(self, types: dict[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
@@ -287,6 +295,21 @@ class CsvStream(Stream):
                 while not _is_read_as(batch.column(name), kinds[0]):
                     kinds.pop(0)
         return {name: left[name][0] if name in left else pa.string() for name in self.columns}
+
+
+def _plain_text(there: pa.Schema, coded: Collection[str]) -> list[str]:
+    """Return which of some columns a Parquet file has as text that can be left as it lies there: words and codes."""
+    return [name for name in coded if there.field(name).type == pa.string()]
+
+
+def _decoded(
+    file: Any, rows: int, groups: list[int] | None, columns: list[str], words: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Read a Parquet file, whose ``words`` come as dictionaries."""
+    for batch in file.iter_batches(rows, groups, columns=columns, use_threads=False):
+        for name in words:
+            batch.column(name).validate(full=True)  # a damaged file may have codes of no word
+        yield batch.select(columns)
 
 
 def _is_read_as(values: pa.Array, kind: pa.DataType) -> bool:

@@ -89,7 +89,7 @@ class Sorter:
         with ExitStack() as stack:
             writers: dict[int, Any] = {}
             written: dict[int, int] = defaultdict(int)
-            for batch in stream.batches(self.at_once, piece.units):
+            for batch in stream.batches(self.at_once, piece.units, self.text):
                 keys, missing = self._keys(batch.column(self.choice_set))
                 begin = piece.first + done.rows
                 if missing.any():
@@ -239,9 +239,10 @@ def _numbered(
     """Encode the text columns and append the rows' numbers; columns are known by their places."""
     arrays = []
     for name, column in zip(columns, batch.columns, strict=True):
-        plain = column.cast(_plain(column.type)) if pa.types.is_dictionary(column.type) else column
-        words = vocabularies.get(name)
-        arrays.append(plain if words is None else words.encode(plain, begin))
+        if name in vocabularies:
+            arrays.append(vocabularies[name].encode(column, begin))
+        else:
+            arrays.append(column.cast(_plain(column.type)))
     arrays.append(pa.array(np.arange(begin, begin + batch.num_rows)))
     return pa.RecordBatch.from_arrays(arrays, [str(k) for k in range(len(arrays))])
 

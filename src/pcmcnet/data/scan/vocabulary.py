@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.data.column_reader import CORRECT
-from pcmcnet.data.distinct import distinct, first_rows
+from pcmcnet.data.distinct import by_first_row, distinct, first_rows
 from pcmcnet.data.number_or_category import AS_OTHERS, mistaken_text
 from pcmcnet.errors import SchemaError
 
@@ -24,7 +24,8 @@ class Vocabulary:
 
     def encode(self, column: pa.Array, first_row: int) -> pa.Array:
         """Turn words into their numbers, taking in new ones; gaps stay gaps."""
-        codes, values = distinct(pa.chunked_array([column]))
+        found = distinct(pa.chunked_array([column]))
+        codes, values = by_first_row(found) if pa.types.is_dictionary(column.type) else found
         counts = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # without the gaps' -1
         first = first_rows(codes, len(values))
         known = np.empty(len(values) + 1, np.int32)  # the last entry is for the gaps' -1
