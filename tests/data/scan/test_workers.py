@@ -102,7 +102,7 @@ def test_a_helper_that_dies_is_an_error_and_none_is_left() -> None:
     assert workers._helpers == []
 
 
-def test_pieces_are_neighbouring_units_of_like_size() -> None:
+def test_pieces_are_neighbouring_units() -> None:
     units = [3, 1, 4, 1, 5, 9, 2, 6]
     for count in range(2, 12):
         pieces = cut(units, count)

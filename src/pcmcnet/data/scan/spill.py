@@ -46,17 +46,20 @@ class Piece(NamedTuple):
 
 
 def cut(units: Sequence[int], count: int) -> list[Piece]:
-    """Cut a table of units with so many rows into no more than ``count`` pieces of like size.
+    """Cut a table of units with so many rows into no more than ``count`` pieces, the later the smaller.
+
+    So the last ones, for which some wait at the end, are short, and few have to be put together: of the rows the part
+    (1 - k/count)^2 is left after k pieces.
 
     Examples
     --------
     >>> [(piece.units, piece.first) for piece in cut([5, 5, 5, 5], 2)]
-    [(range(0, 2), 0), (range(2, 4), 10)]
+    [(range(0, 3), 0), (range(3, 4), 15)]
     """
     if count == 1 or len(units) < 2:
         return [Piece(0, None, 0)]
     ends = np.cumsum([0, *units])
-    bounds = np.unique(np.searchsorted(ends, [ends[-1] * k / count for k in range(count + 1)]))
+    bounds = np.unique(np.searchsorted(ends, [ends[-1] * (1 - (1 - k / count) ** 2) for k in range(count + 1)]))
     found = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     return [Piece(k, range(begin, end), int(ends[begin])) for k, (begin, end) in enumerate(found)]
 
