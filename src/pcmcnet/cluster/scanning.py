@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pcmcnet.cluster.engine import connected
 from pcmcnet.data import ScannedData, Schema
+from pcmcnet.data.scan.workers import keep_freed_memory
 from pcmcnet.errors import PcmcNetError
 
 T = TypeVar("T")
@@ -89,6 +90,7 @@ class RayWorkers:
 
 def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
     """Do a piece of the work; an error of ours is a result, as doing it again would not help."""
+    keep_freed_memory()
     try:
         return function(item)
     except PcmcNetError as error:

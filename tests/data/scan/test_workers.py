@@ -1,10 +1,14 @@
 """A table that several processes convert and learn from gives the bytes of one, and the errors of one."""
 
+import heapq
 import json
 import os
+import platform
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +117,42 @@ def test_pieces_are_neighbouring_units() -> None:
 
 
 def test_by_default_only_a_large_table_has_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [8, 16, 512])
+def test_pieces_fall_in_size_so_that_nobody_waits_long_for_the_last(count: int) -> None:
+    """Whoever is free takes the next: the first to be done waits for a twentieth of its own share at most."""
+    sizes = [len(piece.units or ()) for piece in cut([1] * 10_000, count)]
+    assert sizes[0] <= 2 * 10_000 / count + 1
+    assert all(a + 1 >= b for a, b in pairwise(sizes))  # but for rounding to whole units
+    for workers in (2, count // 8 + 1):
+        free = [0] * workers
+        for size in sizes:
+            heapq.heappush(free, heapq.heappop(free) + size)
+        assert max(free) - min(free) <= 10_000 / workers / 20
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep memory by rules of their own")
+def test_memory_that_is_freed_is_kept_for_the_next_array() -> None:
+    """Eight arrays of 2 MiB at a time have 4,096 pages: with memory kept, they are new to the process once."""
+    program = """
+import resource, sys
+import numpy as np
+from pcmcnet.data.scan.workers import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    several = [np.ones(2**18) for _ in range(8)]
+    del several
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    faults = {
+        way: int(subprocess.run([sys.executable, "-c", program, way], check=True, capture_output=True, env=env).stdout)
+        for way in ("keep", "plain")
+    }
+    assert faults["keep"] < faults["plain"] / 4
+
+
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     assert [workers_for(None, values).count for values in (1e7, 1e9)] == [1, 2]
     monkeypatch.setattr(os, "cpu_count", lambda: None)
