@@ -87,6 +87,7 @@ def square(x: int) -> int:
 
 def test_results_come_in_the_order_of_the_items_and_an_error_in_its_turn(three: Processes) -> None:
     assert list(three.map(square, range(10))) == [k * k for k in range(10)]
+    assert list(three.map(abs, range(500))) == list(range(500))  # so many that a helper has two at a time
     found = []
     with pytest.raises(PcmcNetError, match="13 is not for squares"):
         found.extend(three.map(square, range(20)))
@@ -116,7 +117,6 @@ def test_pieces_are_neighbouring_units() -> None:
     assert [piece.units for piece in cut(units, 1)] == [None]
 
 
-def test_by_default_only_a_large_table_has_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("count", [8, 16, 512])
 def test_pieces_fall_in_size_so_that_nobody_waits_long_for_the_last(count: int) -> None:
     """Whoever is free takes the next: the first to be done waits for a twentieth of its own share at most."""
@@ -153,6 +153,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert faults["keep"] < faults["plain"] / 4
 
 
+def test_by_default_only_a_large_table_has_several_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     assert [workers_for(None, values).count for values in (1e7, 1e9)] == [1, 2]
     monkeypatch.setattr(os, "cpu_count", lambda: None)

@@ -15,25 +15,25 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from pcmcnet.checks import require_number
 import numpy as np
 
+from pcmcnet.checks import require_number
 from pcmcnet.errors import PcmcNetError
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 _BY_DEFAULT = 2  # each takes up to two fifths of the memory allowed while it converts a shard (measured)
+_MANY = 32  # items: more are shards, each of which takes so short that an answer may take as long
 _WORTH = 10**8  # values of a table that take some ten seconds, of which starting a helper takes two
 
 
-class Workers(Protocol):
-    """Who does the work."""
 def keep_freed_memory() -> None:
     """Have the C library keep up to 64 MiB that are freed, for the next array: a worker takes much of it in turns.
 
@@ -44,6 +44,8 @@ def keep_freed_memory() -> None:
     np.empty(2**25 - 2**16, np.uint8)
 
 
+class Workers(Protocol):
+    """Who does the work."""
 
     @property
     def count(self) -> int:
@@ -98,9 +100,9 @@ class Processes:
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
         """Work on the items here and in helpers, each taking the next one when it is done with its own."""
+        keep_freed_memory()
         if self.count == 1 or len(items) < 2:
             yield from map(function, items)
-        keep_freed_memory()
             return
         with self:
             yield from _Shared(function, items).results(self._helpers)
@@ -148,20 +150,29 @@ class _Shared:
             self.change.notify_all()
 
     def _by_helper(self, helper: subprocess.Popen[bytes], function: bytes) -> None:
-        """Hand items to a helper, one after the other."""
+        """Hand items to a helper: while many are left the next one before an answer, or it would wait for us."""
         assert helper.stdin is not None
         assert helper.stdout is not None
-        while (number := self._next()) is not None:
-            try:
-                pickle.dump((function, self.items[number]), helper.stdin)
-                helper.stdin.flush()
-                fine, result = pickle.load(helper.stdout)
-            except (OSError, EOFError, pickle.PickleError) as error:
-                died = f"a process that helped to read the table died ({error!r}): try again, with workers=1."
+        sent: deque[int] = deque()
+        try:
+            while True:
+                while len(sent) < self._ahead() and (number := self._next()) is not None:
+                    sent.append(number)
+                    pickle.dump((function, self.items[number]), helper.stdin)
+                    helper.stdin.flush()
+                    function = b""  # it knows it from now on
+                if not sent:
+                    return
+                self._done(sent[0], _Returned(*pickle.load(helper.stdout)))
+                sent.popleft()
+        except (OSError, EOFError, pickle.PickleError) as error:
+            died = f"a process that helped to read the table died ({error!r}): try again, with workers=1."
+            for number in sent:
                 self._done(number, _Returned(False, PcmcNetError(died)))
-                return
-            self._done(number, _Returned(fine, result))
-            function = b""  # it knows it from now on
+
+    def _ahead(self) -> int:
+        """How many items a helper may have: one where those left are few, which whoever is free had better take."""
+        return 2 if len(self.items) - self.taken > _MANY else 1
 
 
 class _Returned:
@@ -199,6 +210,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks hears it, and closes the pipe
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print is no answer
+    keep_freed_memory()
     function: Callable[[Any], Any] = repr  # until the first task brings one
     while True:
         try:
@@ -209,4 +221,3 @@ def serve() -> None:
         returned = _called(function, item)
         pickle.dump((returned.fine, returned.result), answers)
         answers.flush()
-    keep_freed_memory()
