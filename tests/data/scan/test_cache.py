@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema
-from pcmcnet.data.scan import convert
+from pcmcnet.data.scan import cache, convert
 from pcmcnet.errors import ArtifactError, InputError
 
 Write = Callable[..., Path]
@@ -147,6 +147,25 @@ def test_a_flipped_bit_is_noticed_when_a_shard_is_opened(scan: Scan) -> None:
         scan().read()
 
 
+def test_shards_that_were_just_made_are_not_hashed_again_unless_they_change(
+    scan: Scan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    inner = cache.hash_file
+    monkeypatch.setattr(cache, "hash_file", lambda path: (hashed.append(path.name), inner(path))[1])
+    made = scan()
+    names = [shard.name for shard in made.manifest.shards]
+    assert hashed == names
+    made.read()
+    assert hashed == names
+    scan().read()  # another object, which has made nothing
+    assert hashed == names * 2
+    shard = made.folder / names[1]
+    shard.write_bytes(bytes(shard.stat().st_size))
+    with pytest.raises(ArtifactError, match="is damaged"):
+        made.read()
+
+
 def test_a_shard_that_changes_meanwhile_is_noticed(scan: Scan) -> None:
     found = scan()
     found.read()
@@ -169,7 +188,7 @@ def test_a_killed_conversion_leaves_nothing_that_looks_finished(
     program = f"""
 import os, signal
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.scan import convert
+from pcmcnet.data.scan import cache, convert
 inner = convert.describe_shard
 def describe_shard(path, loaded):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -16,7 +16,7 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ VERSION = 2
 MANIFEST = "manifest.json"
 _END = 2**16  # bytes of both ends of a source that are hashed
 _active: set[str] = set()  # what this process is making
+State = tuple[int, ...]  # of a file
 _UNFINISHED = re.compile(r"\.(?P<host>.+)\.(?P<process>\d+)\.[0-9a-f]{16}")
 
 
@@ -230,6 +231,12 @@ def describe_shard(path: Path, loaded: int = 0) -> ShardFile:
     return ShardFile(path.name, path.stat().st_size, hash_file(path), loaded)
 
 
+def state_of(path: Path) -> State:
+    """Take down what changes with a file's content."""
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
 def hash_file(path: Path) -> str:
     """Return a file's SHA-256."""
     with path.open("rb") as file:
@@ -237,20 +244,22 @@ def hash_file(path: Path) -> str:
 
 
 class Checked:
-    """Shards whose content was found to be what the manifest says; each is looked through once, until it changes."""
+    """Shards whose content was found to be what the manifest says; each is looked through once, until it changes.
 
-    def __init__(self, entry: Path) -> None:
+    ``seen`` are those that were just made, which their hashes were taken of.
+    """
+
+    def __init__(self, entry: Path, seen: Mapping[str, State] | None = None) -> None:
         self.entry = entry
         self.hold = Hold(entry / MANIFEST)
-        self.seen: dict[str, tuple[int, ...]] = {}
+        self.seen: dict[str, State] = dict(seen or {})
 
     def path(self, shard: ShardFile) -> Path:
         """Return the path of a shard that is whole."""
         path = self.entry / shard.name
-        state: tuple[int, ...] = ()
+        state: State = ()
         with suppress(OSError):
-            about = path.stat()
-            state = (about.st_ino, about.st_size, about.st_mtime_ns)
+            state = state_of(path)
             if self.seen.get(shard.name) != state and hash_file(path) == shard.sha256:
                 self.seen[shard.name] = state
         if not state or self.seen.get(shard.name) != state:

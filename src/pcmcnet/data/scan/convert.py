@@ -23,7 +23,17 @@ from pcmcnet.data.column_reader import Part
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.data.scan.cache import Checked, Entries, Manifest, ShardFile, Tally, describe_shard, making
+from pcmcnet.data.scan.cache import (
+    Checked,
+    Entries,
+    Manifest,
+    ShardFile,
+    State,
+    Tally,
+    describe_shard,
+    making,
+    state_of,
+)
 from pcmcnet.data.scan.contents import loaded_bytes, row_bytes
 from pcmcnet.data.scan.shards import write_shard
 from pcmcnet.data.scan.sources import Stream, open_stream
@@ -46,10 +56,11 @@ def cached(
     stream = opened()
     root = cache if cache is not None else table.with_name(f"{table.name}.pcmcnet")
     entries = Entries.of(root, table, schema, stream.files)
+    just_made: dict[str, State] = {}
     while True:
         found = entries.find(memory)
         if found is not None:
-            checked = Checked(found[0])
+            checked = Checked(found[0], just_made)
             if Manifest.read(found[0]) == found[1]:  # it was not removed before it was held
                 return checked, found[1]
             continue
@@ -57,7 +68,7 @@ def cached(
         log.info("converting %s to %s", table, entry)
         ready = able(workers, schema, stream.rows)
         with making(entry) as folder, ready:
-            resolved, tally, shards = _convert(stream, opened, schema, folder, memory, ready)
+            resolved, tally, shards, just_made = _convert(stream, opened, schema, folder, memory, ready)
             Manifest(
                 identity=entries.identity, memory=memory, schema=resolved.to_dict(), tally=tally, shards=shards
             ).write(folder)
@@ -75,7 +86,7 @@ def able(workers: Workers | int | None, schema: Schema, rows: int) -> Workers:
 
 def _convert(
     stream: Stream, opened: Callable[[], Stream], schema: Schema, folder: Path, memory: int, workers: Workers
-) -> tuple[Schema, Tally, tuple[ShardFile, ...]]:
+) -> tuple[Schema, Tally, tuple[ShardFile, ...], dict[str, State]]:
     width = row_bytes(stream, schema)
     given: dict[str, Any] = {"contents": schema.contents, "at_once": memory // _SHARES // width, "workers": workers}
     piles = sort_out(folder, stream, opened, schema.choice_set, _count_piles(stream.rows * width, memory), **given)
@@ -115,6 +126,7 @@ class Made(NamedTuple):
     """A shard, and what of it only the whole table can be judged by."""
 
     shard: ShardFile
+    state: State
     tally: Tally
     weighted: bool
     spans: dict[str, Span]
@@ -144,13 +156,15 @@ class Converter:
         write_shard(path, data, numbers)
         shard = describe_shard(path, loaded_bytes(data))
         pa.default_memory_pool().release_unused()
-        return Made(shard, Tally.of(data), bool(data.weights.any()), part.spans, _vector_sizes(data, numbers))
+        weighted, sizes = bool(data.weights.any()), _vector_sizes(data, numbers)
+        return Made(shard, state_of(path), Tally.of(data), weighted, part.spans, sizes)
 
 
-def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardFile, ...]]:
+def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardFile, ...], dict[str, State]]:
     """Check each pile and write it as a shard; then judge what only all of them show."""
     schema, piles = converter.schema, converter.piles
     shards: list[ShardFile] = []
+    states: dict[str, State] = {}
     spans: dict[str, Span] = {}
     weighted, tally = schema.weight is None, Tally()
     sizes: dict[str, int] = {}
@@ -158,6 +172,7 @@ def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardF
         _require_one_size(made.sizes, sizes)
         piles.remove(pile)
         shards.append(made.shard)
+        states[made.shard.name] = made.state
         tally += made.tally
         weighted = weighted or made.weighted
         for name, span in made.spans.items():
@@ -166,7 +181,7 @@ def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardF
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
     for name, span in spans.items():
         span.require_steps(name)
-    return tally, tuple(shards)
+    return tally, tuple(shards), states
 
 
 def _vector_sizes(data: ChoiceData, numbers: Ints) -> dict[str, tuple[int, int]]:
