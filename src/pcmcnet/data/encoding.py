@@ -11,11 +11,11 @@ All of it is learnt from one part of the table after the other: a table in memor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -41,6 +41,13 @@ CPU = torch.device("cpu")
 U = TypeVar("U")
 
 _ROWS = 2**14  # that are encoded at a time
+
+
+class Looked(NamedTuple):
+    """The moments of columns of numbers, and the words of the others with their counts."""
+
+    moments: dict[str, Moments]
+    words: dict[str, Counter[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class SideEncoder:
     @classmethod
     def learn(
         cls,
+        looked: Looked,
         each: Each,
         *,
         bend: bool = False,
@@ -81,11 +89,11 @@ class SideEncoder:
         frozen: Mapping[str, Frozen] | None = None,
         label: str | None = None,
     ) -> SideEncoder:
-        """Learn the codes of the columns, in their order; ``contents`` says that there may be columns of them.
+        """Learn the codes of the columns that were looked at; ``contents`` says that there may be columns of them.
 
         Of the column ``label`` only words that are common are known.
         """
-        moments, vocabularies = _look(each)
+        moments, vocabularies = looked
         numeric = learn_numbers(moments, each, bend=bend, curves=curves or {})
         if label is not None:
             vocabularies[label] = Counter({word: n for word, n in vocabularies[label].items() if n >= COMMON})
@@ -213,8 +221,12 @@ class Encoder:
         label = label_column(data.schema) if labels else None
         found: dict[str, Any] = {"contents": rich, "curves": data.schema.curves, "frozen": frozen}
         seen, own = partial(_seen, label=label), attrgetter("individual")
-        features = SideEncoder.learn(lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **found)
-        who = SideEncoder.learn(lambda f: data.each(partial(_after, own, f)), **found)
+        looks = list(data.each(partial(_look_at_both, seen, own)))
+        of_seen, of_own = (_together([look[side] for look in looks]) for side in (0, 1))
+        features = SideEncoder.learn(
+            of_seen, lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **found
+        )
+        who = SideEncoder.learn(of_own, lambda f: data.each(partial(_after, own, f)), **found)
         return cls(data.schema, features, who, label is not None)
 
     def with_knots(self, data: ChoiceData | ScannedData) -> Encoder:
@@ -345,18 +357,24 @@ def learn_encoder(
     return learnt(data, bend=bend, labels=labels)
 
 
-def _look(each: Each) -> tuple[dict[str, Moments], dict[str, Counter[str]]]:
-    """Return the moments of the columns of numbers, and the words of the others with their counts."""
-    parts = list(each(_look_at))
+def _together(parts: Sequence[Looked]) -> Looked:
+    """Put together what was seen of one side in all parts."""
     words: dict[str, Counter[str]] = {}
-    for _, counts in parts:
-        for name, found in counts.items():
+    for part in parts:
+        for name, found in part.words.items():
             words.setdefault(name, Counter()).update(found)
-    return put_together(moments for moments, _ in parts), words
+    return Looked(put_together(part.moments for part in parts), words)
 
 
-def _look_at(columns: Columns) -> tuple[dict[str, Moments], dict[str, Counter[str]]]:
-    """Return the same of one part."""
+def _look_at_both(
+    seen: Callable[[ChoiceData], Columns], own: Callable[[ChoiceData], Columns], part: ChoiceData
+) -> tuple[Looked, Looked]:
+    """Look at the columns of both sides, as to open a part takes as long as to look at it."""
+    return _look_at(seen(part)), _look_at(own(part))
+
+
+def _look_at(columns: Columns) -> Looked:
+    """Look at one side's columns of a part."""
     moments: dict[str, Moments] = {}
     words: dict[str, Counter[str]] = {}
     for name, column in columns.items():
@@ -365,7 +383,7 @@ def _look_at(columns: Columns) -> tuple[dict[str, Moments], dict[str, Counter[st
         elif isinstance(column, Categorical):  # the table may name categories that only other parts use
             counts = np.bincount(column.codes, minlength=len(column.categories))
             words[name] = Counter({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})
-    return moments, words
+    return Looked(moments, words)
 
 
 def _contents(columns: Columns) -> Columns:

@@ -8,14 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float32]
-Counts = NDArray[np.int64]
 Number = TypeVar("Number", np.float32, np.float64)
+
+
+class Counts(NamedTuple):
+    """Places with numbers, and how many each has: few of all there are, which is less to hand from one to another."""
+
+    at: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, numbers: NDArray[np.int64]) -> Counts:
+        """Leave out places without any."""
+        at = np.flatnonzero(numbers)
+        return cls(at, numbers[at])
+
+
 # Calls a function for the parts of one column; what it returns comes in their order.
 Each = Callable[[Callable[[Values], Counts]], Iterable[Counts]]
 
@@ -33,15 +47,15 @@ def order_statistics(each: Each, ranks: Sequence[int]) -> NDArray[np.float64]:
     >>> order_statistics(lambda f: map(f, parts), [0, 2]).tolist()
     [-1.0, 3.0]
     """
-    upper = sum(each(_upper), np.zeros(_HALF, np.int64))
+    upper = _added_up(each(_upper), _HALF)
     ends = np.cumsum(upper)
     if ends[-1] <= _FEW:
-        whole = np.sort(np.concatenate(list(each(_whole))))
+        whole = np.sort(np.concatenate([np.repeat(at, numbers) for at, numbers in each(_whole)]))
         return _numbers(whole[list(ranks)].astype(np.uint32)).astype(np.float64)
     places = [int(np.searchsorted(ends, rank, side="right")) for rank in ranks]
     distinct = sorted(set(places))
-    found_lower = sum(each(partial(_lower, distinct)), np.zeros((len(distinct), _HALF), np.int64))
-    lower = dict(zip(distinct, found_lower, strict=True))
+    found_lower = _added_up(each(partial(_lower, distinct)), len(distinct) * _HALF)
+    lower = dict(zip(distinct, found_lower.reshape(-1, _HALF), strict=True))
     found = np.empty(len(places), np.uint32)
     for k, (rank, place) in enumerate(zip(ranks, places, strict=True)):
         within = rank - int(ends[place] - upper[place])
@@ -62,24 +76,32 @@ def quantiles(each: Each, count: int, pieces: int) -> NDArray[np.float64]:
 
 def without_gaps(values: NDArray[Number]) -> NDArray[Number]:
     """Leave out what is NaN; without a copy where nothing is."""
-    gaps = np.isnan(values)
-    return values[~gaps] if gaps.any() else values
+    return values[~np.isnan(values)] if len(values) and np.isnan(values.min()) else values
 
 
-def _whole(values: Values) -> Counts:  # -> (values,)
-    """Return the whole numbers themselves."""
-    return _ordered(values).astype(np.int64)
+def _added_up(parts: Iterable[Counts], size: int) -> NDArray[np.int64]:
+    """Add up the counts of all parts, by place."""
+    total = np.zeros(size, np.int64)
+    for at, numbers in parts:
+        total[at] += numbers
+    return total
 
 
-def _upper(values: Values) -> Counts:  # -> (2^16,)
+def _whole(values: Values) -> Counts:
+    """Count numbers by the whole ones themselves."""
+    return Counts(*np.unique(_ordered(values).astype(np.int64), return_counts=True))
+
+
+def _upper(values: Values) -> Counts:
     """Count numbers by their upper half."""
-    return np.bincount(_ordered(values) >> 16, minlength=_HALF)
+    return Counts.of(np.bincount(_ordered(values) >> 16))
 
 
-def _lower(places: Sequence[int], values: Values) -> Counts:  # -> (places, 2^16)
-    """Count those with one of some upper halves by their lower half."""
+def _lower(places: Sequence[int], values: Values) -> Counts:
+    """Count those with one of some upper halves by their lower half, the first of these halves before the second."""
     whole = _ordered(values)
-    return np.stack([np.bincount(whole[whole >> 16 == place] & 0xFFFF, minlength=_HALF) for place in places])
+    found = [np.bincount(whole[whole >> 16 == place] & 0xFFFF, minlength=_HALF) for place in places]
+    return Counts.of(np.concatenate(found))
 
 
 def _ordered(values: NDArray[np.float32]) -> NDArray[np.uint32]:

@@ -106,5 +106,5 @@ def _of_sizes(function: Callable[[Values], Counts], values: Values) -> Counts:
 def _first_distinct(values: NDArray[Number]) -> frozenset[float]:
     some = np.unique(values[:_HEAD])
     if len(some) <= FEW < len(values):
-        some = np.unique(values)
+        some = np.unique(np.append(some, values[~np.isin(values, some)]))  # hardly any is left to sort
     return frozenset(some[: FEW + 1].tolist())
