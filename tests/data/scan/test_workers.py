@@ -63,6 +63,19 @@ def test_parts_of_a_split_are_learnt_from_alike(
     assert learnt[0] == learnt[1]
 
 
+def test_shards_are_looked_at_in_their_order_however_many_a_task_has(
+    three: Processes, make_table: Make, write: Write, roles: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ChoiceData.scan(write(make_table(600)), memory="1 MiB", **roles)
+    sizes = [len(part) for part in data.parts()]
+    assert len(sizes) > 4
+    assert len(set(sizes)) > 2
+    for tasks in (1, 16):
+        monkeypatch.setattr("pcmcnet.data.scan.scanned._TASKS", tasks)
+        for workers in (None, three):
+            assert list(data.by(workers).each(len)) == sizes
+
+
 def test_an_error_is_that_of_one_worker(
     three: Processes, make_table: Make, write: Write, roles: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.read_files import column_names
-from pcmcnet.data.scan.cache import Checked, Manifest, Tally
+from pcmcnet.data.scan.cache import Checked, Manifest, State, Tally
 from pcmcnet.data.scan.convert import able, cached
 from pcmcnet.data.scan.id_hashes import draws
 from pcmcnet.data.scan.shards import Shard, joined, read_shard
@@ -30,6 +30,7 @@ from pcmcnet.errors import InputError, SchemaError
 U = TypeVar("U")
 
 _DESCRIBED = 20_000  # sets that a description is made from
+_TASKS, _TOGETHER = 16, 4  # tasks for each worker, at least; shards of a task at most: each takes but milliseconds
 _BUFFERS = 4  # of the memory: one in use, one being read, and copies on the way
 
 
@@ -191,8 +192,10 @@ class ScannedData:
 
     def each(self, function: Callable[[ChoiceData], U]) -> Iterator[U]:
         """Yield what a function makes of each part, in their order; workers may share them."""
-        look, every = partial(_on_shard, self.by(None), function), range(len(self.manifest.shards))
-        for found, seen in self.workers.map(look, every):
+        look, count = partial(_on_shards, self.by(None), function), len(self.manifest.shards)
+        most = 1 if self.schema.contents else _TOGETHER  # what is found of contents may be large
+        step = min(max(count // (_TASKS * self.workers.count), 1), most)
+        for found, seen in self.workers.map(look, [range(k, min(k + step, count)) for k in range(0, count, step)]):
             self.checked.seen |= seen
             yield from found
 
@@ -342,9 +345,9 @@ class ScannedData:
         return self.sample(_DESCRIBED).describe()
 
 
-def _on_shard(
-    data: ScannedData, function: Callable[[ChoiceData], U], k: int
-) -> tuple[list[U], dict[str, tuple[int, ...]]]:
-    """Call a function for what a shard has of a part of the table, if anything; and say that the shard is whole."""
-    found, name = [function(shard.data) for shard in data.shards([k])], data.manifest.shards[k].name
-    return found, {name: data.checked.seen[name]}
+def _on_shards(
+    data: ScannedData, function: Callable[[ChoiceData], U], which: range
+) -> tuple[list[U], dict[str, State]]:
+    """Call a function for what each of some shards has of a part of the table, if anything; all of them are whole."""
+    found = [function(shard.data) for shard in data.shards(which)]
+    return found, {name: data.checked.seen[name] for name in (data.manifest.shards[k].name for k in which)}
