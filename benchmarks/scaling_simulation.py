@@ -23,7 +23,7 @@ from scipy.special import ndtri
 from benchmarks.scaling_model import AS_IT_IS, Design, Job, Rates, buffers, learn_seconds, parts, scan_seconds
 
 DRAWS = 64  # steps that are drawn for each buffer; the others take their mean
-PIECES = 8  # of the table for each worker that scans it
+PIECES = 8  # of the table for each worker that scans it; taken to be alike, though the last are the smallest
 GIVEN_UP = 3  # failures after which a fit ends and is to be resumed by hand
 
 
