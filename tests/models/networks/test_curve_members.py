@@ -111,6 +111,14 @@ def test_a_view_of_a_batch_is_what_the_network_was_trained_on(model: PCMCNet, da
         assert (seen.numeric.shape[2] > model.encoder_.features.n_numeric) == (most > 0)
 
 
+def test_what_is_put_to_a_network_goes_to_its_device(model: PCMCNet) -> None:
+    """A device without numbers stands for a GPU, to which networks are moved before they are trained."""
+    first, other = deepcopy(model.network_).to("meta"), deepcopy(model.network_)
+    assert isinstance(first, PCMCNetwork)
+    first.add(other, CurveView(model.encoder_, model.encoder_.with_pieces(8)))
+    assert {tensor.device.type for tensor in (*first.parameters(), *first.buffers())} == {"meta"}
+
+
 def test_pieces_come_before_the_marks_of_gaps() -> None:
     table = {name: np.asarray(values).copy() for name, values in trips(40, slope=-0.3).items()}
     table["minutes"] = table["minutes"].astype(float)

@@ -34,6 +34,7 @@ from pcmcnet.models.networks import item_start
 from pcmcnet.models.networks.monotone_features import signs_of_numbers
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.models.networks.small_network import small_network
+from pcmcnet.runtime.device import device_of
 from pcmcnet.training.compiled_steps import SmallNetwork
 
 DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
@@ -121,9 +122,10 @@ class PCMCNetwork(nn.Module):
         return [self, *(other for other in self.others if isinstance(other, PCMCNetwork))]
 
     def add(self, other: PCMCNetwork, view: nn.Module) -> None:
-        """Put another network to this one."""
-        self.others.append(other)
-        self.views.append(view)
+        """Put another network to this one, on the device where this one is."""
+        device = device_of(self)
+        self.others.append(other.to(device))
+        self.views.append(view.to(device))
 
     def _own_chains(self, batch: Batch) -> list[Tensor]:
         """Return the rates of the chain of each member, (B, 1, J, J)."""
