@@ -31,7 +31,7 @@ U = TypeVar("U")
 
 _BY_DEFAULT = 2  # each takes up to two fifths of the memory allowed while it converts a shard (measured)
 _MANY = 32  # items: more are shards, each of which takes so short that an answer may take as long
-_WORTH = 10**8  # values of a table that take some ten seconds, of which starting a helper takes two
+_WORTH = 4 * 10**8  # values of a table that take some twenty seconds, of which starting a helper takes two
 
 
 def keep_freed_memory() -> None:
