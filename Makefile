@@ -91,15 +91,17 @@ docs: $(VENV)/.dev ## build the documentation into site/; a broken link is an er
 
 # The tests of the page run in a real browser; where none can be installed they are skipped, with this command's name.
 browser: ## install Debian's Chromium for the tests of the page, where there is no browser yet
-	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	@for name in chromium-headless-shell chromium chromium-browser google-chrome; do \
+		command -v $$name >/dev/null && exit 0; done; \
 	if [ -n "$$PCMCNET_CHROMIUM" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ]; then as=; elif sudo -n true 2>/dev/null; then as="sudo -n"; else as=no; fi; \
 	if [ "$$as" = no ] || ! command -v apt-get >/dev/null; then \
 		echo "==> no Chromium here and no way to install it: the tests of the page will be skipped"; \
 		echo "    (install it, or name the program in PCMCNET_CHROMIUM)"; exit 0; fi; \
-	echo "==> installing Debian's Chromium for the tests of the page (apt-get install chromium)"; \
+	echo "==> installing Debian's Chromium for the tests of the page (apt-get install chromium-headless-shell)"; \
 	export DEBIAN_FRONTEND=noninteractive; \
-	{ $$as apt-get update -qq && $$as apt-get install -y -qq --no-install-recommends chromium; } >/dev/null || \
+	get() { $$as apt-get install -y -qq --no-install-recommends "$$1"; }; \
+	{ $$as apt-get update -qq && { get chromium-headless-shell || get chromium; }; } >/dev/null || \
 		echo "    that did not work: the tests of the page will be skipped"
 
 bench: $(VENV)/.dev ## measure against the published way of computing

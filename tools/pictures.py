@@ -33,7 +33,7 @@ NAMES = {
     "outArrTime": {"name": "Arrival"},
     "dtd": {"name": "Days to departure"},
 }
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _WIDE, _PHONE = {"width": 1200, "height": 1500}, {"width": 390, "height": 844}
 
 
