@@ -27,9 +27,10 @@ from pcmcnet.cli.app import app
 ROOT = Path(__file__).parents[1]
 FILES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("README.md"), *ROOT.glob("SECURITY.md")]
 PAGES = sorted(page for page in FILES if page.parent != TUTORIALS)  # those have a file of their own
-# Pages that take more than five seconds. In every run their blocks are at least read, and their names looked up.
-SLOW = {"cluster", "compare", "context-effects", "decisions", "elasticities", "export", "gallery", "importance"}
-SLOW |= {"large-tables", "pcmcnet", "reproduce", "rich-features", "tuning", "uncertainty"}
+# Pages that take more than a second. In every run their blocks are at least read, and their names looked up.
+SLOW = {"axioms", "cluster", "compare", "context-effects", "decisions", "deephalo", "dpn", "elasticities", "explain"}
+SLOW |= {"export", "gallery", "importance", "large-tables", "lcl", "lmnl", "mixed-mnl", "nested-mnl", "pcmc", "pcmcnet"}
+SLOW |= {"reproduce", "rich-features", "scenarios", "simulators", "tcnet", "tests-and-tables", "tuning", "uncertainty"}
 COMMANDS = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
