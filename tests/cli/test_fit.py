@@ -343,7 +343,8 @@ def test_an_embedding_of_384_numbers_in_parquet_goes_from_fit_to_evaluate(
     file = tmp_path / "table.parquet"
     pyarrow.parquet.write_table(table, file)
     roles = ["--choice-set", "trip", "--chosen", "took", "--features", "e,price", "--individual", "at"]
-    kinds = ["--kinds", "e=vector,at=datetime,price=piecewise", "--set=epochs=2"]
+    short = ["--set=epochs=2", "--set=weight_decay=1"]
+    kinds = ["--kinds", "e=vector,at=datetime,price=piecewise", *short]
     status, out, _ = cli("fit", file, *roles, *kinds, "-o", tmp_path / "model")
     assert status == 0
     assert "alternative.encoders.0.weight" in out
@@ -354,15 +355,15 @@ def test_an_embedding_of_384_numbers_in_parquet_goes_from_fit_to_evaluate(
     assert status == 0
     assert json.loads(out)["nll"] == pytest.approx(-np.log(p[::3]).mean(), abs=1e-6)
     (tmp_path / "roles.toml").write_text(load(tmp_path / "model").schema.to_toml())
-    schema = ["--schema", tmp_path / "roles.toml", "--set=epochs=2"]
+    schema = ["--schema", tmp_path / "roles.toml", *short]
     assert cli("fit", file, *schema, "-o", tmp_path / "again").status == 0
     assert np.array_equal(*(load(tmp_path / m).predict_proba(file) for m in ("model", "again")))
     ragged = [*vectors.to_pylist()[:59], [1.0] * 383]
     pyarrow.parquet.write_table(table.set_column(2, "e", [ragged]), file)
     where = "column 'e', row 59 (choice set 19): expected a vector of 384 numbers as in most rows, got 383 numbers"
     assert cli("evaluate", tmp_path / "model", file).message.startswith(where)
-    short = pyarrow.FixedSizeListArray.from_arrays(pool[item, :300].ravel(), 300)
-    pyarrow.parquet.write_table(table.set_column(2, "e", short), file)
+    cut = pyarrow.FixedSizeListArray.from_arrays(pool[item, :300].ravel(), 300)
+    pyarrow.parquet.write_table(table.set_column(2, "e", cut), file)
     found = cli("predict", tmp_path / "model", file, "-o", tmp_path / "q.parquet")
     assert found.message.startswith("column 'e': the model was trained with vectors of 384 numbers, got 300")
 

@@ -87,7 +87,7 @@ def test_many_clients_at_once_get_the_probabilities_of_the_model(
         sets, name = as_requests(table), ("main", "baseline")[k % 3 == 2]
         expected, worst = models[name].predict_proba(table), 0.0
         with httpx.Client(base_url=served.address, headers=BEARER, timeout=TIMEOUT) as http:
-            for _ in range(6):
+            for _ in range(3):
                 answer = http.post("/v1/probabilities", json={"sets": sets, "model": name})
                 assert answer.status_code == 200, answer.text
                 found = np.concatenate([entry["probabilities"] for entry in answer.json()["sets"]])
@@ -97,7 +97,7 @@ def test_many_clients_at_once_get_the_probabilities_of_the_model(
     with ThreadPoolExecutor(16) as pool:
         assert max(pool.map(client, range(16))) < 1e-6
     metrics = httpx.get(f"{served.address}/metrics", headers=BEARER, timeout=TIMEOUT).text
-    assert 'pcmcnet_requests_total{route="/v1/probabilities",status="200"} 96' in metrics
+    assert 'pcmcnet_requests_total{route="/v1/probabilities",status="200"} 48' in metrics
 
 
 def test_the_token_comes_from_the_environment_and_the_address_is_local(served: Served) -> None:

@@ -433,11 +433,15 @@ def counting(left: list[int]) -> Any:
     return watch
 
 
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["half", "all"])
 @pytest.mark.parametrize("with_valid", [False, True], ids=["no-valid", "valid"])
 def test_a_run_interrupted_anywhere_goes_on_to_the_same_weights(
-    with_valid: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everywhere: bool, with_valid: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a trial, between trials and in the fit itself; a trial that ended is not made again."""
+    """Within a trial, between trials and in the fit itself; a trial that ended is not made again.
+
+    The quick tests take half of the places with a validation part, and the other half without one.
+    """
     train, valid = choices(60), choices(40, seed=1) if with_valid else None
     options, left = {**LEARNING, "members": 1}, [0]
     monkeypatch.setattr(loop, "show_epochs", counting(left))
@@ -445,7 +449,8 @@ def test_a_run_interrupted_anywhere_goes_on_to_the_same_weights(
     reports, each = -left[0], 2  # epochs of a trial: half of the 4 of the fit
     trials = len(whole.training_["search"]["trials"]) * 2
     assert reports == trials * each + LEARNING["epochs"]
-    for number in (1, each, each + 1, trials * each, trials * each + 1, reports):
+    places = (1, each, each + 1, trials * each, trials * each + 1, reports)
+    for number in places if everywhere else places[with_valid::2]:
         folder = tmp_path / str(number)
         left[0] = number
         with pytest.raises(Interruption):
