@@ -6,9 +6,22 @@ from typing import Any
 import pytest
 import torch
 
+from pcmcnet import PCMCNet
+
 Run = Callable[..., Any]
 
 
+def test_the_program_tells_which_files_it_wrote(cli: Run, model: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(PCMCNet, "export", lambda _, file: file)
+    result = cli("export", model, tmp_path / "model.onnx")
+    assert result == (0, f"wrote {tmp_path / 'model.onnx'} and {tmp_path / 'model.encoder.json'}\n", "")
+    result = cli("export", model, tmp_path / "model.pt2", "--json")
+    assert json.loads(result.out) == {
+        k: str(tmp_path / f"model.{end}") for k, end in (("graph", "pt2"), ("encoder", "encoder.json"))
+    }
+
+
+@pytest.mark.slow
 def test_a_saved_model_becomes_a_graph_with_its_encoder_beside_it(cli: Run, model: Path, tmp_path: Path) -> None:
     result = cli("export", model, tmp_path / "out" / "model.pt2", "--json")
     assert result.status == 0, result.err

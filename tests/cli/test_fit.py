@@ -37,13 +37,21 @@ def test_a_fit_saves_a_model_and_prints_its_summary(
     assert list((tmp_path / "model").glob(f"*{CHECKPOINT}")) == []
 
 
+@pytest.mark.parametrize("how", ["cli_with_log", pytest.param("program", marks=pytest.mark.slow)])
 def test_the_result_as_json_is_all_that_standard_output_gets(
-    program: Run, table: Path, roles: list[str], quick: list[str], tmp_path: Path
+    how: str,
+    request: pytest.FixtureRequest,
+    capfd: Any,
+    table: Path,
+    roles: list[str],
+    quick: list[str],
+    tmp_path: Path,
 ) -> None:
-    """In a process of its own: the log goes to standard error, a plain line per epoch."""
+    """The log goes to standard error, a plain line per epoch; no library writes past Python's own output."""
     words = ["fit", table, *roles, *quick, "--set=weight_decay=auto", "--valid", 0.25]
-    status, out, err = program(*words, "-o", tmp_path / "model", "--json")
+    status, out, err = request.getfixturevalue(how)(*words, "-o", tmp_path / "model", "--json")
     assert status == 0
+    assert capfd.readouterr() == ("", "")
     result = json.loads(out)
     assert result["model"] == str(tmp_path / "model")
     assert (result["choice_sets"], result["epoch"]) == (18, 3)

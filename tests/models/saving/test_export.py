@@ -161,6 +161,16 @@ def test_a_number_that_is_none_spoils_its_own_set_alone(encoder: dict[str, Any],
     np.testing.assert_array_equal(found[1], expected[1])
 
 
+def test_a_program_of_torch_gives_the_probabilities_of_the_model(
+    model: PCMCNet, encoder: dict[str, Any], tmp_path: Path
+) -> None:
+    program, sets = torch.export.load(model.export(tmp_path / "model.pt2")), draw([4, 1, 9], seed=7)
+    inputs = {name: torch.from_numpy(x) for name, x in INPUTS_OF(sets, encoder).items()}
+    assert list(program.graph_signature.user_inputs) == [given["name"] for given in encoder["inputs"]]
+    p = program.module()(**inputs).numpy()
+    np.testing.assert_allclose(real(p, sets), model.predict_proba(rows(sets)), rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_process_without_the_library_reads_a_program_of_torch(
     model: PCMCNet, encoder: dict[str, Any], tmp_path: Path
