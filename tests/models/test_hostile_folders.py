@@ -50,7 +50,7 @@ def rewrite(folder: Path, name: str, **entries: Any) -> None:
 # -- anything altered ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("first", "loads"), [(0, 40), pytest.param(40, 1_000, marks=SLOW)])
+@pytest.mark.parametrize(("first", "loads"), [(0, 24), pytest.param(24, 1_000, marks=SLOW)])
 def test_an_altered_folder_is_refused_or_gives_probabilities(first: int, loads: int) -> None:
     """In a process of its own, so that a crash is a failed test; half of the folders are forests."""
     run = subprocess.run(

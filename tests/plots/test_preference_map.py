@@ -19,7 +19,9 @@ def by_place(attributes: Floats) -> Floats:
     return np.stack([a, b, 1 - a - b], axis=1)
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, (840, 780)), (2, (1440, 780)), (6, (2640, 1460))])
+@pytest.mark.parametrize(
+    ("count", "size"), [(1, (840, 780)), pytest.param(2, (1440, 780), marks=pytest.mark.slow), (6, (2640, 1460))]
+)
 def test_maps_become_a_png_side_by_side(
     count: int, size: tuple[int, int], tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]
 ) -> None:

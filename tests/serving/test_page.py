@@ -315,7 +315,7 @@ def test_labels_stay_unique_and_what_a_model_lacks_is_not_shown(modes: str, visi
     expect(page.locator("#status")).to_contain_text("was not in training")
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.slow)])
 def test_labels_have_the_room_they_need_and_no_way_is_better_to_a_model_that_does_not_care(
     width: int, visit: Callable[..., Any]
 ) -> None:

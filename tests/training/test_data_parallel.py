@@ -153,7 +153,7 @@ def scanned(tmp_path: Path) -> pn.ScannedData:
     return replace(found, memory=4 * 5 * max(shard.bytes for shard in found.manifest.shards))
 
 
-@pytest.mark.parametrize("n", [2, 7])
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.slow), 7])
 def test_processes_that_read_their_own_shards_come_to_the_weights_of_one(n: int, scanned: pn.ScannedData) -> None:
     """Some 20 steps. Seven processes are more than a buffer has shards, and all are more than the last one has."""
     model = pn.PCMCNet(hidden=(16, 16), dropout=0.0, epochs=2, weight_decay=0.0, batch_size=12)

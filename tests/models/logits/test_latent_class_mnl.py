@@ -655,7 +655,7 @@ def test_the_constants_alone_are_shown_beside() -> None:
 # -- hard data, and refusals ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sets", [2, 5, 12])
+@pytest.mark.parametrize("sets", [2, pytest.param(5, marks=pytest.mark.slow), 12])
 @pytest.mark.parametrize("prior", [0.0, 0.1])
 @pytest.mark.parametrize("classes", [1, 4, "auto"])
 def test_fewer_sets_than_parameters_give_numbers(sets: int, prior: float, classes: Any) -> None:

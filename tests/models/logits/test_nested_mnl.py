@@ -344,7 +344,13 @@ RUNAWAYS: list[tuple[str, str, Any, float, float]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "formula", "nests", "bounded", "free"), RUNAWAYS)
+@pytest.mark.parametrize(
+    ("name", "formula", "nests", "bounded", "free"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if case[1].endswith(("| rooms", "catch_rate")) else ())
+        for case in RUNAWAYS
+    ],
+)
 def test_textbook_tables_settle(name: str, formula: str, nests: Any, bounded: float, free: float) -> None:
     """With bounds, and without them, where log-sums and the constants that grow with them have no finite error."""
     try:

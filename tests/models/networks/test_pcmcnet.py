@@ -395,7 +395,7 @@ def nll_of_the_papers_model(data: ChoiceData, seed: int) -> float:
     return -float(model.score(data))
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("form", FORMS)
 def test_no_start_is_dead(form: str, layers: int, make_mlba: MakeMlba, quick: dict[str, Any]) -> None:
     data = make_mlba(120)
