@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tools.mutation_sample import ROOT, mirror, mutations, sample
+from tools.mutation_sample import ROOT, concerns, mirror, mutations, sample
 
 SOURCE = """
 def share(x: int | None = None) -> float:
@@ -59,3 +59,13 @@ def test_a_file_is_tested_by_its_mirror_or_by_the_folder_it_is_in(tmp_path: Path
     assert mirror("layers/dropout.py", tmp_path) == ["tests/layers/test_dropout.py"]
     assert mirror("layers/pairwise/cpu.py", tmp_path) == ["tests/layers"]
     assert mirror("errors.py", tmp_path) == []
+
+
+def test_a_changed_test_concerns_the_file_that_it_mirrors_and_a_changed_contract_all_files(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "layers").mkdir(parents=True)
+    (tmp_path / "tests" / "layers" / "test_dropout.py").touch()
+    for file, known in (("layers/dropout.py", False), ("layers/threads.py", True)):  # the second by its folder
+        assert concerns(["tests/layers/test_perceptron.py"], file, tmp_path) == known
+        assert concerns(["tests/layers/test_dropout.py"], file, tmp_path)
+        assert concerns(["tests/test_contract.py"], file, tmp_path)
+        assert not concerns(["tests/test_docs.py"], file, tmp_path)

@@ -8,7 +8,8 @@ mirror the file, and then a few tests of the contract of models, until one fails
 is equivalent to the code, or asks for a test.
 
 Results are added to ``runs/mutations.json`` one by one; what is in there is not run again. ``--tests`` takes the tests
-of another checkout, to compare two states of the tests by the same faults.
+of another checkout, to compare two states of the tests by the same faults; ``--since`` names a commit, and leaves out
+the faults whose tests are still those of it.
 """
 
 from __future__ import annotations
@@ -148,6 +149,12 @@ def mirror(file: str, root: Path) -> list[str]:
     return [test.as_posix()]
 
 
+def concerns(changed: list[str], file: str, root: Path) -> bool:
+    """Tell whether a changed test is among those that are run for a file."""
+    tests = [Path(name) for name in (*mirror(file, root), CONTRACT[0])]
+    return any(test == path or test in path.parents for path in map(Path, changed) for test in tests)
+
+
 def caught(mutation: Mutation, copy: Path) -> str:
     """Make the mutation in a copy, run its tests, take it back; return the test that failed, or nothing."""
     path = copy / "src" / "pcmcnet" / mutation.file
@@ -188,11 +195,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Which of a fixed sample of small faults do the quick tests notice?")
     parser.add_argument("--first", type=int, default=SAMPLE, help="how many of the sample to run")
     parser.add_argument("--tests", type=Path, default=ROOT, help="the checkout whose tests are run")
+    parser.add_argument("--since", metavar="COMMIT", help="only faults whose tests have changed since this commit")
     parser.add_argument("--results", type=Path, default=ROOT / "runs" / "mutations.json")
     asked = parser.parse_args()
     results: dict[str, str] = json.loads(asked.results.read_text("utf-8")) if asked.results.exists() else {}
     asked.results.parent.mkdir(parents=True, exist_ok=True)
     drawn = sample()[: asked.first]
+    if asked.since:
+        command = ["git", "-C", str(asked.tests), "diff", "--name-only", asked.since, "--", "tests/**test_*.py"]
+        changed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        drawn = [mutation for mutation in drawn if concerns(changed, mutation.file, asked.tests)]
     with TemporaryDirectory() as place:
         copy = Path(place) / "copy"
         left = shutil.ignore_patterns(".git", ".venv*", "runs", "site", "__pycache__", ".*_cache", ".hypothesis")
