@@ -11,11 +11,11 @@ All of it is learnt from one part of the table after the other: a table in memor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,13 +24,13 @@ from torch import Tensor
 
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.column_arrays import Categorical, Columns, Contents, Curve, Numeric
+from pcmcnet.data.column_arrays import Columns, Contents, Curve
+from pcmcnet.data.column_statistics import Statistics
 from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.device_columns import indices, standardised
 from pcmcnet.data.kinds import ContentCode
 from pcmcnet.data.kinds.category import COMMON, CategoryCode, Unseen, embedding_width
-from pcmcnet.data.kinds.number import Each, NumericCode, curve_pieces, learn_knots, learn_numbers, put_together
-from pcmcnet.data.running_moments import Moments
+from pcmcnet.data.kinds.number import Each, NumericCode, curve_pieces, learn_knots, learn_numbers
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean
 
@@ -41,13 +41,6 @@ CPU = torch.device("cpu")
 U = TypeVar("U")
 
 _ROWS = 2**14  # that are encoded at a time
-
-
-class Looked(NamedTuple):
-    """The moments of columns of numbers, and the words of the others with their counts."""
-
-    moments: dict[str, Moments]
-    words: dict[str, Counter[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,7 @@ class SideEncoder:
     @classmethod
     def learn(
         cls,
-        looked: Looked,
+        seen: Statistics,
         each: Each,
         *,
         bend: bool = False,
@@ -93,7 +86,7 @@ class SideEncoder:
 
         Of the column ``label`` only words that are common are known.
         """
-        moments, vocabularies = looked
+        moments, vocabularies = seen
         numeric = learn_numbers(moments, each, bend=bend, curves=curves or {})
         if label is not None:
             vocabularies[label] = Counter({word: n for word, n in vocabularies[label].items() if n >= COMMON})
@@ -222,7 +215,7 @@ class Encoder:
         found: dict[str, Any] = {"contents": rich, "curves": data.schema.curves, "frozen": frozen}
         seen, own = partial(_seen, label=label), attrgetter("individual")
         looks = list(data.each(partial(_look_at_both, seen, own)))
-        of_seen, of_own = (_together([look[side] for look in looks]) for side in (0, 1))
+        of_seen, of_own = (Statistics.together([look[side] for look in looks]) for side in (0, 1))
         features = SideEncoder.learn(
             of_seen, lambda f: data.each(partial(_after, seen, f)), bend=bend, label=label, **found
         )
@@ -357,33 +350,11 @@ def learn_encoder(
     return learnt(data, bend=bend, labels=labels)
 
 
-def _together(parts: Sequence[Looked]) -> Looked:
-    """Put together what was seen of one side in all parts."""
-    words: dict[str, Counter[str]] = {}
-    for part in parts:
-        for name, found in part.words.items():
-            words.setdefault(name, Counter()).update(found)
-    return Looked(put_together(part.moments for part in parts), words)
-
-
 def _look_at_both(
     seen: Callable[[ChoiceData], Columns], own: Callable[[ChoiceData], Columns], part: ChoiceData
-) -> tuple[Looked, Looked]:
+) -> tuple[Statistics, Statistics]:
     """Look at the columns of both sides, as to open a part takes as long as to look at it."""
-    return _look_at(seen(part)), _look_at(own(part))
-
-
-def _look_at(columns: Columns) -> Looked:
-    """Look at one side's columns of a part."""
-    moments: dict[str, Moments] = {}
-    words: dict[str, Counter[str]] = {}
-    for name, column in columns.items():
-        if isinstance(column, Numeric):
-            moments[name] = Moments.of(column.values)
-        elif isinstance(column, Categorical):  # the table may name categories that only other parts use
-            counts = np.bincount(column.codes, minlength=len(column.categories))
-            words[name] = Counter({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})
-    return Looked(moments, words)
+    return Statistics.of(seen(part)), Statistics.of(own(part))
 
 
 def _contents(columns: Columns) -> Columns:
