@@ -288,7 +288,8 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                     raise TrainingError(f"network {number} of {len(pieces)}: {error}") from error
 
             numbers = range(2, len(pieces) + 1)
-            found = side_by_side(trained, numbers, at_once=at_once, give_up=ended.set)
+            together = partial(side_by_side, at_once=at_once, give_up=ended.set)
+            found = (map if at_once == 1 else together)(trained, numbers)
             for number, done in zip(numbers, found, strict=True):
                 steps.end(f"network {number} of {len(pieces)}", describe_epoch(done.outcome.history[-1]))
                 assert isinstance(done.network, PCMCNetwork)
