@@ -275,11 +275,12 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         at_once, ended = threads() if _go_side_by_side(first, settings) else 1, Event()
         with show_steps(len(pieces) - 1, show=settings.progress and len(pieces) > 1) as steps:
             heard = steps if at_once == 1 else Steps()  # what is shown is told by this thread alone
+            listener = settings.on_epoch if at_once == 1 else partial(_give_up, ended)
 
             def trained(number: int) -> Trained:
                 seed = int(np.random.default_rng([settings.seed, number - 1]).integers(2**31))
                 given = None if start is None else start.other(number - 1)
-                told = heard.epochs(settings.on_epoch or partial(_give_up, ended), network=number)
+                told = heard.epochs(listener, network=number)
                 as_told = replace(settings, seed=seed, init=given, progress=False, on_epoch=told, tells=False)
                 heard.begin(f"network {number} of {len(pieces)}")
                 try:
