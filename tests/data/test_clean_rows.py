@@ -81,6 +81,13 @@ def test_numbers_of_seldom_types_are_left_to_the_usual_way(kind: object) -> None
         encode({**of_pandas(pa.table(TABLE)), "cost": TABLE["cost"].astype(kind)}, encoder())
 
 
+def test_a_table_may_have_no_numbers_at_all() -> None:
+    roles = {**ROLES, "features": [], "individual": ["home"]}
+    data = ChoiceData.from_long(TABLE, **roles)
+    by = Encoder.learn(data, labels=True)
+    assert_same_sets(encode(pa.table(TABLE), by), by.encode(data))
+
+
 def test_categories_may_be_numbers() -> None:
     table = {**TABLE, "home": np.repeat([2, 1, 2], SIZES)}
     roles = {**ROLES, "categorical": ["home"]}

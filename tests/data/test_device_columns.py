@@ -69,3 +69,19 @@ def test_a_table_is_copied_column_beneath_column(kind: pa.DataType, columns: int
 def test_part_of_a_table_is_copied_alone() -> None:
     table = pa.table({"a": np.arange(9.0), "b": np.arange(9.0) + 0.5})
     assert device_columns.sent_table(table.slice(4, 3), CPU).tolist() == [[4, 5, 6], [4.5, 5.5, 6.5]]
+
+
+def test_columns_that_keep_some_more_of_their_end_stand_beside_others() -> None:
+    """Arrow writes more bytes of a part of a longer column than of a whole one: columns are unequally far apart."""
+    longer, exact = pa.array(np.arange(20.0)).slice(0, 17), pa.array(np.arange(17.0) + 0.5)
+    table = pa.table({"a": longer, "b": exact, "c": longer, "d": exact})
+    found = device_columns.sent_table(table, CPU)
+    assert found.tolist() == [column.to_pylist() for column in table.columns]
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_chunks_without_rows_are_left_out(columns: int) -> None:
+    part = pa.table({f"x{k}": np.arange(4.0) + k for k in range(columns)})
+    table = pa.concat_tables([part.slice(0, 0), part, part.slice(2, 0), part])
+    found = device_columns.sent_table(table, CPU)
+    assert found.tolist() == [column.to_pylist() for column in table.columns]

@@ -207,6 +207,20 @@ def test_losses_of_sets_are_those_of_pytorch(
 
 
 @needs_compiled
+@pytest.mark.parametrize(
+    "form", [{"rate": "exp"}, {"rate": "relu", "epsilon": 0.5, "utility": "none"}], ids=["exp", "relu"]
+)
+def test_losses_of_weights_that_are_no_numbers_are_none_either(form: dict[str, Any]) -> None:
+    """Only sets of one alternative, which no rate is needed for, have a loss."""
+    data, config, network, _ = both(NUMBERS, **form)
+    torch.nn.init.constant_(network.rates.output.weight, torch.nan)
+    steps = steps_for(network, data, config)
+    found = steps.nll(data)
+    assert found is not None
+    assert found.isnan().tolist() == (data.sizes > 1).tolist()
+
+
+@needs_compiled
 def test_held_out_sets_that_compiled_code_does_not_take_are_predicted_by_pytorch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -73,7 +73,7 @@ def sent_table(table: pa.Table, device: torch.device) -> Tensor:
     Arrow writes a whole table in one call, during which other threads of Python go on. With a call for each column,
     they wait for each other longer than they copy.
     """
-    there, batches = device.type == "cuda", table.to_batches()
+    there, batches = device.type == "cuda", [batch for batch in table.to_batches() if batch.num_rows]
     size = table.schema.serialize().size + sum(map(pa.ipc.get_record_batch_size, batches)) + _END
     host = torch.empty(size, dtype=torch.uint8, pin_memory=there)
     memory = pa.py_buffer(host.numpy())
@@ -85,7 +85,9 @@ def sent_table(table: pa.Table, device: torch.device) -> Tensor:
     parts = []
     for batch in pa.ipc.open_stream(memory):  # shows where each column went
         at = [(column.buffers()[1].address - host.data_ptr()) // width for column in batch.columns]
-        step = at[1] - at[0] if len(at) > 1 else batch.num_rows
-        assert at == list(range(at[0], at[0] + len(at) * step, step))  # as all are equally long
-        parts.append(numbers.as_strided((len(at), batch.num_rows), (step, 1), at[0]))
+        rows, steps = batch.num_rows, set(np.diff(at).tolist())
+        if len(steps) < 2:
+            parts.append(numbers.as_strided((len(at), rows), (*steps, 1) if steps else (rows, 1), at[0]))
+        else:  # a part of a longer column may keep some more of its end than others
+            parts.append(torch.stack([numbers[k : k + rows] for k in at]))
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -75,11 +75,11 @@ def in_threads(function: Callable[[T], U], parts: Sequence[T]) -> list[U]:
 
 def side_by_side(
     function: Callable[[T], U], parts: Sequence[T], *, at_once: int, give_up: Callable[[], object]
-) -> Iterator[U]:
+) -> Generator[U, None, None]:
     """Yield what a function returns for every part, in their order, while so many are under way, each in a thread.
 
-    When one fails, or an interrupt comes, the others do not begin; those that have begun are told to give up, and
-    waited for.
+    When it is the turn of one that failed, or an interrupt comes, or nobody wants the rest, no others begin; those that
+    have begun are told to give up, and waited for.
     """
     if min(at_once, len(parts)) < 2:
         yield from map(function, parts)
@@ -91,14 +91,14 @@ def side_by_side(
         return function(part)
 
     with ThreadPoolExecutor(min(at_once, len(parts)), "pcmcnet-side") as pool:
-        begun = _begun(pool, call, parts)
         try:
+            begun = _begun(pool, call, parts)
             for each in begun:
                 yield each.result()
-        finally:
-            if not all(each.done() for each in begun):
-                give_up()
-                pool.shutdown(cancel_futures=True)
+        except BaseException:
+            give_up()
+            pool.shutdown(cancel_futures=True)
+            raise
     yield from map(function, parts[len(begun) :])
 
 

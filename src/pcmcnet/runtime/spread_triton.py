@@ -36,4 +36,5 @@ def _spread(log_p, index, starts, counts, flat, last, J, C: tl.constexpr):
         x = tl.load(log_p + b * J + j, mask=j < n, other=float("-inf")).to(tl.float64)
         tl.store(flat + first + j, x, mask=j < n)
         total += tl.sum(tl.exp(x), 0)
-    tl.atomic_max(flat + last, tl.abs(total - 1.0))  # what is no number is larger than all
+    miss = tl.abs(total - 1.0)
+    tl.atomic_max(flat + last, tl.where(miss == miss, miss, float("inf")))  # a NaN might get lost there

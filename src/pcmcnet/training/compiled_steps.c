@@ -64,7 +64,7 @@ typedef struct {
 } Optimiser;
 
 INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
-INLINE double larger(double a, double b) { return a > b ? a : b; }
+INLINE double larger(double a, double b) { return a > b ? a : b; } /* b, if that is no number */
 
 /* -- products ------------------------------------------------------------------------------------------------- */
 
@@ -210,7 +210,7 @@ INLINE double rates_of(const Network *net, int64_t n, const float *f, const floa
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             if (i == j) continue;
-            double s = net->exponential ? (double)f[i * n + j] + u[j] : larger(f[i * n + j], 0) + net->epsilon;
+            double s = net->exponential ? (double)f[i * n + j] + u[j] : larger(0, f[i * n + j]) + net->epsilon;
             q[i * n + j] = s;
             if (!(s <= top)) top = s; /* a NaN stays one */
         }

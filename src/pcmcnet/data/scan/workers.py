@@ -150,7 +150,10 @@ class _Shared:
             self.change.notify_all()
 
     def _by_helper(self, helper: subprocess.Popen[bytes], function: bytes) -> None:
-        """Hand items to a helper: while many are left the next one before an answer, or it would wait for us."""
+        """Hand items to a helper: while many are left the next one before an answer, or it would wait for us.
+
+        Items are to be small, so that they fit into a pipe which nobody reads yet.
+        """
         assert helper.stdin is not None
         assert helper.stdout is not None
         sent: deque[int] = deque()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -289,12 +290,13 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
                     raise TrainingError(f"network {number} of {len(pieces)}: {error}") from error
 
             numbers = range(2, len(pieces) + 1)
-            together = partial(side_by_side, at_once=at_once, give_up=ended.set)
-            found = (map if at_once == 1 else together)(trained, numbers)
-            for number, done in zip(numbers, found, strict=True):
-                steps.end(f"network {number} of {len(pieces)}", describe_epoch(done.outcome.history[-1]))
-                assert isinstance(done.network, PCMCNetwork)
-                first.add(done.network, CurveView(encoder, done.encoder))
+            one_by_one = (trained(number) for number in numbers)
+            together = side_by_side(trained, numbers, at_once=at_once, give_up=ended.set)
+            with closing(one_by_one if at_once == 1 else together) as found:
+                for number, done in zip(numbers, found, strict=True):
+                    steps.end(f"network {number} of {len(pieces)}", describe_epoch(done.outcome.history[-1]))
+                    assert isinstance(done.network, PCMCNetwork)
+                    first.add(done.network, CurveView(encoder, done.encoder))
         self.network_, self.encoder_, self._pieces = first, encoder, pieces
 
     def _wanted_members(self, network: PCMCNetwork) -> int:
