@@ -120,7 +120,7 @@ def test_utilities_far_below_0_are_as_good_as_others() -> None:
 @needs_compiled
 def test_numbers_near_the_largest_do_no_harm() -> None:
     data, config, network, _ = both(NUMBERS, hidden=(4,))
-    data.numeric[0, 0] = 3e38
+    data.numeric[data.starts[int(data.sizes.argmax())], 0] = 3e38
     steps = steps_for(network, data, config)
     steps.turn_to(data)
     assert torch.isfinite(steps.run([np.arange(len(data))], [0.01])).all()
