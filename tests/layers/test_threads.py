@@ -202,3 +202,19 @@ def test_when_one_fails_others_give_up_or_never_begin() -> None:
         list(side_by_side(work, range(50), at_once=2, give_up=ended.set))
     assert ended.is_set()
     assert len(begun) < 50
+
+
+def test_who_wants_no_more_results_ends_those_under_way() -> None:
+    """The second waits until it is told to give up, and the last ones never begin."""
+    ended, begun = threading.Event(), list[int]()
+
+    def work(k: int) -> int:
+        begun.append(k)
+        return k if k == 0 or ended.wait(30) else -1
+
+    found = side_by_side(work, range(50), at_once=2, give_up=ended.set)
+    assert next(found) == 0
+    found.close()
+    assert ended.is_set()
+    assert len(begun) < 50
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("pcmcnet-side")]

@@ -96,8 +96,8 @@ def side_by_side(
             for each in begun:
                 yield each.result()
         except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
             give_up()
-            pool.shutdown(cancel_futures=True)
             raise
     yield from map(function, parts[len(begun) :])
 
