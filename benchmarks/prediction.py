@@ -30,7 +30,7 @@ from benchmarks.harness import Row, Table, best_seconds
 from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import EncodedSets
-from pcmcnet.data.pieces import Pieces
+from pcmcnet.data.parquet_pieces import pieces_of
 from pcmcnet.layers.pairwise import compute_dtype
 from pcmcnet.models.networks.piecewise_prediction import encode_rows
 from pcmcnet.runtime.piecewise import encoded_pieces
@@ -121,7 +121,7 @@ def from_tables(title: str, sets: int, *, rounds: int, device: str = "cpu") -> l
 def encode_only(model: PCMCNet, file: Path, device: str) -> None:
     """Read and encode a Parquet file as a prediction on the device does, and predict nothing."""
     schema, place = model.schema.for_prediction(), torch.device(device)
-    pieces = Pieces.of(file, schema) if device == "cuda" else None
+    pieces = pieces_of(file, schema) if device == "cuda" else None
     if pieces is None:
         model.encoder_.encode(ChoiceData.from_schema(file, schema), device=place)
         return

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pcmcnet.data.pieces import Opened, Pieces, opened, set_starts
+from pcmcnet.data.pieces import InMemory, Pieces, opened, set_starts
 from pcmcnet.data.schema import Schema
 from pcmcnet.data.tabular import read_table
-from pcmcnet.errors import SchemaError
 
 SCHEMA = Schema(choice_set="trip", individual=("age",), features=("cost", "mode"), categorical=("mode",))
 
@@ -22,16 +21,13 @@ def a_table(ids: list[object]) -> pa.Table:
     return pa.table({"trip": ids, **numbers, "mode": ["bus", "car"] * (n // 2) + ["bus"] * (n % 2)})
 
 
-@pytest.mark.parametrize("kind", ["arrow", "parquet", "pandas", "polars"])
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars"])
 @pytest.mark.parametrize("ids", [[5, 5, 5, 2, 2, 9, 9, 9, 7], list("bbbaadddc")], ids=["numbers", "text"])
-def test_pieces_are_whole_sets_of_about_as_many_rows_as_asked_for(kind: str, ids: list[object], tmp_path: Path) -> None:
+def test_pieces_are_whole_sets_of_about_as_many_rows_as_asked_for(kind: str, ids: list[object]) -> None:
     """Sets of 3, 2, 3 and 1 rows: the last cut at or before row 4 is at 3, the last at or before 8 at 8."""
     whole = a_table(ids)
-    table: Opened = whole
-    if kind == "parquet":
-        pa.parquet.write_table(whole, tmp_path / "a.parquet", row_group_size=4)
-        table = tmp_path / "a.parquet"
-    elif kind != "arrow":
+    table: InMemory = whole
+    if kind != "arrow":
         pytest.importorskip(kind)
         table = opened(whole.to_pandas() if kind == "pandas" else nw.from_arrow(whole, backend=kind), SCHEMA)
         assert isinstance(table, nw.DataFrame)
@@ -52,41 +48,14 @@ def test_tables_whose_sets_may_be_apart_are_read_whole(ids: list[object]) -> Non
     assert Pieces.of(a_table(ids), SCHEMA, rows=2) is None
 
 
-def test_small_tables_are_read_whole(tmp_path: Path) -> None:
-    small = a_table([1, 1, 2, 2])
-    pa.parquet.write_table(small, tmp_path / "a.parquet")
-    for table in (small, tmp_path / "a.parquet"):
-        assert Pieces.of(table, SCHEMA, rows=4) is None
+def test_small_tables_are_read_whole() -> None:
+    assert Pieces.of(a_table([1, 1, 2, 2]), SCHEMA, rows=4) is None
 
 
 def test_sets_that_go_across_chunks_begin_once() -> None:
     starts = set_starts(pa.chunked_array([["a", "a"], ["a", "b"], ["b"]]))
     assert starts is not None
     assert starts.tolist() == [0, 3]
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    """The last of three groups of rows is damaged: the first can still be read."""
-    path = tmp_path / "a.parquet"
-    pa.parquet.write_table(a_table([1, 1, 2, 2, 3, 3]), path, row_group_size=2, use_dictionary=False)
-    groups = pa.parquet.read_metadata(path)
-    damaged = next(c for k in range(4) if (c := groups.row_group(2).column(k)).path_in_schema == "cost")
-    with path.open("r+b") as file:
-        file.seek(damaged.data_page_offset)
-        file.write(bytes(damaged.total_compressed_size))
-    pieces = Pieces.of(path, SCHEMA, rows=2)
-    assert pieces is not None
-    first, *_, last = pieces
-    assert len(read_table(first.rows(), SCHEMA.columns)) == 2
-    with pytest.raises(SchemaError, match=r"a\.parquet: cannot be read as \.parquet"):
-        last.rows()
-
-
-def test_a_file_without_a_column_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pa.parquet.write_table(a_table([1, 1, 2, 2, 3, 3]).drop_columns("cost"), path)
-    with pytest.raises(SchemaError, match="cost"):
-        Pieces.of(path, SCHEMA, rows=2)
 
 
 def test_anything_but_a_parquet_file_or_a_frame_becomes_an_arrow_table(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from pcmcnet.data.batches import Several
 from pcmcnet.data.clean_rows import may_be_clean
 from pcmcnet.data.contents import Frozen
 from pcmcnet.data.encoding import learn_encoder
-from pcmcnet.data.pieces import ROWS, Pieces, opened
+from pcmcnet.data.parquet_pieces import pieces_of
+from pcmcnet.data.pieces import ROWS, opened
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError
 from pcmcnet.layers.threads import parts_for
@@ -280,7 +281,7 @@ class NeuralModel(ChoiceModel):
         if table and in_pieces(self.network_) and may_be_clean(schema):
             with suppress(PcmcNetError), undisturbed():  # what is wrong is said of the whole table, below
                 data = opened(data, schema)
-                pieces = Pieces.of(data, schema)
+                pieces = pieces_of(data, schema)
                 if pieces is not None:
                     return predict_table(self, pieces)
         return super().predict_log_proba(data)

@@ -19,6 +19,7 @@ from pcmcnet.data import ChoiceData, EncodedSets
 from pcmcnet.data.clean_rows import CleanRows
 from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.kinds.category import Unseen
+from pcmcnet.data.parquet_pieces import ParquetPieces
 from pcmcnet.data.parts import sets_between
 from pcmcnet.data.pieces import ROWS, Piece, Pieces
 from pcmcnet.errors import InputError
@@ -38,7 +39,7 @@ def predict_sets(model: NeuralModel, data: ChoiceData) -> Floats:
     return np.concatenate([log_p for log_p, _ in _predicted(model, pieces)])
 
 
-def predict_table(model: NeuralModel, pieces: Pieces) -> Floats:
+def predict_table(model: NeuralModel, pieces: Pieces | ParquetPieces) -> Floats:
     """(n_rows,) log-probabilities of the rows of a table, in their order.
 
     Raises
