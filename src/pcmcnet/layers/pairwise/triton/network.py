@@ -89,11 +89,16 @@ class Network:
         """Cut all rows into chunks of about so many pairs, or into one."""
         return self.layout.cut(self.sets * self.places if pairs is None else max(pairs // self.places, 1))
 
+    @property
+    def pairs_at_once(self) -> int:
+        """Pairs of a chunk without a backward pass, whose tensors leave room: the fewer chunks, the fewer launches."""
+        room = self.options.budget(self.leave.device) // (2 * self.width * self.hidden[0][0].element_size())
+        return max(2 * self.options.chunk_pairs, room)
+
     def all_scores(self, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
         """Return the scores, and what the backward pass needs if that is to be kept and within the budget."""
         whole = keep and self.state_bytes <= self.options.budget(self.leave.device)
-        larger = 2 * self.options.chunk_pairs  # there is room for it without the tensors of the backward pass
-        chunks, parts = list(self.chunks(None if whole else larger)), self.parts_of_scores()
+        chunks, parts = list(self.chunks(None if whole else self.pairs_at_once)), self.parts_of_scores()
         self.kept = chunks if whole else None
         kept: list[Tensor] = []
         if whole:
