@@ -30,19 +30,27 @@ def predict(
 ) -> Iterator[tuple[Ints, Batch, Tensor]]:
     """Go through all sets, or this process's share of each batch; yields positions, batch and log p (B, J)."""
     module.eval()
-    device = device_of(module)
-    at_once = _at_once(data)
-    large = device.type == "cuda" and getattr(module, "in_pieces", False)
-    if large:
-        pair_budget, at_once = max(pair_budget, min(PREDICTED, TIMES * pair_budget)), min(at_once, TOGETHER)
-    plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget, tight=not large)
-    plan.sort(key=lambda sets: -len(sets) * int(data.sizes[sets[-1]]) ** 2)  # others are prepared during the longest
+    device, plan = device_of(module), prediction_plan(module, data, pair_budget)
     if share is not None:
         plan = [own for sets in plan if len(own := share(sets))]
-    alone = not large or data.contents or data.individual_contents  # encoders of these may be anyone's
+    alone = not _is_large(module) or data.contents or data.individual_contents  # encoders of these may be anyone's
     results = (_one_by_one if alone else in_turns)(module, batches_on(device, data, plan))
     for sets, (batch, log_p) in zip(plan, results, strict=True):
         yield sets, batch, log_p
+
+
+def prediction_plan(module: nn.Module, data: EncodedSets, pair_budget: int) -> list[Ints]:
+    """Group sets into batches, those that take longest first: others are prepared meanwhile."""
+    at_once, large = _at_once(data), _is_large(module)
+    if large:
+        pair_budget, at_once = max(pair_budget, min(PREDICTED, TIMES * pair_budget)), min(at_once, TOGETHER)
+    plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget, tight=not large)
+    return sorted(plan, key=lambda sets: -len(sets) * int(data.sizes[sets[-1]]) ** 2)
+
+
+def _is_large(module: nn.Module) -> bool:
+    """Tell whether a network takes large batches."""
+    return device_of(module).type == "cuda" and bool(getattr(module, "in_pieces", False))
 
 
 def _one_by_one(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:

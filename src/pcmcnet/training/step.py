@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
@@ -23,6 +24,7 @@ from pcmcnet.layers.generators import Draws, drawing_from
 from pcmcnet.layers.likelihood import choice_nll, mean_nll, weighted_mean
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, gathered
+from pcmcnet.runtime.prediction import prediction_plan
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import Group
@@ -95,7 +97,7 @@ class Steps:
         for parameter in self.parameters:
             parameter.grad = None
         mean, loss, weight = self.mean_loss(batch)
-        mean.backward(self.one.to(mean.dtype))  # type: ignore[no-untyped-call]
+        differentiate(mean, self.one.to(mean.dtype))
         self.move(loss, weight)
 
     def mean_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -180,6 +182,7 @@ class RecordedSteps(Steps):
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
         self.met: set[tuple[int, int]] = set()
         self.clipped = self._clipped()
+        self.pair_budget = config.pair_budget
 
     def _optimiser(self, config: TrainConfig) -> Adam:
         optimiser = super()._optimiser(config)
@@ -220,26 +223,27 @@ class RecordedSteps(Steps):
     def compile(self, order: Sequence[Tensor], places: Sequence[int]) -> None:
         """Compile the kernels of batches like these before the first step: one batch of about each shape shows them.
 
-        Those of the widest take longest, and are begun first.
+        Those of the widest take longest, and are begun first; and before them, of predictions, which are of more sets.
         """
         from pcmcnet.layers.gpu.launch import compile_together
 
         shapes = sorted(zip(order, places, strict=True), key=lambda batch: -batch[1])
         shown = {((width - 1).bit_length(), (len(index) - 1).bit_length()): (index, width) for index, width in shapes}
+        plan = prediction_plan(self.module, self.data, self.pair_budget)
+        predicted = {(int(self.data.sizes[sets].max()) - 1).bit_length(): sets for sets in plan}
 
         def passes() -> None:
+            self.module.eval()
+            with torch.no_grad():  # predictions follow, of these sets if of no others
+                for batch in batches_on(self.device, self.data, predicted.values()):
+                    self.module(batch)
+            self.module.train()
             self.tape.take(1)
-            batches = [gathered(self.data, index, width) for index, width in shown.values()]
-            for batch in batches:
-                mean, loss, weight = self.mean_loss(batch)
+            for index, width in shown.values():
+                mean, loss, weight = self.mean_loss(gathered(self.data, index, width))
                 mean.backward()  # type: ignore[no-untyped-call]
                 if self.clipped is not None:
                     self.clipped.step(loss, weight, self.total)
-            self.module.eval()
-            with torch.no_grad():
-                for batch in batches:  # predictions follow, of these sets if of no others
-                    self.module(batch)
-            self.module.train()
 
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with drawing_from(Draws()):
@@ -268,14 +272,23 @@ class RecordedSteps(Steps):
         self.graphs[shape].replay()
 
     def record(self, count: int, places: int) -> torch.cuda.CUDAGraph:
-        """Record a step for batches of a shape."""
+        """Record a step for batches of a shape, while those before it may still be under way.
+
+        ``torch.cuda.graph`` would wait for them, and give back memory that the next batches need again.
+        """
+        if not self.graphs or torch.cuda.mem_get_info(self.device)[0] < torch.cuda.memory_reserved(self.device):
+            torch.cuda.synchronize(self.device)
+            torch.cuda.empty_cache()  # to make room for what the graph keeps
         graph = torch.cuda.CUDAGraph()
         if (generator := self.draws.drawn_on(self.device)) is not None:
             graph.register_generator_state(generator)
         for parameter in self.parameters:
             parameter.grad = None  # the graph makes its own
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        graph.capture_begin(pool=self.pool)
+        try:
             self.take(count, places)
+        finally:
+            graph.capture_end()
         return graph
 
     def take(self, count: int, places: int) -> None:
@@ -283,6 +296,12 @@ class RecordedSteps(Steps):
         index = self.tape.take(count)
         self.draws.seeds = self.tape.seeds
         self.step(gathered(self.data, index, places))
+
+
+def differentiate(loss: Tensor, by: Tensor) -> None:
+    """Do as ``loss.backward(by)``, which checks ``by`` by a library of algebra that takes half a second to load."""
+    given = ((loss,), (by,), False, False, ())  # neither the graph is kept, nor one made
+    _engine_run_backward(*given, allow_unreachable=True, accumulate_grad=True)  # type: ignore[no-untyped-call]
 
 
 def rounded(places: int) -> int:

@@ -21,8 +21,10 @@ def runs_kernels(given: Tensor) -> bool:
 
 
 def load_kernels() -> None:
-    """Load what the first kernel waits for, which takes a second or two: driver, Triton, its compiler."""
+    """Load what the first kernels wait for, which takes a second or two: driver, products, Triton and its compiler."""
     if has_triton() and torch.cuda.is_available():
         from pcmcnet.layers.likelihood import triton_logs
 
+        some = torch.ones(16, 16, device="cuda")
+        torch.mm(some, some)
         triton_logs.compile_one()

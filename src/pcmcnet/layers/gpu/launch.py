@@ -1,17 +1,17 @@
 """Launching kernels; or only noting what would be launched, so that all of it is compiled side by side.
 
 Kernels are compiled when they are first launched, one after the other, which takes longer than to train on a small
-table. A step that launches nothing shows which kernels the next ones need, and they are compiled while it goes on.
+table. A step that launches nothing shows which kernels the next ones need, and they are compiled side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import replace
 from functools import cache
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import torch
@@ -33,9 +33,7 @@ class Launch(NamedTuple):
     kind: dict[str, Any]
 
 
-Noted = SimpleQueue[Launch | None]  # None: no more are to come
-
-_noted: dict[int, Noted] = {}  # by streams: a backward pass has another thread, and the stream of the forward
+_noted: dict[int, list[Launch]] = {}  # by streams: a backward pass has another thread, and the stream of the forward
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None:
@@ -43,8 +41,9 @@ def launch(kernel: Any, grid: tuple[int, ...], *given: Any, **kind: Any) -> None
     if _waits(kernel):
         kind["launch_pdl"] = True
     if noting():
-        noted = Launch(kernel, grid, tuple(map(_type_of, given)), kind)
-        _noted[torch.cuda.current_stream().cuda_stream].put(noted)
+        stream = torch.cuda.current_stream()
+        _noted[stream.cuda_stream].append(Launch(kernel, grid, tuple(map(_type_of, given)), kind))
+        stream.query()  # as a launch would, it brings the device to this thread, which operators of torch rely on
         return
     device = next(value.device for value in given if isinstance(value, Tensor))
     with torch.cuda.device(device) if device.index != torch.cuda.current_device() else nullcontext():
@@ -82,28 +81,27 @@ def processors(device: torch.device) -> int:
 
 
 def compile_together(work: Callable[[], None], stream: torch.cuda.Stream) -> None:
-    """Compile all kernels that some work launches on a stream. It is done without them: its results are of no use."""
+    """Compile all kernels that some work launches on a stream. It is done without them: its results are of no use.
+
+    None is begun before all are known: the work would wait for Python's lock, and its last kernels for the work.
+    """
     if not hasattr(triton, "AsyncCompileMode"):
         return
-    noted = _noted[stream.cuda_stream] = SimpleQueue()
-    with ThreadPoolExecutor(1) as beside:
-        compiled = beside.submit(_compile_noted, noted, stream.device)
-        try:
-            with torch.cuda.stream(stream):
-                work()
-        finally:
-            del _noted[stream.cuda_stream]
-            noted.put(None)
-        stream.synchronize()
-        compiled.result()
+    noted = _noted[stream.cuda_stream] = []
+    try:
+        with torch.cuda.stream(stream):
+            work()
+    finally:
+        del _noted[stream.cuda_stream]
+    copy_context().run(_compile, noted, stream.device)  # Triton would stay in that mode after an error
+    stream.synchronize()
 
 
-def _compile_noted(noted: Noted, device: torch.device) -> None:
-    """Compile kernels side by side, each as soon as it is noted, until there are no more."""
-    torch.cuda.set_device(device)
+def _compile(noted: Iterable[Launch], device: torch.device) -> None:
+    """Compile kernels side by side."""
     pool = _Compilers(settings.KERNEL_COMPILER_THREADS, initializer=torch.cuda.set_device, initargs=(device,))
-    with pool, triton.AsyncCompileMode(pool):
-        for kernel, grid, given, kind in iter(noted.get, None):
+    with torch.cuda.device(device), pool, triton.AsyncCompileMode(pool):
+        for kernel, grid, given, kind in noted:
             kernel.warmup(*given, grid=grid, **kind)
 
 

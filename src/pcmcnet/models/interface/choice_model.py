@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -225,9 +226,13 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         before = dict(self.__dict__)
         self.training_, self.history = {}, []
         try:
-            with nullcontext() if folder is None else sole_writer(folder):
+            with nullcontext() if folder is None else sole_writer(folder), ThreadPoolExecutor(1) as beside:
+                alone = current_group().size == 1  # of several processes none is asked for its model
+                described = beside.submit(train.describe) if alone else None
                 self._fit(train, valid, settings)
             self._note_table(train, seed)
+            if described is not None:
+                self.training_["table"] = described.result()
         except BaseException:  # a fit that failed leaves the model as it was
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -242,8 +247,6 @@ class ChoiceModel(Estimator, FitRecord, ABC):
             common["persons"] = len(np.unique(train.groups()))
         seen = self.training_.get("fingerprint") or train.fingerprint()
         self.training_ = {"fingerprint": seen, **common, **self.training_}
-        if current_group().size == 1:  # of several processes none is asked for its model
-            self.training_["table"] = train.describe()
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Look through a table before several processes fit to it, so that none of them has to."""

@@ -361,13 +361,14 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
     def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
         assert isinstance(network, PCMCNetwork)
         require_differences(data)
-        plan = plan_batches(data.sizes, batch_size=1024, pair_budget=self.config.pair_budget)
-        largest = plan[-1:]  # a set of one has no pair
-        (batch,) = batches_on(device_of(network), data, largest)
-        network.eval()  # dropout would make the check a matter of chance
-        if network.revive(batch):
-            log.info("most rates had no gradient at the start; the output bias was raised")
-        if self.config.rate == "exp" and self.config.epsilon == 0:
+        if self.config.rate == "relu":
+            plan = plan_batches(data.sizes, batch_size=1024, pair_budget=self.config.pair_budget)
+            largest = plan[-1:]  # a set of one has no pair
+            (batch,) = batches_on(device_of(network), data, largest)
+            network.eval()  # dropout would make the check a matter of chance
+            if network.revive(batch):
+                log.info("most rates had no gradient at the start; the output bias was raised")
+        elif self.config.epsilon == 0:
             # A shift of all scores is one of the time scale, which the law ignores: the gradient is 0, and Adam would
             # follow its rounding errors.
             network.rates.output.bias.requires_grad_(False)
