@@ -14,9 +14,10 @@ from pcmcnet.data.batches import Batch, Distinct
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.kinds.category import CategoryCode
-from pcmcnet.data.kinds.kind import VectorWorth
+from pcmcnet.data.kinds.networks.text import WordsWorth
+from pcmcnet.data.kinds.networks.vector import VectorWorth
 from pcmcnet.data.kinds.number import NumericCode
-from pcmcnet.data.kinds.text import BUCKETS, WordsWorth, bucket
+from pcmcnet.data.kinds.text import BUCKETS, bucket
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.pairwise import rates_of_scores

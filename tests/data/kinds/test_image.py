@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 from choice_tables import objects, picture, read_column
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.kinds.image import ImageCode, Picture
+from pcmcnet.data.kinds.image import ImageCode
 from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import SchemaError
 
@@ -119,8 +118,3 @@ def test_a_later_picture_is_brought_to_the_size_of_training() -> None:
 
 def test_large_pictures_of_one_size_keep_no_more_than_64_pixels_a_side() -> None:
     assert ImageCode.learn("photo", objects(png(7, size=(100, 20)))).shape == (1, 20, 64)
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 64, 64), (1, 1, 1), (3, 64, 5)])
-def test_pictures_of_any_size_have_vectors_of_one_width(shape: tuple[int, int, int]) -> None:
-    assert Picture(shape)(torch.rand(2, *shape)).shape == (2, 8)

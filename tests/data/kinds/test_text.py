@@ -4,10 +4,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 
 from choice_tables import objects, read_column
-from pcmcnet.data.kinds.text import BUCKETS, LONGEST, TextCode, WordsWorth, bucket, words
+from pcmcnet.data.kinds.text import BUCKETS, LONGEST, TextCode, bucket, words
 from pcmcnet.errors import SchemaError
 
 read = partial(read_column, "text", "text")
@@ -69,14 +68,3 @@ def test_shorter_texts_end_in_nothing() -> None:
     assert not found[1].any()
     assert found[2, 1, 3] == 0  # no scale was learnt
     assert TextCode("text", 0.0, 0.0).prepare(objects("")).shape == (1, 1, 4)
-
-
-def test_a_text_is_worth_its_words_their_ends_and_its_numbers() -> None:
-    """Hashes 1, 2 and 3 are worth 1, 10 and 100, a unit of value 0.5."""
-    worth = WordsWorth()
-    assert len(worth.parts) == BUCKETS + 1
-    with torch.no_grad():
-        worth.parts[1:4, 0] = torch.tensor([1.0, 10.0, 100.0])
-        worth.value.fill_(0.5)
-    texts = torch.tensor([[[1.0, 2.0, 3.0, 0.0], [1.0, 1.0, 2.0, 4.0]], [[0.0] * 4, [3.0, 0.0, 0.0, -2.0]]])
-    assert worth(texts).tolist() == [111 + 12 + 2.0, 100 - 1.0]

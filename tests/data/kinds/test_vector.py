@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.kinds.kind import VectorWorth
 from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.errors import SchemaError
 
@@ -104,10 +102,3 @@ def test_numbers_beyond_all_measure_are_refused() -> None:
     code = VectorCode.learn("v", np.array(ROWS, np.float32))
     with pytest.raises(SchemaError, match="1 vectors have coordinates more than 1e"):
         code.prepare(np.array([[1, 2], [1e30, 2]], np.float32))
-
-
-def test_a_vector_is_worth_its_coordinates() -> None:
-    worth = VectorWorth(2)
-    with torch.no_grad():
-        worth.slopes.copy_(torch.tensor([2.0, -1.0]))
-    assert worth(torch.tensor([[1.0, 1.0], [0.0, 3.0]])).tolist() == [1.0, -3.0]

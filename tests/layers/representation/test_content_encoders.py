@@ -12,7 +12,7 @@ from choice_tables import objects, picture
 from pcmcnet.data.batches import Coded, Distinct
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.data.kinds.multi import Bag
+from pcmcnet.data.kinds.networks.multi import Bag
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout
 from pcmcnet.layers.representation import Representation, representation_of, width_of

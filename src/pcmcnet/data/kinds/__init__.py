@@ -12,5 +12,5 @@ from pcmcnet.data.kinds.kind import KINDS, ContentCode, Kind, register
 __all__ = ["KINDS", "ContentCode", "Kind", "register"]
 
 _FIRST = ("vector", "datetime", "multi", "text", "image", "id")  # as messages list them, before kinds that come later
-for _module in dict.fromkeys((*_FIRST, *sorted(found.name for found in iter_modules(__path__)))):
+for _module in dict.fromkeys((*_FIRST, *sorted(found.name for found in iter_modules(__path__) if not found.ispkg))):
     import_module(f"{__name__}.{_module}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from torch import nn
 
 from pcmcnet.data.column_arrays import Contents, number_contents
 from pcmcnet.data.kinds.errors import BadContentError, BadTypeError, refuse
@@ -95,7 +94,7 @@ class IdKind(Kind):
         """Tell what a description has."""
         return is_whole(value)
 
-    def encoder(self, code: Any) -> nn.Module:
+    def encoder(self, code: Any) -> NoReturn:
         """Refuse: what an id means, only a module of one's own can know."""
         raise ConfigError(
             f"column {code.name!r} is of kind {code.kind}, which needs a module of your own: "

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import BoundedSemaphore
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.column_arrays import GAP, number_contents
@@ -31,9 +30,11 @@ from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
 from pcmcnet.data.kinds.kind import Kind, Read, objects, register
 from pcmcnet.data.kinds.previews import FORMATS, Pixels, original_hash, picture_uri, posted_picture
 
+if TYPE_CHECKING:
+    from torch import nn
+
 LARGEST = 64  # pixels of a side
 SAVED = 2**20  # bytes of pictures that are saved with a model; larger ones are left out
-_DROPPED = 0.3  # share of what a picture's fields show: pictures are few, and soon learnt by heart
 _SEEN = 20  # pictures, by which the size of the others is judged
 _GREY = ("1", "L", "LA", "I", "I;16", "F")
 _DECODING = BoundedSemaphore(2)  # pictures at once, of all requests: each may take some hundred MB
@@ -163,32 +164,6 @@ class _Learner:
         return ImageCode.of(name, {size for size, _ in self.found}, grey=all(grey for _, grey in self.found))
 
 
-class Picture(nn.Module):
-    """Convolutions of 3 x 3, each halving the sides until they are at most 4, then a linear map to a unit scale.
-
-    The vector is narrow: with less room for a picture's own traits, unseen pictures are told by what they share with
-    others.
-    """
-
-    def __init__(self, shape: tuple[int, int, int], width: int = 8, channels: int = 32) -> None:
-        super().__init__()
-        seen, *sides = shape
-        layers: list[nn.Module] = [nn.Conv2d(seen, channels // 2, 3, padding=1), nn.ReLU()]
-        seen = channels // 2
-        while max(sides) > 4:
-            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.Conv2d(seen, channels, 3, padding=1), nn.ReLU()]
-            seen, sides = channels, [-(-side // 2) for side in sides]
-        self.layers = nn.Sequential(
-            *layers, nn.Flatten(), nn.Dropout(_DROPPED), nn.Linear(seen * sides[0] * sides[1], width)
-        )
-        self.scale = nn.LayerNorm(width)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(u, C, H, W) from 0 to 1 -> (u, width)."""
-        vectors: Tensor = self.scale(self.layers(2 * pixels - 1))
-        return vectors
-
-
 class ImageKind(Kind):
     """Pictures."""
 
@@ -218,6 +193,8 @@ class ImageKind(Kind):
 
     def encoder(self, code: Any) -> nn.Module:
         """Look at the pixels by convolutions."""
+        from pcmcnet.data.kinds.networks.image import Picture
+
         return Picture(code.shape)
 
     def worth(self, code: Any) -> None:

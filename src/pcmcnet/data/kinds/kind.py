@@ -16,14 +16,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 from numpy.typing import DTypeLike, NDArray
-from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.column_arrays import Contents
@@ -31,6 +29,9 @@ from pcmcnet.data.kinds.json_checks import is_string
 from pcmcnet.data.kinds.previews import Pixels
 from pcmcnet.data.kinds.streaming import Collected, Learning
 from pcmcnet.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Read = tuple[NDArray[np.int32], NDArray[Any]]  # (n,) codes and (U, ...) distinct contents
 Check = Callable[[Any], bool]
@@ -62,18 +63,6 @@ class ContentCode(Protocol):
 
     def sound(self) -> bool:
         """Tell whether the values are such as were saved."""
-
-
-class VectorWorth(nn.Module):
-    """Worth of a vector: a sum of its coordinates with weights."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.slopes = nn.Parameter(torch.zeros(size))
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """(u, size) -> (u,)."""
-        return vectors @ self.slopes
 
 
 class Kind(ABC):
@@ -137,11 +126,15 @@ class Kind(ABC):
 
     def encoder(self, code: Any) -> nn.Module:
         """Return a fresh module that maps what the code prepares to vectors: (u, *shape) -> (u, width)."""
+        from torch import nn  # here, since only networks need it
+
         (size,) = code.shape
         return nn.Linear(size, _WIDE) if size > _WIDE else nn.Identity()
 
     def worth(self, code: Any) -> nn.Module | None:
         """Return a fresh module for a linear utility, (u, *shape) -> (u,); None where there is none."""
+        from pcmcnet.data.kinds.networks.vector import VectorWorth
+
         return VectorWorth(*code.shape)
 
     # In a description, and in a saved model

@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from pcmcnet.data.column_arrays import GAP, Contents, number_contents
 from pcmcnet.data.distinct import UNREADABLE, names
 from pcmcnet.data.kinds import category
 from pcmcnet.data.kinds.arrow_lists import as_lists
-from pcmcnet.data.kinds.category import MOST_CATEGORIES, embedding_width
+from pcmcnet.data.kinds.category import MOST_CATEGORIES
 from pcmcnet.data.kinds.errors import BadTypeError, refuse
 from pcmcnet.data.kinds.json_checks import are_strings, is_count
 from pcmcnet.data.kinds.kind import Kind, Read, mostly, objects, register
 from pcmcnet.data.kinds.previews import Pixels
 from pcmcnet.errors import shown
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +108,6 @@ class _Learner:
         return MultiCode(name, tuple(sorted(self.found)))
 
 
-class Bag(nn.Module):
-    """Sum of the embeddings of a list's categories; index 0 is none."""
-
-    def __init__(self, cardinality: int) -> None:
-        super().__init__()
-        width = max(embedding_width(cardinality), 1)
-        self.embedding = nn.EmbeddingBag(cardinality + 1, width, mode="sum", padding_idx=0)
-
-    def forward(self, indices: Tensor) -> Tensor:
-        """(u, L) -> (u, width)."""
-        summed: Tensor = self.embedding(indices)
-        return summed
-
-
-class BagWorth(nn.Module):
-    """Worth of a list, or of a text: the sum over its parts; index 0 is none."""
-
-    def __init__(self, cardinality: int) -> None:
-        super().__init__()
-        self.parts = nn.Parameter(torch.zeros(cardinality + 1, 1))
-
-    def forward(self, indices: Tensor) -> Tensor:
-        """(u, ...) -> (u,)."""
-        return F.embedding(indices.flatten(1).long(), self.parts, padding_idx=0).sum((1, 2))
-
-
 class MultiKind(Kind):
     """Lists of categories."""
 
@@ -177,10 +151,14 @@ class MultiKind(Kind):
 
     def encoder(self, code: Any) -> nn.Module:
         """Sum the embeddings of the categories."""
+        from pcmcnet.data.kinds.networks.multi import Bag
+
         return Bag(len(code.categories))
 
     def worth(self, code: Any) -> nn.Module:
         """Sum the worths of the categories."""
+        from pcmcnet.data.kinds.networks.multi import BagWorth
+
         return BagWorth(len(code.categories))
 
     def to_json(self, content: Any) -> list[str]:
