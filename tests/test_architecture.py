@@ -14,6 +14,8 @@ import pyarrow.parquet
 import pytest
 
 import pcmcnet as pn
+from choice_tables import picture
+from pcmcnet import api, data
 from pcmcnet.data.kinds import KINDS
 
 ROOT = Path(__file__).parents[1]
@@ -197,9 +199,58 @@ def test_import_alone_loads_next_to_nothing_and_its_names_come_when_asked_for() 
     assert not {"torch", "numpy", "pyarrow"} & loaded("import pcmcnet, pcmcnet.cli.app")
     assert {"torch", "pcmcnet.insight"} <= loaded("from pcmcnet import PCMCNet")
     assert set(pn.__all__) <= set(dir(pn))
+    assert all(getattr(pn, name) is getattr(api, name) for name in pn.__all__)
     assert pn.insight is sys.modules["pcmcnet.insight"]
     with pytest.raises(AttributeError, match="module 'pcmcnet' has no attribute 'nonsense'"):
         pn.nonsense  # noqa: B018
+
+
+def test_tables_are_read_scanned_and_learnt_from_without_torch(tmp_path: Path) -> None:
+    """It takes longer to load than most tables to read, and each process that helps to scan would load it."""
+    table = {
+        "id": [1, 1, 2, 2],
+        "y": [0, 1, 1, 0],
+        "price": [1.0, 2.5, 3.0, 4.0],
+        "mode": ["car", "bus", "car", "bus"],
+        "services": [["wifi"], [], ["wifi", "pool"], []],
+        "about": ["a room", "2 rooms", "a suite", "3 rooms"],
+        "style": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]],
+        "at": ["2024-05-01 10:00", "2024-05-02 11:00"] * 2,
+        "photo": [picture(k) for k in range(4)],
+        "node": [0, 1, 2, 3],
+    }
+    kinds = {
+        "services": "multi",
+        "about": "text",
+        "style": "vector",
+        "at": "datetime",
+        "photo": "image",
+        "node": "id",
+    }
+    assert set(kinds.values()) == KINDS.keys()
+    pyarrow.parquet.write_table(pa.table(table), tmp_path / "table.parquet")
+    roles = {"choice_set": "id", "chosen": "y", "features": [*table][2:], "kinds": kinds}
+    program = f"""
+from pcmcnet import ChoiceData
+from pcmcnet.data import Encoder
+from pcmcnet.data.encoding import learn_encoder
+file, roles = {str(tmp_path / "table.parquet")!r}, {roles}
+in_memory, on_disk = ChoiceData.from_long(file, **roles), ChoiceData.scan(file, **roles)
+train, held_out = in_memory.split((0.5, 0.5))
+for data in (train, on_disk):
+    encoder = learn_encoder(data, bend=True)
+    assert Encoder.from_dict(encoder.to_dict()) == encoder
+    assert len(encoder.features.contents) == {len(kinds)}
+"""
+    assert "torch" not in loaded(program)
+
+
+def test_what_holds_tensors_is_a_name_of_data_as_others_are() -> None:
+    assert set(data.__all__) <= set(dir(data))
+    assert data.EncodedSets is sys.modules["pcmcnet.data.batches"].EncodedSets
+    assert data.EncodedStream is sys.modules["pcmcnet.data.scan.stream"].EncodedStream
+    with pytest.raises(AttributeError, match=r"module 'pcmcnet.data' has no attribute 'nonsense'"):
+        data.nonsense  # noqa: B018
 
 
 def test_a_fit_loads_nothing_that_explains_or_draws() -> None:

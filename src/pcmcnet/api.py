@@ -1,7 +1,7 @@
 """The public names of pcmcnet, under which ``import pcmcnet`` gives them: the one module that takes from anywhere."""
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema
-from pcmcnet.data.contents import Frozen
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.decisions import (
     Constraints,
     Frontier,

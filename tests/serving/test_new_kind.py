@@ -13,7 +13,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.column_arrays import GAP, Contents, number_contents
-from pcmcnet.data.contents import Frozen
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.describe import describe
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.kinds import KINDS, Kind, register

@@ -1,11 +1,31 @@
-"""Table -> choice sets -> batches."""
+"""Table -> choice sets -> batches.
 
-from pcmcnet.data.batches import Batch, EncodedSets, Source
+What holds tensors is loaded when it is first asked for: tables are read, scanned and learnt from without PyTorch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
-from pcmcnet.data.scan import EncodedStream, ScannedData
+from pcmcnet.data.scan import ScannedData
 from pcmcnet.data.schema import Schema
 
 Sets = ChoiceData | ScannedData  # in memory, or on disk
 
 __all__ = ["Batch", "ChoiceData", "EncodedSets", "EncodedStream", "Encoder", "ScannedData", "Schema", "Sets", "Source"]
+
+if TYPE_CHECKING:
+    from pcmcnet.data.batches import Batch, EncodedSets, Source
+    from pcmcnet.data.scan.stream import EncodedStream
+else:
+    _TENSORS = {"Batch": "batches", "EncodedSets": "batches", "EncodedStream": "scan.stream", "Source": "batches"}
+
+    def __getattr__(name: str) -> Any:
+        if name in _TENSORS:
+            return getattr(import_module(f"{__name__}.{_TENSORS[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

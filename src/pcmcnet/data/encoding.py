@@ -1,33 +1,31 @@
-"""Columns -> tensors: what is learnt from the training part, and nothing else, before the network.
+"""Columns -> codes: what is learnt from the training part, and nothing else, before the network.
 
 Numbers are standardised (:mod:`pcmcnet.data.kinds.number`). Categories are numbered 1..c in the training vocabulary; 0
 is reserved for those never seen. Where the schema admits missing numbers, they become the mean (0 once standardised)
 and each column with gaps gets a 0/1 indicator feature. The label of an alternative is a category like others, for
 models that want it; one that hardly ever returns says nothing of other sets, and counts as never seen.
 
-All of it is learnt from one part of the table after the other: a table in memory is one part.
+All of it is learnt from one part of the table after the other: a table in memory is one part. Tensors are made of it
+in :mod:`pcmcnet.data.tensors`, which alone needs PyTorch.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from pcmcnet.data.batches import Coded, EncodedSets
+from pcmcnet.arrays import Ints
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_arrays import Columns, Contents, Curve
 from pcmcnet.data.column_statistics import Statistics
-from pcmcnet.data.contents import Frozen, code_from_dict, code_to_dict, learn_codes, prepare
-from pcmcnet.data.device_columns import indices, standardised
+from pcmcnet.data.contents import code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.kinds import ContentCode
 from pcmcnet.data.kinds.category import COMMON, CategoryCode, Unseen, embedding_width
 from pcmcnet.data.kinds.number import Each, NumericCode, curve_pieces, learn_knots, learn_numbers
@@ -35,9 +33,12 @@ from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean
 
 if TYPE_CHECKING:
+    import torch
+
+    from pcmcnet.data.batches import EncodedSets
+    from pcmcnet.data.contents.frozen import Frozen
     from pcmcnet.data.scan import ScannedData
 
-CPU = torch.device("cpu")
 U = TypeVar("U")
 
 _ROWS = 2**14  # that are encoded at a time
@@ -164,22 +165,9 @@ class SideEncoder:
             counted.report()
         return out
 
-    def number_tensor(self, columns: Columns, length: int, device: torch.device) -> Tensor:
-        """(length, n_numeric) :meth:`numbers` on a device."""
-        if device.type == "cuda":
-            return standardised(self.numeric, self.raw_numbers(columns), length, device)
-        return torch.from_numpy(self.numbers(columns, length)).to(device)
-
-    def index_tensor(self, columns: Columns, length: int, unseen: Unseen, device: torch.device) -> Tensor:
-        """(length, C) :meth:`indices` on a device."""
-        if device.type == "cuda":
-            return indices(self.codes(columns, unseen), length, device)
-        return torch.from_numpy(self.indices(columns, length, unseen)).to(device)
-
-    def coded(self, columns: Columns, device: torch.device) -> tuple[Coded, ...]:
+    def prepared(self, columns: Columns) -> Iterator[tuple[Ints, NDArray[Any]]]:
         """Prepare each distinct content once: codes, and what they stand for; a gap stands for a blank one."""
-        prepared = (prepare(code, _find(columns, code.name, code.kind)) for code in self.contents)
-        return tuple(Coded(*(torch.from_numpy(part).to(device) for part in parts)) for parts in prepared)
+        return (prepare(code, _find(columns, code.name, code.kind)) for code in self.contents)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -239,8 +227,8 @@ class Encoder:
         """Return the same, and numbers as curves: see :meth:`SideEncoder.with_pieces`."""
         return replace(self, features=self.features.with_pieces(most), individual=self.individual.with_pieces(most))
 
-    def encode(self, data: ChoiceData, *, tell: bool = True, device: torch.device = CPU) -> EncodedSets:
-        """Turn choice data into tensors on a device; extra columns are ignored, missing ones refused.
+    def encode(self, data: ChoiceData, *, tell: bool = True, device: torch.device | None = None) -> EncodedSets:
+        """Turn choice data into tensors on a device, or on the CPU; extra columns are ignored, missing ones refused.
 
         ``tell`` of categories never seen in training.
         """
@@ -250,27 +238,15 @@ class Encoder:
             unseen.report()
         return encoded
 
-    def encode_part(self, data: ChoiceData, unseen: Unseen, device: torch.device = CPU) -> EncodedSets:
+    def encode_part(self, data: ChoiceData, unseen: Unseen, device: torch.device | None = None) -> EncodedSets:
         """Turn a part of some choice data into tensors on a device; count categories never seen in training."""
-        n, s = len(data.rows), len(data)
-        chosen = data.chosen if data.chosen is not None else np.zeros(s, np.int64)
-        features = _seen(data, self.schema.alternative if self.labels else None)
-        persons = None if data.schema.person is None else data.groups(data.schema.person).astype(np.int64)
-        return EncodedSets(
-            sizes=data.sizes,
-            starts=torch.from_numpy(data.offsets[:-1].copy()).to(device),
-            counts=torch.from_numpy(data.sizes).to(device),
-            numeric=self.features.number_tensor(features, n, device),
-            categorical=self.features.index_tensor(features, n, unseen, device),
-            individual_numeric=self.individual.number_tensor(data.individual, s, device),
-            individual_categorical=self.individual.index_tensor(data.individual, s, unseen, device),
-            chosen=torch.from_numpy(chosen.copy()).to(device),
-            weight=torch.from_numpy(data.weights.astype(np.float32)).to(device),
-            contents=self.features.coded(features, device),
-            individual_contents=self.individual.coded(data.individual, device),
-            persons=persons,
-            person=None if persons is None else torch.from_numpy(persons).to(device),
-        )
+        from pcmcnet.data.tensors import encoded  # here, since it needs PyTorch
+
+        return encoded(self, data, unseen, device)
+
+    def seen(self, data: ChoiceData) -> Columns:
+        """Return the columns of the alternatives that a network sees."""
+        return _seen(data, self.schema.alternative if self.labels else None)
 
     def nbytes(self, data: ChoiceData) -> int:
         """Bytes of the tensors of numbers, categories and sets that choice data becomes."""

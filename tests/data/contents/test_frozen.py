@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from choice_tables import objects, picture
-from pcmcnet.data.contents import Frozen
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.errors import ConfigError
 

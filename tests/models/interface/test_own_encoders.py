@@ -14,7 +14,7 @@ from torch import nn
 
 from choice_tables import picture
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.contents import Frozen
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
 from pcmcnet.evaluation import compare
 from pcmcnet.evaluation.in_sample import seen_by

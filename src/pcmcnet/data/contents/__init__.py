@@ -12,11 +12,9 @@ from pcmcnet.data.contents.content_codes import (
     modules_of,
     prepare,
 )
-from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.reading import read_contents
 
 __all__ = [
-    "Frozen",
     "FrozenCode",
     "code_from_dict",
     "code_to_dict",

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.column_arrays import GAP, Columns, Contents, concat_column
-from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.contents.learning import Learner
 from pcmcnet.data.contents.samples import Samples
 from pcmcnet.data.kinds import KINDS, ContentCode, Kind
 from pcmcnet.data.kinds.vector import VectorCode
 from pcmcnet.errors import ArtifactError, ConfigError
+
+if TYPE_CHECKING:
+    from pcmcnet.data.contents.frozen import Frozen
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,5 @@
 
 from pcmcnet.data.scan.encoder_cache import learnt
 from pcmcnet.data.scan.scanned import ScannedData
-from pcmcnet.data.scan.stream import EncodedStream
 
-__all__ = ["EncodedStream", "ScannedData", "learnt"]
+__all__ = ["ScannedData", "learnt"]

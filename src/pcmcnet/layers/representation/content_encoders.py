@@ -3,7 +3,7 @@
 A content encoder is any module that maps (u, ...), the distinct contents of a batch, to (u, width). What it gets for
 one content is for its kind's code to say: standardised numbers for a vector; sines, cosines and a trend for an instant;
 indices of categories for a list; hashes and values of words for a text; (C, H, W) numbers from 0 to 1 for a picture.
-The module of each kind stands with the kind (:mod:`pcmcnet.data.kinds`), or is the user's own. It must treat contents
+The module of each kind is in :mod:`pcmcnet.data.kinds.networks`, or is the user's own. It must treat contents
 one by one, so that a vector depends on its content alone: no batch normalisation.
 """
 
@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pcmcnet.data.contents import Frozen, modules_of
+from pcmcnet.data.contents import modules_of
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.kinds import ContentCode
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.data.batches import Distinct
-from pcmcnet.data.contents import Frozen
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.dropout import Dropout

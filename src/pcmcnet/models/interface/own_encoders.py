@@ -17,7 +17,7 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 from pcmcnet.data import Schema
-from pcmcnet.data.contents import Frozen
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean
 
 Encoders = Mapping[str, nn.Module | Frozen]

@@ -22,7 +22,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
 from pcmcnet.data.batches import Several
 from pcmcnet.data.clean_rows import may_be_clean
-from pcmcnet.data.contents import Frozen
+from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.encoding import learn_encoder
 from pcmcnet.data.parquet_pieces import pieces_of
 from pcmcnet.data.pieces import ROWS, opened
