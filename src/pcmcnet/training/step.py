@@ -301,7 +301,7 @@ class RecordedSteps(Steps):
 def differentiate(loss: Tensor, by: Tensor) -> None:
     """Do as ``loss.backward(by)``, which checks ``by`` by a library of algebra that takes half a second to load."""
     given = ((loss,), (by,), False, False, ())  # neither the graph is kept, nor one made
-    _engine_run_backward(*given, allow_unreachable=True, accumulate_grad=True)  # type: ignore[no-untyped-call]
+    _engine_run_backward(*given, allow_unreachable=True, accumulate_grad=True)
 
 
 def rounded(places: int) -> int:
