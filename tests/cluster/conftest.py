@@ -38,6 +38,7 @@ SETTINGS = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_num_workers_soft_limit": "8",  # processes that have loaded PyTorch wait for the next test
 }
 
 
@@ -104,14 +105,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def local_ray() -> Iterator[None]:
-    """A Ray of this machine with three places for workers; at the end none of its processes is left."""
+    """A Ray of this machine with two places for workers; at the end none of its processes is left."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:
         patch.delenv("RAY_ADDRESS", raising=False)
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's own, of its start
-            start_local(ray, 3, object_store_memory=100_000_000, _temp_dir=folder)
+            start_local(ray, 2, object_store_memory=100_000_000, _temp_dir=folder)
         yield
         ray.shutdown()
         for _ in range(100):  # up to 10 seconds, as processes take their time to end

@@ -1,8 +1,9 @@
 """A folder of files to a folder of files, by workers that may be killed at any time."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 import pcmcnet as pn
 from pcmcnet import cluster
+from pcmcnet.cluster import prediction
 from pcmcnet.errors import ArtifactError, SchemaError
 
 Kill = Callable[..., list[int]]
@@ -44,10 +46,21 @@ def kills_as_files_come(target: Path, files: int, kills: int, seed: int) -> list
     return [lambda n=n: sum(1 for _ in target.rglob("*.parquet")) > n for n in at]
 
 
+def in_this_process(ray: Any, task: Any, names: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
+    """Do what a worker does where none needs to be started."""
+    return map(prediction._Worker(ray.put(task)), [{"name": name} for name in names])
+
+
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(("files", "kills"), [(3, 0), pytest.param(100, 12, marks=pytest.mark.slow)])
 def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
-    files: int, kills: int, table: pa.Table, fitted: pn.PCMCNet, tmp_path: Path, kill_workers: Kill
+    files: int,
+    kills: int,
+    table: pa.Table,
+    fitted: pn.PCMCNet,
+    tmp_path: Path,
+    kill_workers: Kill,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     write_parts(table, source, files)
@@ -61,6 +74,8 @@ def test_the_result_is_whole_though_workers_are_killed_and_is_not_made_twice(
     gone, changed = sorted(times)[:2]
     gone.unlink()
     os.utime(source / changed.relative_to(target))
+    if not kills:
+        monkeypatch.setattr(prediction, "_by_ray_data", in_this_process)
     again = cluster.predict(fitted, source, target, workers=1, progress=False)
     assert again.kept == files - 2
     redone = {file for file in times if file.stat().st_mtime_ns != times[file]}

@@ -168,7 +168,7 @@ def test_a_fit_that_lost_workers_goes_on_with_another_number_of_them(
         cluster.fit(doomed, scanned, workers=2, seed=3, run_folder=folder, failures=0, progress=False)
     assert Path(doomed.marker).exists()
     shared = cluster.fit(
-        pn.PCMCNet(**options), scanned, workers=3, seed=3, run_folder=folder, resume=True, progress=False
+        pn.PCMCNet(**options), scanned, workers=1, seed=3, run_folder=folder, resume=True, progress=False
     )
     require_close(shared, alone)
 
