@@ -34,19 +34,21 @@ SRC = Path(__file__).parents[2] / "src"
 TIMEOUT = 120  # seconds, for a machine that does much else
 
 SERVER = """
-    import json, os, resource, signal, sys
+    import gc, json, os, resource, signal, sys
 
     import torch
 
     torch.set_num_threads(1)
-    import jinja2, matplotlib.backends.backend_agg, matplotlib.pyplot, optuna, pandas, pydantic, sklearn.ensemble
+    import jinja2, matplotlib.backends.backend_agg, matplotlib.pyplot, optuna, pandas, sklearn.ensemble
+    from pydantic import TypeAdapter
     import pcmcnet.cli.app, pcmcnet.insight.explanation, pcmcnet.plots, pcmcnet.plots.explanation, pcmcnet.tuning.study
     import pcmcnet
     from pcmcnet.cli import main
 
     tiny = {"s": [0, 0, 1, 1], "y": [1, 0, 0, 1], "x": [1.0, 2.0, 1.0, 3.0]}  # a fit loads what is loaded on demand
     data = pcmcnet.ChoiceData.from_long(tiny, choice_set="s", chosen="y", features=["x"])
-    pcmcnet.PCMCNet(hidden=(2,), epochs=1, weight_decay=0.0).fit(data, data, progress=False)
+    for dropout in (0.0, 0.2):  # by compiled steps, and by those of PyTorch
+        pcmcnet.PCMCNet(hidden=(2,), epochs=1, dropout=dropout, weight_decay=0.0).fit(data, data, progress=False)
 
     STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 
@@ -90,6 +92,7 @@ SERVER = """
                 file.write(str(seen[0]))
         os._exit(code)
 
+    gc.freeze()  # children share what is there, and do not search it for garbage
     for line in sys.stdin:
         job = json.loads(line)
         if "wait" in job:

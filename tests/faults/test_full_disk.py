@@ -17,7 +17,7 @@ import pytest
 from pcmcnet.models import load
 
 SPACE = "Free some space, or choose another place, and try again; what was there before is as it was"
-FIT = ["--set=hidden=4", "--set=epochs=6", "--set=dropout=0.2", "--set=batch_size=24", "--set=members=1"]
+FIT = ["--set=hidden=4", "--set=epochs=4", "--set=dropout=0.2", "--set=batch_size=24", "--set=members=1"]
 
 
 def listing(folder: Path) -> dict[str, bytes]:

@@ -14,8 +14,8 @@ import pytest
 
 from pcmcnet.models import load
 
-FIT = ["--set=hidden=4", "--set=epochs=12", "--set=batch_size=24", "--set=dropout=0.2", "--valid=0.25"]
-FIT += ["--set=patience=12", "--set=refit=true", "--set=members=1"]
+FIT = ["--set=hidden=4", "--set=epochs=6", "--set=batch_size=24", "--set=dropout=0.2", "--valid=0.25"]
+FIT += ["--set=patience=6", "--set=refit=true", "--set=members=1"]
 
 
 SLOW = pytest.mark.slow
