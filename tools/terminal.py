@@ -13,6 +13,7 @@ import subprocess
 import termios
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 _SEQUENCE = re.compile(r"\x1b\[(\??)([\d;]*)([A-Za-z])|\x1b\][^\x07]*\x07")
 
@@ -71,13 +72,14 @@ def run_in_terminal(
     watch: Callable[[Screen], None] = lambda screen: None,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    start: Callable[..., Any] = subprocess.Popen,
 ) -> Screen:
-    """Run a program in a terminal until it ends; ``watch`` looks at the screen after each line."""
+    """Start a program in a terminal and let it run until it ends; ``watch`` looks at the screen after each line."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     variables |= {"TERM": "xterm-256color", **(environment or {})}
-    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=variables, cwd=folder)
+    process = start(command, stdin=slave, stdout=slave, stderr=slave, env=variables, cwd=folder)
     os.close(slave)
     screen, sent = Screen(columns), b""
     while True:

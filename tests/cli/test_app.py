@@ -16,6 +16,7 @@ from unittest import mock
 
 import pytest
 
+import forked
 import pcmcnet_command
 from pcmcnet.cli import Visible, main
 from pcmcnet.cli.app import app
@@ -286,8 +287,7 @@ for then in ("nothing", "error"):
     except SystemExit as stop:
         print(then, stop.code, file=sys.stderr)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    lines = run.stderr.splitlines()
+    lines = forked.run(code).stderr.splitlines()
     for then in ("nothing", "error"):
         assert "interrupted" in lines[lines.index(f"{then} 130") - 1]
 

@@ -2,17 +2,16 @@
 
 import re
 import shutil
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pcmcnet.cli import output
+import forked
 
 pytest.importorskip("pty", reason="needs a pseudo-terminal")
 from tools.terminal import Screen, run_in_terminal
 
-SRC = str(Path(output.__file__).parents[2])
 BAR = re.compile(r"^[━╸╺ ]{10,} +\d+% \d:\d\d:\d\d elapsed +(\d:\d\d:\d\d|-:--:--) left$")
 MODELS = "uniform,mnl,A-model-with-quite-a-long-name=pcmcnet,broken=rank-by:nonsense"
 QUICK = "--set=pcmcnet.epochs=2 --set=pcmcnet.hidden=4 --set=pcmcnet.weight_decay=0"
@@ -41,6 +40,10 @@ for command in {every!r}:
 """
 
 
+def start(command: list[str], *, stdin: int, **options: Any) -> forked.Forked:
+    return forked.Forked(*command, **options)
+
+
 @pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_bars_never_meet_lines_and_no_row_is_wrapped(
     columns: int, table: Path, roles: list[str], tmp_path: Path
@@ -54,13 +57,7 @@ def test_bars_never_meet_lines_and_no_row_is_wrapped(
             seen.add(row.rstrip())
 
     shutil.copy(table, tmp_path / "trips.csv")
-    screen = run_in_terminal(
-        [sys.executable, "-c", program(roles)],
-        columns,
-        watch=watch,
-        folder=tmp_path,
-        environment={"PYTHONPATH": SRC, "OMP_NUM_THREADS": "1"},
-    )
+    screen = run_in_terminal([program(roles)], columns, watch=watch, folder=tmp_path, start=start)
     text = "\n".join(row.rstrip() for row in screen.rows)
     strange = [bar for bar in bars if not BAR.match(bar)]
     assert bars
@@ -96,7 +93,7 @@ for value in ("1", ""):
         if screen.rows[screen.row - 1].startswith("ended"):
             coloured.append(screen.colours)
 
-    screen = run_in_terminal([sys.executable, "-c", code], 80, watch=watch, environment={"PYTHONPATH": SRC})
+    screen = run_in_terminal([code], 80, watch=watch, start=start)
     assert (coloured[0], coloured[-1]) == (False, True)
     rows = [row.rstrip() for row in screen.rows]
     end = rows.index("ended 0") + 1

@@ -7,14 +7,13 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.models import MNL, PCMCNet, load
@@ -53,13 +52,7 @@ def rewrite(folder: Path, name: str, **entries: Any) -> None:
 @pytest.mark.parametrize(("first", "loads"), [(0, 24), pytest.param(24, 1_000, marks=SLOW)])
 def test_an_altered_folder_is_refused_or_gives_probabilities(first: int, loads: int) -> None:
     """In a process of its own, so that a crash is a failed test; half of the folders are forests."""
-    run = subprocess.run(
-        [sys.executable, PROGRAM, str(first), str(first + loads)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    run = forked.run(forked.script(PROGRAM), first, first + loads)
     wrong = [line for line in run.stdout.splitlines() if "WRONG" in line or not line.startswith("seed")]
     assert (run.returncode, wrong) == (0, [f"{loads} loads, 0 of them wrong"]), run.stdout[-500:] + run.stderr[-2000:]
 

@@ -1,11 +1,8 @@
 """Results find the functions that draw them, which are entered by a stage to their right."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+import forked
 from pcmcnet.reports import drawing
 
 
@@ -28,8 +25,5 @@ def test_a_result_is_drawn_also_where_only_its_own_stage_was_imported() -> None:
         "assert 'pcmcnet.plots' not in sys.modules\n"
         "try:\n    drawing.draw('leaderboard', None)\nexcept AttributeError as error:\n    print(error)"
     )
-    path = str(Path(drawing.__file__).parents[2])
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": path}
-    )
+    run = forked.run(code)
     assert "standings" in run.stdout  # asked of what is no leaderboard, by the function that draws one

@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,13 +16,13 @@ import httpx
 import numpy as np
 import pytest
 
+from forked import COMMAND, Forked
 from pcmcnet.errors import ConfigError
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving.app import create_app
 from pcmcnet.serving.server import address_of, bind, own_names, require_guarded, run
 from pcmcnet.serving.settings import ServeSettings
 
-SRC = Path(__file__).parents[2] / "src"
 TOKEN = "a-token-to-look-for"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 TIMEOUT = 60  # seconds, for a machine that does much else
@@ -40,13 +38,14 @@ class Served:
     """A server in a process of its own."""
 
     def __init__(self, *words: object, **environment: str) -> None:
-        command = [sys.executable, "-m", "pcmcnet.cli", "serve", *map(str, words), "--port", "0"]
-        more = {"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **environment}
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **more})
-        assert self.process.stderr is not None
-        self.greeting = self.process.stderr.readline()
+        reader, writer = os.pipe()
+        command = ["serve", *map(str, words), "--port", "0"]
+        self.process = Forked(COMMAND, command, stdout=writer, stderr=writer, env={**os.environ, **environment})
+        os.close(writer)
+        self.said = os.fdopen(reader)
+        self.greeting = self.said.readline()
         found = re.search(r"http://\S+", self.greeting)
-        assert found, self.greeting + self.process.stderr.read()
+        assert found, self.greeting + self.said.read()
         self.address = found[0]
         self.host, port = self.address.removeprefix("http://").rsplit(":", 1)
         self.port = int(port)
@@ -55,9 +54,8 @@ class Served:
         if self.process.poll() is None:
             self.process.send_signal(signal_)
         status = self.process.wait(TIMEOUT)
-        assert self.process.stderr is not None
-        self.log = self.process.stderr.read()
-        self.process.stderr.close()
+        self.log = self.said.read()
+        self.said.close()
         return status
 
 
@@ -72,7 +70,7 @@ def served(folders: Any) -> Iterator[Served]:
         assert TOKEN not in server.greeting
     finally:
         if server.process.poll() is None:
-            server.process.kill()
+            server.process.send_signal(signal.SIGKILL)
             server.process.wait(TIMEOUT)
 
 

@@ -1,14 +1,13 @@
 """The optimiser takes the steps of torch's, and goes on from its state."""
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import forked
 from pcmcnet.training.adam import Adam
 
 
@@ -133,4 +132,5 @@ for dropout in (0.0, 0.5):  # by compiled steps, and by those of PyTorch
 pn.load(model.save({str(tmp_path / "model")!r})).predict_proba(data)
 assert not {"torch._dynamo", "sympy"} & sys.modules.keys()
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run = forked.run(code)
+    assert run.returncode == 0, run.stderr

@@ -1,11 +1,8 @@
 import json
 import logging
 import math
-import os
 import re
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+import forked
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
@@ -381,9 +379,7 @@ def test_a_search_killed_in_the_middle_goes_on_as_if_it_had_not_been(
     of = trips.set_of_alternative
     table |= {"trip": trips.set_ids[of], "mode": trips.labels.plain(), "took": chosen, "person": of // 4}
     pyarrow.parquet.write_table(pa.table(table), "trips.parquet")
-    command = [sys.executable, "-c", textwrap.dedent(KILLED).format(fit=fit, space=NETWORK, options=QUICK)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    died = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    died = forked.run(textwrap.dedent(KILLED).format(fit=fit, space=NETWORK, options=QUICK))
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert not Path("study/model").exists()
     roles: dict[str, Any] = {"choice_set": "trip", "chosen": "took", "alternative": "mode", "features": ["x", "y"]}

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import forked
 from pcmcnet.data import ChoiceData, ScannedData, Schema
 from pcmcnet.data.scan import cache, convert
 from pcmcnet.errors import ArtifactError, InputError
@@ -195,8 +194,7 @@ def describe_shard(path, loaded):
 convert.describe_shard = describe_shard
 ChoiceData.scan({str(folder)!r}, memory="1 MiB", **{roles!r})
 """
-    run = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
-    assert run.returncode == -9
+    assert forked.run(program).returncode == -9
     (left,) = folder.with_name("table.pcmcnet").iterdir()
     assert left.name.startswith(".")
     found = scan()

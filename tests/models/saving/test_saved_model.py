@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -18,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
+import forked
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, NotFittedError
 from pcmcnet.models import PCMCNet, load
@@ -84,11 +84,8 @@ def test_a_fresh_process_predicts_the_same_bits(
         "model, table, out = sys.argv[1:]\n"
         "numpy.save(out, pcmcnet.load(model).predict_log_proba(table))\n"
     )
-    subprocess.run(
-        [sys.executable, "-c", code, saved, tmp_path / "t.parquet", tmp_path / "p.npy"],
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"},
-    )
+    run = forked.run(code, saved, tmp_path / "t.parquet", tmp_path / "p.npy")
+    assert run.returncode == 0, run.stderr
     np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), fitted.predict_log_proba(table))
 
 
