@@ -1,4 +1,7 @@
-"""What all tests share: one thread, how hypothesis searches, and which of them see a GPU."""
+"""What all tests share: one thread, how hypothesis searches, and which of them see a GPU.
+
+PyTorch is imported where it is used: the process that hands out the tests to others needs none.
+"""
 
 import gc
 import os
@@ -6,10 +9,6 @@ from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
-import torch
-
-IS_AVAILABLE = torch.cuda.is_available
-torch.set_num_threads(1)  # sums in one order, as in the processes that tests start
 
 # A shared machine makes single examples slow at random: time is measured in benchmarks/, not here. A test that passed
 # passes again: examples are the same in every run. PCMCNET_EXPLORE=1 draws others. Fewer where slow tests are left out.
@@ -26,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests marked gpu where there is no CUDA device."""
+    import torch
+
     if torch.cuda.is_available():
         return
     for item in items:
@@ -39,18 +40,24 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def auto_is_the_cpu() -> Iterator[None]:
-    """Results are promised to the bit on a CPU alone; a test for a GPU names it."""
+def auto_is_the_cpu() -> Iterator[Callable[[], bool]]:
+    """Results are promised to the bit on a CPU alone; a test for a GPU names it. Yields what tells if there is one."""
+    import torch
+
+    torch.set_num_threads(1)  # sums in one order, as in the processes that tests start
+    is_available = torch.cuda.is_available
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: False)
-        yield
+        yield is_available
 
 
 @pytest.fixture(autouse=True)
-def only_tests_for_a_gpu_see_one(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def only_tests_for_a_gpu_see_one(
+    request: pytest.FixtureRequest, auto_is_the_cpu: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Show the GPU to the tests for it, and hide it from the programs that others start."""
     if request.node.get_closest_marker("gpu"):
-        monkeypatch.setattr(torch.cuda, "is_available", IS_AVAILABLE)
+        monkeypatch.setattr("torch.cuda.is_available", auto_is_the_cpu)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
@@ -58,6 +65,8 @@ def only_tests_for_a_gpu_see_one(request: pytest.FixtureRequest, monkeypatch: py
 @pytest.fixture
 def threads() -> Iterator[Callable[[int], None]]:
     """Set the number of torch's threads; it is put back afterwards."""
+    import torch
+
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
