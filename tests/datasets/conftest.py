@@ -1,11 +1,21 @@
 """Tables of other packages, for the tests where they are installed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
 
+from pcmcnet.datasets import packaged
 from pcmcnet.datasets.packaged import TABLES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def members_of_archives_are_read_once() -> Iterator[None]:
+    """A table in an archive of hundreds takes longer to find than to read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packaged, "_member", cache(packaged._member))
+        yield
 
 
 @pytest.fixture
