@@ -135,7 +135,7 @@ def seen_open() -> Iterator[set[tuple[str, str]]]:
     seen, stop = set[tuple[str, str]](), threading.Event()
 
     def look() -> None:
-        while not stop.wait(0.5):  # to look takes time
+        while not stop.wait(1.0):  # to look takes time
             seen.update(open_to_others(os.getpid()))
 
     thread = threading.Thread(target=look)
