@@ -124,6 +124,6 @@ def test_what_has_no_chain_is_refused(games: ChoiceData) -> None:
         chain(MNL(), games, 0)
     with pytest.raises(InputError, match="Ask its members"):
         chain(Ensemble("pcmcnet"), games, 0)
-    model = PCMC(restarts=1).fit(games)
+    model = PCMC(restarts=1, ridge=1.0).fit(games)
     with pytest.raises(InputError, match="choice set 99: not among the 33 of the table, such as 0, 1, 2"):
         chain(model, games, 99)

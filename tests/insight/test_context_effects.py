@@ -109,7 +109,9 @@ def test_a_copy_has_no_effect_in_a_chain_of_features(network: PCMCNet, points: C
 
 def test_a_chain_that_tells_c_from_a_by_name_has_all_three(train: ChoiceData, points: ChoiceData) -> None:
     """PCMC over bins knows a and b by their labels: c may be near a and no copy of it. Bins of width 1 are coarse."""
-    model = PCMC(bins={"attr1": 8, "attr2": 8}, identified=["a", "b"], restarts=1).fit(train, seed=0, progress=False)
+    model = PCMC(bins={"attr1": 8, "attr2": 8}, identified=["a", "b"], restarts=1, ridge=1.0).fit(
+        train, seed=0, progress=False
+    )
     found = measure(model, points, 0, 1, THIRDS)
     assert all(effect.as_expected for effect in found.effects)
     assert measure(model, points, 0, 1, {"similarity": COPY})["similarity"].effect < -0.1

@@ -13,9 +13,9 @@ from pcmcnet.models import MODELS, ChainModel
 CHAINS: dict[str, Any] = {
     "pcmcnet": lambda quick: PCMCNet(**quick),
     "pcmcnet, paper": lambda quick: PCMCNet(**{**quick, "rate": "relu", "epsilon": 0.5, "initialisation": "paper"}),
-    "pcmc": lambda _: PCMC(restarts=1),
-    "pcmc of cells": lambda _: PCMC(restarts=1, bins={"price": 2, "minutes": 2}),
-    "pcmc-linear": lambda _: LinearPCMC(),
+    "pcmc": lambda _: PCMC(restarts=1, ridge=1.0),
+    "pcmc of cells": lambda _: PCMC(restarts=1, ridge=1.0, bins={"price": 2, "minutes": 2}),
+    "pcmc-linear": lambda _: LinearPCMC(ridge=1.0),
 }
 
 
@@ -56,7 +56,7 @@ def test_a_chain_that_is_not_fitted_has_no_rates(trips: ChoiceData) -> None:
 
 
 def test_rates_of_items_are_those_of_the_universe(trips: ChoiceData) -> None:
-    model = PCMC(restarts=1).fit(trips)
+    model = PCMC(restarts=1, ridge=1.0).fit(trips)
     s = int(np.argmax(trips.sizes))
     assert trips.labels is not None
     names = trips.labels.plain()[trips.offsets[s] : trips.offsets[s + 1]]
