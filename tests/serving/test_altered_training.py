@@ -126,8 +126,16 @@ def test_half_a_character_is_refused(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_golden_folders_with_and_without_a_description_are_served(name: str, statuses: Any, tmp_path: Path) -> None:
+def test_golden_folders_are_served(name: str, statuses: Any) -> None:
     assert statuses(GOLDEN / name)[:4] == [200] * 4
+
+
+# A network, an ensemble, a forest, a logit and a model of items; the description is no part of what they are.
+KINDS = {"pcmcnet", "ensemble", "rf", "mnl", "pcmc"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in KINDS else pytest.mark.slow) for n in NAMES])
+def test_golden_folders_without_a_description_are_served(name: str, statuses: Any, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / name, tmp_path / name))
     training = training_of(folder)
     del training["table"]
