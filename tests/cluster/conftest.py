@@ -110,13 +110,15 @@ def local_ray() -> Iterator[None]:
         patch.delenv("RAY_ADDRESS", raising=False)
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
+        before = below(os.getpid())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Ray's own, of its start
             start_local(ray, 2, object_store_memory=100_000_000, _temp_dir=folder)
         yield
         ray.shutdown()
         for _ in range(100):  # up to 10 seconds, as processes take their time to end
-            left = [command for command in below(os.getpid()).values() if "ray" in command]
+            now = below(os.getpid())
+            left = [command for number, command in now.items() if number not in before and "ray" in command]
             if not left:
                 break
             time.sleep(0.1)
