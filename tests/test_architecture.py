@@ -1,6 +1,7 @@
 """The flow is also the import rule: a stage imports only stages to its left, and importing is light."""
 
 import ast
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,6 +65,14 @@ class Import(NamedTuple):
     line: int
     module: str
     name: str | None = None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_search_for_garbage() -> Iterator[None]:
+    """Half a million nodes are kept for other tests, and to look through them takes longer than to parse them."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @cache
