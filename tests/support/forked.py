@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
-LOADED = ["torch", "torch.fx.experimental.symbolic_shapes", "scipy.optimize", "pyarrow.parquet", "narwhals"]
+LOADED = ["torch", "scipy.optimize", "pyarrow.parquet", "narwhals"]
 COMMAND = "from pcmcnet.cli import main; main()"
 
 
