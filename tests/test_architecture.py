@@ -265,12 +265,18 @@ def test_a_fit_loads_nothing_that_explains_or_draws() -> None:
     assert not {"pcmcnet.insight", "pcmcnet.decisions", "pcmcnet.plots"} & found
 
 
-def test_a_table_of_numbers_is_read_without_pandas(tmp_path: Path) -> None:
+def test_tables_and_shards_of_numbers_are_read_without_pandas(tmp_path: Path) -> None:
     """Arrow's own conversions load it, which takes longer than to read most tables."""
     table = pa.table({"id": [2, 2, 1, 1], "y": [0, 1, 1, 0], "x": [1.0, 2.5, 3.0, 4.0]})
     pyarrow.parquet.write_table(table, tmp_path / "table.parquet", row_group_size=2)
-    read = f"from_long({str(tmp_path / 'table.parquet')!r}, choice_set='id', chosen='y', features=['x'])"
-    assert "pandas" not in loaded(f"from pcmcnet import ChoiceData\nChoiceData.{read}")
+    given = f"({str(tmp_path / 'table.parquet')!r}, choice_set='id', chosen='y', features=['x'])"
+    pn.ChoiceData.scan(tmp_path / "table.parquet", choice_set="id", chosen="y", features=["x"])  # makes shards
+    program = f"""
+from pcmcnet.data import ChoiceData, Encoder
+for data in (ChoiceData.from_long{given}, ChoiceData.scan{given}):
+    Encoder.learn(data, bend=True)
+"""
+    assert "pandas" not in loaded(program)
 
 
 def kind_switches(source: str) -> list[int]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
+from pcmcnet.data.arrow_numbers import array_to_numpy
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_arrays import GAP, Categorical, Column, Columns, Contents, Numeric
 from pcmcnet.data.file_errors import one_line
@@ -111,12 +112,12 @@ def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
     kinds: dict[str, str | None] = dict(schema.contents) if contents else dict.fromkeys(schema.contents)
     shown, hidden = batch.column("shown"), batch.column("hidden")
     fields, away = _fields(shown), _fields(hidden)
-    offsets = shown.offsets.to_numpy().astype(np.int64)
+    offsets = _numbers(shown.offsets).astype(np.int64)
     has_chosen = "chosen" in batch.schema.names
     data = ChoiceData(
         schema=schema,
         offsets=offsets,
-        set_ids=batch.column("id").to_numpy(zero_copy_only=False),
+        set_ids=array_to_numpy(batch.column("id")),
         chosen=_numbers(batch.column("chosen")) if has_chosen else None,
         weights=_numbers(batch.column("weight")),
         features=_columns({name: fields[f"feature {k}"] for k, name in enumerate(schema.features)}, kinds),
@@ -125,7 +126,7 @@ def _shard(batch: pa.RecordBatch, schema: Schema, *, contents: bool) -> Shard:
         keep=_columns(_of_sets(batch, "keep", schema.kept), kinds),
         rows=_numbers(fields["place"]),
         hidden_rows=_numbers(away["place"]),
-        hidden_sets=np.repeat(np.arange(batch.num_rows), np.diff(hidden.offsets.to_numpy())),
+        hidden_sets=np.repeat(np.arange(batch.num_rows), np.diff(_numbers(hidden.offsets))),
     )
     return Shard(
         data=data,
@@ -184,7 +185,7 @@ def _to_arrow(column: Column) -> pa.Array:
 
 def _from_arrow(values: pa.Array, kind: str | None) -> Column:
     if kind is not None:
-        codes = values.indices.fill_null(GAP).to_numpy(zero_copy_only=False).astype(np.int32)
+        codes = array_to_numpy(values.indices.fill_null(GAP)).astype(np.int32)
         return Contents(codes, KINDS[kind].from_arrow(values.dictionary), kind)
     return _categorical(values) if pa.types.is_dictionary(values.type) else Numeric(_numbers(values))
 
@@ -194,4 +195,5 @@ def _categorical(values: pa.DictionaryArray) -> Categorical:
 
 
 def _numbers(values: pa.Array) -> NDArray[Any]:
-    return np.asarray(values.to_numpy(zero_copy_only=True))
+    """Numbers where they lie; there are no gaps."""
+    return np.from_dlpack(values)
