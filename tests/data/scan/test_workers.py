@@ -30,7 +30,14 @@ Make = Callable[..., pa.Table]
 def three() -> Iterator[Processes]:
     """Yield three workers; the helpers are started once."""
     with Processes(3) as workers:
+        wait_for(workers)
         yield workers
+
+
+def wait_for(workers: Processes) -> None:
+    """Wait until all helpers have started, so that they have a share of the work."""
+    for helper in workers._helpers:
+        helper.ready.wait()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -114,10 +121,28 @@ def die(x: int) -> int:
 
 
 def test_a_helper_that_dies_is_an_error_and_none_is_left() -> None:
-    workers = Processes(2)
-    with pytest.raises(PcmcNetError, match="helped to read the table died"):
-        list(workers.map(die, [os.getpid()] * 200_000))
+    with Processes(2) as workers:
+        wait_for(workers)
+        with pytest.raises(PcmcNetError, match="helped to read the table died"):
+            list(workers.map(die, [os.getpid()] * 200_000))
     assert workers._helpers == []
+
+
+def test_nobody_waits_for_a_helper_that_has_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcmcnet.data.scan.workers._PROGRAM", "import time; time.sleep(60)")
+    with Processes(2) as workers:
+        assert [list(workers.map(square, range(10))) for _ in range(2)] == [[k * k for k in range(10)]] * 2
+        (helper,) = workers._helpers
+        assert not helper.ready.is_set()
+    assert helper.process.returncode != 0
+
+
+def test_a_helper_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcmcnet.data.scan.workers._PROGRAM", "")
+    with Processes(2) as workers:
+        wait_for(workers)
+        with pytest.raises(PcmcNetError, match="helped to read the table died"):
+            list(workers.map(square, range(10_000, 200_000)))
 
 
 def test_pieces_are_neighbouring_units() -> None:

@@ -5,7 +5,8 @@ process and helpers beside it. Threads would be simpler, but gain half as much: 
 many short calls (measured). ``pcmcnet.cluster`` has workers on other machines.
 
 A helper is a fresh interpreter that reads pickled tasks from a pipe and answers by another one. It never imports the
-user's script, as those of ``multiprocessing`` do, which would run it again where it has no guard.
+user's script, as those of ``multiprocessing`` do, which would run it again where it has no guard. It gets its first
+task when it has started: until then others take them, and where they are done before, it is not waited for.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _BY_DEFAULT = 2  # each takes up to two fifths of the memory allowed while it converts a shard (measured)
-_MANY = 32  # items: more are shards, each of which takes so short that an answer may take as long
-_WORTH = 4 * 10**8  # values of a table that take some twenty seconds, of which starting a helper takes two
+_PROGRAM = f"from {__name__} import serve; serve()"
+_READY = b"!"
+_SOON = 0.01  # seconds, in which to see that there is nothing left to help with
+_WORTH = 10**8  # values of a table that take some five seconds; with half as many, hardly any is gained (measured)
 
 
 def keep_freed_memory() -> None:
@@ -75,27 +78,20 @@ class Processes:
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
-        self._helpers: list[subprocess.Popen[bytes]] = []
+        self._helpers: list[_Helper] = []
         self._inside = 0
 
     def __enter__(self) -> Processes:
         self._inside += 1
         while len(self._helpers) < self.count - 1:
-            self._helpers.append(_started())
+            self._helpers.append(_Helper())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
         self._inside -= 1
         if not self._inside:
             for helper in self._helpers:
-                if error is not None:
-                    helper.kill()
-                assert helper.stdin is not None
-                assert helper.stdout is not None
-                with suppress(OSError):  # one that died leaves what it did not read
-                    helper.stdin.close()
-                helper.stdout.close()
-                helper.wait()
+                helper.end(at_once=error is not None)
             self._helpers = []
 
     def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
@@ -114,12 +110,13 @@ class _Shared:
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         self.function, self.items = function, items
         self.found: dict[int, Callable[[], Any]] = {}  # by the number of the item: returns the result, or raises
-        self.taken, self.failed = 0, False
+        self.taken, self.failed, self.workers = 0, False, 1
         self.change = threading.Condition()
 
-    def results(self, helpers: Sequence[subprocess.Popen[bytes]]) -> Iterator[Any]:
+    def results(self, helpers: Sequence[_Helper]) -> Iterator[Any]:
         """Yield results in the order of the items."""
         given = pickle.dumps(self.function)
+        self.workers += len(helpers)
         threads = [threading.Thread(target=self._by_helper, args=(helper, given), daemon=True) for helper in helpers]
         for thread in threads:
             thread.start()
@@ -149,24 +146,25 @@ class _Shared:
             self.found[number] = result
             self.change.notify_all()
 
-    def _by_helper(self, helper: subprocess.Popen[bytes], function: bytes) -> None:
-        """Hand items to a helper: while many are left the next one before an answer, or it would wait for us.
+    def _by_helper(self, helper: _Helper, function: bytes) -> None:
+        """Hand items to a helper: the next one before an answer, or it would wait for us.
 
         Items are to be small, so that they fit into a pipe which nobody reads yet.
         """
-        assert helper.stdin is not None
-        assert helper.stdout is not None
+        while not helper.ready.wait(_SOON):
+            if self.failed or self.taken == len(self.items):
+                return
         sent: deque[int] = deque()
         try:
             while True:
                 while len(sent) < self._ahead() and (number := self._next()) is not None:
                     sent.append(number)
-                    pickle.dump((function, self.items[number]), helper.stdin)
-                    helper.stdin.flush()
+                    pickle.dump((function, self.items[number]), helper.tasks)
+                    helper.tasks.flush()
                     function = b""  # it knows it from now on
                 if not sent:
                     return
-                self._done(sent[0], _Returned(*pickle.load(helper.stdout)))
+                self._done(sent[0], _Returned(*pickle.load(helper.answers)))
                 sent.popleft()
         except (OSError, EOFError, pickle.PickleError) as error:
             died = f"a process that helped to read the table died ({error!r}): try again, with workers=1."
@@ -175,7 +173,40 @@ class _Shared:
 
     def _ahead(self) -> int:
         """How many items a helper may have: one where those left are few, which whoever is free had better take."""
-        return 2 if len(self.items) - self.taken > _MANY else 1
+        return 2 if len(self.items) - self.taken > 2 * self.workers else 1
+
+
+class _Helper:
+    """An interpreter that finds the same packages; ``ready`` once it has loaded what it needs."""
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.tasks, self.answers = self.process.stdin, self.process.stdout
+        self.ready = threading.Event()
+        self._start = threading.Thread(target=self._started, daemon=True)
+        self._start.start()
+
+    def _started(self) -> None:
+        self.answers.read(len(_READY))  # none comes from one that died, as its first task will tell
+        self.ready.set()
+
+    def end(self, *, at_once: bool) -> None:
+        """Let it end by itself, or at once, as one that has not even started."""
+        if at_once or not self.ready.is_set():
+            self.process.kill()
+        self._start.join()
+        with suppress(OSError):  # one that died leaves what it did not read
+            self.tasks.close()
+        self.answers.close()
+        self.process.wait()
 
 
 class _Returned:
@@ -197,15 +228,6 @@ def _called(function: Callable[[Any], Any], item: Any) -> _Returned:
         return _Returned(False, error)
 
 
-def _started() -> subprocess.Popen[bytes]:
-    """Start an interpreter that finds the same packages."""
-    command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
-    )
-
-
 def serve() -> None:
     """Do what the pipe of a helper asks for, until it is closed."""
     import signal
@@ -214,6 +236,8 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print is no answer
     keep_freed_memory()
+    answers.write(_READY)
+    answers.flush()
     function: Callable[[Any], Any] = repr  # until the first task brings one
     while True:
         try:
