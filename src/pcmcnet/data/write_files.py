@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data.read_files import FOLDER
 from pcmcnet.errors import InputError
 from pcmcnet.storage.files import replacing
@@ -27,6 +30,18 @@ def write_table(table: pa.Table, path: str | Path) -> None:
         else:
             with pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
+
+
+@contextmanager
+def appending(path: Path, schema: pa.Schema, column: str) -> Iterator[Callable[[pa.RecordBatch, Floats], None]]:
+    """Yield a function that writes batches to a Parquet file, with values of one more column."""
+    longer = schema.append(pa.field(column, pa.float64()))
+    with pyarrow.parquet.ParquetWriter(path, longer, write_page_checksum=True) as writer:
+
+        def append(batch: pa.RecordBatch, values: Floats) -> None:
+            writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, pa.array(values)], schema=longer))
+
+        yield append
 
 
 def writable(table: pa.Table, path: Path) -> pa.Table:

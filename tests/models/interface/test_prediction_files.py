@@ -94,7 +94,7 @@ def test_an_interrupted_prediction_leaves_whole_files_alone_and_can_be_done_agai
     def stop_at_the_third(*args: Any) -> int:
         if len(done) == 2:
             raise KeyboardInterrupt
-        done.append(args[1].name)
+        done.append(args[0].target.name)
         return inner(*args)
 
     with monkeypatch.context() as patch:

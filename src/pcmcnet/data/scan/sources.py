@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,7 @@ from pcmcnet.data.views import plain_schema, without_views
 from pcmcnet.data.written import IDS, Form, Writing, forms_for_copy
 
 _BUFFER = 2**16  # bytes of a column of a Parquet file that are read at once
+_CHECKED: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
 Units = range | None  # of neighbouring units of a table, or all
 
 _WIDER = (pa.int64(), pa.float64(), pa.string())  # what a CSV's column may be where its first rows mislead
@@ -40,6 +42,12 @@ class Stream(ABC):
     def folder(self) -> Path:
         """Where paths in the table count from."""
         return self.path if self.path.is_dir() else self.path.parent
+
+    def only(self, column: str) -> Stream:
+        """Return one of the columns of a table that is no CSV."""
+        other = copy(self)
+        other.columns = [column]
+        return other
 
     @property
     @abstractmethod
@@ -126,12 +134,11 @@ class FolderStream(Stream):
         """Read a file in pieces, which takes far less memory than a scanner does; the latter is for what is cast."""
         from pyarrow.dataset import ParquetFragmentScanOptions
 
-        checks: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
         there = fragment.physical_schema
         if all(there.get_all_field_indices(field.name) and there.field(field.name) == field for field in self.schema):
             words = _plain_text(there, coded)
             with pyarrow.parquet.ParquetFile(
-                fragment.path, read_dictionary=words, buffer_size=_BUFFER, **checks
+                fragment.path, read_dictionary=words, buffer_size=_BUFFER, **_CHECKED
             ) as file:
                 yield from _decoded(file, rows, groups, self.columns, words)
             return
@@ -143,7 +150,7 @@ class FolderStream(Stream):
             batch_size=rows,
             batch_readahead=1,  # what is read ahead is held in memory
             use_threads=False,
-            fragment_scan_options=ParquetFragmentScanOptions(use_buffered_stream=True, **checks),
+            fragment_scan_options=ParquetFragmentScanOptions(use_buffered_stream=True, **_CHECKED),
             **lean,
         )
 
@@ -175,7 +182,7 @@ class ParquetStream(Stream):
         groups, known = None if units is None else list(units), self.source.file
         words = _plain_text(known.schema_arrow, coded)
         with pyarrow.parquet.ParquetFile(
-            self.path, metadata=known.metadata, read_dictionary=words, page_checksum_verification=True
+            self.path, metadata=known.metadata, read_dictionary=words, buffer_size=_BUFFER, **_CHECKED
         ) as file:
             yield from _decoded(file, rows, groups, self.columns, words)
 

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
+from pcmcnet.data.ahead import ahead
 from pcmcnet.data.ragged import argmax_by_set
+from pcmcnet.data.scan.whole_sets import PieceReader
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.fit_record import FitRecord
 from pcmcnet.models.interface.fit_settings import FitSettings, require_part
@@ -146,6 +150,16 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         log_p = self._log_proba(data)
         require_probabilities(log_p, data)
         return log_p
+
+    def _log_proba_of_pieces(self, pieces: Iterable[Callable[[], pa.Table]]) -> Iterator[Floats]:
+        """Yield log-probabilities of the rows of one piece of a table after the other; -inf for unavailable rows.
+
+        A piece is a function that reads whole sets; a thread calls it, and checks the rows, while another is predicted.
+        """
+        reader = PieceReader(self.schema.for_prediction())
+        for data in ahead(partial(reader.read, piece) for piece in pieces):
+            yield data.to_rows(self._checked_log_proba(data), fill=-np.inf)
+        reader.end()
 
     @property
     def schema(self) -> Schema:

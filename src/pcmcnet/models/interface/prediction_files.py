@@ -2,27 +2,30 @@
 
     scan  ->  probabilities of one shard after the other, each at its row's place  ->  files with one more column
 
-Choice sets may go across files. Each file of the result is written beside its place and renamed, so that those that are
+Where sets lie together there is a shorter way: :mod:`pcmcnet.models.interface.one_pass_prediction`. Choice sets may go
+across files. Each file of the result is written beside its place and renamed, so that those that are
 there are whole.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 from numpy.typing import NDArray
 
-from pcmcnet.data import ScannedData
+from pcmcnet.data import ScannedData, Schema
 from pcmcnet.data.read_files import column_names
 from pcmcnet.data.scan.contents import row_bytes
-from pcmcnet.data.scan.sources import Stream, open_copy, open_stream
+from pcmcnet.data.scan.sizes import bytes_of
+from pcmcnet.data.scan.sources import open_copy, open_stream
+from pcmcnet.data.write_files import appending
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.one_pass_prediction import File, predict_in_one_pass
 from pcmcnet.storage.files import replacing, require_folder
 
 _SCAN = ".scan"  # in the folder of the result, until it is complete
@@ -52,7 +55,8 @@ def predict_folder(
     column
         Name of the new column.
     cache, memory
-        See ``ChoiceData.scan``; without a cache, the converted table is removed at the end.
+        See ``ChoiceData.scan``; without a cache, a table is scanned only where it has to be, and the converted one
+        removed at the end.
 
     Returns
     -------
@@ -71,20 +75,29 @@ def predict_folder(
         raise SchemaError(f"{output} lies within the table: choose another folder for the result.")
     if column in column_names(table):
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
-    numbers, names = model.schema.number_columns, model.schema.name_columns
-    _require_no_others(output, [target for _, target in _files(table, output, numbers, names)])
+    allowed = bytes_of(memory)
+    files = partial(_files, table, output, model.schema, allowed)
+    _require_no_others(output, [file.target for file in files()])
     scratch = require_folder(output) / _SCAN
-    data = ScannedData.of(table, schema, cache=cache or scratch, memory=memory)
+    done = None
+    if cache is None:
+        done = predict_in_one_pass(model, table, files(), column, memory=allowed, scratch=scratch)
+    if done is None:
+        data = ScannedData.of(table, schema, cache=cache or scratch, memory=allowed)
+        done = _predict_shards(model, data, files(), column, scratch)
+    shutil.rmtree(scratch)
+    return done
+
+
+def _predict_shards(model: ChoiceModel, data: ScannedData, files: Iterable[File], column: str, scratch: Path) -> int:
+    """Put the probabilities of one shard after the other at the places of their rows, and then copy the files."""
     scratch.mkdir(exist_ok=True)
-    place = scratch / "probabilities"
+    place, done = scratch / "probabilities", 0
     for shard in data.shards():
         found = shard.data.to_rows(np.exp(model._checked_log_proba(shard.data)))
         _opened(place, data.n_rows)[shard.table_rows] = found
-    done = 0
-    for stream, target in _files(table, output, numbers, names):
-        at_once = max(min(_ROWS, data.memory // _SHARES // row_bytes(stream, schema)), 1)
-        done += _append(stream, target, column, _opened(place, data.n_rows)[done:], at_once)
-    shutil.rmtree(scratch)
+    for file in files:
+        done += _append(file, column, _opened(place, data.n_rows)[done:])
     return done
 
 
@@ -104,22 +117,21 @@ def _opened(place: Path, rows: int) -> NDArray[np.float64]:
     )
 
 
-def _files(table: Path, output: Path, numbers: frozenset[str], names: frozenset[str]) -> Iterator[tuple[Stream, Path]]:
+def _files(table: Path, output: Path, schema: Schema, memory: int) -> Iterator[File]:
     """Open the table's files one by one, as they are written; each with the place of its result."""
+    places = {table: (output / table.name.removesuffix(".gz")).with_suffix(".parquet")}
     if table.is_dir():
-        for file in open_stream(table, ()).files:
-            yield open_copy(file, numbers, names), output / file.relative_to(table)
-    else:
-        name = table.name.removesuffix(".gz")
-        yield open_copy(table, numbers, names), (output / name).with_suffix(".parquet")
+        places = {file: output / file.relative_to(table) for file in open_stream(table, ()).files}
+    for file, target in places.items():
+        stream = open_copy(file, schema.number_columns, schema.name_columns)
+        yield File(stream, target, max(min(_ROWS, memory // _SHARES // row_bytes(stream, schema)), 1))
 
 
-def _append(stream: Stream, target: Path, column: str, probabilities: NDArray[np.float64], at_once: int) -> int:
-    """Copy a file with the new column, so many rows at once; returns its number of rows."""
-    schema, done = stream.schema.append(pa.field(column, pa.float64())), 0
-    with replacing(target) as beside, pyarrow.parquet.ParquetWriter(beside, schema, write_page_checksum=True) as writer:
-        for batch in stream.batches(at_once):
-            values = pa.array(probabilities[done : done + batch.num_rows])
-            writer.write_batch(pa.RecordBatch.from_arrays([*batch.columns, values], schema=schema))
+def _append(file: File, column: str, probabilities: NDArray[np.float64]) -> int:
+    """Copy a file with the new column; returns its number of rows."""
+    done = 0
+    with replacing(file.target) as beside, appending(beside, file.stream.schema, column) as append:
+        for batch in file.stream.batches(file.at_once):
+            append(batch, probabilities[done : done + batch.num_rows])
             done += batch.num_rows
     return done

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
@@ -45,7 +46,7 @@ from pcmcnet.models.networks.held_out_trials import Trials, held_out_trials
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.networks.network_summary import network_summary
-from pcmcnet.models.networks.piecewise_prediction import predict_sets, predict_table
+from pcmcnet.models.networks.piecewise_prediction import predict_rows, predict_sets, predict_table
 from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import REFIT, SEARCH, network_file, run_in
 from pcmcnet.reports.formats import Summary
@@ -285,6 +286,12 @@ class NeuralModel(ChoiceModel):
                 if pieces is not None:
                     return predict_table(self, pieces)
         return super().predict_log_proba(data)
+
+    def _log_proba_of_pieces(self, pieces: Iterable[Callable[[], pa.Table]]) -> Iterator[Floats]:
+        """As all models do; a GPU predicts some pieces while others are encoded."""
+        if in_pieces(self.network_) and may_be_clean(self.schema.for_prediction()):
+            return predict_rows(self, pieces)
+        return super()._log_proba_of_pieces(pieces)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if in_pieces(self.network_) and data.n_alternatives > ROWS and not data.schema.contents:

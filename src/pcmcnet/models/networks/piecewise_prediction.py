@@ -5,13 +5,14 @@ What is wrong with a piece is left to those who read the table whole: they say w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from pcmcnet.arrays import Floats
@@ -21,8 +22,8 @@ from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.kinds.category import Unseen
 from pcmcnet.data.parquet_pieces import ParquetPieces
 from pcmcnet.data.parts import sets_between
-from pcmcnet.data.pieces import ROWS, Piece, Pieces
-from pcmcnet.errors import InputError
+from pcmcnet.data.pieces import ROWS, Piece, Pieces, set_starts
+from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.probability_check import ROUNDING
 from pcmcnet.runtime.piecewise import Encode, predict_pieces
 
@@ -48,12 +49,34 @@ def predict_table(model: NeuralModel, pieces: Pieces | ParquetPieces) -> Floats:
         When a piece, or all of them together, cannot be read here.
     """
     out, done = np.empty(pieces.n_rows), 0
-    for log_p, off in _predicted(model, (partial(encode_rows, model, piece) for piece in pieces)):
-        if not off < ROUNDING:  # nor is what is no number
-            raise InputError("some probabilities do not sum to 1.")
+    for log_p in _summing_to_one(model, (partial(encode_rows, model, piece) for piece in pieces)):
         out[done : done + len(log_p)] = log_p
         done += len(log_p)
     return out
+
+
+def predict_rows(model: NeuralModel, pieces: Iterable[Callable[[], pa.Table]]) -> Iterator[Floats]:
+    """Yield log-probabilities of the rows of one piece of a table after the other; errors as of :func:`predict_table`.
+
+    A piece is a function that reads whole sets.
+    """
+    return _summing_to_one(model, (partial(_encode_read, model, read) for read in pieces))
+
+
+def _encode_read(model: NeuralModel, read: Callable[[], pa.Table], device: torch.device) -> tuple[Seen, EncodedSets]:
+    """Read whole sets, see where each begins, and encode them on a device."""
+    rows = read()
+    starts = set_starts(rows[model.schema.choice_set])
+    if starts is None:
+        raise SchemaError("rows of a set are apart.")
+    return encode_rows(model, Piece(np.diff(starts, append=rows.num_rows), lambda: rows), device)
+
+
+def _summing_to_one(model: NeuralModel, pieces: Iterable[Encode[Seen]]) -> Iterator[Floats]:
+    for log_p, off in _predicted(model, pieces):
+        if not off < ROUNDING:  # nor is what is no number
+            raise InputError("some probabilities do not sum to 1.")
+        yield log_p
 
 
 def encode_rows(model: NeuralModel, piece: Piece, device: torch.device) -> tuple[Seen, EncodedSets]:

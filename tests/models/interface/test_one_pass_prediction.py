@@ -1,0 +1,256 @@
+"""A table whose sets lie together is predicted without a scan; all others as before."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import pcmcnet as pn
+from pcmcnet.errors import ArtifactError, InputError, SchemaError
+from pcmcnet.models.interface import one_pass_prediction, prediction_files
+from pcmcnet.models.interface.prediction_files import predict_folder
+from pcmcnet.models.networks import neural_model
+
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "alternative": "code",
+    "features": ["price", "mode"],
+    "individual": ["age"],
+}
+SETS = 300
+
+
+def a_table(ids: Callable[[int], Any] = int) -> pa.Table:
+    """300 trips, set after set, the last of them with the smallest ids."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 6, SETS)
+    trip, n = np.repeat(np.arange(SETS), sizes), int(sizes.sum())
+    place = np.arange(n) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    columns = {
+        "trip": [ids((int(k) + 100) % SETS) for k in trip],
+        "took": place == 0,
+        "code": [f"00{k}" for k in place],
+        "price": rng.normal(size=n),
+        "mode": rng.choice(["car", "bus"], n),
+        "age": rng.normal(size=SETS)[trip],
+        "note": rng.choice(["a", "b"], n),  # no role: it comes back all the same
+    }
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def mnl() -> pn.MNL:
+    fitted: pn.MNL = pn.MNL().fit(pn.ChoiceData.from_long(a_table(), **ROLES))
+    return fitted
+
+
+@pytest.fixture(scope="module")
+def network() -> pn.PCMCNet:
+    data = pn.ChoiceData.from_long(a_table(), **ROLES)
+    return pn.PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1, members=1).fit(data, device="cpu", progress=False)
+
+
+@pytest.fixture(autouse=True)
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Cut tables into many pieces, and note which tables are scanned."""
+    monkeypatch.setattr(one_pass_prediction, "ROWS", 50)
+    taken, scan = [], prediction_files._predict_shards
+    monkeypatch.setattr(prediction_files, "_predict_shards", lambda *given: taken.append("scan") or scan(*given))
+    return taken
+
+
+def write(table: pa.Table, folder: Path, files: int = 4) -> Path:
+    """Write files whose ends, and whose row groups', lie within sets; the last has no rows."""
+    folder.mkdir()
+    for k in range(files):
+        begin, end = table.num_rows * k // files, table.num_rows * (k + 1) // files
+        pyarrow.parquet.write_table(table.slice(begin, end - begin), folder / f"{k}.parquet", row_group_size=33)
+    pyarrow.parquet.write_table(table.slice(0, 0), folder / "z.parquet")
+    return folder
+
+
+def written(folder: Path) -> pa.Table:
+    return pa.concat_tables([pyarrow.parquet.read_table(file) for file in sorted(folder.glob("*.parquet"))])
+
+
+def contents(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("ids", [int, "trip {}".format], ids=["numbers", "text"])
+@pytest.mark.parametrize("kind", ["mnl", "network", "network as on a GPU"])
+def test_sets_that_lie_together_are_predicted_without_a_scan(
+    kind: str,
+    ids: Callable[[int], Any],
+    ways: list[str],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, table = request.getfixturevalue(kind.split()[0]), a_table(ids)
+    folder = write(table, tmp_path / "in")
+    for source, out in ((folder, tmp_path / "of folder"), (folder / "0.parquet", tmp_path / "of file")):
+        with monkeypatch.context() as patch:
+            patch.setattr(neural_model, "in_pieces", lambda network: "GPU" in kind)
+            n = predict_folder(model, source, out)
+        found = written(out)
+        assert found.drop_columns(["probability"]).equals(table.slice(0, n))
+        np.testing.assert_allclose(found["probability"].to_numpy(), model.predict_proba(source), rtol=0, atol=1e-6)
+    assert ways == []
+    assert contents(tmp_path / "of folder") == [f"{k}.parquet" for k in (0, 1, 2, 3, "z")]
+
+
+def test_probabilities_are_those_of_a_scan_and_of_the_table_in_memory(
+    mnl: pn.MNL, ways: list[str], tmp_path: Path
+) -> None:
+    folder = write(a_table(), tmp_path / "in")
+    predict_folder(mnl, folder, tmp_path / "direct")
+    predict_folder(mnl, folder, tmp_path / "scanned", cache=tmp_path / "cache")
+    assert ways == ["scan"]
+    direct, scanned = (written(tmp_path / out) for out in ("direct", "scanned"))
+    assert direct.schema.equals(scanned.schema)
+    for p in (direct["probability"].to_numpy(), scanned["probability"].to_numpy()):
+        np.testing.assert_allclose(p, mnl.predict_proba(folder), rtol=0, atol=1e-14)
+
+
+def test_rows_that_are_not_available_have_probability_0(ways: list[str], tmp_path: Path) -> None:
+    table = a_table()
+    table = table.append_column("open", pa.array(np.asarray(table["code"]) != "003"))
+    model = pn.MNL().fit(pn.ChoiceData.from_long(table, available="open", **ROLES))
+    predict_folder(model, write(table, tmp_path / "in"), tmp_path / "out")
+    found = written(tmp_path / "out")["probability"].to_numpy()
+    np.testing.assert_allclose(found, model.predict_proba(table), rtol=0, atol=1e-14)
+    assert (found == 0).any()
+    assert ways == []
+
+
+@pytest.mark.parametrize("how", ["apart", "gone on at the end", "fractions"])
+def test_tables_whose_sets_may_be_apart_are_scanned(how: str, mnl: pn.MNL, ways: list[str], tmp_path: Path) -> None:
+    table = a_table(float if how == "fractions" else int)
+    if how == "apart":
+        table = table.take(pa.array(np.random.default_rng(1).permutation(table.num_rows)))
+    elif how == "gone on at the end":
+        size = int((np.asarray(table["trip"]) == 100).sum())
+        table = pa.concat_tables([table.slice(1), table.slice(0, 1)])
+        assert size > 1
+    predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out")
+    found = written(tmp_path / "out")["probability"].to_numpy()
+    np.testing.assert_allclose(found, mnl.predict_proba(table), rtol=0, atol=1e-14)
+    assert ways == ["scan"]
+
+
+def test_ids_that_take_more_than_the_memory_are_left_to_a_scan(
+    mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, inner = write(a_table(), tmp_path / "in"), one_pass_prediction.piece_lengths
+    for room, way in ((SETS * 24, []), (SETS * 24 - 1, ["scan"])):
+        monkeypatch.setattr(
+            one_pass_prediction, "piece_lengths", lambda ids, rows, _, room=room: inner(ids, rows, room)
+        )
+        predict_folder(mnl, folder, tmp_path / str(room))
+        assert ways == way
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("price", np.nan, r"column 'price', row {last} \(choice set 99\): expected a finite number, got nan; 1 such"),
+        ("age", 1e6, r"'age' varies within 1 choice sets \(first: 99\)"),
+        ("code", "000", r"column 'code', row {begin} \(choice set 99\): the label '000' stands more than once"),
+    ],
+)
+def test_what_is_wrong_with_the_last_piece_is_said_as_by_a_scan_and_nothing_is_written(
+    column: str, value: Any, message: str, mnl: pn.MNL, tmp_path: Path
+) -> None:
+    table = a_table()
+    last, begin = table.num_rows - 1, int(np.argmax(np.asarray(table["trip"]) == 99))
+    assert table["trip"][-1].as_py() == 99
+    values = [*table[column].to_pylist()[:-1], value]
+    table = table.set_column(table.column_names.index(column), column, pa.array(values))
+    folder = write(table, tmp_path / "in")
+    said = []
+    for cache in (None, tmp_path / "cache"):
+        with pytest.raises((SchemaError, InputError), match=message.format(last=last, begin=begin)) as error:
+            predict_folder(mnl, folder, tmp_path / "out", cache=cache)
+        said.append(str(error.value))
+        assert not list((tmp_path / "out").glob("*.parquet"))
+        assert not (tmp_path / "out" / ".scan" / "files").exists()
+    assert said[0] == said[1]
+
+
+def test_probabilities_that_do_not_sum_to_1_are_refused_as_by_a_scan(
+    mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = mnl._log_proba
+    monkeypatch.setattr(mnl, "_log_proba", lambda data: inner(data) + 9.0 * np.repeat(data.set_ids == 99, data.sizes))
+    with pytest.raises(InputError, match="1 of 300 choice sets have no probabilities, the first of them 99"):
+        predict_folder(mnl, write(a_table(), tmp_path / "in"), tmp_path / "out")
+    assert ways == ["scan"]
+    assert not list((tmp_path / "out").glob("*.parquet"))
+
+
+def test_what_only_all_pieces_show_is_refused_as_by_a_scan(mnl: pn.MNL, tmp_path: Path) -> None:
+    """Seconds of some minutes: this is judged when all pieces are read."""
+    table = a_table()
+    seconds = 1.7e9 + np.random.default_rng(0).uniform(0, 100, table.num_rows)
+    table = table.set_column(table.column_names.index("price"), "price", pa.array(seconds))
+    with pytest.raises(SchemaError, match="column 'price': its values differ by less than 32-bit numbers can tell"):
+        predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out")
+
+
+def test_an_interrupt_leaves_nothing_and_the_next_prediction_clears_what_a_killed_one_left(
+    mnl: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = write(a_table(), tmp_path / "in"), tmp_path / "out"
+    (out / ".scan" / "files").mkdir(parents=True)
+    (out / ".scan" / "files" / "7").write_text("half a file")
+    inner, asked = mnl._checked_log_proba, []
+
+    def stop_at_the_fifth(data: pn.ChoiceData) -> Any:
+        asked.append(data)
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+        return inner(data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mnl, "_checked_log_proba", stop_at_the_fifth)
+        with pytest.raises(KeyboardInterrupt):
+            predict_folder(mnl, folder, out)
+    assert contents(out) == [".scan"]
+    predict_folder(mnl, folder, out)
+    assert contents(out) == [f"{k}.parquet" for k in (0, 1, 2, 3, "z")]
+
+
+def test_what_cannot_be_written_is_said_at_once(
+    mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(one_pass_prediction, "appending", full)
+    with pytest.raises(ArtifactError, match=r"0\.parquet cannot be written: No space left on device"):
+        predict_folder(mnl, write(a_table(), tmp_path / "in"), tmp_path / "out")
+    assert ways == []
+
+
+def test_a_csv_is_scanned(mnl: pn.MNL, ways: list[str], tmp_path: Path) -> None:
+    pyarrow.csv.write_csv(a_table(), tmp_path / "in.csv")
+    predict_folder(mnl, tmp_path / "in.csv", tmp_path / "out")
+    assert ways == ["scan"]
+
+
+def test_a_table_that_changes_meanwhile_is_not_taken_for_complete(
+    mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids were read before a row came to the table: it is scanned."""
+    inner = one_pass_prediction.piece_lengths
+    monkeypatch.setattr(one_pass_prediction, "piece_lengths", lambda *given: inner(*given)[:-1])
+    table = a_table()
+    assert predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out") == table.num_rows
+    assert ways == ["scan"]
