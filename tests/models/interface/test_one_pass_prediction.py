@@ -119,6 +119,18 @@ def test_probabilities_are_those_of_a_scan_and_of_the_table_in_memory(
         np.testing.assert_allclose(p, mnl.predict_proba(folder), rtol=0, atol=1e-14)
 
 
+def test_pieces_predicted_side_by_side_have_the_same_probabilities(
+    network: pn.PCMCNet, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, found = write(a_table(), tmp_path / "in"), []
+    for at_once in (1, 3):
+        monkeypatch.setattr(pn.PCMCNet, "_pieces_at_once", at_once)
+        predict_folder(network, folder, tmp_path / str(at_once))
+        found.append(written(tmp_path / str(at_once)))
+    assert found[0].equals(found[1])
+    assert ways == []
+
+
 def test_rows_that_are_not_available_have_probability_0(ways: list[str], tmp_path: Path) -> None:
     table = a_table()
     table = table.append_column("open", pa.array(np.asarray(table["code"]) != "003"))

@@ -157,9 +157,19 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         A piece is a function that reads whole sets; a thread calls it, and checks the rows, while another is predicted.
         """
         reader = PieceReader(self.schema.for_prediction())
-        for data in ahead(partial(reader.read, piece) for piece in pieces):
-            yield data.to_rows(self._checked_log_proba(data), fill=-np.inf)
+        read = ahead(partial(reader.read, piece) for piece in pieces)
+        at_once, tasks = self._pieces_at_once, (partial(self._log_proba_by_row, data) for data in read)
+        yield from ahead(tasks, at_once) if at_once > 1 else (task() for task in tasks)
         reader.end()
+
+    @property
+    def _pieces_at_once(self) -> int:
+        """How many pieces of a table are predicted at a time; several in threads, which an interrupt waits for."""
+        return 1
+
+    def _log_proba_by_row(self, data: ChoiceData) -> Floats:
+        found: Floats = data.to_rows(self._checked_log_proba(data), fill=-np.inf)
+        return found
 
     @property
     def schema(self) -> Schema:

@@ -29,7 +29,7 @@ from pcmcnet.data.parquet_pieces import pieces_of
 from pcmcnet.data.pieces import ROWS, opened
 from pcmcnet.data.ragged import stretches
 from pcmcnet.errors import ConfigError, InputError, PcmcNetError
-from pcmcnet.layers.threads import parts_for
+from pcmcnet.layers.threads import parts_for, threads
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.interface.own_encoders import (
@@ -52,7 +52,7 @@ from pcmcnet.models.saving.run_folder import REFIT, SEARCH, network_file, run_in
 from pcmcnet.reports.formats import Summary
 from pcmcnet.runtime.device import device_of, resolve_device
 from pcmcnet.runtime.device_batches import encode_on, to_host
-from pcmcnet.runtime.prediction import predict
+from pcmcnet.runtime.prediction import predict, size_of
 from pcmcnet.runtime.torch_settings import building, undisturbed
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, train
@@ -60,6 +60,9 @@ from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
 
 log = logging.getLogger("pcmcnet")
+
+_SMALL = 2**17  # weights of a network that leaves threads idle, as but a part of its work is shared by them
+_TOGETHER = 4  # pieces of a table that are predicted at a time, each of which is in memory. Both by choice
 
 
 class Trained(NamedTuple):
@@ -292,6 +295,11 @@ class NeuralModel(ChoiceModel):
         if in_pieces(self.network_) and may_be_clean(self.schema.for_prediction()):
             return predict_rows(self, pieces)
         return super()._log_proba_of_pieces(pieces)
+
+    @property
+    def _pieces_at_once(self) -> int:
+        small = device_of(self.network_).type == "cpu" and size_of(self.network_) < _SMALL
+        return min(threads(), _TOGETHER) if small else 1
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if in_pieces(self.network_) and data.n_alternatives > ROWS and not data.schema.contents:
