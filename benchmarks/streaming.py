@@ -1,11 +1,12 @@
 """A table larger than the memory allowed: scanned, fitted for one epoch and predicted, with the peak of memory.
 
-    python -m benchmarks.streaming [steps] [scanners] [throughput]
+    python -m benchmarks.streaming [steps] [scanners] [throughput] [folders]
 
 The table (20 million rows by default, other numbers by PCMCNET_ROWS) is written to a temporary folder by a process of
 its own and removed at the end. ``steps`` takes one table through all steps in one fresh process. ``scanners`` has it
 scanned and learnt from by one process and by two, which must give the same bytes. ``throughput`` takes a table that
-fits through an epoch from memory and an epoch from disk on all cores, taking turns.
+fits through an epoch from memory and an epoch from disk on all cores, taking turns. ``folders`` predicts one whose sets
+lie together into a folder, with a scan and without, taking turns.
 """
 
 from __future__ import annotations
@@ -239,10 +240,44 @@ def throughput() -> list[Row]:
     return shown.rows
 
 
+def folders() -> list[Row]:
+    """Prediction into a folder with a scan, as a cache asks for, and in one pass; for a logit and a default network."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    import pcmcnet as pn
+    from pcmcnet.models.interface.prediction_files import predict_folder
+
+    with tables(FITS) as shuffled:
+        table = pyarrow.parquet.read_table(shuffled).sort_by("search")
+        folder = shuffled.with_name("sorted")
+        folder.mkdir()
+        for k in range(FILES):
+            begin, end = (table.num_rows * at // FILES for at in (k, k + 1))
+            pa.parquet.write_table(table.slice(begin, end - begin), folder / f"{k:02d}.parquet")
+        some = pn.ChoiceData.from_long(table.slice(0, 100_000).filter(pa.compute.field("search") < 5_000), **ROLES)
+        shown = Table(
+            f"{table.num_rows:,} rows in {FILES} files; best of {ROUNDS}", {"model": "", "way": "", "s": ".1f"}
+        )
+        for model in (pn.MNL(), pn.PCMCNet(epochs=1, weight_decay=0.03)):
+            model.fit(some, device="cpu", progress=False)
+
+            def seconds(scan: bool, model: Any = model) -> float:
+                with tempfile.TemporaryDirectory(dir=shuffled.parent) as place:
+                    began = time.perf_counter()
+                    predict_folder(model, folder, Path(place) / "out", cache=Path(place) / "cache" if scan else None)
+                    return time.perf_counter() - began
+
+            ways = {"scan": lambda: seconds(True), "one pass": lambda: seconds(False)}
+            for way, times in in_turn(ways, ROUNDS).items():
+                shown.add({"model": type(model).__name__, "way": way, "s": min(times), "all": times})
+    return shown.rows
+
+
 if __name__ == "__main__":
     run(
         "benchmarks.streaming",
-        {"steps": steps, "scanners": scanners, "throughput": throughput},
+        {"steps": steps, "scanners": scanners, "throughput": throughput, "folders": folders},
         description=__doc__ or "",
         json_file=Path("runs/streaming.json"),
         device="cpu",
