@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -71,6 +73,10 @@ class Unseen(dict[str, UnseenCount]):
 
     def report(self) -> None:
         """Log the counts above 0; a warning from half of the rows on. Some labels may well be rare."""
+        if _together:
+            with _adding:
+                _together[-1].add(self)
+            return
         for name, found in self.items():
             many = 2 * found.rows >= found.of
             if found.rows and (many or not found.common):
@@ -83,6 +89,22 @@ class Unseen(dict[str, UnseenCount]):
                     f"in fewer than {COMMON} training sets" if found.common else "never seen in training",
                     found.first,
                 )
+
+
+_together: list[Unseen] = []  # where counts go instead of being logged, if anywhere
+_adding = Lock()
+
+
+@contextmanager
+def reported_together() -> Iterator[None]:
+    """Report what parts of one table have once for all of them, unless an error ends the block."""
+    found = Unseen()
+    _together.append(found)
+    try:
+        yield
+    finally:
+        _together[:] = [other for other in _together if other is not found]
+    found.report()
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:

@@ -7,7 +7,8 @@ Of each set a key of 8 bytes is kept until all ids are read, which tells whether
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,11 +22,11 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_reader import Part
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.float32_resolution import Span
-from pcmcnet.data.pieces import decoded
 from pcmcnet.data.scan.id_hashes import Keys, keys_of
 from pcmcnet.data.scan.sources import Stream
 from pcmcnet.data.schema import Schema
 
+_AHEAD = 2  # pieces that are decoded before they are asked for (by choice)
 _COPIES = 3  # of the keys, while they are put together and sorted
 
 
@@ -60,11 +61,27 @@ def read_pieces(
     """Yield functions that return the next so many rows of a table, of which so many are decoded at once."""
     words = [field.name for field in stream.schema if is_text(field.type) and field.name != choice_set]
     tables = (pa.Table.from_batches([batch]) for batch in stream.batches(rows, coded=words))
+    between = _between(tables, lengths)
     thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-decode")
     try:
-        yield from decoded(tables, lengths, thread)
+        ahead = deque(thread.submit(next, between) for _ in lengths[:_AHEAD])
+        for _ in lengths[_AHEAD:]:
+            ahead.append(thread.submit(next, between))
+            yield ahead.popleft().result
+        for piece in ahead:
+            yield piece.result
     finally:  # nobody waits for what has not begun
         thread.shutdown(cancel_futures=True)
+
+
+def _between(tables: Iterator[pa.Table], lengths: Ints) -> Iterator[pa.Table]:
+    """Put tables together and cut them anew, into parts of so many rows; nothing is copied."""
+    rest = next(tables)
+    for length in map(int, lengths):
+        while rest.num_rows < length:
+            rest = pa.concat_tables([rest, next(tables)])
+        yield rest.slice(0, length)
+        rest = rest.slice(length)
 
 
 class PieceReader:

@@ -20,6 +20,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.ahead import ahead
+from pcmcnet.data.kinds.category import reported_together
 from pcmcnet.data.pieces import ROWS
 from pcmcnet.data.scan.contents import row_bytes
 from pcmcnet.data.scan.sources import CsvStream, Stream, open_stream
@@ -76,7 +77,7 @@ def _copy(model: ChoiceModel, table: Path, copies: Copies, memory: int) -> Ints 
     if lengths is None:
         return None
     read = read_pieces(stream, lengths, rows, schema.choice_set)
-    with closing(read) as pieces, closing(copies.written()) as writer:
+    with closing(read) as pieces, closing(copies.written()) as writer, reported_together():
         found = (np.exp(log_p) for log_p in model._log_proba_of_pieces(pieces))
         complete = [next(writer), *ahead(partial(writer.send, p) for p in found)]
     if not complete[-1]:

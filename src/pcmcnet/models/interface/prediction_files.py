@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcmcnet.data import ScannedData, Schema
+from pcmcnet.data.kinds.category import reported_together
 from pcmcnet.data.read_files import column_names
 from pcmcnet.data.scan.contents import row_bytes
 from pcmcnet.data.scan.sizes import bytes_of
@@ -93,9 +94,10 @@ def _predict_shards(model: ChoiceModel, data: ScannedData, files: Iterable[File]
     """Put the probabilities of one shard after the other at the places of their rows, and then copy the files."""
     scratch.mkdir(exist_ok=True)
     place, done = scratch / "probabilities", 0
-    for shard in data.shards():
-        found = shard.data.to_rows(np.exp(model._checked_log_proba(shard.data)))
-        _opened(place, data.n_rows)[shard.table_rows] = found
+    with reported_together():
+        for shard in data.shards():
+            found = shard.data.to_rows(np.exp(model._checked_log_proba(shard.data)))
+            _opened(place, data.n_rows)[shard.table_rows] = found
     for file in files:
         done += _append(file, column, _opened(place, data.n_rows)[done:])
     return done
