@@ -131,23 +131,23 @@ def test_pieces_predicted_side_by_side_have_the_same_probabilities(
     assert ways == []
 
 
-@pytest.mark.parametrize("kind", ["mnl", "network", "network as on a GPU"])
-@pytest.mark.parametrize("scanned", [False, True])
+@pytest.mark.parametrize("gpu", [False, True], ids=["on a CPU", "as on a GPU"])
+@pytest.mark.parametrize("scanned", [False, True], ids=["one pass", "scan"])
 def test_categories_never_seen_are_told_of_once_for_the_whole_table(
-    kind: str,
+    gpu: bool,
     scanned: bool,
+    network: pn.PCMCNet,
     tmp_path: Path,
-    request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model, table = request.getfixturevalue(kind.split()[0]), a_table()
+    table = a_table()
     modes = table["mode"].to_pylist()
     modes[:200:2] = ["ship"] * 100
     folder = write(table.set_column(4, "mode", pa.array(modes)), tmp_path / "in")
-    monkeypatch.setattr(neural_model, "in_pieces", lambda network: "GPU" in kind)
+    monkeypatch.setattr(neural_model, "in_pieces", lambda module: gpu)
     with caplog.at_level("INFO", "pcmcnet"):
-        predict_folder(model, folder, tmp_path / "out", cache=tmp_path / "cache" if scanned else None, memory="1 MiB")
+        predict_folder(network, folder, tmp_path / "out", cache=tmp_path / "cache" if scanned else None)
     told = [record.getMessage() for record in caplog.records if "never seen" in record.getMessage()]
     assert told == [f"column 'mode': 100 of {len(modes)} rows hold categories never seen in training (first: 'ship')"]
 
