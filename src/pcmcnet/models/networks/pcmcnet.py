@@ -368,7 +368,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
             network.eval()  # dropout would make the check a matter of chance
             if network.revive(batch):
                 log.info("most rates had no gradient at the start; the output bias was raised")
-        elif self.config.epsilon == 0:
+        elif self.config.rate == "exp" and self.config.epsilon == 0:
             # A shift of all scores is one of the time scale, which the law ignores: the gradient is 0, and Adam would
             # follow its rounding errors.
             network.rates.output.bias.requires_grad_(False)
