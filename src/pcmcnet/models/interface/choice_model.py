@@ -251,12 +251,10 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         self.training_, self.history = {}, []
         try:
             with nullcontext() if folder is None else sole_writer(folder), ThreadPoolExecutor(1) as beside:
-                alone = current_group().size == 1  # of several processes none is asked for its model
-                described = beside.submit(train.describe) if alone else None
+                in_memory = isinstance(train, ChoiceData)  # a part of what is not would take memory beside the fit
+                describe = beside.submit(train.describe).result if in_memory else train.describe
                 self._fit(train, valid, settings)
-            self._note_table(train, seed)
-            if described is not None:
-                self.training_["table"] = described.result()
+            self._note_table(train, seed, describe)
         except BaseException:  # a fit that failed leaves the model as it was
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -264,13 +262,15 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         self._schema = train.schema
         return self
 
-    def _note_table(self, train: Sets, seed: int) -> None:
+    def _note_table(self, train: Sets, seed: int, describe: Callable[[], dict[str, Any]]) -> None:
         """Note what the model was fitted to."""
         common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
         if isinstance(train, ChoiceData) and train.schema.person is not None:
             common["persons"] = len(np.unique(train.groups()))
         seen = self.training_.get("fingerprint") or train.fingerprint()
         self.training_ = {"fingerprint": seen, **common, **self.training_}
+        if current_group().size == 1:  # of several processes none is asked for its model
+            self.training_["table"] = describe()
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Look through a table before several processes fit to it, so that none of them has to."""
