@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pcmcnet import interrupts
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
 from pcmcnet.runtime import prediction
 from pcmcnet.runtime.prediction import predict
@@ -35,6 +36,16 @@ def test_prediction_meets_every_set_once_without_dropout_or_gradients(pair_budge
         torch.testing.assert_close(log_p, module.eval()(batch), rtol=0, atol=0)
         seen += sets.tolist()
     assert sorted(seen) == list(range(len(data)))
+
+
+def test_an_interrupt_that_was_heard_ends_a_prediction_in_any_thread(
+    make_sets: MakeSets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = predict(Scores(), make_sets(), pair_budget=1)
+    next(found)
+    monkeypatch.setattr(interrupts, "_heard", True)
+    with pytest.raises(KeyboardInterrupt):
+        next(found)
 
 
 def test_each_process_predicts_its_share_of_every_batch(make_sets: MakeSets) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -16,7 +17,7 @@ def ahead(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Iterator[T]:
         waiting: deque[Future[T]] = deque()
         try:
             for task in tasks:
-                waiting.append(pool.submit(task))
+                waiting.append(pool.submit(copy_context().run, task))
                 if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:

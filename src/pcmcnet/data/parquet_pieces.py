@@ -69,7 +69,7 @@ class ParquetPieces:
                     ids += piece[self.choice_set].take(pa.array(starts[:-1])).chunks
                     yield Piece(np.diff(starts), partial(_same, piece))
                     rest = rest.slice(starts[-1])
-        if not all_differ(pa.chunked_array(ids).combine_chunks()):
+        if not all_differ(pa.chunked_array(ids)):
             raise self._apart()
 
     def _apart(self) -> SchemaError:

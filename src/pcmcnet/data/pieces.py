@@ -138,7 +138,7 @@ def set_starts(ids: pa.ChunkedArray) -> Ints | None:
     return starts if all_differ(values.take(pa.array(starts))) else None
 
 
-def all_differ(ids: pa.Array) -> bool:
+def all_differ(ids: pa.Array | pa.ChunkedArray) -> bool:
     """Tell whether no id stands twice; of numbers that only rise none does."""
     if pa.types.is_integer(ids.type) and (np.diff(ids.to_numpy()) > 0).all():
         return True

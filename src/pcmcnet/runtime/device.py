@@ -11,6 +11,8 @@ from torch import nn
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.gpu import load_kernels
 
+_loading: list[Thread] = []
+
 
 def resolve_device(name: str) -> torch.device:
     """Turn a device's name into a device that is there and can compute."""
@@ -27,7 +29,15 @@ def resolve_device(name: str) -> torch.device:
 def get_ready(name: str) -> None:
     """Load in a thread what the first kernel on a device of this name waits for."""
     if name in ("auto", "cuda", "cuda:0"):
-        Thread(target=_get_ready).start()
+        thread = Thread(target=_get_ready)
+        thread.start()
+        _loading.append(thread)
+
+
+def wait_until_ready() -> None:
+    """Wait for such threads: what they do would disturb a recording of kernels."""
+    for thread in _loading:
+        thread.join()
 
 
 def _get_ready() -> None:

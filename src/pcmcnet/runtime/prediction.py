@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, plan_batches
+from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers.threads import parts_for
 from pcmcnet.runtime.device import device_of
 from pcmcnet.runtime.device_batches import batches_on, in_turns
@@ -36,6 +37,7 @@ def predict(
     alone = not _is_large(module) or data.contents or data.individual_contents  # encoders of these may be anyone's
     results = (_one_by_one if alone else in_turns)(module, batches_on(device, data, plan))
     for sets, (batch, log_p) in zip(plan, results, strict=True):
+        raise_if_heard()  # in the main thread or another
         yield sets, batch, log_p
 
 

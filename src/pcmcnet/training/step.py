@@ -22,7 +22,7 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.layers.generators import Draws, drawing_from
 from pcmcnet.layers.likelihood import choice_nll, mean_nll, weighted_mean
-from pcmcnet.runtime.device import device_of
+from pcmcnet.runtime.device import device_of, wait_until_ready
 from pcmcnet.runtime.device_batches import batches_on, gathered
 from pcmcnet.runtime.prediction import prediction_plan
 from pcmcnet.training.adam import Adam, for_each
@@ -277,6 +277,7 @@ class RecordedSteps(Steps):
         ``torch.cuda.graph`` would wait for them, and give back memory that the next batches need again.
         """
         if not self.graphs or torch.cuda.mem_get_info(self.device)[0] < torch.cuda.memory_reserved(self.device):
+            wait_until_ready()
             torch.cuda.synchronize(self.device)
             torch.cuda.empty_cache()  # to make room for what the graph keeps
         graph = torch.cuda.CUDAGraph()

@@ -1,6 +1,7 @@
 """What all models share, tested on a model whose law is plain arithmetic: P(i) = x_i^power / sum of x^power."""
 
 import inspect
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,6 +175,25 @@ def test_fit_returns_the_model_itself_and_leaves_the_data_alone() -> None:
     before = data.fingerprint()
     assert model.fit(data) is model
     assert data.fingerprint() == before
+
+
+def test_a_fit_that_fails_does_not_wait_for_the_description_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, described = threading.Event(), threading.Event()
+
+    def describe(data: ChoiceData) -> dict[str, Any]:
+        ended.wait()
+        described.set()
+        return {}
+
+    def fail(*given: object) -> None:
+        raise InputError("there is nothing to learn.")
+
+    monkeypatch.setattr(ChoiceData, "describe", describe)
+    monkeypatch.setattr(Proportional, "_fit", fail)
+    with pytest.raises(InputError, match="nothing to learn"):
+        Proportional().fit(read())
+    assert not described.is_set()
+    ended.set()
 
 
 def test_fit_takes_choice_data_and_nothing_else() -> None:

@@ -1,16 +1,19 @@
 """A table whose sets lie together is predicted without a scan; all others as before."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
 import pcmcnet as pn
+from pcmcnet.data.kinds.category import reported_together
 from pcmcnet.errors import ArtifactError, InputError, SchemaError
 from pcmcnet.models.interface import one_pass_prediction, prediction_files
 from pcmcnet.models.interface.prediction_files import predict_folder
@@ -152,6 +155,30 @@ def test_categories_never_seen_are_told_of_once_for_the_whole_table(
     assert told == [f"column 'mode': 100 of {len(modes)} rows hold categories never seen in training (first: 'ship')"]
 
 
+def test_what_others_predict_meanwhile_is_told_of_by_itself(
+    network: pn.PCMCNet, caplog: pytest.LogCaptureFixture
+) -> None:
+    ships = pa.table({**a_table().to_pydict(), "mode": ["ship"] * len(a_table())})
+    with reported_together(), ThreadPoolExecutor(1) as another, caplog.at_level("INFO", "pcmcnet"):
+        another.submit(network.predict_proba, ships).result()
+        assert "never seen" in caplog.text
+
+
+@pytest.mark.parametrize("column", ["price", "trip"])
+def test_files_of_a_folder_may_differ_in_types(column: str, mnl: pn.MNL, ways: list[str], tmp_path: Path) -> None:
+    """Text of the file that has to be cast comes as it is, that of the other as codes."""
+    table = a_table()
+    table = table.set_column(3, "price", pc.cast(pc.multiply(table["price"], 10), pa.int64(), safe=False))
+    folder = write(table, tmp_path / "in", files=2)
+    other = pyarrow.parquet.read_table(folder / "1.parquet")
+    at = other.column_names.index(column)
+    pyarrow.parquet.write_table(other.set_column(at, column, other[column].cast(pa.int32())), folder / "1.parquet")
+    predict_folder(mnl, folder, tmp_path / "out")
+    assert ways == []
+    found = [pyarrow.parquet.read_table(file)["probability"] for file in sorted((tmp_path / "out").glob("*.parquet"))]
+    np.testing.assert_allclose(pa.chunked_array([c for x in found for c in x.chunks]), mnl.predict_proba(table))
+
+
 def test_rows_that_are_not_available_have_probability_0(ways: list[str], tmp_path: Path) -> None:
     table = a_table()
     table = table.append_column("open", pa.array(np.asarray(table["code"]) != "003"))
@@ -255,7 +282,7 @@ def test_an_interrupt_leaves_nothing_and_the_next_prediction_clears_what_a_kille
         patch.setattr(mnl, "_checked_log_proba", stop_at_the_fifth)
         with pytest.raises(KeyboardInterrupt):
             predict_folder(mnl, folder, out)
-    assert contents(out) == [".scan"]
+    assert contents(out) == []
     predict_folder(mnl, folder, out)
     assert contents(out) == [f"{k}.parquet" for k in (0, 1, 2, 3, "z")]
 

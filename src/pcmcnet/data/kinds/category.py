@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -73,9 +74,9 @@ class Unseen(dict[str, UnseenCount]):
 
     def report(self) -> None:
         """Log the counts above 0; a warning from half of the rows on. Some labels may well be rare."""
-        if _together:
+        if (together := _together.get()) is not None:
             with _adding:
-                _together[-1].add(self)
+                together.add(self)
             return
         for name, found in self.items():
             many = 2 * found.rows >= found.of
@@ -91,7 +92,7 @@ class Unseen(dict[str, UnseenCount]):
                 )
 
 
-_together: list[Unseen] = []  # where counts go instead of being logged, if anywhere
+_together: ContextVar[Unseen | None] = ContextVar("where counts go instead of being logged", default=None)
 _adding = Lock()
 
 
@@ -99,11 +100,11 @@ _adding = Lock()
 def reported_together() -> Iterator[None]:
     """Report what parts of one table have once for all of them, unless an error ends the block."""
     found = Unseen()
-    _together.append(found)
+    token = _together.set(found)
     try:
         yield
     finally:
-        _together[:] = [other for other in _together if other is not found]
+        _together.reset(token)
     found.report()
 
 

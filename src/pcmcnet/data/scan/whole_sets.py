@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from pcmcnet.data import long
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_reader import Part
 from pcmcnet.data.distinct import is_text
+from pcmcnet.data.file_errors import one_sentence
 from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.scan.id_hashes import Keys, keys_of
 from pcmcnet.data.scan.sources import Stream
@@ -60,8 +62,8 @@ def read_pieces(
 ) -> Generator[Callable[[], pa.Table], None, None]:
     """Yield functions that return the next so many rows of a table, of which so many are decoded at once."""
     words = [field.name for field in stream.schema if is_text(field.type) and field.name != choice_set]
-    tables = (pa.Table.from_batches([batch]) for batch in stream.batches(rows, coded=words))
-    between = _between(tables, lengths)
+    tables = (_coded(pa.Table.from_batches([batch]), words) for batch in stream.batches(rows, coded=words))
+    between = _between(tables, lengths, stream.path)
     thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-decode")
     try:
         ahead = deque(thread.submit(next, between) for _ in lengths[:_AHEAD])
@@ -74,14 +76,23 @@ def read_pieces(
         thread.shutdown(cancel_futures=True)
 
 
-def _between(tables: Iterator[pa.Table], lengths: Ints) -> Iterator[pa.Table]:
+def _coded(table: pa.Table, words: list[str]) -> pa.Table:
+    """Return a table with text as codes, as it comes from those files of a folder that are read as they are."""
+    for name in words:
+        if not pa.types.is_dictionary(table.schema.field(name).type):
+            table = table.set_column(table.column_names.index(name), name, table[name].dictionary_encode())
+    return table
+
+
+def _between(tables: Iterator[pa.Table], lengths: Ints, path: Path) -> Iterator[pa.Table]:
     """Put tables together and cut them anew, into parts of so many rows; nothing is copied."""
-    rest = next(tables)
-    for length in map(int, lengths):
-        while rest.num_rows < length:
-            rest = pa.concat_tables([rest, next(tables)])
-        yield rest.slice(0, length)
-        rest = rest.slice(length)
+    with one_sentence(path):
+        rest = next(tables)
+        for length in map(int, lengths):
+            while rest.num_rows < length:
+                rest = pa.concat_tables([rest, next(tables)])
+            yield rest.slice(0, length)
+            rest = rest.slice(length)
 
 
 class PieceReader:

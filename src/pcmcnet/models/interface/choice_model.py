@@ -249,8 +249,9 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         )
         before = dict(self.__dict__)
         self.training_, self.history = {}, []
+        beside = ThreadPoolExecutor(1)
         try:
-            with nullcontext() if folder is None else sole_writer(folder), ThreadPoolExecutor(1) as beside:
+            with nullcontext() if folder is None else sole_writer(folder):
                 in_memory = isinstance(train, ChoiceData)  # a part of what is not would take memory beside the fit
                 describe = beside.submit(train.describe).result if in_memory else train.describe
                 self._fit(train, valid, settings)
@@ -259,6 +260,8 @@ class ChoiceModel(Estimator, FitRecord, ABC):
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
+        finally:
+            beside.shutdown(wait=False)
         self._schema = train.schema
         return self
 

@@ -8,9 +8,10 @@ before all probabilities are known.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Generator, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,8 @@ from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import replacing, require_folder, writing
+
+log = logging.getLogger("pcmcnet")
 
 _SHARES = 32  # of the memory, one of which a piece may take: several are under way, and checks take copies
 
@@ -64,6 +67,8 @@ def predict_in_one_pass(
         return None
     finally:
         shutil.rmtree(unfinished)
+        with suppress(OSError):  # it holds what an earlier prediction left
+            scratch.rmdir()
 
 
 def _copy(model: ChoiceModel, table: Path, copies: Copies, memory: int) -> Ints | None:
@@ -72,10 +77,12 @@ def _copy(model: ChoiceModel, table: Path, copies: Copies, memory: int) -> Ints 
     stream = open_stream(table, schema.columns)
     if schema.outside is not None or schema.contents or isinstance(stream, CsvStream):
         return None
-    rows = max(min(ROWS, memory // _SHARES // row_bytes(stream, schema)), 1)
+    share = memory // (_SHARES * model._pieces_at_once)
+    rows = max(min(ROWS, share // row_bytes(stream, schema)), 1)
     lengths = piece_lengths(stream.only(schema.choice_set), rows, memory // 2)
     if lengths is None:
         return None
+    log.info("predicting %s as it is read", table)
     read = read_pieces(stream, lengths, rows, schema.choice_set)
     with closing(read) as pieces, closing(copies.written()) as writer, reported_together():
         found = (np.exp(log_p) for log_p in model._log_proba_of_pieces(pieces))

@@ -86,7 +86,7 @@ def predict_folder(
     if done is None:
         data = ScannedData.of(table, schema, cache=cache or scratch, memory=allowed)
         done = _predict_shards(model, data, files(), column, scratch)
-    shutil.rmtree(scratch)
+    shutil.rmtree(scratch, ignore_errors=True)
     return done
 
 
