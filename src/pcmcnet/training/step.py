@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import _engine_run_backward
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
@@ -301,8 +300,11 @@ class RecordedSteps(Steps):
 
 def differentiate(loss: Tensor, by: Tensor) -> None:
     """Do as ``loss.backward(by)``, which checks ``by`` by a library of algebra that takes half a second to load."""
-    given = ((loss,), (by,), False, False, ())  # neither the graph is kept, nor one made
-    _engine_run_backward(*given, allow_unreachable=True, accumulate_grad=True)
+    run = getattr(torch.autograd.graph, "_engine_run_backward", None)
+    if run is None:  # in another version of PyTorch, as it is not public
+        loss.backward(by)  # type: ignore[no-untyped-call]
+    else:
+        run((loss,), (by,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def rounded(places: int) -> int:
