@@ -91,9 +91,13 @@ class Network:
 
     @property
     def pairs_at_once(self) -> int:
-        """Pairs of a chunk without a backward pass, whose tensors leave room: the fewer chunks, the fewer launches."""
+        """Pairs of a chunk without a backward pass, whose tensors leave room: the fewer chunks, the fewer launches.
+
+        Of many pairs it is a quarter at most: the first layer of the first chunk is built beside nothing.
+        """
         room = self.options.budget(self.leave.device) // (2 * self.width * self.hidden[0][0].element_size())
-        return max(2 * self.options.chunk_pairs, room)
+        quarter = self.sets * self.places * self.layout.row // 4
+        return max(2 * self.options.chunk_pairs, min(room, quarter))
 
     def all_scores(self, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
         """Return the scores, and what the backward pass needs if that is to be kept and within the budget."""
