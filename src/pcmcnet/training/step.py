@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -233,7 +234,7 @@ class RecordedSteps(Steps):
 
         def passes() -> None:
             self.module.eval()
-            with torch.no_grad():  # predictions follow, of these sets if of no others
+            with torch.no_grad(), suppress(torch.OutOfMemoryError):  # predictions follow, of these sets if of no others
                 for batch in batches_on(self.device, self.data, predicted.values()):
                     self.module(batch)
             self.module.train()
