@@ -305,12 +305,13 @@ def test_a_csv_is_scanned(mnl: pn.MNL, ways: list[str], tmp_path: Path) -> None:
     assert ways == ["scan"]
 
 
+@pytest.mark.parametrize("change", [lambda rows: rows[:-1], lambda rows: np.append(rows, 3)], ids=["grew", "shrank"])
 def test_a_table_that_changes_meanwhile_is_not_taken_for_complete(
-    mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Any], Any], mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids were read before a row came to the table: it is scanned."""
+    """Ids were read before rows came to the table, or went: it is scanned."""
     inner = one_pass_prediction.piece_lengths
-    monkeypatch.setattr(one_pass_prediction, "piece_lengths", lambda *given: inner(*given)[:-1])
+    monkeypatch.setattr(one_pass_prediction, "piece_lengths", lambda *given: change(inner(*given)))
     table = a_table()
     assert predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out") == table.num_rows
     assert ways == ["scan"]

@@ -27,6 +27,7 @@ from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.scan.id_hashes import Keys, keys_of
 from pcmcnet.data.scan.sources import Stream
 from pcmcnet.data.schema import Schema
+from pcmcnet.errors import SchemaError
 
 _AHEAD = 2  # pieces that are decoded before they are asked for (by choice)
 _COPIES = 3  # of the keys, while they are put together and sorted
@@ -87,10 +88,13 @@ def _coded(table: pa.Table, words: list[str]) -> pa.Table:
 def _between(tables: Iterator[pa.Table], lengths: Ints, path: Path) -> Iterator[pa.Table]:
     """Put tables together and cut them anew, into parts of so many rows; nothing is copied."""
     with one_sentence(path):
-        rest = next(tables)
+        rest = next(tables, None)
         for length in map(int, lengths):
-            while rest.num_rows < length:
-                rest = pa.concat_tables([rest, next(tables)])
+            while rest is None or rest.num_rows < length:
+                more = next(tables, None)
+                if rest is None or more is None:
+                    raise SchemaError(f"{path} has lost rows while it was read.")
+                rest = pa.concat_tables([rest, more])
             yield rest.slice(0, length)
             rest = rest.slice(length)
 

@@ -27,7 +27,7 @@ from pcmcnet.data.scan.contents import row_bytes
 from pcmcnet.data.scan.sources import CsvStream, Stream, open_stream
 from pcmcnet.data.scan.whole_sets import piece_lengths, read_pieces
 from pcmcnet.data.write_files import appending
-from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
+from pcmcnet.errors import ArtifactError, PcmcNetError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import replacing, require_folder, writing
@@ -87,9 +87,7 @@ def _copy(model: ChoiceModel, table: Path, copies: Copies, memory: int) -> Ints 
     with closing(read) as pieces, closing(copies.written()) as writer, reported_together():
         found = (np.exp(log_p) for log_p in model._log_proba_of_pieces(pieces))
         complete = [next(writer), *ahead(partial(writer.send, p) for p in found)]
-    if not complete[-1]:
-        raise SchemaError(f"{table} was changed while it was read.")
-    return lengths
+    return lengths if complete[-1] else None  # the table was changed meanwhile
 
 
 @dataclass
