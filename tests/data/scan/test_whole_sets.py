@@ -46,6 +46,13 @@ def test_pieces_are_whole_sets_of_about_as_many_rows_as_asked_for(
     assert [word for piece in found for word in piece["word"].to_pylist()] == ["bus", "car"] * 4 + ["bus"]
 
 
+def test_pieces_may_be_asked_for_after_the_last_was_yielded(tmp_path: Path) -> None:
+    """The one that reads them may lag behind the one that goes through them: none is given up."""
+    table = stream(pa.array(np.arange(60)), tmp_path)
+    reads = list(read_pieces(table, np.ones(60, np.int64), 1, "id"))
+    assert [x for read in reads for x in read()["x"].to_pylist()] == list(range(60))
+
+
 @pytest.mark.parametrize("rows", range(1, 12))
 def test_cuts_are_those_of_a_table_in_memory(rows: int, tmp_path: Path) -> None:
     ids = np.repeat([3, 1, 2, 8, 9, 4], [1, 4, 1, 6, 2, 1])

@@ -66,15 +66,17 @@ def read_pieces(
     tables = (_coded(pa.Table.from_batches([batch]), words) for batch in stream.batches(rows, coded=words))
     between = _between(tables, lengths, stream.path)
     thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-decode")
+    ahead = deque(thread.submit(next, between) for _ in lengths[:_AHEAD])
     try:
-        ahead = deque(thread.submit(next, between) for _ in lengths[:_AHEAD])
         for _ in lengths[_AHEAD:]:
             ahead.append(thread.submit(next, between))
             yield ahead.popleft().result
+        while ahead:
+            yield ahead.popleft().result
+    finally:  # nobody asks for what was not yielded
         for piece in ahead:
-            yield piece.result
-    finally:  # nobody waits for what has not begun
-        thread.shutdown(cancel_futures=True)
+            piece.cancel()
+        thread.shutdown()
 
 
 def _coded(table: pa.Table, words: list[str]) -> pa.Table:
