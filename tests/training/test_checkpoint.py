@@ -99,6 +99,75 @@ def test_a_state_is_kept_as_it_was_while_the_run_goes_on(checkpoint: Checkpoint)
     assert back.history == a_state().history
 
 
+@pytest.mark.parametrize("pause", [0.0, 3600.0], ids=["slow disk", "short epochs"])
+def test_a_run_does_not_wait_for_the_disk_and_its_last_state_is_written(
+    pause: float, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcmcnet.training.checkpoint.PAUSE", pause)
+    written: list[int] = []
+    go_on = Event()
+
+    class Noting(Checkpoint):
+        def write(self, state: RunState) -> None:
+            assert go_on.wait(60)
+            written.append(state.epoch)
+
+    with Keeper(Noting(checkpoint.path, IDENTITY)) as keeper:
+        for epoch in range(1, 5):
+            keeper.keep(replace(a_state(), epoch=epoch))
+        go_on.set()
+    assert written == [1, 4]
+
+
+def test_states_are_written_as_often_as_the_pause_between_them_allows(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("pcmcnet.training.checkpoint.time.monotonic", lambda: now)
+    found = []
+    with Keeper(checkpoint) as keeper:
+        for epoch in range(1, 8):
+            keeper.keep(replace(a_state(), epoch=epoch))
+            keeper._thread.submit(int).result()  # whatever was begun before is done
+            back = checkpoint.read()
+            assert back is not None
+            found.append(back.epoch)
+            now += 0.4
+    assert found == [1, 1, 1, 4, 4, 4, 7]
+
+
+def test_the_last_state_is_written_when_a_run_ends_by_an_error(checkpoint: Checkpoint) -> None:
+    def run() -> None:
+        with Keeper(checkpoint) as keeper:
+            for epoch in (1, 2, 3):
+                keeper.keep(replace(a_state(), epoch=epoch))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run()
+    back = checkpoint.read()
+    assert back is not None
+    assert back.epoch == 3
+
+
+def test_an_error_of_an_earlier_state_ends_the_run_at_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pcmcnet.training.checkpoint.PAUSE", 0.0)
+    (tmp_path / "file").touch()
+
+    def run() -> None:
+        with Keeper(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
+            keeper.keep(a_state())
+            keeper._thread.submit(int).result()  # the first is done
+            keeper.keep(a_state())
+            pytest.fail("it went on")
+
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        run()
+    assert not caplog.text  # of what the error says
+
+
 def test_a_state_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pcmcnet.data import Batch, EncodedSets
 from pcmcnet.errors import TrainingError
 from pcmcnet.training import loop
-from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, RunState
+from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, Keeper, RunState
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.loop import Outcome, mean_nll, train
 from pcmcnet.training.schedule import learning_rate
@@ -432,6 +432,14 @@ class Breaking(Checkpoint):
         super().write(state)
 
 
+class Patient(Keeper):
+    """Writes every state, and waits until it has."""
+
+    def keep(self, state: RunState) -> None:
+        super().keep(state)
+        self.wait()
+
+
 @pytest.mark.parametrize("with_valid", [False, True], ids=["no-valid", "valid"])
 @pytest.mark.parametrize("epoch", range(1, CONFIG.epochs + 1))
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -447,6 +455,8 @@ def test_a_run_interrupted_around_any_epoch_goes_on_bit_for_bit(
     with monkeypatch.context() as patch:
         if moment == "after":
             patch.setattr(loop, "show_epochs", interrupting(epoch))
+        else:
+            patch.setattr(loop, "Keeper", Patient)
         with pytest.raises(Interruption):
             train(fresh(), data, CONFIG, valid=valid, seed=5, checkpoint=checkpoint)
 
@@ -532,17 +542,9 @@ def test_the_mean_loss_weighs_the_sets(make_sets: MakeSets) -> None:
 # -- someone who looks on ------------------------------------------------------------------------------------------
 
 
-def test_each_epochs_entry_is_shown_once_its_state_is_kept(make_sets: MakeSets, tmp_path: Path) -> None:
-    data, kept = make_sets(), Checkpoint(tmp_path / CHECKPOINT, {}, resume=True)
-    seen: list[dict[str, Any]] = []
-
-    def look(entry: dict[str, Any]) -> None:
-        state = kept.read()
-        assert state is not None
-        assert state.history[-1] == entry
-        seen.append(entry)
-
-    outcome = train(Scores(), data, CONFIG, valid=data, checkpoint=kept, on_epoch=look)
+def test_each_epochs_entry_is_shown(make_sets: MakeSets) -> None:
+    data, seen = make_sets(), list[dict[str, Any]]()
+    outcome = train(Scores(), data, CONFIG, valid=data, on_epoch=seen.append)
     assert seen == outcome.history
 
 
@@ -558,6 +560,9 @@ def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: Make
     start = {k: v.clone() for k, v in module.state_dict().items()}
     with pytest.raises(Interruption):
         train(module, data, CONFIG, checkpoint=kept, on_epoch=end)
+    state = kept.read()
+    assert state is not None
+    assert state.epoch == 2
     resumed = train(module, data, CONFIG, checkpoint=kept)
     whole = Scores()
     whole.load_state_dict(start)

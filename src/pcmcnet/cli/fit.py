@@ -69,7 +69,7 @@ def fit(
 ) -> None:
     """Fit a model to TABLE and save it.
 
-    The state is kept in the output folder after each epoch: after an interruption the same command with
+    The state is kept in the output folder after epochs: after an interruption the same command with
     `--resume` goes on and ends in the same model.
 
     Example: `pcmcnet fit trips.csv --choice-set trip --chosen took --features time,cost -o model`

@@ -1,4 +1,4 @@
-"""The state of a training run on disk: one safetensors file per run, replaced atomically after each epoch.
+"""The state of a training run on disk: one safetensors file per run, replaced atomically after epochs.
 
 Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, how far the next one has come where it takes
 long, the history, the stopping rule's state, the identity of the run (options, data, seed) and a hash over all of it.
@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +33,7 @@ from pcmcnet.training.stopping import EarlyStopping
 log = logging.getLogger("pcmcnet")
 
 CHECKPOINT = "checkpoint.safetensors"  # the usual name of the file
+PAUSE = 1.0  # seconds between states that are written: all that a run loses by being killed. By choice
 
 Tensors = dict[str, Tensor]
 
@@ -61,7 +64,7 @@ class RunState:
 
     def copied(self) -> RunState:
         """Return the state of now in the host's memory: the run goes on in the tensors that this one has."""
-        return replace(
+        copy = replace(
             self,
             history=list(self.history),
             stopping=None if self.stopping is None else replace(self.stopping),
@@ -69,6 +72,9 @@ class RunState:
             best=_on_host(self.best),
             optimiser={i: _on_host(slot) for i, slot in self.optimiser.items()},
         )
+        for device in {tensor.device for tensor in self.module.values() if tensor.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()  # for all copies together
+        return copy
 
 
 @dataclass(frozen=True)
@@ -130,44 +136,58 @@ class Checkpoint:
 
 
 class Keeper:
-    """Writes the states of a run in a thread, one at a time, while the run goes on.
+    """Writes states of a run in a thread while the run goes on: the first, the last, and others once in a while.
 
-    What goes wrong there ends the run at the next state. Of several processes the first writes, and waits until it has.
+    The run does not wait for the disk. What goes wrong there ends it at a later state. Of several processes the first
+    writes every state, and waits until it has.
     """
 
     def __init__(self, checkpoint: Checkpoint | None) -> None:
         self._checkpoint = checkpoint if current_group().leads else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-checkpoint")
-        self._last: Future[None] | None = None
+        self._newest: RunState | None = None  # while it is not written
+        self._begun, self._writing = -math.inf, Future[None]()
+        self._writing.set_result(None)
 
     def keep(self, state: RunState) -> None:
-        """Replace the file by the new state, beside what follows."""
+        """Replace the file by the new state, beside what follows, or let a later one do so."""
         if self._checkpoint is None:
             return
-        self.wait()
-        self._last = self._thread.submit(self._checkpoint.write, state.copied())
+        self._newest = state.copied()
         if (group := current_group()) != Group():
             self.wait()
             group.kept()
+        elif self._writing.done() and time.monotonic() - self._begun >= PAUSE:
+            self._write()
 
     def wait(self) -> None:
-        """Wait until the last state is on the disk."""
-        if self._last is not None:
-            self._last.result()
+        """Wait until the newest state is on the disk."""
+        self._write()
+        self._writing.result()
+
+    def _write(self) -> None:
+        self._writing.result()  # which tells what went wrong before
+        if self._checkpoint is not None and self._newest is not None:
+            self._writing, self._begun = self._thread.submit(self._checkpoint.write, self._newest), time.monotonic()
+            self._newest = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self._thread.shutdown()
-        if kind is None:
-            self.wait()
-        elif self._last is not None and (lost := self._last.exception()) not in (None, error):
-            log.warning("the last state of the run could not be kept: %s", lost)
+        with self._thread:
+            try:
+                self.wait()
+            except Exception as lost:
+                if kind is None:
+                    raise
+                if lost is not error:
+                    log.warning("the last state of the run could not be kept: %s", lost)
 
 
 def _on_host(tensors: Tensors) -> Tensors:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+    """Begin to copy tensors to memory of the host, page-locked for those on a CUDA device."""
+    return {k: v.detach().to("cpu", copy=True, non_blocking=v.is_cuda) for k, v in tensors.items()}
 
 
 def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:

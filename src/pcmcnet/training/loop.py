@@ -81,11 +81,11 @@ def train(
     config, seed
         Options, and where all randomness comes from.
     checkpoint
-        Where the state goes after each epoch, and within long ones, and whether to go on from there.
+        Where the state goes after epochs, and within long ones, and whether to go on from there.
     progress
         Whether to show progress.
     on_epoch
-        Called with the entry of each epoch, once its state is kept; what it raises ends the training, and a
+        Called with the entry of each epoch; what it raises ends the training, once the state is kept, and a
         :class:`StopFit` ends it as if no epochs were left.
 
     Raises
@@ -115,11 +115,9 @@ def train(
             _advance(state, entry, steps, config)
             keeper.keep(state)
             report(entry)
-            if on_epoch is not None:
-                keeper.wait()
-                if _ends(on_epoch, entry):
-                    state.finished = True
-                    keeper.keep(state)
+            if on_epoch is not None and _ends(on_epoch, entry):
+                state.finished = True
+                keeper.keep(state)
     if valid is None or state.stopping is None:
         if state.epoch > before and current_group().leads:
             _tell_of_rise([entry["train_loss"] for entry in state.history])

@@ -214,7 +214,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         progress
             Show a bar on a terminal, or log a line per epoch elsewhere.
         run_folder, resume
-            Folder for the checkpoint written after each epoch, and whether to go on from the one there.
+            Folder for the checkpoint written after epochs, and whether to go on from the one there.
         on_epoch
             Called with each epoch's entry of the history, by models that train in epochs; entries of networks that are
             averaged with a first one have their number as ``network``. What it raises ends the fit, and leaves the
