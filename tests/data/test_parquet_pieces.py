@@ -52,8 +52,15 @@ def test_a_piece_ends_with_the_last_set_that_is_read_whole(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "ids",
-    [[1, 1, 2, 2, 1, 1], list("aabbaa"), [1, 2, 1, 2, 3, 3], [1, 1, None, None, 2, 2], [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]],
-    ids=["apart", "names apart", "apart within a piece", "gaps", "fractions"],
+    [
+        [1, 1, 2, 2, 1, 1],
+        np.array([7, 7, 5, 5, 3, 3, 7], np.uint32),
+        list("aabbaa"),
+        [1, 2, 1, 2, 3, 3],
+        [1, 1, None, None, 2, 2],
+        [1.0, 1.0, 2.0, 2.0, 3.0, 3.0],
+    ],
+    ids=["apart", "unsigned apart", "names apart", "apart within a piece", "gaps", "fractions"],
 )
 def test_sets_that_may_be_apart_are_refused(ids: list[object], tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="may be apart"):

@@ -52,6 +52,21 @@ def test_small_tables_are_read_whole() -> None:
     assert Pieces.of(a_table([1, 1, 2, 2]), SCHEMA, rows=4) is None
 
 
+FAR = 6_148_914_691_236_517_205  # from 0, and three times as far is 0 again in 64 bits
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [pa.array([7, 3, 7], pa.uint32()), pa.array([2, 1, 0, 2], pa.uint8()), pa.array([0, FAR, -FAR - 1, 0])],
+    ids=["uint32", "uint8", "far apart"],
+)
+def test_ids_whose_differences_do_not_fit_their_type_are_told_apart(ids: pa.Array) -> None:
+    assert set_starts(pa.chunked_array([ids])) is None
+    starts = set_starts(pa.chunked_array([ids[:-1]]))
+    assert starts is not None
+    assert starts.tolist() == list(range(len(ids) - 1))
+
+
 def test_sets_that_go_across_chunks_begin_once() -> None:
     starts = set_starts(pa.chunked_array([["a", "a"], ["a", "b"], ["b"]]))
     assert starts is not None

@@ -130,16 +130,22 @@ def set_starts(ids: pa.ChunkedArray) -> Ints | None:
     if ids.null_count or not (pa.types.is_integer(ids.type) or (text and ids.nbytes < _LONGEST)):
         return None
     values = ids.chunk(0) if ids.num_chunks == 1 else ids.combine_chunks()
-    if text:
-        differ = pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
-    else:  # NumPy takes a fraction of the time
-        differ = values.to_numpy()[1:] != values.to_numpy()[:-1]
-    starts: Ints = np.append(0, np.flatnonzero(differ) + 1)
+    starts: Ints = np.append(0, changes(values))
     return starts if all_differ(values.take(pa.array(starts))) else None
+
+
+def changes(ids: pa.Array) -> Ints:
+    """Return the rows, but the first, whose id is not that of the row before; ids are whole numbers or text."""
+    if is_text(ids.type):
+        return np.flatnonzero(pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)) + 1
+    numbers = ids.to_numpy()  # NumPy takes a fraction of the time
+    return np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
 
 
 def all_differ(ids: pa.Array | pa.ChunkedArray) -> bool:
     """Tell whether no id stands twice; of numbers that only rise none does."""
-    if pa.types.is_integer(ids.type) and (np.diff(ids.to_numpy()) > 0).all():
-        return True
+    if pa.types.is_integer(ids.type):
+        numbers = ids.to_numpy()
+        if (numbers[1:] > numbers[:-1]).all():
+            return True
     return bool(pc.count_distinct(ids).as_py() == len(ids))

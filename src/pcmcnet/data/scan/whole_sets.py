@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data import long
@@ -24,6 +23,7 @@ from pcmcnet.data.column_reader import Part
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.file_errors import one_sentence
 from pcmcnet.data.float32_resolution import Span
+from pcmcnet.data.pieces import changes
 from pcmcnet.data.scan.id_hashes import Keys, keys_of
 from pcmcnet.data.scan.sources import Stream
 from pcmcnet.data.schema import Schema
@@ -126,8 +126,7 @@ def _plain(column: pa.Array) -> pa.Array:
 def _set_starts(ids: pa.Array, last: Any) -> Ints:
     """Return at which of some rows sets begin, after a row of the set ``last``."""
     first = [0] if ids[0].as_py() != last else []
-    differ = pc.not_equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-    return np.append(np.array(first, np.int64), np.flatnonzero(differ) + 1)
+    return np.append(np.array(first, np.int64), changes(ids))
 
 
 def _repeats(keys: Keys) -> bool:
