@@ -17,6 +17,7 @@ def command() -> None:
     try:
         main()
     except SystemExit as end:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said, and what is still to be ended takes a moment
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized() and isinstance(end.code, int):
             with suppress(OSError, ValueError):  # Python tells of output that cannot be written, in the usual way

@@ -50,16 +50,6 @@ SERVER = """
     for dropout in (0.0, 0.2):  # by compiled steps, and by those of PyTorch
         pcmcnet.PCMCNet(hidden=(2,), epochs=1, dropout=dropout, weight_decay=0.0).fit(data, data, progress=False)
 
-    from pcmcnet.training.checkpoint import Keeper
-
-    keep = Keeper.keep
-
-    def keep_every_state(self, state):  # else what is written depends on the time
-        keep(self, state)
-        self.wait()
-
-    Keeper.keep = keep_every_state
-
     STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 
     def watch(place, die):  # count steps in the file system below a place; die just before the n-th
@@ -112,6 +102,19 @@ SERVER = """
             if answer == 0:
                 run(job)
         print(answer, flush=True)
+"""
+
+
+EVERY_STATE = """
+    from pcmcnet.training.checkpoint import Keeper
+
+    keep = Keeper.keep
+
+    def keep_every_state(self, state):
+        keep(self, state)
+        self.wait()
+
+    Keeper.keep = keep_every_state
 """
 
 
@@ -183,16 +186,22 @@ class Server:
         self,
         *words: object,
         before: str = "",
+        every_state: bool = False,
         watch: object = "",
         die: int = 0,
         limit: int | None = None,
     ) -> Run:
-        """Run the program; ``before`` is Python to run first, ``limit`` the size in bytes that a file may have."""
+        """Run the program; ``before`` is Python to run first, ``limit`` the size in bytes that a file may have.
+
+        With ``every_state`` each epoch waits until its state is written: else the time decides which are.
+        """
         self.count += 1
         log = self.folder / f"log-{self.count}"
         log.touch()
         job = {"words": [str(word) for word in words], "log": str(log), "folder": str(self.folder)}
-        job |= {"before": textwrap.dedent(before), "watch": str(watch), "die": die, "limit": limit}
+        first = EVERY_STATE if every_state or watch else ""  # steps that are counted are to be the same each time
+        before = textwrap.dedent(first) + textwrap.dedent(before)
+        job |= {"before": before, "watch": str(watch), "die": die, "limit": limit}
         return Run(self, self.ask(job), log)
 
     def run(self, *words: object, **options: Any) -> Ended:

@@ -58,7 +58,7 @@ def test_a_clock_that_goes_backwards_changes_no_model_and_no_duration_is_negativ
     server: Any, whole: Path, table: Path, roles: list[str], tmp_path: Path
 ) -> None:
     words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
-    server.run(*words, before=BACKWARDS + DIE)
+    server.run(*words, before=BACKWARDS + DIE, every_state=True)
     for path in (tmp_path / "model").iterdir():
         os.utime(path, (1, 1))  # files of 1970 are as good as any
     ended = server.run(*words, "--resume", before=BACKWARDS)
@@ -140,7 +140,7 @@ def test_a_run_whose_folder_turned_read_only_goes_on_elsewhere(
 ) -> None:
     place = tmp_path / "place"
     place.mkdir()
-    server.run("fit", table, *roles, *FIT, "-o", place / "model", before=DIE)
+    server.run("fit", table, *roles, *FIT, "-o", place / "model", before=DIE, every_state=True)
     read_only(place)
     ended = server.run("fit", table, *roles, *FIT, "-o", place / "model", "--resume")
     assert "cannot be written: " in ended.message

@@ -76,7 +76,7 @@ def test_space_that_runs_out_later_leaves_the_last_good_checkpoint(
         Path.write_bytes = write
     """
     words = ["fit", table, *roles, *FIT, "-o", tmp_path / "model"]
-    ended = server.run(*words, before=full)
+    ended = server.run(*words, before=full, every_state=True)
     assert "cannot be written: No space left on device. Free some space" in ended.message
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["checkpoint.safetensors", "search.json"]
     again = server.run(*words, "--resume")

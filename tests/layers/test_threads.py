@@ -7,6 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -155,20 +156,27 @@ def test_a_fork_has_threads_of_its_own() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_work_goes_on_after_the_main_thread_has_ended() -> None:
+def test_work_goes_on_after_the_main_thread_has_ended(tmp_path: Path) -> None:
     """No pool takes work then; a thread of the user's own may still be fitting."""
-    script = """
+    script = f"""
 import threading, torch
+from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.layers.threads import in_threads, side_by_side
 torch.set_num_threads(2)
+table = {{"s": [0, 0, 1, 1, 2, 2], "y": [1, 0, 0, 1, 1, 0], "x": [1.0, 2.0, 1.0, 3.0, 0.0, 2.0]}}
+data = ChoiceData.from_long(table, choice_set="s", chosen="y", features=["x"])
 def work():
     threading.main_thread().join()
     print(in_threads(abs, [-1, -2]))
     print(list(side_by_side(abs, [-1, -2], at_once=2, give_up=list)))
+    model = PCMCNet(hidden=(2,), epochs=2, weight_decay=0.1, members=3)
+    model.fit(data, progress=False, run_folder={str(tmp_path / "run")!r})
+    print(len(model.history))
 threading.Thread(target=work).start()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.stdout, done.stderr) == ("[1, 2]\n" * 2, "")
+    assert (done.stdout, done.stderr) == ("[1, 2]\n" * 2 + "2\n", "")
+    assert (tmp_path / "run" / "network-3-checkpoint.safetensors").exists()
 
 
 def test_what_goes_side_by_side_comes_in_order_from_threads_that_compute_alone() -> None:

@@ -18,6 +18,7 @@ from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, Keeper, RunState
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.loop import Outcome, mean_nll, train
 from pcmcnet.training.schedule import learning_rate
+from pcmcnet.training.step import Steps
 
 MakeSets = Callable[..., EncodedSets]
 
@@ -546,6 +547,22 @@ def test_each_epochs_entry_is_shown(make_sets: MakeSets) -> None:
     data, seen = make_sets(), list[dict[str, Any]]()
     outcome = train(Scores(), data, CONFIG, valid=data, on_epoch=seen.append)
     assert seen == outcome.history
+
+
+def test_what_is_shown_may_be_changed(make_sets: MakeSets) -> None:
+    shown = train(fresh(), make_sets(), CONFIG, on_epoch=lambda entry: entry.clear())
+    assert untimed(shown) == untimed(train(fresh(), make_sets(), CONFIG))
+
+
+def test_a_state_with_an_infinite_gradient_is_not_kept_within_an_epoch(
+    make_sets: MakeSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "KEPT_EVERY", 0.0)
+    monkeypatch.setattr(Steps, "run", lambda *_: torch.tensor([1.0, 1.0, math.inf]))
+    kept = Checkpoint(tmp_path / CHECKPOINT, {})
+    with pytest.raises(TrainingError, match="no longer finite"):
+        train(Scores(), make_sets(), CONFIG, checkpoint=kept)
+    assert not kept.path.exists()
 
 
 def test_who_looks_on_may_end_the_training_and_it_can_be_resumed(make_sets: MakeSets, tmp_path: Path) -> None:

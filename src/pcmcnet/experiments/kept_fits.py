@@ -1,7 +1,7 @@
 """Models fitted to a training part and a development part, and kept: an interrupted experiment goes on where it was.
 
     folder/<model>-<hash>/     a saved model, named by all that the fit depends on: options, both parts, seed;
-                               until it is finished, the checkpoint of a network's last epoch
+                               until it is finished, the checkpoint of one of a network's last epochs
 
 What is tested on is not known here, so that it cannot have any influence.
 """

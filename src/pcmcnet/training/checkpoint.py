@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from pcmcnet.data.ahead import begun
 from pcmcnet.errors import ArtifactError
 from pcmcnet.storage.diff import differences
 from pcmcnet.storage.files import parse_json, write_bytes
@@ -33,7 +35,7 @@ from pcmcnet.training.stopping import EarlyStopping
 log = logging.getLogger("pcmcnet")
 
 CHECKPOINT = "checkpoint.safetensors"  # the usual name of the file
-PAUSE = 1.0  # seconds between states that are written: all that a run loses by being killed. By choice
+PAUSE = 1.0  # seconds between states that are written: what a run that is killed loses beside an epoch. By choice
 
 Tensors = dict[str, Tensor]
 
@@ -153,6 +155,7 @@ class Keeper:
         """Replace the file by the new state, beside what follows, or let a later one do so."""
         if self._checkpoint is None:
             return
+        self._newest = None  # which makes room for the copy
         self._newest = state.copied()
         if (group := current_group()) != Group():
             self.wait()
@@ -168,8 +171,8 @@ class Keeper:
     def _write(self) -> None:
         self._writing.result()  # which tells what went wrong before
         if self._checkpoint is not None and self._newest is not None:
-            self._writing, self._begun = self._thread.submit(self._checkpoint.write, self._newest), time.monotonic()
-            self._newest = None
+            self._begun, state, self._newest = time.monotonic(), self._newest, None
+            self._writing = begun(self._thread, partial(self._checkpoint.write, state))
 
     def __enter__(self) -> Self:
         return self

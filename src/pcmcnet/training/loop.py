@@ -133,7 +133,7 @@ def train(
 def _ends(on_epoch: Report, entry: dict[str, Any]) -> bool:
     """Report an epoch; tell whether that is to be the last one."""
     try:
-        on_epoch(entry)
+        on_epoch({**entry})
     except StopFit:
         return True
     return False
@@ -196,7 +196,7 @@ def _epoch(steps: Steps, config: TrainConfig, state: RunState, *, seed: int, kee
                 steps.ahead[epoch + 1] = _draw(part, steps, config, batch_size, seed, epoch + 1)
             total = total.plus(Totals(*sums.tolist()))
             taken += len(plan)
-            if (now := time.perf_counter()) - kept > KEPT_EVERY and math.isfinite(total.loss):
+            if (now := time.perf_counter()) - kept > KEPT_EVERY and all(map(math.isfinite, total)):
                 _hold(state, steps)
                 state.within = Within(k + 1, taken, done.seconds + now - began, tuple(total))
                 keeper.keep(state)

@@ -181,7 +181,7 @@ def test_a_fit_that_fails_does_not_wait_for_the_description_of_the_table(monkeyp
     ended, described = threading.Event(), threading.Event()
 
     def describe(data: ChoiceData) -> dict[str, Any]:
-        ended.wait()
+        ended.wait(60)
         described.set()
         return {}
 

@@ -23,6 +23,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, NotFittedError
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.saving import saved_model
 from pcmcnet.models.saving.manifest import FORMAT, digest_of
+from pcmcnet.models.saving.run_folder import run_in
 
 MakeTrips = Callable[..., pa.Table]
 
@@ -421,3 +422,20 @@ def test_a_model_that_is_not_fitted_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(NotFittedError, match="this PCMCNet is not fitted"):
         PCMCNet().save(tmp_path / "model")
     assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize("left", ["nothing", "a file", "no folder"])
+def test_what_ended_a_run_is_told_whatever_became_of_its_folder(left: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def run() -> None:
+        with run_in(folder, resume=False):
+            if left == "a file":
+                (folder / "search.json").touch()
+            elif left == "no folder":
+                folder.rmdir()
+            raise ArtifactError("the disk is full.")
+
+    with pytest.raises(ArtifactError, match="the disk is full"):
+        run()
+    assert folder.exists() == (left == "a file")

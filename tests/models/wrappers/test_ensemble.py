@@ -290,6 +290,17 @@ def test_an_interrupted_ensemble_goes_on_and_ends_in_the_same_model(
     np.testing.assert_array_equal(load(folder).predict_log_proba(trips), ensemble.predict_log_proba(trips))
 
 
+def test_a_run_that_was_killed_before_its_first_file_can_be_made_again(
+    ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    (folder / "member-1").mkdir(parents=True)
+    (folder / ".member-1.lock").touch()
+    model = Ensemble(PCMCNet(**quick), 3).fit(trips, seed=4, progress=False, run_folder=folder, resume=True)
+    model.save(folder)
+    np.testing.assert_array_equal(load(folder).predict_log_proba(trips), ensemble.predict_log_proba(trips))
+
+
 def test_a_run_folder_with_something_else_in_a_members_place_is_refused(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
 ) -> None:

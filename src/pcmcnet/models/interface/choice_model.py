@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
-from pcmcnet.data.ahead import ahead
+from pcmcnet.data.ahead import ahead, begun
 from pcmcnet.data.ragged import argmax_by_set
 from pcmcnet.data.scan.whole_sets import PieceReader
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
@@ -252,8 +252,9 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         beside = ThreadPoolExecutor(1)
         try:
             with nullcontext() if folder is None else sole_writer(folder):
+                alone = current_group().size == 1
                 in_memory = isinstance(train, ChoiceData)  # a part of what is not would take memory beside the fit
-                describe = beside.submit(train.describe).result if in_memory else train.describe
+                describe = begun(beside, train.describe).result if alone and in_memory else train.describe
                 self._fit(train, valid, settings)
             self._note_table(train, seed, describe)
         except BaseException:  # a fit that failed leaves the model as it was

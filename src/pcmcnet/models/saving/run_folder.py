@@ -6,14 +6,14 @@
     network-2-checkpoint...         likewise, of further networks that are averaged with the first
     member-1/, member-2/, ...       folders of the runs of several models that are trained as one
 
-Whatever it holds is gone once ``model.json`` is there.
+Once ``model.json`` is there, whatever else it holds is of no use any more, and is removed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pcmcnet.errors import InputError
@@ -39,7 +39,7 @@ def run_in(folder: Path | None, *, resume: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if not any(folder.iterdir()):
+        with suppress(OSError):  # it holds something
             folder.rmdir()
 
 

@@ -89,7 +89,7 @@ def restored(
 
 
 def require_free(folder: Path) -> None:
-    """Refuse to save where something else is; a folder with a checkpoint, or half of one, and no model is a run's."""
+    """Refuse to save where something else is; a folder with what a run begins with, and no model, is a run's."""
     above = next((parent for parent in folder.absolute().parents if parent.exists()), None)
     if above is not None and not above.is_dir():
         raise ArtifactError(f"{folder} cannot be written: {above} is a file, not a folder.")
@@ -97,7 +97,8 @@ def require_free(folder: Path) -> None:
         return
     if (folder / MANIFEST).exists():
         raise ArtifactError(f"{folder} holds a finished model already: choose another folder, or remove it first.")
-    begun = checkpoints(folder) or any(is_run_file(_meant(path)) for path in folder.glob(".*"))
+    half = any(is_run_file(_meant(path)) for path in folder.glob(".*"))
+    begun = half or checkpoints(folder) or member_folders(folder)
     if not folder.is_dir() or not begun or not all(map(_is_own, folder.iterdir())):
         raise ArtifactError(f"{folder} exists and is not empty: choose another folder, or remove it first.")
 
