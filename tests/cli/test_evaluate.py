@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
@@ -25,6 +26,19 @@ def test_the_report_is_that_of_the_library(cli: Run, model: Path, table: Path) -
     result = cli("evaluate", model, table, "--top", "1,2", "--seed", 3, "--json")
     assert json.loads(result.out) == {**json.loads(json.dumps(expected.to_dict())), "seen_in_training": "all"}
     assert result.err == ""
+
+
+def test_columns_that_the_model_does_not_read_may_be_anything(
+    cli: Run, model: Path, table: Path, tmp_path: Path
+) -> None:
+    rows = pyarrow.csv.read_csv(table)
+    (tmp_path / "folder").mkdir()
+    half = rows.num_rows // 2
+    pyarrow.parquet.write_table(rows.slice(0, half), tmp_path / "folder" / "a.parquet")
+    more = rows.slice(half).append_column("note", pa.array(["x"] * (rows.num_rows - half)))
+    pyarrow.parquet.write_table(more, tmp_path / "folder" / "b.parquet")
+    found, expected = cli("evaluate", model, tmp_path / "folder", "--json"), cli("evaluate", model, table, "--json")
+    assert json.loads(found.out)["nll"] == json.loads(expected.out)["nll"]
 
 
 def test_the_table_of_which_a_share_was_held_out_is_known(cli: Run, table: Path, tmp_path: Path) -> None:

@@ -53,9 +53,11 @@ def evaluate(
     elif cache is not None or memory is not None:
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
     else:
-        rows = read_table(table, text=estimator.schema.text_columns, ids=estimator.schema.id_columns)
+        schema, more = estimator.schema, [] if truth is None else [truth]
+        columns = None if schema.wide else list(dict.fromkeys([*schema.columns, *more]))
+        rows = read_table(table, columns, text=schema.text_columns, ids=schema.id_columns)
         known = None if truth is None else _numbers(rows, truth)
-        data = ChoiceData.from_schema(rows, estimator.schema)
+        data = ChoiceData.from_schema(rows, schema)
     report, seen = assess(estimator, data, sizes, seed, truth=known), seen_by(estimator, data)
     note = in_sample_warning(estimator, data, seen)
     show((report,) if note is None else (report, note), {**report.to_dict(), "seen_in_training": seen}, as_json=json_)
