@@ -1,5 +1,6 @@
 """The cache is made once, counts only for the files it was made from, and nothing half-made looks finished."""
 
+import errno
 import os
 import pickle
 import threading
@@ -210,6 +211,22 @@ def test_a_conversion_that_fails_leaves_nothing(scan: Scan, folder: Path, monkey
     with pytest.raises(InputError, match=r"cannot be written: No space left on device\. Make room"):
         scan()
     assert not list(folder.with_name("table.pcmcnet").iterdir())
+
+
+def test_an_entry_that_another_process_puts_in_its_place_at_the_same_moment_is_no_error(
+    scan: Scan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner, failed = cache._put_in_place, list[int]()
+
+    def meanwhile(*given: Path) -> None:
+        if len(failed) < 2:
+            failed.append(1)
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+        inner(*given)
+
+    monkeypatch.setattr(cache, "_put_in_place", meanwhile)
+    assert len(scan().read()) == 100
+    assert len(failed) == 2
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

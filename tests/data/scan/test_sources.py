@@ -58,6 +58,17 @@ def test_arrow_streams_are_read_as_arrow_files_are(tmp_path: Path) -> None:
         assert rows_of(tmp_path / "t.arrow", ["x", "y"]).equals(table.select(["x", "y"]))
 
 
+def test_an_arrow_file_whose_text_lies_beyond_its_end_is_refused(tmp_path: Path) -> None:
+    file, table = tmp_path / "t.arrow", pa.table({"x": ["ab", "cd", "ef", "gh"]})
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    ends, beyond = (np.array([0, 2, 4, end, 8], np.int32).tobytes() for end in (6, 10**9))
+    assert ends in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(ends, beyond))
+    with pytest.raises(SchemaError, match=r"t\.arrow"):
+        list(open_stream(file, ["x"]).batches(10))
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
 def test_a_broken_file_is_one_sentence(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"broken{ending}"

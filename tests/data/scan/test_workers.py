@@ -7,6 +7,7 @@ import platform
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -126,6 +127,24 @@ def test_a_helper_that_dies_is_an_error_and_none_is_left() -> None:
         with pytest.raises(PcmcNetError, match="helped to read the table died"):
             list(workers.map(die, [os.getpid()] * 200_000))
     assert workers._helpers == []
+
+
+def interrupt(x: int) -> None:
+    """Press Ctrl-C where it is heard; a helper is at work for long."""
+    if os.getpid() == x:
+        raise KeyboardInterrupt
+    time.sleep(60)
+
+
+def test_an_interrupt_does_not_wait_for_helpers_and_others_take_their_place() -> None:
+    with Processes(2) as workers:
+        wait_for(workers)
+        (helper,) = workers._helpers
+        with pytest.raises(KeyboardInterrupt):
+            list(workers.map(interrupt, [os.getpid()] * 9))
+        assert helper.process.wait(60) == -signal.SIGKILL
+        assert list(workers.map(square, range(3))) == [0, 1, 4]
+        assert workers._helpers != [helper]
 
 
 def test_nobody_waits_for_a_helper_that_has_not_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ conversion leaves nothing that looks finished; what it leaves is removed by the 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -31,6 +32,8 @@ from pcmcnet.storage.lock import Hold, remove_unheld
 VERSION = 2
 MANIFEST = "manifest.json"
 _END = 2**16  # bytes of both ends of a source that are hashed
+_MEANWHILE = (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY)  # what another process that makes the same entry may cause
+_TRIES = 5  # to put an entry in its place
 _active: set[str] = set()  # what this process is making
 State = tuple[int, ...]  # of a file
 _UNFINISHED = re.compile(r"\.(?P<host>.+)\.(?P<process>\d+)\.[0-9a-f]{16}")
@@ -107,7 +110,12 @@ class Manifest:
 
 def identity_of(files: Sequence[Path], root: Path, schema: Schema) -> dict[str, Any]:
     """Say what a conversion depends on."""
-    return {"version": VERSION, "sources": [_source(file, root) for file in files], "roles": schema.to_dict()}
+    return {"version": VERSION, "sources": sources_of(files, root), "roles": schema.to_dict()}
+
+
+def sources_of(files: Sequence[Path], root: Path) -> list[dict[str, Any]]:
+    """Say by what it is known that files have changed."""
+    return [_source(file, root) for file in files]
 
 
 def _source(file: Path, root: Path) -> dict[str, Any]:
@@ -182,13 +190,15 @@ def making(entry: Path) -> Iterator[Path]:
         _remove_unfinished(entry.parent)
         beside.mkdir(parents=True)
         yield beside
-        old = entry.with_name(f"{beside.name}.old")
-        if _is_same(entry, beside):
-            return  # another process has made it meanwhile, and may be reading it
-        if entry.exists():
-            entry.rename(old)
-        beside.rename(entry)
-        shutil.rmtree(old, ignore_errors=True)
+        for again in reversed(range(_TRIES)):
+            if _is_same(entry, beside):
+                return  # another process has made it meanwhile, and may be reading it
+            try:
+                _put_in_place(beside, entry)
+                return
+            except OSError as error:
+                if not again or error.errno not in _MEANWHILE:
+                    raise
     except OSError as error:
         raise InputError(
             f"the cache {entry.parent} cannot be written: {error.strerror or error}. "
@@ -197,6 +207,15 @@ def making(entry: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         _active.discard(beside.name)
+
+
+def _put_in_place(made: Path, entry: Path) -> None:
+    old = entry.with_name(f"{made.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if entry.exists():
+        entry.rename(old)
+    made.rename(entry)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _is_same(entry: Path, made: Path) -> bool:

@@ -212,7 +212,9 @@ class ArrowStream(Stream):
         return [batch.num_rows for batch in self._each()]
 
     def _batches(self, rows: int, units: Units, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
-        yield from self._each(units)
+        for batch in self._each(units):
+            batch.validate(full=True)  # what is damaged may be said to lie outside the file
+            yield batch
 
     def _each(self, units: Units = None) -> Iterator[pa.RecordBatch]:
         fields = sorted(self.source.names.index(name) for name in self.columns)

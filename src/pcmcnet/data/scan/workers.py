@@ -83,6 +83,9 @@ class Processes:
 
     def __enter__(self) -> Processes:
         self._inside += 1
+        for helper in [helper for helper in self._helpers if helper.process.poll() is not None]:
+            helper.end(at_once=True)
+            self._helpers.remove(helper)
         while len(self._helpers) < self.count - 1:
             self._helpers.append(_Helper())
         return self
@@ -128,6 +131,10 @@ class _Shared:
                     while k not in self.found:
                         self.change.wait()
                 yield self.found.pop(k)()
+        except BaseException:  # nobody waits for what helpers are at
+            for helper in helpers:
+                helper.process.kill()
+            raise
         finally:
             self.failed = True
             for thread in threads:
@@ -166,7 +173,7 @@ class _Shared:
                     return
                 self._done(sent[0], _Returned(*pickle.load(helper.answers)))
                 sent.popleft()
-        except (OSError, EOFError, pickle.PickleError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait for its answers are to hear of it
             died = f"a process that helped to read the table died ({error!r}): try again, with workers=1."
             for number in sent:
                 self._done(number, _Returned(False, PcmcNetError(died)))
