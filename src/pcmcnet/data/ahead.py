@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -27,7 +27,7 @@ def begun(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
     return done
 
 
-def ahead(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Iterator[T]:
+def ahead(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, None, None]:
     """Yield the results of tasks in their order; as many as there are threads are under way while one is in use."""
     with ThreadPoolExecutor(threads, thread_name_prefix="pcmcnet-ahead") as pool:
         waiting: deque[Future[T]] = deque()

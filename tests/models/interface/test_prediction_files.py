@@ -1,5 +1,9 @@
 """A table is predicted file by file: every row once, in its place, and nothing half-written under a final name."""
 
+import errno
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import pcmcnet as pn
-from pcmcnet.errors import InputError, SchemaError
+from pcmcnet.errors import ArtifactError, InputError, SchemaError
 from pcmcnet.models.interface import prediction_files as prediction
 from pcmcnet.models.interface.prediction_files import predict_folder
 
@@ -85,25 +89,102 @@ def test_a_given_cache_stays_and_the_next_prediction_finds_it(rows: pa.Table, mo
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-def test_an_interrupted_prediction_leaves_whole_files_alone_and_can_be_done_again(
+def test_an_interrupted_prediction_leaves_nothing_and_can_be_done_again(
     rows: pa.Table, model: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, out = write_folder(rows, tmp_path / "in"), tmp_path / "out"
-    inner, done = prediction._append, []
+    inner = prediction._files
 
-    def stop_at_the_third(*args: Any) -> int:
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(args[0].target.name)
-        return inner(*args)
+    def stop_at_the_third(*given: Any) -> Iterator[Any]:
+        yield from islice(inner(*given), 2)
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prediction, "_append", stop_at_the_third)
+        patch.setattr(prediction, "_files", stop_at_the_third)
         with pytest.raises(KeyboardInterrupt):
             predict_folder(model, table, out)
-    assert [path.name for path in sorted(out.glob("*.parquet"))] == done == ["a.parquet", "b.parquet"]
+    assert not list(out.rglob("*.parquet"))
+    assert {path.name for path in out.rglob("*")}.isdisjoint({"files", "probabilities"})
     assert predict_folder(model, table, out) == rows.num_rows
     assert not (out / ".scan").exists()
+
+
+def test_a_table_that_is_refused_leaves_an_empty_folder(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+    price = pa.array([np.nan, *rows["price"].to_pylist()[1:]])
+    table = write_folder(rows.set_column(rows.column_names.index("price"), "price", price), tmp_path / "in")
+    with pytest.raises(SchemaError, match="price"):
+        predict_folder(model, table, tmp_path / "out")
+    assert not any((tmp_path / "out").iterdir())
+
+
+def with_others(rows: pa.Table) -> pa.Table:
+    others = rows.set_column(0, "trip", pa.array(rows["trip"].to_numpy() + 1000))
+    return pa.concat_tables([rows, others])
+
+
+CHANGES: dict[str, Callable[[Path, pa.Table], object]] = {
+    "comes": lambda folder, rows: pyarrow.parquet.write_table(rows, folder / "0.parquet"),
+    "goes": lambda folder, rows: (folder / "a.parquet").unlink(),
+    "grows": lambda folder, rows: pyarrow.parquet.write_table(with_others(rows), folder / "b.parquet"),
+    "shrinks": lambda folder, rows: pyarrow.parquet.write_table(rows.slice(3), folder / "b.parquet"),
+    "changes": lambda folder, rows: pyarrow.parquet.write_table(rows.sort_by("price"), folder / "b.parquet"),
+}
+
+
+@pytest.mark.parametrize("lie", ["apart", "together"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_file_is_written_where_a_file_of_the_table_changes_meanwhile(
+    change: str, lie: str, rows: pa.Table, model: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = write_folder(rows if lie == "apart" else rows.sort_by("trip"), tmp_path / "in")
+    inner, some = pn.MNL._checked_log_proba, pyarrow.parquet.read_table(table / "b.parquet")
+
+    def predict(self: pn.MNL, data: pn.ChoiceData) -> Any:
+        CHANGES[change](table, some)
+        monkeypatch.setattr(pn.MNL, "_checked_log_proba", inner)
+        return inner(self, data)
+
+    monkeypatch.setattr(pn.MNL, "_checked_log_proba", predict)
+    with pytest.raises(SchemaError, match="in was changed while it was read: try again"):
+        predict_folder(model, table, tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("*.parquet"))
+
+
+def test_no_file_is_lost_to_a_result(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+    bare = rows.drop_columns(["took"])
+    pyarrow.parquet.write_table(bare, tmp_path / "t.parquet")
+    with pytest.raises(SchemaError, match=r"t\.parquet is the table itself: choose another folder"):
+        predict_folder(model, tmp_path / "t.parquet", tmp_path)
+    pyarrow.csv.write_csv(bare, tmp_path / "t.csv")
+    with pytest.raises(InputError, match=r"t\.parquet is no part of this result"):
+        predict_folder(model, tmp_path / "t.csv", tmp_path)
+    assert pyarrow.parquet.read_table(tmp_path / "t.parquet").equals(bare)
+
+
+def test_a_result_may_be_made_anew(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+    table = write_folder(rows, tmp_path / "in")
+    for _ in range(2):
+        assert predict_folder(model, table, tmp_path / "out") == rows.num_rows
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot keep space for a file")
+def test_a_full_disk_is_told_before_anything_is_predicted(
+    rows: pa.Table, model: pn.MNL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: int) -> None:
+        assert given[1:] == (0, 8 * rows.num_rows)
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(ArtifactError, match="probabilities cannot be written: No space left on device"):
+        predict_folder(model, write_folder(rows, tmp_path / "in"), tmp_path / "out")
+
+
+def test_rows_are_copied_by_what_all_their_columns_take(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:
+    long = pa.array(["x" * 20_000] * rows.num_rows)
+    table = write_folder(rows.append_column("letter", long), tmp_path / "in")
+    (file, *_) = prediction._files(table, tmp_path / "out", model.schema, 2**20)
+    assert file.at_once <= 2**20 // 20_000
 
 
 def test_places_and_names_that_cannot_be_are_refused(rows: pa.Table, model: pn.MNL, tmp_path: Path) -> None:

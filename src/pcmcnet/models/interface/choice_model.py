@@ -10,7 +10,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -157,9 +157,9 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         A piece is a function that reads whole sets; a thread calls it, and checks the rows, while another is predicted.
         """
         reader = PieceReader(self.schema.for_prediction())
-        read = ahead(partial(reader.read, piece) for piece in pieces)
-        at_once, tasks = self._pieces_at_once, (partial(self._log_proba_by_row, data) for data in read)
-        yield from ahead(tasks, at_once) if at_once > 1 else (task() for task in tasks)
+        with closing(ahead(partial(reader.read, piece) for piece in pieces)) as read:
+            at_once, tasks = self._pieces_at_once, (partial(self._log_proba_by_row, data) for data in read)
+            yield from ahead(tasks, at_once) if at_once > 1 else (task() for task in tasks)
         reader.end()
 
     @property

@@ -2,20 +2,19 @@
 
     pieces of whole sets, decoded and checked in threads  ->  their probabilities  ->  files that a thread copies
 
-What is wrong with a piece is left to the scan, which says it of the whole table. No file of the result is in its place
-before all probabilities are known.
+What is wrong with a piece is left to the scan, which says it of the whole table.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Generator, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -46,29 +45,18 @@ class File(NamedTuple):
 
 
 @undisturbed()
-def predict_in_one_pass(
-    model: ChoiceModel, table: Path, files: Iterable[File], column: str, *, memory: int, scratch: Path
-) -> int | None:
+def predict_in_one_pass(model: ChoiceModel, table: Path, copies: Copies, *, memory: int) -> int | None:
     """Write files with the probability of each row as one more column; returns the number of rows.
 
-    None where the table is to be scanned, for what is in it or for how it lies: nothing is in its place then.
+    None where the table is to be scanned, for what is in it or for how it lies.
     """
-    unfinished = require_folder(scratch / "files")
-    copies = Copies(files, column, unfinished)
     try:
         lengths = _copy(model, table, copies, memory)
-        if lengths is None:
-            return None
-        copies.put_in_place()
-        return int(lengths.sum())
+        return None if lengths is None else int(lengths.sum())
     except ArtifactError:  # there is no space for it, for example
         raise
     except PcmcNetError:
         return None
-    finally:
-        shutil.rmtree(unfinished)
-        with suppress(OSError):  # it holds what an earlier prediction left
-            scratch.rmdir()
 
 
 def _copy(model: ChoiceModel, table: Path, copies: Copies, memory: int) -> Ints | None:
@@ -92,17 +80,28 @@ def _copy(model: ChoiceModel, table: Path, copies: Copies, memory: int) -> Ints 
 
 @dataclass
 class Copies:
-    """Files of a table with one more column, made in a folder and then put in their places."""
+    """Files of a table with one more column, made in a folder, which is removed at the end, and put in their places."""
 
-    files: Iterable[File]
+    files: Callable[[], Iterable[File]]
     column: str
     folder: Path
     made: list[tuple[Path, Path]] = field(default_factory=list)  # each file, and its place
 
+    def __enter__(self) -> Self:
+        require_folder(self.folder)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self.folder)
+
     def written(self) -> Generator[bool, Floats, None]:
-        """Write all files as far as values of the new column are known, which are sent; yields whether all were."""
+        """Write all files as far as values of the new column are known, which are sent.
+
+        Yields whether as many were sent as there are rows.
+        """
+        self.made.clear()
         known = np.empty(0)
-        for k, (stream, target, at_once) in enumerate(self.files):
+        for k, (stream, target, at_once) in enumerate(self.files()):
             path = self.folder / str(k)
             with writing(target), appending(path, stream.schema, self.column) as append:
                 for batch in stream.batches(at_once):
@@ -111,7 +110,9 @@ class Copies:
                     append(batch, known[: batch.num_rows])
                     known = known[batch.num_rows :]
             self.made.append((path, target))
-        yield True
+        yield not len(known)
+        while True:
+            yield False
 
     def put_in_place(self) -> None:
         """Put all files in their places."""

@@ -3,16 +3,18 @@
     scan  ->  probabilities of one shard after the other, each at its row's place  ->  files with one more column
 
 Where sets lie together there is a shorter way: :mod:`pcmcnet.models.interface.one_pass_prediction`. Choice sets may go
-across files. Each file of the result is written beside its place and renamed, so that those that are
-there are whole.
+across files. No file of the result is in its place before all are written.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +22,17 @@ from numpy.typing import NDArray
 from pcmcnet.data import ScannedData, Schema
 from pcmcnet.data.kinds.category import reported_together
 from pcmcnet.data.read_files import column_names
-from pcmcnet.data.scan.contents import row_bytes
+from pcmcnet.data.scan.cache import sources_of
 from pcmcnet.data.scan.sizes import bytes_of
-from pcmcnet.data.scan.sources import open_copy, open_stream
-from pcmcnet.data.write_files import appending
+from pcmcnet.data.scan.sources import Stream, open_copy, open_stream
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.one_pass_prediction import File, predict_in_one_pass
-from pcmcnet.storage.files import replacing, require_folder
+from pcmcnet.models.interface.one_pass_prediction import Copies, File, predict_in_one_pass
+from pcmcnet.storage.files import require_folder, writing
 
 _SCAN = ".scan"  # in the folder of the result, until it is complete
 _ROWS = 2**16  # written at once, at most
+_LOOKED = 256  # by which the size of the others is judged
 _SHARES = 16  # of the memory, one of which these may take
 
 
@@ -67,7 +69,8 @@ def predict_folder(
     Raises
     ------
     SchemaError
-        When the table does not fit the model, or has such a column already, or holds the folder of the result.
+        When the table does not fit the model, has such a column already, holds the folder of the result, or is changed
+        meanwhile.
     InputError
         When the folder of the result holds other tables.
     """
@@ -76,64 +79,96 @@ def predict_folder(
         raise SchemaError(f"{output} lies within the table: choose another folder for the result.")
     if column in column_names(table):
         raise SchemaError(f"{table} already has a column {column!r}: choose another name by --column.")
-    allowed = bytes_of(memory)
+    allowed, before = bytes_of(memory), _sources(table)
     files = partial(_files, table, output, model.schema, allowed)
-    _require_no_others(output, [file.target for file in files()])
+    _require_no_others(output, _places(table, output), column)
     scratch = require_folder(output) / _SCAN
-    done = None
-    if cache is None:
-        done = predict_in_one_pass(model, table, files(), column, memory=allowed, scratch=scratch)
-    if done is None:
-        data = ScannedData.of(table, schema, cache=cache or scratch, memory=allowed)
-        done = _predict_shards(model, data, files(), column, scratch)
-    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        with Copies(files, column, scratch / "files") as copies:
+            done = predict_in_one_pass(model, table, copies, memory=allowed) if cache is None else None
+            if done is None:
+                data = ScannedData.of(table, schema, cache=cache or scratch, memory=allowed)
+                done = _predict_shards(model, data, copies, scratch / "probabilities")
+            if done is None or _sources(table) != before:
+                raise SchemaError(f"{table} was changed while it was read: try again.")
+            copies.put_in_place()
+        shutil.rmtree(scratch, ignore_errors=True)
+    finally:
+        with suppress(OSError):  # it holds a converted table, which another attempt finds
+            scratch.rmdir()
     return done
 
 
-def _predict_shards(model: ChoiceModel, data: ScannedData, files: Iterable[File], column: str, scratch: Path) -> int:
-    """Put the probabilities of one shard after the other at the places of their rows, and then copy the files."""
-    scratch.mkdir(exist_ok=True)
-    place, done = scratch / "probabilities", 0
-    with reported_together():
+def _sources(table: Path) -> list[dict[str, Any]]:
+    """Say by what it is known that a table has changed."""
+    return sources_of(open_stream(table, ()).files, table)
+
+
+def _predict_shards(model: ChoiceModel, data: ScannedData, copies: Copies, place: Path) -> int | None:
+    """Put the probabilities of one shard after the other at the places of their rows, and then copy the files.
+
+    Returns the number of rows; None where there are others now.
+    """
+    rows = data.n_rows
+    with _room(place, rows), reported_together():
         for shard in data.shards():
             found = shard.data.to_rows(np.exp(model._checked_log_proba(shard.data)))
-            _opened(place, data.n_rows)[shard.table_rows] = found
-    for file in files:
-        done += _append(file, column, _opened(place, data.n_rows)[done:])
-    return done
+            _opened(place, rows)[shard.table_rows] = found
+        with closing(copies.written()) as writer:
+            complete = next(writer)
+            for begin in range(0, rows, _ROWS):
+                complete = writer.send(np.array(_opened(place, rows)[begin : begin + _ROWS]))
+    return rows if complete else None
 
 
-def _require_no_others(output: Path, targets: list[Path]) -> None:
-    """Refuse a folder with files that would be taken for a part of the result."""
-    others = sorted({path for path in output.rglob("*.parquet") if not path.name.startswith(".")}.difference(targets))
-    if others:
-        raise InputError(f"{others[0]} is no part of this result: choose another folder, or empty this one.")
+def _require_no_others(output: Path, places: Mapping[Path, Path], column: str) -> None:
+    """Refuse a folder with files that would be taken for a part of the result, or be lost to it."""
+    for file, target in places.items():
+        if target.exists() and target.samefile(file):
+            raise SchemaError(f"{target} is the table itself: choose another folder for the result.")
+    targets = set(places.values())
+    for path in sorted(path for path in output.rglob("*.parquet") if not path.name.startswith(".")):
+        if path not in targets or column not in column_names(path):
+            raise InputError(f"{path} is no part of this result: choose another folder, or empty this one.")
+
+
+@contextmanager
+def _room(place: Path, rows: int) -> Iterator[None]:
+    """Make room on the disk for a probability of each row, as long as it is needed.
+
+    Else the system would end the process where the disk is full: to write to a map of a file cannot fail.
+    """
+    require_folder(place.parent)
+    try:
+        with writing(place), place.open("wb") as file:
+            if rows and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, 8 * rows)
+            file.truncate(8 * rows)
+        yield
+    finally:
+        place.unlink(missing_ok=True)
 
 
 def _opened(place: Path, rows: int) -> NDArray[np.float64]:
     """Map the file of probabilities into memory, for as long as it is used: pages in use count as memory."""
-    if not rows:
-        return np.empty(0)
-    return np.memmap(
-        place, np.float64, "r+" if place.exists() and place.stat().st_size == 8 * rows else "w+", shape=rows
-    )
+    return np.memmap(place, np.float64, "r+", shape=rows) if rows else np.empty(0)
+
+
+def _places(table: Path, output: Path) -> dict[Path, Path]:
+    """Return the files of a table, each with the place of its result."""
+    if table.is_dir():
+        return {file: output / file.relative_to(table) for file in open_stream(table, ()).files}
+    return {table: (output / table.name.removesuffix(".gz")).with_suffix(".parquet")}
 
 
 def _files(table: Path, output: Path, schema: Schema, memory: int) -> Iterator[File]:
-    """Open the table's files one by one, as they are written; each with the place of its result."""
-    places = {table: (output / table.name.removesuffix(".gz")).with_suffix(".parquet")}
-    if table.is_dir():
-        places = {file: output / file.relative_to(table) for file in open_stream(table, ()).files}
-    for file, target in places.items():
+    """Open the table's files one by one, as they are written."""
+    for file, target in _places(table, output).items():
         stream = open_copy(file, schema.number_columns, schema.name_columns)
-        yield File(stream, target, max(min(_ROWS, memory // _SHARES // row_bytes(stream, schema)), 1))
+        yield File(stream, target, max(min(_ROWS, memory // _SHARES // _copied_bytes(stream)), 1))
 
 
-def _append(file: File, column: str, probabilities: NDArray[np.float64]) -> int:
-    """Copy a file with the new column; returns its number of rows."""
-    done = 0
-    with replacing(file.target) as beside, appending(beside, file.stream.schema, column) as append:
-        for batch in file.stream.batches(file.at_once):
-            append(batch, probabilities[done : done + batch.num_rows])
-            done += batch.num_rows
-    return done
+def _copied_bytes(stream: Stream) -> int:
+    """Return about how many bytes a row takes, by the first ones."""
+    some = next(stream.batches(_LOOKED), None)
+    return 1 if some is None else max(some.nbytes // max(some.num_rows, 1), 1)
