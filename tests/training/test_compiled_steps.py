@@ -69,6 +69,17 @@ def test_other_forms_of_rates_too(options: dict[str, Any]) -> None:
     require_same_step(*both(EVERYTHING, hidden=(9, 8), **options))
 
 
+@needs_compiled
+def test_rates_of_states_that_are_any_factor_apart_are_not_lost() -> None:
+    data, config, network, other = both(EVERYTHING, hidden=(9, 8), utility="none")
+    for each in (network, other):
+        each.rates.output.weight.data *= 100
+    scores = network.rates.scores(*network.represent(data.batch(np.arange(len(data)))))
+    levels = scores.amax(2)
+    assert (levels.amax(1) - levels.amin(1)).max() > 60
+    require_same_step(data, config, network, other)
+
+
 def require_same_step(data: Any, config: PCMCNetConfig, network: PCMCNetwork, other: PCMCNetwork) -> None:
     """Take a step both ways, and compare losses, gradients (running means begin as a tenth of them) and weights."""
     compiled, plain = steps_for(network, data, config), Steps(other, data, config)

@@ -179,10 +179,10 @@ INLINE void solve(int64_t n, double *q, double *exits, double *p) {
     }
 }
 
-/* Factors and p -> weight * d(-log p_chosen) / dq in flow (n, n). */
-INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, const double *p, double *b, double *flow,
-                            int64_t chosen, double weight) {
-    for (int64_t i = 0; i < n; i++) b[i] = weight * (1 - (i == chosen) / p[chosen]);
+/* Factors and p -> weight * d(-log p_chosen + log sum p tilt) / dq in flow (n, n), where sum p tilt = 1. */
+INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, const double *p, const double *tilt,
+                            double *b, double *flow, int64_t chosen, double weight) {
+    for (int64_t i = 0; i < n; i++) b[i] = weight * (tilt[i] - (i == chosen) / p[chosen]);
     for (int64_t k = n - 1; k > 0; k--) {
         b[k] /= exits[k];
         for (int64_t i = 0; i < k; i++) b[i] += q[i * n + k] * b[k];
@@ -204,22 +204,32 @@ INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, con
     }
 }
 
-/* Scores (n, n) and utilities (n,) -> rates q in units of the largest, which is returned, and their slopes. */
-INLINE double rates_of(const Network *net, int64_t n, const float *f, const float *u, double *q, double *slope) {
+/* Whether the rates of each state are in units of their own largest: see layers/log_law.py. */
+INLINE int by_rows(const Network *net) { return net->exponential && net->epsilon == 0 && !net->utility; }
+
+/* Scores (n, n) and utilities (n,) -> rates q in units of the largest, which is returned, and their slopes; ``level`` is
+   the largest score of a row, or of all. */
+INLINE double rates_of(const Network *net, int64_t n, const float *f, const float *u, double *q, double *slope,
+                       double *level) {
     double top = -INFINITY;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+        level[i] = -INFINITY;
         for (int64_t j = 0; j < n; j++) {
             if (i == j) continue;
             double s = net->exponential ? (double)f[i * n + j] + u[j] : larger(0, f[i * n + j]) + net->epsilon;
             q[i * n + j] = s;
-            if (!(s <= top)) top = s; /* a NaN stays one */
+            if (!(s <= level[i])) level[i] = s; /* a NaN stays one */
         }
+        if (!(level[i] <= top)) top = level[i];
+    }
     if (net->exponential && net->epsilon > 0) top = larger(top, log(net->epsilon));
+    if (!by_rows(net))
+        for (int64_t i = 0; i < n; i++) level[i] = top;
     double shift = net->exponential && net->epsilon > 0 ? net->epsilon * exp(-top) : 0, scale = 0; /* not 0 * inf */
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             int64_t at = i * n + j;
-            double e = i == j ? 0 : net->exponential ? exp(q[at] - top) : q[at] / top;
+            double e = i == j ? 0 : net->exponential ? exp(q[at] - level[i]) : q[at] / top;
             slope[at] = net->exponential ? e : (i != j && f[at] > 0) / top;
             q[at] = i == j ? 0 : e + shift + net->floor;
             scale = larger(scale, q[at]);
@@ -228,22 +238,36 @@ INLINE double rates_of(const Network *net, int64_t n, const float *f, const floa
     return scale;
 }
 
+/* Levels of rows and the law p of rates in their units -> the law of all rates is p tilt; returns log tilt_chosen. */
+INLINE double tilt_of(const Network *net, int64_t n, const double *level, const double *p, int64_t chosen, double *tilt) {
+    double low = INFINITY, whole = 0;
+    for (int64_t i = 0; i < n; i++) {
+        tilt[i] = 1;
+        if (!(level[i] >= low)) low = level[i];
+    }
+    if (!by_rows(net)) return 0;
+    for (int64_t i = 0; i < n; i++) whole += p[i] * (tilt[i] = exp(low - level[i]));
+    for (int64_t i = 0; i < n; i++) tilt[i] /= whole;
+    return low - level[chosen] - log(whole);
+}
+
 /* Scores and utilities of a set -> loss. For a step, the gradient of the scores takes their place, that of u goes to
    ``du``; ``weight`` is the set's share of the batch. */
 INLINE double loss_of(const Network *net, int step, int64_t n, float *f, const float *u, float *du, double *work,
                       int64_t chosen, double weight) {
     double *q = work, *slope = q + n * n, *flow = slope + n * n, *exits = flow + n * n, *p = exits + n, *b = p + n;
-    double scale = rates_of(net, n, f, u, q, slope);
+    double *level = b + n, *tilt = level + n, scale = rates_of(net, n, f, u, q, slope, level);
     solve(n, q, exits, p);
-    if (!step) return -log(p[chosen]);
-    pull_back_chain(n, q, exits, p, b, flow, chosen, weight);
+    double loss = -log(p[chosen]) - tilt_of(net, n, level, p, chosen, tilt);
+    if (!step) return loss;
+    pull_back_chain(n, q, exits, p, tilt, b, flow, chosen, weight);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
             double g = i == j ? 0 : flow[i * n + j] * slope[i * n + j] / scale;
             f[i * n + j] = (float)g;
             du[j] += (float)g;
         }
-    return -log(p[chosen]);
+    return loss;
 }
 
 /* -- a batch -------------------------------------------------------------------------------------------------- */
@@ -551,7 +575,7 @@ static void lay_out(Step *t, Arena *a, int64_t B, int64_t R, int64_t n) {
     t->dx = take(a, P * widest, f), t->dy = take(a, P * widest, f), t->f = take(a, P, f);
     t->matrix = take(a, n * n, f);
     t->packed = take(a, most * most, f), t->sum = take(a, most * most, f);
-    t->work = take(a, 3 * n * n + 3 * n, sizeof(double)), t->losses = take(a, B, sizeof(double));
+    t->work = take(a, 3 * n * n + 5 * n, sizeof(double)), t->losses = take(a, B, sizeof(double));
 }
 
 /* Pack the weights of the layers. */
@@ -607,7 +631,7 @@ INLINE void step(Step *t, const Optimiser *adam, const int64_t *batch, int64_t B
 
 /* The version of what is expected of callers, and the sizes of structures. */
 int64_t pcmcnet_steps_layout(void) {
-    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 2;
+    int64_t sizes[] = {sizeof(Network), sizeof(Sets), sizeof(Weight), sizeof(Optimiser)}, layout = 3;
     for (int k = 0; k < 4; k++) layout = layout * 10000 + sizes[k];
     return layout;
 }

@@ -37,7 +37,7 @@ log = logging.getLogger("pcmcnet")
 LIBRARY = Path(__file__).with_name("libsteps.so")  # whatever a platform calls such files
 MOST = 64  # layers, or columns of categories, as in the code
 A_CALL = 1e9  # multiplications, some tenths of a second: an interrupt is heard between calls
-VERSION = 2  # of what the code expects; it tells its own, with the sizes of its structures
+VERSION = 3  # of what the code expects; it tells its own, with the sizes of its structures
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ from pcmcnet.data import Batch, Encoder
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
+from pcmcnet.layers.log_law import log_law
 from pcmcnet.layers.monotone_weights import SignedLinear
 from pcmcnet.layers.representation import representation_of
 from pcmcnet.models.interface.own_encoders import Encoders
@@ -169,9 +170,26 @@ class PCMCNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        laws = [solve_chain(rates.squeeze(1), batch.mask) for rates in self._own_chains(batch)]
+        if not len(self.others) and self._by_rows:
+            return self._log_law(batch)
+        seen = [batch, *(view(batch) for view in self.views)]
+        laws = [member.own_law(theirs) for member, theirs in zip(self.members, seen, strict=True)]
         law = laws[0] if len(laws) == 1 else sum(laws[1:], laws[0]) / len(laws)
         return log_probabilities(law, batch.mask)
+
+    @property
+    def _by_rows(self) -> bool:
+        """Whether rates are those of scores alone, of which some states may have far larger ones than others."""
+        return self.utility is None and self.rates.rate == "exp" and self.rates.epsilon == 0
+
+    def _log_law(self, batch: Batch) -> Tensor:
+        return log_law(self.rates.scores(*self.represent(batch), batch.mask), batch.mask)
+
+    def own_law(self, batch: Batch) -> Tensor:
+        """Return the law of this network's chain, (B, J)."""
+        if self._by_rows:
+            return self._log_law(batch).exp()
+        return solve_chain(self.own_chain(batch).squeeze(1), batch.mask)
 
     def revive(self, batch: Batch) -> bool:
         """Undo a dead start: see :meth:`PairwiseRates.revive`."""
