@@ -69,6 +69,15 @@ def test_an_arrow_file_whose_text_lies_beyond_its_end_is_refused(tmp_path: Path)
         list(open_stream(file, ["x"]).batches(10))
 
 
+def test_an_arrow_file_that_ends_early_is_named_also_when_its_rows_are_counted(tmp_path: Path) -> None:
+    file, table = tmp_path / "t.arrow", pa.table({"x": np.arange(1000)})
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    file.write_bytes(file.read_bytes()[:2000])
+    with pytest.raises(SchemaError, match=r"t\.arrow: cannot be read as \.arrow"):
+        _ = open_stream(file, ["x"]).rows
+
+
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".arrow"])
 def test_a_broken_file_is_one_sentence(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"broken{ending}"

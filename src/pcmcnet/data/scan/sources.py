@@ -218,7 +218,8 @@ class ArrowStream(Stream):
 
     def _each(self, units: Units = None) -> Iterator[pa.RecordBatch]:
         fields = sorted(self.source.names.index(name) for name in self.columns)
-        with pa.OSFile(str(self.path)) as file:  # a memory map would stay in memory as far as it was read
+        # a memory map would stay in memory as far as it was read
+        with one_sentence(self.path), pa.OSFile(str(self.path)) as file:
             reader = self.source.reader(file, included_fields=fields)
             whole = hasattr(reader, "num_record_batches")
             wanted = slice(None) if units is None else slice(units.start, units.stop)
