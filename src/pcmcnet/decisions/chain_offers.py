@@ -55,7 +55,8 @@ class _ChainSearch(BranchAndBound):
     def __init__(self, value: Chains, rows: Rows, start: Bools) -> None:
         super().__init__(value, rows, start)
         rates, self.weights = value.rates[0], value.weights[0]
-        self.q = np.maximum(rates / rates.max(axis=(1, 2), keepdims=True), _FLOOR)
+        largest = rates.max(axis=(1, 2), keepdims=True, initial=_FLOOR)  # a single alternative has no rates
+        self.q = np.maximum(rates / largest, _FLOOR)
         self.q[:, np.arange(len(start)), np.arange(len(start))] = 0.0
 
     def guide(self, nodes: int) -> Floats:

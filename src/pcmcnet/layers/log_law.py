@@ -13,6 +13,7 @@ Shapes: scores (B, J, J), mask (B, J) -> log p (B, J).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -23,17 +24,21 @@ from pcmcnet.layers.likelihood.log_likelihood import plain_log_probabilities
 from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.pairwise.rate_forms import FLOOR
 from pcmcnet.layers.stationary import solve_chain
+from pcmcnet.layers.stationary.scale import result_type, working_type
+
+Solve = Callable[[Tensor, Tensor], Tensor]  # rates (B, J, J), mask (B, J) -> law (B, J)
 
 
-def log_law(scores: Tensor, mask: Tensor) -> Tensor:
+def log_law(scores: Tensor, mask: Tensor, solve: Solve = solve_chain) -> Tensor:
     """Return log-probabilities of the alternatives; padding gets -inf."""
     if _has_kernels(scores):
         from pcmcnet.layers import log_law_triton
 
         rates, level = log_law_triton.row_rates(scores, mask, FLOOR)
-        return log_law_triton.log_probabilities_at(solve_chain(rates, mask), level, mask)
+        return log_law_triton.log_probabilities_at(solve(rates, mask), level, mask)
+    given, scores = scores, scores.to(working_type(scores.device))  # a runtime may take what is tiny in 32 bits for 0
     level = row_levels(scores, mask)
-    return log_probabilities_at(solve_chain(plain_row_rates(scores, level), mask), level, mask)
+    return log_probabilities_at(solve(plain_row_rates(scores, level), mask), level, mask).to(result_type(given.dtype))
 
 
 def row_levels(scores: Tensor, mask: Tensor) -> Tensor:
@@ -54,5 +59,6 @@ def log_probabilities_at(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
 
 
 def _has_kernels(scores: Tensor) -> bool:
-    small = 0 < scores.shape[-1] <= settings.RATES_KERNEL_UP_TO_ALTERNATIVES and scores.numel() > 0
-    return runs_kernels(scores) and scores.dtype == torch.float32 and small
+    if not runs_kernels(scores) or scores.dtype != torch.float32:  # an exported graph asks for no shape
+        return False
+    return scores.numel() > 0 and scores.shape[-1] <= settings.RATES_KERNEL_UP_TO_ALTERNATIVES

@@ -238,6 +238,15 @@ def test_every_form_of_the_network_can_be_exported(options: dict[str, Any], tmp_
     check(fitted, sets, tmp_path)
 
 
+@pytest.mark.parametrize("members", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_rates_of_alternatives_that_are_any_factor_apart_are_not_lost(members: int, tmp_path: Path) -> None:
+    model = PCMCNet(**QUICK, utility="none", members=members)
+    model.fit(ChoiceData.from_long(rows(draw([4] * 40, 1)), **ROLES), progress=False)
+    for member in model.network_.members:
+        torch.nn.init.normal_(member.rates.output.weight, std=40.0)
+    check(model, draw([2, 3, 5], 2), tmp_path)
+
+
 @pytest.mark.slow
 def test_categories_alone_can_be_exported(tmp_path: Path) -> None:
     sets = draw([3, 2, 4, 1, 5] * 8, seed=2)

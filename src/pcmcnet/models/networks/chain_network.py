@@ -27,7 +27,7 @@ from pcmcnet.data import Batch, Encoder
 from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
-from pcmcnet.layers.log_law import log_law
+from pcmcnet.layers.log_law import Solve, log_law
 from pcmcnet.layers.monotone_weights import SignedLinear
 from pcmcnet.layers.representation import representation_of
 from pcmcnet.models.interface.own_encoders import Encoders
@@ -170,26 +170,29 @@ class PCMCNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
-        if not len(self.others) and self._by_rows:
+        if not len(self.others) and self.by_rows:
             return self._log_law(batch)
-        seen = [batch, *(view(batch) for view in self.views)]
-        laws = [member.own_law(theirs) for member, theirs in zip(self.members, seen, strict=True)]
+        laws = self.laws(batch)
         law = laws[0] if len(laws) == 1 else sum(laws[1:], laws[0]) / len(laws)
         return log_probabilities(law, batch.mask)
 
     @property
-    def _by_rows(self) -> bool:
+    def by_rows(self) -> bool:
         """Whether rates are those of scores alone, of which some states may have far larger ones than others."""
         return self.utility is None and self.rates.rate == "exp" and self.rates.epsilon == 0
 
-    def _log_law(self, batch: Batch) -> Tensor:
-        return log_law(self.rates.scores(*self.represent(batch), batch.mask), batch.mask)
+    def _log_law(self, batch: Batch, solve: Solve = solve_chain) -> Tensor:
+        return log_law(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
 
-    def own_law(self, batch: Batch) -> Tensor:
-        """Return the law of this network's chain, (B, J)."""
-        if self._by_rows:
-            return self._log_law(batch).exp()
-        return solve_chain(self.own_chain(batch).squeeze(1), batch.mask)
+    def laws(self, batch: Batch, solve: Solve = solve_chain) -> list[Tensor]:
+        """Return the law of the chain of each member, (B, J)."""
+        seen = [batch, *(view(batch) for view in self.views)]
+        return [member._own_law(theirs, solve) for member, theirs in zip(self.members, seen, strict=True)]
+
+    def _own_law(self, batch: Batch, solve: Solve) -> Tensor:
+        if self.by_rows:
+            return self._log_law(batch, solve).exp()
+        return solve(self.own_chain(batch).squeeze(1), batch.mask)
 
     def revive(self, batch: Batch) -> bool:
         """Undo a dead start: see :meth:`PairwiseRates.revive`."""

@@ -72,6 +72,8 @@ class ExportedNetwork(nn.Module):
             weight=mask.new_ones(B, dtype=torch.float32),
         )
         mixture = isinstance(self.network, ChainMixture)
+        if self.network.by_rows and not mixture:
+            return torch.stack(self.network.laws(batch, exported_distribution)).mean(0)
         rates = self.network.chains(batch) if mixture else self.network.member_chains(batch)  # (B, K, J, J)
         chains = rates.shape[1]
         if chains == 1:
