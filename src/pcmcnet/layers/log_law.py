@@ -22,7 +22,7 @@ from pcmcnet.layers import settings
 from pcmcnet.layers.gpu import runs_kernels
 from pcmcnet.layers.likelihood.log_likelihood import plain_log_probabilities
 from pcmcnet.layers.pair_mask import real_pairs
-from pcmcnet.layers.pairwise.rate_forms import FLOOR
+from pcmcnet.layers.pairwise.rate_forms import FLOOR, above_floor
 from pcmcnet.layers.stationary import solve_chain
 from pcmcnet.layers.stationary.scale import result_type, working_type
 
@@ -36,7 +36,7 @@ def log_law(scores: Tensor, mask: Tensor, solve: Solve = solve_chain) -> Tensor:
 
         rates, level = log_law_triton.row_rates(scores, mask, FLOOR)
         return log_law_triton.log_probabilities_at(solve(rates, mask), level, mask)
-    given, scores = scores, scores.to(working_type(scores.device))  # a runtime may take what is tiny in 32 bits for 0
+    given, scores = scores, scores.to(working_type(scores.device))
     level = row_levels(scores, mask)
     return log_probabilities_at(solve(plain_row_rates(scores, level), mask), level, mask).to(result_type(given.dtype))
 
@@ -49,7 +49,7 @@ def row_levels(scores: Tensor, mask: Tensor) -> Tensor:
 
 def plain_row_rates(scores: Tensor, level: Tensor) -> Tensor:
     """Turn scores into rates whose largest in each row is about 1."""
-    return (scores - level.unsqueeze(2)).clamp(max=0).exp() + FLOOR
+    return above_floor((scores - level.unsqueeze(2)).clamp(max=0).exp())
 
 
 def log_probabilities_at(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:

@@ -43,7 +43,12 @@ def plain_rates(scores: Tensor, mask: Tensor, *, rate: RateForm, epsilon: float)
             scores = scores - (_largest(scores, pairs) + 40).clamp(max=0)
         q = (F.relu(scores) if rate == "relu" else F.softplus(scores)) + epsilon
         q = q / _largest(q, pairs).clamp(min=torch.finfo(q.dtype).tiny)
-    return q + FLOOR
+    return above_floor(q)
+
+
+def above_floor(rates: Tensor) -> Tensor:
+    """Add the floor to rates of at most 1. A graph for ONNX has it in other words: sums with so little are left out."""
+    return (rates / FLOOR + 1) * FLOOR if torch.compiler.is_exporting() else rates + FLOOR
 
 
 def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -> (B, 1, 1)
