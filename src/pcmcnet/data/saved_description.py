@@ -14,17 +14,14 @@ from pcmcnet.data.kinds.json_checks import is_count, is_number, is_string
 from pcmcnet.data.schema import Schema
 
 
-def require_description(training: Mapping[str, Any], schema: Schema) -> None:
-    """Refuse facts of a training table that no table of this schema has; none at all are fine."""
-    for name in ("choice_sets", "alternatives"):
-        _require(training.get(name) is None or is_count(training[name]), f"training, {name}")
-    if "table" not in training:
+def require_description(table: Mapping[str, Any], schema: Schema) -> None:
+    """Refuse facts that no table of this schema has; no facts at all are fine."""
+    if not table:
         return
-    table = _entries(training["table"], "training, table")
     alternative, individual = _kinds(schema)
     kinds = {**alternative, **individual}
-    for name, found in _entries(table.get("columns"), "training, table, columns").items():
-        _require(name in kinds, "training, table, columns")
+    for name, found in _entries(table.get("columns"), "table, columns").items():
+        _require(name in kinds, "table, columns")
         _require_facts(_entries(found, f"column {name!r}"), kinds[name], f"the facts of column {name!r}")
     if table.get("example") is not None:
         _require_example(_entries(table["example"], "the example"), alternative, individual)

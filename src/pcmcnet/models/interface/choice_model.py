@@ -1,7 +1,9 @@
 """The interface of every choice model: fit a table's choice sets, give probabilities, save, sum up.
 
 A model class names its options by a frozen dataclass (``config_class``) and implements ``_fit``, ``_log_proba``,
-``_files`` and ``_restore``; the rest is here. Results are given one value per row of the table, in its order.
+``_files`` and ``_restore``; the rest is here. A model holds its options and, once fitted, one immutable record,
+``fitted_`` (:mod:`pcmcnet.models.interface.fitted`): ``_fit`` and ``_restore`` return its state and change nothing.
+Results are given one value per row of the table, in its order.
 """
 
 from __future__ import annotations
@@ -11,10 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +30,9 @@ from pcmcnet.data.ahead import ahead, begun
 from pcmcnet.data.ragged import argmax_by_set
 from pcmcnet.data.scan.whole_sets import PieceReader
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
-from pcmcnet.models.interface.fit_record import FitRecord
-from pcmcnet.models.interface.fit_settings import FitSettings, require_part
+from pcmcnet.models.interface.fit_record import History
+from pcmcnet.models.interface.fit_settings import FitRun, require_part
+from pcmcnet.models.interface.fitted import FitRecord, Fitted, FittedState, TrainingTable
 from pcmcnet.models.interface.options import make_config
 from pcmcnet.models.interface.own_encoders import without_contents
 from pcmcnet.models.interface.probability_check import require_probabilities
@@ -42,9 +45,10 @@ from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.data_parallel import current_group
 
 Gives = Literal["probabilities", "scores", "ranking"]
+S = TypeVar("S", bound=FittedState)
 
 
-class ChoiceModel(Estimator, FitRecord, ABC):
+class ChoiceModel(Estimator, History, ABC):
     """Base of all models; options are those of ``config_class``.
 
     ``gives`` says what a model's probabilities are worth: "probabilities" fitted as such; "scores" made to sum to 1
@@ -59,11 +63,11 @@ class ChoiceModel(Estimator, FitRecord, ABC):
     reads_contents: ClassVar[bool] = False  # whether columns beyond numbers and categories are of use
     is_logit: ClassVar[bool] = False  # whether the odds of two alternatives are the same in every choice set
     order_matters: ClassVar[bool] = False  # whether the order of a set's rows changes its probabilities
+    record_class: ClassVar[type[FitRecord]] = FitRecord  # plain facts about how a fit went
 
     def __init__(self, **options: Any) -> None:
         self.config: Any = make_config(self.config_class, options)
-        self._schema: Schema | None = None
-        self.training_, self.history = {}, []
+        self.fitted_: Fitted | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the options of ``config_class`` as the signature, for help and completion."""
@@ -82,7 +86,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         return {"options": asdict(self.config)}
 
     def __repr__(self) -> str:
-        state = "fitted" if self._schema is not None else "not fitted"
+        state = "fitted" if self.fitted_ is not None else "not fitted"
         return f"{type(self).__name__}({state}; {self.config})"
 
     # -- to be implemented ------------------------------------------------------------------------------------
@@ -93,8 +97,11 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         """Number of parameters estimated."""
 
     @abstractmethod
-    def _fit(self, train: Any, valid: Any, settings: FitSettings) -> None:
-        """Estimate from checked data: ``ChoiceData``, and where the model ``streams`` also ``ScannedData``."""
+    def _fit(self, train: Any, valid: Any, run: FitRun) -> FittedState:
+        """Return what the model learns from checked data, and leave the model as it is.
+
+        The data are ``ChoiceData``, or, if the model ``streams``, also ``ScannedData``.
+        """
 
     @abstractmethod
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -135,8 +142,8 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         """Return the fitted state as files by name."""
 
     @abstractmethod
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        """Take the fitted state from such files."""
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
+        """Return the fitted state from such files, its record and the facts of the training table."""
 
     @abstractmethod
     def summary(self) -> Summary:
@@ -171,18 +178,47 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         found: Floats = data.to_rows(self._checked_log_proba(data), fill=-np.inf)
         return found
 
+    def require_fitted(self) -> Fitted:
+        """Return the fitted record; raise NotFittedError if there is none."""
+        if self.fitted_ is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
+        return self.fitted_
+
+    def _state_as(self, kind: type[S]) -> S:
+        """Return the fitted state, which is of the class that the model's ``_fit`` returns."""
+        state = self.require_fitted().state
+        assert isinstance(state, kind)
+        return state
+
     @property
     def schema(self) -> Schema:
-        """Roles of the training table's columns; asking for them is asking for a fitted model."""
-        if self._schema is None:
-            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit, or load a saved model.")
-        return self._schema
+        """The roles of the training table's columns."""
+        return self.require_fitted().schema
+
+    @property
+    def table_(self) -> TrainingTable:
+        """What the model was fitted to."""
+        return self.require_fitted().table
+
+    @property
+    def record_(self) -> Any:
+        """Plain facts about how the fit went, of the class ``record_class``."""
+        return self.require_fitted().state.record
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per epoch, of models that train in epochs; empty for others and before a fit."""
+        return [] if self.fitted_ is None else [dict(entry) for entry in self.fitted_.state.history]
+
+    def note_table(self, **facts: Any) -> None:
+        """Add facts to those of the training table, such as ``drawn_from``, in a new fitted record."""
+        fitted = self.require_fitted()
+        self.fitted_ = replace(fitted, table=replace(fitted.table, **facts))
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """What to know before trusting the fitted model's numbers; mostly nothing. Reports show it."""
-        _ = self.schema
-        stopped = self.training_.get("converged") is False
+        stopped = self.record_.converged is False
         return ("the search was stopped before it converged",) if stopped else ()
 
     @undisturbed()
@@ -238,7 +274,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         if resume and run_folder is None:
             raise InputError("resume=True needs the run_folder of the run to go on with.")
         folder = None if run_folder is None else as_path(run_folder)
-        settings = FitSettings(
+        run = FitRun(
             seed=seed,
             device=device,
             progress=progress,
@@ -246,35 +282,25 @@ class ChoiceModel(Estimator, FitRecord, ABC):
             resume=resume,
             on_epoch=on_epoch,
             init=self._start(init, train.schema),
+            fingerprint=train.fingerprint(),
         )
-        before = dict(self.__dict__)
-        self.training_, self.history = {}, []
-        beside = ThreadPoolExecutor(1)
+        # A thread describes the table during the fit, unless the table is on disk: its chunks would take memory that
+        # the fit may need. Processes of a group return no model, so they have no use for a description.
+        alone, thread = current_group().size == 1, ThreadPoolExecutor(1)
         try:
+            in_memory = alone and isinstance(train, ChoiceData)
+            describe = begun(thread, train.describe).result if in_memory else train.describe
             with nullcontext() if folder is None else sole_writer(folder):
-                alone = current_group().size == 1
-                in_memory = isinstance(train, ChoiceData)  # a part of what is not would take memory beside the fit
-                describe = begun(beside, train.describe).result if alone and in_memory else train.describe
-                self._fit(train, valid, settings)
-            self._note_table(train, seed, describe)
-        except BaseException:  # a fit that failed leaves the model as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+                state = self._fit(train, valid, run)
+            table = self._training_table(train, valid, run, describe() if alone else {})
         finally:
-            beside.shutdown(wait=False)
-        self._schema = train.schema
+            thread.shutdown(wait=False)
+        self.fitted_ = Fitted(schema=train.schema, table=table, state=state)
         return self
 
-    def _note_table(self, train: Sets, seed: int, describe: Callable[[], dict[str, Any]]) -> None:
-        """Note what the model was fitted to."""
-        common = {"choice_sets": len(train), "alternatives": train.n_alternatives, "seed": seed}
-        if isinstance(train, ChoiceData) and train.schema.person is not None:
-            common["persons"] = len(np.unique(train.groups()))
-        seen = self.training_.get("fingerprint") or train.fingerprint()
-        self.training_ = {"fingerprint": seen, **common, **self.training_}
-        if current_group().size == 1:  # of several processes none is asked for its model
-            self.training_["table"] = describe()
+    def _training_table(self, train: Sets, valid: Sets | None, run: FitRun, description: Any) -> TrainingTable:
+        """Return the facts of the sets that the fitted state was learnt from."""
+        return TrainingTable.of(train, run.fingerprint, run.seed, description)
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Look through a table before several processes fit to it, so that none of them has to."""
@@ -288,7 +314,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
         second row's, and so on.
         """
         if isinstance(data, ScannedData):
-            _ = self.schema
+            self.require_fitted()
             return data.by_row(lambda part: part.to_rows(self._checked_log_proba(part), fill=-np.inf))
         sets = self._read(data)
         return _by_row(sets, self._checked_log_proba(sets), data)
@@ -342,7 +368,7 @@ class ChoiceModel(Estimator, FitRecord, ABC):
 
         Other models than PCMC-Net refuse.
         """
-        _ = self.schema
+        self.require_fitted()
         raise ConfigError(
             f"{type(self).__name__} cannot be exported, only PCMCNet can: save it, and serve it by `pcmcnet serve`."
         )

@@ -1,4 +1,4 @@
-"""What a fit leaves beside the parameters: plain facts, and an entry per epoch of models that train in epochs."""
+"""The history of a fit: one entry per epoch, of models that train in epochs, and its picture."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class FitRecord:
-    """Facts and history of a fit."""
+class History:
+    """A model with one entry per epoch of its fit, and of the fits of its members if it has some."""
 
-    training_: dict[str, Any]
-    history: list[dict[str, Any]]
+    members_: Any = ()
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per epoch."""
+        raise NotImplementedError
 
     def plot_history(self, ax: Axes | None = None) -> Axes:
         """Draw the loss by epoch; ``history`` has the numbers.
@@ -34,7 +38,7 @@ class FitRecord:
         InputError
             When the model is not fitted, or does not train in epochs.
         """
-        members = {f"member {k}": m.history for k, m in enumerate(getattr(self, "members_", []), start=1) if m.history}
+        members = {f"member {k}": m.history for k, m in enumerate(self.members_, start=1) if m.history}
         if not self.history and not members:
             raise InputError(f"{type(self).__name__} has no history: it is not fitted, or does not train in epochs.")
         axes: Axes = draw("history", members or self.history, ax)

@@ -1,4 +1,4 @@
-"""How a fit is to run: what ``ChoiceModel.fit`` was given beside the data, checked, for the model's own ``_fit``."""
+"""How a fit runs: the arguments of ``ChoiceModel.fit`` except the data, checked, for the model's own ``_fit``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pcmcnet.errors import InputError
 from pcmcnet.progress import Report
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FitSettings:
-    """How a fit is to run, beside the model's own options: see :meth:`ChoiceModel.fit`."""
+@dataclass(frozen=True, kw_only=True)
+class FitRun:
+    """How a fit runs, in addition to the model's options: see :meth:`ChoiceModel.fit`."""
 
     seed: int = 0
     device: str = "auto"
@@ -22,7 +22,14 @@ class FitSettings:
     resume: bool = False
     on_epoch: Report | None = None
     init: Any = None  # what to start from, as ``_start`` returned it
-    tells: bool = True  # whether what is odd about a validation part is logged
+    fingerprint: str = ""  # of the training part, which takes a while to hash
+    warn: bool = True  # whether to log warnings about the validation part
+
+    @property
+    def inner_arguments(self) -> dict[str, Any]:
+        """The arguments for the ``fit`` of a model inside this one."""
+        names = ("seed", "device", "progress", "run_folder", "resume", "on_epoch", "init")
+        return {name: getattr(self, name) for name in names}
 
 
 def require_part(part: Any, what: str) -> None:

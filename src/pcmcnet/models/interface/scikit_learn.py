@@ -15,7 +15,7 @@ class Estimator:
 
     config: Any
     extras: Any
-    _schema: Any
+    fitted_: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the options, and what no option can hold, by name: all that another model of the kind is made from.
@@ -40,7 +40,7 @@ class Estimator:
         return type(self)(**self.get_params(deep=False))
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._schema is not None
+        return self.fitted_ is not None
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags

@@ -15,12 +15,13 @@ from typing import Any
 
 from pcmcnet.errors import ArtifactError, ConfigError
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fitted import record_to_dict
 from pcmcnet.models.saving.file_checks import LARGEST, read_file
 from pcmcnet.models.saving.run_folder import checkpoints
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.storage.versions import package_version
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "model.json"
 CARD = "README.md"
 _LONGEST = 300  # letters of what a message says about a file's contents
@@ -31,13 +32,18 @@ def manifest_of(model: ChoiceModel, files: Mapping[str, bytes]) -> dict[str, Any
     manifest = {
         "format": FORMAT,
         "model": model.name,
-        "training": model.training_,
+        "fit": fit_entries(model),
         "versions": _versions(),
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
         "sizes": {name: len(content) for name, content in files.items()},
     }
     manifest["sha256"] = digest_of(json.loads(json_bytes(manifest)))
     return manifest
+
+
+def fit_entries(model: ChoiceModel) -> dict[str, Any]:
+    """Return the facts of the training table and of the fit, by the types of their fields."""
+    return {"table": record_to_dict(model.table_), "record": record_to_dict(model.record_)}
 
 
 def _versions() -> dict[str, str]:
@@ -57,19 +63,18 @@ def read_manifest(path: Path, digest: str | None) -> dict[str, Any]:
     _require_digest(path, content, digest)
     try:
         manifest = parsed(content)
-        kinds = {"format": int, "model": str, "training": dict, "files": dict}
+        number = manifest["format"]
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ValueError("the format is a whole number from 1 on")
+        kinds = {"model": str, "fit": dict, "files": dict, "sizes": dict, "versions": dict} if number == FORMAT else {}
         if not all(isinstance(manifest[entry], kind) for entry, kind in kinds.items()):
             raise TypeError("entries of the wrong kind")
-        if not all(isinstance(manifest.get(entry, {}), dict) for entry in ("sizes", "versions")):
-            raise TypeError("entries of the wrong kind")
-        if isinstance(manifest["format"], bool) or manifest["format"] < 1:
-            raise ValueError("the format is a whole number from 1 on")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtifactError(f"{path / MANIFEST} is damaged ({brief(error)}): save the model again.") from error
-    if manifest["format"] > FORMAT:
+    if number != FORMAT:
+        remedy = "upgrade pcmcnet" if number > FORMAT else "fit the model again"
         raise ArtifactError(
-            f"{path} has format {brief(manifest['format'])}, and this version of pcmcnet reads up to {FORMAT}: "
-            f"upgrade pcmcnet."
+            f"{path} has format {brief(number)}, and this version of pcmcnet reads format {FORMAT}: {remedy}."
         )
     if manifest.pop("sha256", None) != digest_of(manifest):
         raise ArtifactError(f"{path / MANIFEST} is altered since it was saved. Save the model again.")

@@ -21,7 +21,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from pcmcnet.data import Schema
 from pcmcnet.data.saved_description import require_description
 from pcmcnet.errors import ArtifactError, ConfigError, did_you_mean, visible
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fitted import Fitted, TrainingTable, record_from_dict
 from pcmcnet.models.interface.options import option_names
 from pcmcnet.models.interface.own_encoders import own_encoders
 from pcmcnet.models.saving.file_checks import require_sizes
@@ -44,7 +45,7 @@ _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrappe
 
 def save_artifact(model: ChoiceModel, folder: Path) -> Path:
     """Write a fitted model; refuses a folder that holds anything but its own finished run."""
-    _ = model.schema
+    model.require_fitted()
     with sole_writer(folder):
         return _save(model, folder)
 
@@ -58,7 +59,7 @@ def _save(model: ChoiceModel, folder: Path) -> Path:
 
 
 def state_files(model: ChoiceModel) -> dict[str, bytes]:
-    """Return all that a fitted model is made of, but its name and how it was trained; see :func:`restored`."""
+    """Return the files of a fitted model, apart from its manifest; :func:`restored` reads them."""
     return {
         "config.json": json_bytes(asdict(model.config)),
         "schema.json": json_bytes(model.schema.to_dict()),
@@ -68,23 +69,45 @@ def state_files(model: ChoiceModel) -> dict[str, bytes]:
 
 
 def restored(
-    name: str, training: dict[str, Any], files: Mapping[str, bytes], extras: Mapping[str, Any] | None = None
+    name: str, fit: Mapping[str, Any], files: Mapping[str, bytes], extras: Mapping[str, Any] | None = None
 ) -> ChoiceModel:
-    """Build a fitted model of the kind with that name; KeyError, TypeError or ValueError where files are amiss."""
+    """Return a fitted model of the kind with that name.
+
+    Parameters
+    ----------
+    name
+        Name of the model in the registry.
+    fit
+        What :func:`fit_entries` returned.
+    files
+        What :func:`state_files` returned.
+    extras
+        What no option can hold, such as modules for columns.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If an entry or a file is missing, or not as it was saved.
+    """
     from pcmcnet.models import KINDS
 
+    # 1. The model with its options.
     options, known = parsed(files["config.json"]), option_names(KINDS[name].config_class)
     unknown = [option for option in options if option not in known]
     if unknown:
         raise ValueError(f"option {unknown[0]!r} is unknown")
     model = KINDS[name](**options, **(extras or {}))
-    model.history = json.loads(files["history.json"])
-    if not isinstance(model.history, list) or not all(isinstance(entry, dict) for entry in model.history):
-        raise TypeError("the history is no list of epochs")
-    model.training_ = training
-    model._restore(files)
-    model._schema = Schema.from_dict(parsed(files["schema.json"]))
-    require_description(training, model._schema)
+    # 2. What it was fitted to.
+    schema = Schema.from_dict(parsed(files["schema.json"]))
+    table = record_from_dict(TrainingTable, fit["table"])
+    require_description(table.description, schema)
+    history = json.loads(files["history.json"])
+    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+        raise TypeError("the history is not a list of epochs")
+    # 3. What it learnt.
+    record = record_from_dict(model.record_class, fit["record"])
+    state = replace(model._restore(files, record, table), record=record, history=history)
+    model.fitted_ = Fitted(schema=schema, table=table, state=state)
     return model
 
 
@@ -180,8 +203,8 @@ def load(folder: str | Path, *, encoders: Mapping[str, Any] | None = None, diges
             raise ArtifactError(f"unknown kind of model {name!r}.{did_you_mean(name, KINDS)}")
         if own and not takes_encoders(KINDS[name]):
             raise ConfigError(f"{path} holds a {KINDS[name].__name__}, which has no encoders: leave them out.")
-        model = restored(name, manifest["training"], checked_files(path, manifest), extras)
-        str(model.summary())  # what training left beside the parameters is read there
+        model = restored(name, manifest["fit"], checked_files(path, manifest), extras)
+        str(model.summary())  # reads the record
     except Exception as error:  # of unknown files, readers raise what they meet
         if own and isinstance(error, ConfigError):  # it is about what was given, most likely
             raise
@@ -237,6 +260,6 @@ Made by pcmcnet. Read it by `pcmcnet.load("{name}")`, or apply it by `pcmcnet pr
 {model.summary()}
 ```
 
-Fingerprint of the training table: `{model.training_.get("fingerprint", "unknown")}`.
+Fingerprint of the training table: `{model.table_.fingerprint}`.
 """
     return visible(text)
