@@ -1,7 +1,7 @@
 """Fits that start from a fitted network, with its encoder: for a new table of the same columns, or for more epochs.
 
-Numbers are standardised as they were for the first fit, and categories that it did not know get the reserved code, so
-that every weight means what it meant. Options that make a network another function have to be the same.
+Numbers are standardised as in the first fit, and categories that it did not know get the reserved code, so every weight
+keeps its meaning. Options that change the function of the network must be the same in both fits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from pcmcnet.data import Encoder, Schema
 from pcmcnet.errors import ConfigError, SchemaError
 from pcmcnet.models.interface.own_encoders import class_names
+from pcmcnet.models.networks.averaging import NetworkSpec, members_of
 from pcmcnet.training import TrainConfig
 
 if TYPE_CHECKING:
@@ -25,39 +26,65 @@ if TYPE_CHECKING:
 _FREE = {"dropout", "initialisation", "precision"}  # options of a network that its weights do not depend on
 
 
-@dataclass(frozen=True)
-class Start:
-    """What a fit begins with: the encoder, and the weights as they were then."""
+@dataclass(frozen=True, eq=False)
+class StartingNetwork:
+    """What a fit starts from: encoder, architecture and weights of a fitted network.
+
+    Parameters
+    ----------
+    encoder
+        The encoder, for the new table's schema.
+    spec
+        The architecture of the fitted network.
+    members
+        The weights of each averaged network.
+    fingerprint, epochs
+        Of the table that the network was fitted to, and of that fit.
+    number
+        Position of the member that this fit starts from.
+    """
 
     encoder: Encoder
-    weights: Mapping[str, Tensor]
-    training: Mapping[str, Any]  # of the model that it is taken from
+    spec: NetworkSpec
+    members: tuple[Mapping[str, Tensor], ...]
+    fingerprint: str
+    epochs: int
+    number: int = 0
 
     @classmethod
-    def of(cls, init: Any, model: NeuralModel, schema: Schema) -> Start:
-        """Take them from a fitted model of the same kind, options and columns."""
+    def of(cls, init: Any, model: NeuralModel, schema: Schema) -> StartingNetwork:
+        """Copy a fitted model of the same kind, options and columns.
+
+        Raises
+        ------
+        ConfigError, SchemaError
+            If kind, options or columns differ.
+        """
         if type(init) is not type(model):
             raise ConfigError(f"init: expected a fitted {type(model).__name__}, got {type(init).__name__}.")
         _require_columns(init.schema, schema)
         _require_options(init, model)
-        weights = {name: tensor.detach().cpu().clone() for name, tensor in init.network_.state_dict().items()}
-        return cls(replace(init.encoder_, schema=schema), weights, init.training_)
+        members = tuple(
+            {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+            for network in members_of(init.network_)
+        )
+        encoder = replace(init.encoder_, schema=schema)
+        return cls(encoder, init.spec_, members, init.table_.fingerprint, init.record_.epochs)
 
-    def other(self, number: int) -> Start:
-        """Return the same for another of the networks that are put together, counted from 1."""
-        prefix = f"others.{number - 1}."
-        weights = {name.removeprefix(prefix): w for name, w in self.weights.items() if name.startswith(prefix)}
-        return replace(self, weights=weights)
+    def member(self, number: int) -> StartingNetwork:
+        """Return the start of another averaged network, counted from 0."""
+        return replace(self, number=number)
 
     @property
-    def first(self) -> Mapping[str, Tensor]:
-        """The weights of one network."""
-        return {name: weight for name, weight in self.weights.items() if not name.startswith("others.")}
+    def weights(self) -> Mapping[str, Tensor]:
+        """The weights of the member that this fit starts from."""
+        return self.members[self.number]
 
     @property
     def identity(self) -> str:
-        """A hash of the weights, by which a run knows what it was started from."""
-        return hashlib.sha256(save_tensors(dict(self.weights))).hexdigest()
+        """A hash of all weights, by which a run recognises what it was started from."""
+        named = {f"{k}.{name}": w for k, weights in enumerate(self.members) for name, w in weights.items()}
+        return hashlib.sha256(save_tensors(named)).hexdigest()
 
 
 def _require_columns(theirs: Schema, ours: Schema) -> None:

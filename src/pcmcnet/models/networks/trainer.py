@@ -1,0 +1,201 @@
+"""Train one network: learn the encoder, build, set starting values, run the loop.
+
+A :class:`Trainer` holds options and stores no result. The same arguments give the same network, bit for bit on a CPU,
+so trials of options, refits and averaged networks are all calls of :meth:`Trainer.train`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import torch
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Sets, Source
+from pcmcnet.data.batches import Several
+from pcmcnet.data.encoding import learn_encoder
+from pcmcnet.data.ragged import stretches
+from pcmcnet.errors import InputError
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.own_encoders import Encoders, frozen_ones
+from pcmcnet.models.networks.fine_tuning import StartingNetwork
+from pcmcnet.models.networks.network_config import NetworkConfig
+from pcmcnet.selection import sample_sets
+from pcmcnet.training import Checkpoint, train
+from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import building, device_of
+from pcmcnet.training.device_batches import encode_on, to_host
+from pcmcnet.training.network import ChoiceNetwork
+from pcmcnet.training.prediction import predict
+
+Build = Callable[[Encoder, int], ChoiceNetwork]  # encoder, number of latent classes -> freshly initialised network
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A network trained on one part of a table."""
+
+    encoder: Encoder
+    network: ChoiceNetwork
+    history: list[dict[str, Any]]  # one entry per epoch
+    epochs: int  # that lead to the weights kept
+
+    def choice_nll(self, sets: ChoiceData, pair_budget: int) -> Floats:  # -> (S,)
+        """Return the negative log-likelihood of every choice."""
+        log_p = network_log_proba(self.network, self.encoder, sets, pair_budget)
+        losses: Floats = -log_p[sets.offsets[:-1] + sets.require_chosen("a trial")]
+        return losses
+
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """What the training of a network depends on, apart from the data.
+
+    Parameters
+    ----------
+    config
+        Options of the model; a call of :meth:`train` may replace some of them.
+    build
+        Returns a fresh network for an encoder and a number of latent classes.
+    encoders
+        Modules of the user for columns of contents.
+    run
+        Seed, network to start from, run folder, progress.
+    device
+        Where to train.
+    identity
+        All that the fit depends on, by which a checkpoint recognises its run.
+    """
+
+    config: NetworkConfig
+    build: Build
+    encoders: Encoders
+    run: FitRun
+    device: torch.device
+    identity: Mapping[str, Any]
+
+    def with_run(self, **changes: Any) -> Trainer:
+        """Return a trainer with another seed, starting network or progress."""
+        return replace(self, run=replace(self.run, **changes))
+
+    @property
+    def quiet(self) -> Trainer:
+        """The same trainer without progress, warnings, callbacks and checkpoints, for trials of options."""
+        return self.with_run(progress=False, on_epoch=None, warn=False, run_folder=None)
+
+    def train(
+        self,
+        data: Sets,
+        valid: Sequence[Sets],
+        config: NetworkConfig,
+        *,
+        classes: int = 1,
+        encoder: Encoder | None = None,
+        file: str = "",
+    ) -> Trained:
+        """Return a network trained on ``data``.
+
+        Parameters
+        ----------
+        data, valid
+            Choice sets to fit, and tables by which the weights to keep are chosen.
+        config
+            Options with numbers for weight decay and epochs.
+        classes
+            Number of latent classes of the network.
+        encoder
+            What is known about the columns; learnt from ``data`` if None.
+        file
+            Name of the checkpoint in the run folder.
+
+        Raises
+        ------
+        InputError
+            If there is nothing to learn.
+        TrainingError
+            If training diverged.
+        """
+        run, start = self.run, self.starting_network
+        part = data.counted()
+        if part.largest < 2:
+            raise InputError("every choice set has a single alternative: there is nothing to learn.")
+        # 1. Learn what the network needs to know about the columns, unless it is known.
+        encoder = encoder or self.learn_encoder(part)
+        # 2. Build the network. Its weights are drawn from the seed alone, or copied from a fitted network.
+        with building(run.seed):
+            network = self.build(encoder, classes)
+        if start is not None:
+            network.load_state_dict(start.weights)
+        network.to(self.device)
+        # 3. Encode the sets, and check on some of them that the network can learn.
+        sets = encoded_source(part, encoder, self.device, warn=False)
+        network.prepare(_sets_that_vary(sets), config.pair_budget)
+        # 4. Set starting values by a quick estimate, unless the weights are those of a fitted network.
+        if start is None:
+            network.set_starting_values(lambda n: encoder.encode(sample_sets(part, n, run.seed)), config.decay)
+        # 5. Run the loop, which leaves the network with the weights to keep.
+        held_out = [encoded_source(table.counted(), encoder, self.device, warn=run.warn) for table in valid]
+        outcome = train(
+            network,
+            sets,
+            config,
+            valid=Several(held_out) if held_out else None,
+            seed=run.seed,
+            checkpoint=self._checkpoint(file),
+            progress=run.progress,
+            on_epoch=run.on_epoch,
+        )
+        return Trained(encoder, network, outcome.history, outcome.epochs)
+
+    @property
+    def starting_network(self) -> StartingNetwork | None:
+        """The fitted network to start from, if any."""
+        start: StartingNetwork | None = self.run.init
+        return start
+
+    def learn_encoder(self, part: Sets) -> Encoder:
+        """Return the encoder of the starting network, or learn one from a part of the table."""
+        if self.starting_network is not None:
+            return self.starting_network.encoder
+        return learn_network_encoder(part, self.config, self.encoders)
+
+    def _checkpoint(self, file: str) -> Checkpoint | None:
+        folder = self.run.run_folder
+        return None if folder is None else Checkpoint(folder / file, self.identity, resume=self.run.resume)
+
+
+def learn_network_encoder(part: Sets, config: NetworkConfig, encoders: Encoders) -> Encoder:
+    """Learn from a part of a table what networks need to know about its columns."""
+    return learn_encoder(part, bend=config.tails == "bend", labels=config.labels, frozen=frozen_ones(encoders))
+
+
+def network_log_proba(network: ChoiceNetwork, encoder: Encoder, data: ChoiceData, pair_budget: int) -> Floats:
+    """Return the log-probabilities (N,) of the alternatives of choice sets in memory."""
+    out = np.empty(len(data.rows))
+    encoded = encode_on(device_of(network), encoder, data)
+    batches = predict(network, encoded, pair_budget=pair_budget)
+    for sets, log_p in to_host(map(itemgetter(0, 2), batches)):
+        sizes = data.sizes[sets]
+        real = np.arange(log_p.shape[1]) < sizes[:, None]  # alternatives, and not padding
+        out[stretches(data.offsets[sets], sizes)] = log_p.numpy()[real]
+    return out
+
+
+def encoded_source(data: Sets, encoder: Encoder, device: torch.device, *, warn: bool) -> Source:
+    """Encode a table in memory at once, and a scanned one as it is read, each process of a group its share."""
+    if isinstance(data, ScannedData):
+        group = current_group()
+        return EncodedStream(data, encoder, device, group.rank, group.size)
+    return encode_on(device, encoder, data, tell=warn)
+
+
+def _sets_that_vary(source: Source) -> EncodedSets:
+    """Return the first chunk in which alternatives of a choice set differ, or the last chunk."""
+    for chunk in source.pieces():
+        if chunk is source or chunk.varies_within_sets():
+            break
+    return chunk
