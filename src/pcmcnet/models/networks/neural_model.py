@@ -50,14 +50,13 @@ from pcmcnet.models.networks.piecewise_prediction import predict_rows, predict_s
 from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import REFIT, SEARCH, network_file, run_in
 from pcmcnet.reports.formats import Summary
-from pcmcnet.runtime.device import device_of, resolve_device
-from pcmcnet.runtime.device_batches import encode_on, to_host
-from pcmcnet.runtime.prediction import predict, size_of
-from pcmcnet.runtime.torch_settings import building, undisturbed
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.training import Checkpoint, Outcome, TrainConfig, train
 from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import building, device_of, resolve_device, undisturbed
+from pcmcnet.training.device_batches import encode_on, to_host
+from pcmcnet.training.prediction import predict, size_of
 
 log = logging.getLogger("pcmcnet")
 
