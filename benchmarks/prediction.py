@@ -33,8 +33,8 @@ from pcmcnet.data import EncodedSets
 from pcmcnet.data.parquet_pieces import pieces_of
 from pcmcnet.layers.pairwise import compute_dtype
 from pcmcnet.models.networks.piecewise_prediction import encode_rows
-from pcmcnet.runtime.piecewise import encoded_pieces
-from pcmcnet.runtime.prediction import predict
+from pcmcnet.training.piecewise import encoded_pieces
+from pcmcnet.training.prediction import predict
 
 COLUMNS = {
     "sets": "",

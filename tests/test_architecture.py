@@ -33,7 +33,6 @@ STAGES = [
         "data",
         "datasets",
         "layers",
-        "runtime",
         "training",
         "models",
         "evaluation",

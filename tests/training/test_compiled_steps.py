@@ -16,10 +16,10 @@ from pcmcnet.layers import settings
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
-from pcmcnet.runtime.prediction import predict
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps
 from pcmcnet.training.dispatch import steps_for
+from pcmcnet.training.prediction import predict
 from pcmcnet.training.step import Steps
 
 needs_compiled = pytest.mark.skipif(compiled_steps.library() is None, reason="the package was built without a compiler")

@@ -90,8 +90,8 @@ def fit(
     from pcmcnet.evaluation.in_sample import DRAWN_FROM
     from pcmcnet.models import Ensemble, model_in_words
     from pcmcnet.models.saving.saved_model import require_free
-    from pcmcnet.runtime.device import get_ready
     from pcmcnet.storage.lock import sole_writer
+    from pcmcnet.training.device import get_ready
 
     began, many = time.perf_counter(), workers_of(engine, workers)
     one = model_in_words(model, set_ or [])

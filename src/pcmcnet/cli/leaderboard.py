@@ -44,7 +44,7 @@ def leaderboard(
     """
     from pcmcnet.evaluation import leaderboard as measure
     from pcmcnet.plots import write_leaderboard_page
-    from pcmcnet.runtime.device import resolve_device
+    from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
     options: dict[str, Any] = {"use": use, "sets": sets, "seconds": seconds, "device": device}

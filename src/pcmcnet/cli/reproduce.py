@@ -52,7 +52,7 @@ def table1(
     Example: `pcmcnet reproduce table1 -o table1`
     """
     from pcmcnet.experiments import table1 as experiment
-    from pcmcnet.runtime.device import resolve_device
+    from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
     _hold(context, output)
@@ -90,7 +90,7 @@ def figure2(
     Example: `pcmcnet reproduce figure2 -o figure2`
     """
     from pcmcnet.experiments import figure2 as experiment
-    from pcmcnet.runtime.device import resolve_device
+    from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
     _hold(context, output)
@@ -128,7 +128,7 @@ def table3(
     Example: `pcmcnet reproduce table3 -o table3`
     """
     from pcmcnet.experiments import table3 as experiment
-    from pcmcnet.runtime.device import resolve_device
+    from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
     _hold(context, output)

@@ -14,7 +14,7 @@ from pcmcnet.decisions.nested_offers import NestedLogits
 from pcmcnet.decisions.offer_value import CPU, AnyModel, Chains, Logits, OfferValue
 from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL
 from pcmcnet.models.networks.neural_model import NeuralModel
-from pcmcnet.runtime.device import device_of
+from pcmcnet.training.device import device_of
 
 _OFFERS = 16  # that the model is compared on
 _LEAST = -600.0  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice

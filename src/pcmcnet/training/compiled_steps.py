@@ -27,9 +27,9 @@ from pcmcnet.data.batches import EncodedSets, Source
 from pcmcnet.errors import TrainingError
 from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers import settings
-from pcmcnet.runtime.prediction import size_of
 from pcmcnet.training.adam import BETAS, EPS, for_each
 from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.prediction import size_of
 from pcmcnet.training.step import Steps
 
 log = logging.getLogger("pcmcnet")

@@ -7,11 +7,11 @@ from torch import nn
 from pcmcnet.data.batches import Source
 from pcmcnet.layers import settings
 from pcmcnet.layers.gpu import has_triton
-from pcmcnet.runtime.device import device_of
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps, SmallNetwork
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import device_of
 from pcmcnet.training.step import RecordedSteps, SharedSteps, Steps
 
 

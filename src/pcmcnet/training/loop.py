@@ -28,13 +28,12 @@ from pcmcnet.layers.generators import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import parts_for
 from pcmcnet.progress import Report, show_epochs
-from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.prediction import predict, size_of
-from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.training.checkpoint import Checkpoint, Keeper, RunState, Tensors, Within
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import device_of, undisturbed
 from pcmcnet.training.dispatch import steps_for
+from pcmcnet.training.prediction import predict, size_of
 from pcmcnet.training.schedule import cooling_rate, learning_rate
 from pcmcnet.training.step import Drawn, Steps, Totals
 from pcmcnet.training.stopping import EarlyStopping

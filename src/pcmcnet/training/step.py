@@ -22,12 +22,12 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.layers.generators import Draws, drawing_from
 from pcmcnet.layers.likelihood import choice_nll, mean_nll, weighted_mean
-from pcmcnet.runtime.device import device_of, wait_until_ready
-from pcmcnet.runtime.device_batches import batches_on, gathered
-from pcmcnet.runtime.prediction import prediction_plan
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import Group
+from pcmcnet.training.device import device_of, wait_until_ready
+from pcmcnet.training.device_batches import batches_on, gathered
+from pcmcnet.training.prediction import prediction_plan
 
 if TYPE_CHECKING:
     from pcmcnet.training.adam_triton import ClippedAdam

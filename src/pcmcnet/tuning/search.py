@@ -29,10 +29,10 @@ from pcmcnet.evaluation.cross_validation import fresh, model_identity
 from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import Report, Steps, log, show_steps
-from pcmcnet.runtime.device import resolve_device
 from pcmcnet.storage.files import as_path, json_bytes, write_bytes
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.storage.versions import package_version
+from pcmcnet.training.device import resolve_device
 from pcmcnet.tuning.decision import decide
 from pcmcnet.tuning.held_out import HeldOut
 from pcmcnet.tuning.objective import Objective

@@ -39,10 +39,10 @@ from pcmcnet.models.interface.probability_check import require_probabilities
 from pcmcnet.models.interface.scikit_learn import Estimator
 from pcmcnet.progress import Report
 from pcmcnet.reports.formats import Summary
-from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import as_path
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import undisturbed
 
 Gives = Literal["probabilities", "scores", "ranking"]
 S = TypeVar("S", bound=FittedState)

@@ -28,8 +28,8 @@ from pcmcnet.data.scan.whole_sets import piece_lengths, read_pieces
 from pcmcnet.data.write_files import appending
 from pcmcnet.errors import ArtifactError, PcmcNetError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import replacing, require_folder, writing
+from pcmcnet.training.device import undisturbed
 
 log = logging.getLogger("pcmcnet")
 

@@ -38,8 +38,8 @@ from pcmcnet.models.logits.persons import Persons
 from pcmcnet.models.logits.simulation.coefficients import Mixing
 from pcmcnet.models.logits.simulation.draws import keys_of
 from pcmcnet.models.logits.simulation.specification import require_moving, specify
-from pcmcnet.runtime.device import resolve_device
 from pcmcnet.storage.files import json_bytes
+from pcmcnet.training.device import resolve_device
 
 _TOGETHER = 15  # Newton's steps of the logit where the search begins: its own maximum may be at infinity
 

@@ -35,8 +35,8 @@ from pcmcnet.models.networks import item_start
 from pcmcnet.models.networks.monotone_features import signs_of_numbers
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.models.networks.small_network import small_network
-from pcmcnet.runtime.device import device_of
 from pcmcnet.training.compiled_steps import SmallNetwork
+from pcmcnet.training.device import device_of
 
 DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
 

@@ -32,8 +32,8 @@ from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.threads import parts_for
-from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import batches_on, encode_on
+from pcmcnet.training.device import device_of
+from pcmcnet.training.device_batches import batches_on, encode_on
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.chain_network import PCMCNetwork

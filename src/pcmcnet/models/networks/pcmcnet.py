@@ -46,12 +46,12 @@ from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, ja
 from pcmcnet.models.networks.neural_model import NeuralModel, Trained, log, require_differences
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
 from pcmcnet.progress import Steps, describe_epoch, show_steps
-from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import batches_on, encode_on
-from pcmcnet.runtime.prediction import predict
 from pcmcnet.storage.files import write_bytes
 from pcmcnet.training import TrainConfig, compiled_steps
 from pcmcnet.training.data_parallel import current_group
+from pcmcnet.training.device import device_of
+from pcmcnet.training.device_batches import batches_on, encode_on
+from pcmcnet.training.prediction import predict
 
 SMALL_TABLE, SMALL_TABLE_PAIRS = 12_000, 3e6  # choice sets, and ordered pairs of alternatives in them
 

@@ -25,7 +25,7 @@ from pcmcnet.data.parts import sets_between
 from pcmcnet.data.pieces import ROWS, Piece, Pieces, set_starts
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.probability_check import ROUNDING
-from pcmcnet.runtime.piecewise import Encode, predict_pieces
+from pcmcnet.training.piecewise import Encode, predict_pieces
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.neural_model import NeuralModel

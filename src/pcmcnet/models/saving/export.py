@@ -35,8 +35,8 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
 from pcmcnet.models.networks.chain_mixture import ChainMixture
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import json_bytes, write_bytes
+from pcmcnet.training.device import undisturbed
 
 ENCODER = "encoder.json"  # its name in the metadata of a graph
 OPSET = 18

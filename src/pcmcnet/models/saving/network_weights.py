@@ -14,7 +14,7 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 
 from pcmcnet.errors import ArtifactError
-from pcmcnet.runtime.torch_settings import building
+from pcmcnet.training.device import building
 
 
 def read_network(content: bytes, build: Callable[[], nn.Module]) -> nn.Module:

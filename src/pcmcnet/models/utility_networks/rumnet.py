@@ -33,9 +33,9 @@ from pcmcnet.layers.perceptron import Perceptron
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.set_networks.set_network import SetModel, SetNetwork, SetNetworkConfig
-from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import encode_on
-from pcmcnet.runtime.prediction import predict
+from pcmcnet.training.device import device_of
+from pcmcnet.training.device_batches import encode_on
+from pcmcnet.training.prediction import predict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -36,9 +36,9 @@ from pcmcnet.models.set_networks.set_network import (
     log_softmax_of_sets,
     perceptron_of,
 )
-from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import encode_on
-from pcmcnet.runtime.prediction import predict
+from pcmcnet.training.device import device_of
+from pcmcnet.training.device_batches import encode_on
+from pcmcnet.training.prediction import predict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

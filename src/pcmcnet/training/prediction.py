@@ -15,9 +15,8 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, plan_batches
 from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers.threads import parts_for
-from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import batches_on, in_turns
-from pcmcnet.runtime.torch_settings import undisturbed
+from pcmcnet.training.device import device_of, undisturbed
+from pcmcnet.training.device_batches import batches_on, in_turns
 
 _NUMBERS = 2**21  # of the contents of a batch; a network has some tens of times as many in between
 PREDICTED = 20_000_000  # pairs of a batch that keep a GPU busy while the next is prepared

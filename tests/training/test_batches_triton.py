@@ -10,7 +10,7 @@ import torch
 @pytest.mark.gpu
 def test_each_set_finds_its_place_and_what_is_no_number_is_noticed() -> None:
     """Sets of 3, 200, 1 and 5 alternatives; a batch of all but the second, then one of that alone."""
-    from pcmcnet.runtime.spread_triton import spread
+    from pcmcnet.training.batches_triton import spread
 
     sizes = np.array([3, 200, 1, 5])
     starts, counts = (torch.from_numpy(x).cuda() for x in (np.cumsum(sizes) - sizes, sizes))

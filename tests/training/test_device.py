@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pcmcnet.runtime.device import get_ready, resolve_device
+from pcmcnet.training.device import get_ready, resolve_device
 
 
 def test_devices_are_found_by_name() -> None:

@@ -11,8 +11,8 @@ import pcmcnet as pn
 from pcmcnet.data.batches import EncodedSets, plan_batches
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.datasets import airline
-from pcmcnet.runtime import device_batches, prediction
-from pcmcnet.runtime.device_batches import batches_on, encode_on, gathered, to_host
+from pcmcnet.training import device_batches, prediction
+from pcmcnet.training.device_batches import batches_on, encode_on, gathered, to_host
 
 MakeSets = Callable[..., EncodedSets]
 

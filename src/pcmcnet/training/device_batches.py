@@ -20,8 +20,7 @@ from pcmcnet.data.batches import Batch, Distinct, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.layers.gpu import has_triton
-from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.torch_settings import undisturbed
+from pcmcnet.training.device import device_of, undisturbed
 
 T = TypeVar("T")
 WORTH = 2**13  # rows from which on the device standardises them; fewer are not worth its calls. By choice
@@ -69,9 +68,9 @@ def gathered(data: EncodedSets, index: Tensor, places: int) -> Batch:
     more = bool(data.contents or data.individual_contents) or data.person is not None
     if more or index.device.type != "cuda" or not has_triton() or not data.is_contiguous:
         return data.gather(index, places)
-    from pcmcnet.runtime import gather_triton
+    from pcmcnet.training import batches_triton
 
-    return gather_triton.gather(data, index, places)
+    return batches_triton.gather(data, index, places)
 
 
 def on_device(positions: Ints, device: torch.device) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import pcmcnet as pn
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.runtime.torch_settings import building, undisturbed
+from pcmcnet.training.device import building, undisturbed
 
 Surroundings = Callable[[], AbstractContextManager[Any]]
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from pcmcnet.data.ahead import ahead
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.layers.gpu import runs_kernels
-from pcmcnet.runtime.device import device_of
-from pcmcnet.runtime.device_batches import on_device, to_host
-from pcmcnet.runtime.prediction import predict
+from pcmcnet.training.device import device_of
+from pcmcnet.training.device_batches import on_device, to_host
+from pcmcnet.training.prediction import predict
 
 T = TypeVar("T")
 Encode = Callable[[torch.device], tuple[T, EncodedSets]]
@@ -81,7 +81,7 @@ def _flat(module: nn.Module, data: EncodedSets, pair_budget: int) -> Tensor:
     for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
         index = on_device(sets, data.device)
         if runs_kernels(log_p):
-            from pcmcnet.runtime.spread_triton import spread
+            from pcmcnet.training.batches_triton import spread
 
             spread(log_p, index, data, flat)
             continue

@@ -1,7 +1,9 @@
-"""A batch gathered from tensors on a CUDA device in one kernel, where torch's indexing takes a dozen.
+"""Batches on a CUDA device: one kernel gathers a batch, one writes its log-probabilities back; torch takes dozens.
 
-The result is that of :meth:`pcmcnet.data.batches.EncodedSets.gather`.
-Shapes: positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first; sets (S, F) -> (B, F).
+``gather`` gives the batch of :meth:`pcmcnet.data.batches.EncodedSets.gather`:
+positions (B,), alternatives (N, F) -> (B, J, F), where padding repeats the first; sets (S, F) -> (B, F).
+``spread`` puts log-probabilities at the places of their sets, and notes by how much a sum of p misses 1 at most:
+log p (B, J), positions of the sets (B,) -> log p (N,), set after set.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -17,7 +19,8 @@ from pcmcnet.data.batches import Batch, EncodedSets
 from pcmcnet.layers.gpu.launch import launch, noting
 from pcmcnet.layers.gpu.overlap import wait_for_earlier
 
-BLOCK = 1024  # numbers that a program copies at a time. By choice
+GATHER_BLOCK = 1024  # numbers that a program copies at a time. By choice
+SPREAD_BLOCK = 128  # alternatives that a program writes at a time. By choice
 
 
 def gather(data: EncodedSets, index: Tensor, places: int) -> Batch:
@@ -30,7 +33,7 @@ def gather(data: EncodedSets, index: Tensor, places: int) -> Batch:
     chosen, weight = (x.new_empty(sets) for x in (data.chosen, data.weight))
     given = (index, data.starts, data.counts, *flat, *own, data.chosen, data.weight)
     widths = [x.shape[1] for x in (*flat, *own)]
-    launch(_gather, (sets,), *given, *wide, *thin, chosen, weight, mask, places, *widths, C=BLOCK)
+    launch(_gather, (sets,), *given, *wide, *thin, chosen, weight, mask, places, *widths, C=GATHER_BLOCK)
     if noting():  # nothing was launched, and what reads the batch is to find categories that there are
         return data.gather(index, places)
     return Batch(
@@ -93,3 +96,25 @@ def _gather(
     for begin in range(0, J, C):
         place = begin + tl.arange(0, C)
         tl.store(mask + b * J + place, place < n, mask=place < J)
+
+
+def spread(log_p: Tensor, index: Tensor, data: EncodedSets, flat: Tensor) -> None:
+    """Fill in float64 log p of the batch; the last place of ``flat`` is for the largest miss so far."""
+    given = (log_p.contiguous(), index, data.starts, data.counts, flat, len(flat) - 1, log_p.shape[1])
+    launch(_spread, (len(index),), *given, C=SPREAD_BLOCK, num_warps=1)
+
+
+@triton.jit(do_not_specialize=["last", "J"])
+def _spread(log_p, index, starts, counts, flat, last, J, C: tl.constexpr):
+    wait_for_earlier()
+    b = tl.program_id(0).to(tl.int64)
+    k = tl.load(index + b)
+    first, n = tl.load(starts + k), tl.load(counts + k)
+    total = tl.zeros((), tl.float64)
+    for begin in range(0, n, C):
+        j = begin + tl.arange(0, C)
+        x = tl.load(log_p + b * J + j, mask=j < n, other=float("-inf")).to(tl.float64)
+        tl.store(flat + first + j, x, mask=j < n)
+        total += tl.sum(tl.exp(x), 0)
+    miss = tl.abs(total - 1.0)
+    tl.atomic_max(flat + last, tl.where(miss == miss, miss, float("inf")))  # a NaN might get lost there

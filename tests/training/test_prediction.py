@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from pcmcnet import interrupts
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
-from pcmcnet.runtime import prediction
-from pcmcnet.runtime.prediction import predict
+from pcmcnet.training import prediction
+from pcmcnet.training.prediction import predict
 
 MakeSets = Callable[..., EncodedSets]
 

@@ -1,1 +1,0 @@
-"""How networks run: on which device, with which settings of torch, and on which batches."""
