@@ -15,7 +15,7 @@ from pcmcnet.data.encoding import learn_encoder
 from pcmcnet.layers import settings
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps
 from pcmcnet.training.dispatch import steps_for

@@ -19,7 +19,7 @@ from pcmcnet.insight.chain import chain
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import PCMCNet
 from pcmcnet.models.networks.chain_mixture import ChainMixture, joint_losses
-from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
 from pcmcnet.models.saving.export import ExportedNetwork
 from pcmcnet.serving.worker import shows_rates
 from pcmcnet.training.data_parallel import Group, training_in

@@ -15,7 +15,7 @@ from pcmcnet.errors import ConfigError, InputError, SchemaError
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
 from pcmcnet.training.config import TrainConfig
 
 MakeTrips = Callable[..., pa.Table]

@@ -99,7 +99,6 @@ class LCL(SetModel):
 
         Numbers are in standard deviations, and categories 0 or 1.
         """
-        _ = self.schema
         assert isinstance(self.network_, LCLNetwork)
         names = entry_names(self.encoder_.features, self.network_.alternative)
         found = self.network_.context.detach().cpu().tolist()

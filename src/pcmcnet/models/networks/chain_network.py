@@ -1,51 +1,55 @@
-"""The network of PCMC-Net: a batch of choice sets -> rates of every ordered pair -> log-probabilities.
+"""The networks of PCMC-Net: a batch of choice sets -> rates of every ordered pair -> log-probabilities.
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 
-M networks trained from different starts (the first and its ``others``, each with its view of a batch) predict the mean
-of their probabilities. That is again the law of a chain on each set, in which as much flows from i to j as in the
-chains of all together:
-
-    p = 1/M sum_m p^m,    q_ij = sum_m p^m_i q^m_ij / sum_m p^m_i
-
-Flows that balance for each m balance in sum, so p is stationary for q. These rates depend on the whole set; uniform
-expansion holds for p, as it does for each p^m.
-A mixture of such chains is in :mod:`pcmcnet.models.networks.chain_mixture`.
-Shapes: B sets of up to J alternatives; individuals (B, D0), alternatives (B, J, D), rates (B, J, J), log p (B, J).
+:class:`PCMCNetwork` is one chain, :class:`ChainMixture` a mixture of chains of latent classes, :class:`AveragedChains`
+an average of networks. Shapes: B sets of up to J alternatives, K classes, M averaged networks; individuals (B, D0),
+alternatives (B, J, D), rates (B, J, J), log p (B, J).
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pcmcnet.data import Batch, Encoder
+from pcmcnet.data import Batch, EncodedSets, Encoder
+from pcmcnet.data.batches import plan_batches
 from pcmcnet.data.encoding import SideEncoder
-from pcmcnet.layers import PairwiseRates, log_probabilities, solve_chain
+from pcmcnet.layers import PairwiseRates, log_probabilities, settings, solve_chain
+from pcmcnet.layers.activations import SLOPES
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.layers.log_law import Solve, log_law
 from pcmcnet.layers.monotone_weights import SignedLinear
+from pcmcnet.layers.pairwise.rate_forms import FLOOR
 from pcmcnet.layers.representation import representation_of
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.networks import item_start
+from pcmcnet.models.networks.averaging import AveragedNetwork
 from pcmcnet.models.networks.monotone_features import signs_of_numbers
-from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
-from pcmcnet.models.networks.small_network import small_network
-from pcmcnet.training.compiled_steps import SmallNetwork
+from pcmcnet.models.networks import item_start, logit_start
+from pcmcnet.training.compiled_steps import MAX_PARTS, CompiledForm
 from pcmcnet.training.device import device_of
+from pcmcnet.training.device_batches import batches_on
+from pcmcnet.training.network import ChoiceNetwork, require_differences
+
+if TYPE_CHECKING:
+    from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
+
+log = logging.getLogger("pcmcnet")
 
 DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
+CLASS_SPREAD = 0.3  # standard deviation of the first values of what the classes of a mixture add to the utility
 
 
-class PCMCNetwork(nn.Module):
+class PCMCNetwork(ChoiceNetwork):
     """Batch -> log-probabilities (B, J)."""
 
     takes_generators = True
-    capturable: bool  # whether nothing in a step waits for the device
     items: Tensor | None  # (n, n) log-rates of pairs of labels to add to, where nothing but labels is known
 
     classes = 1  # chains, of which a mixture has several
@@ -56,7 +60,7 @@ class PCMCNetwork(nn.Module):
         who, what = encoder.individual, encoder.features
         self.individual = representation_of(who, dropout=config.dropout, own=own)
         self.alternative = representation_of(what, dropout=config.dropout, own=own)
-        self.capturable = not (who.contents or what.contents)  # how many contents are distinct is not known beforehand
+        self.supports_cuda_graphs = not (who.contents or what.contents)  # a step waits for their distinct values
         signs = signs_of_numbers(config.monotone, encoder)
         others = self.alternative.width - what.n_numeric  # numbers come last in a representation
         self.rates = PairwiseRates(
@@ -74,8 +78,6 @@ class PCMCNetwork(nn.Module):
         self.utility = self.new_utility(what, signs) if config.utility == "linear" else None
         labels = item_start.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
         self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
-        self.others = nn.ModuleList()  # networks whose probabilities are averaged with these
-        self.views = nn.ModuleList()  # of each of the others: a batch -> what it sees of it
 
     def new_utility(self, what: SideEncoder, signs: Tensor | None) -> LinearUtility:
         """Return a utility of alternatives for individuals, 0 at the start."""
@@ -93,23 +95,23 @@ class PCMCNetwork(nn.Module):
         return []
 
     @property
-    def with_prior(self) -> list[nn.Parameter]:
-        """Weights that have a standard normal prior instead of decay."""
+    def prior_weights(self) -> list[nn.Parameter]:
+        """Weights of utilities and of the shares of classes."""
         return [*(weights for part in self.utilities for weights in part.plain_weights), *self.of_shares]
 
     @property
-    def small_network(self) -> SmallNetwork | None:
-        """The parts that compiled steps train, where they know such a network."""
-        return small_network(self) if self.classes == 1 and not len(self.others) else None
+    def compiled_form(self) -> CompiledForm | None:
+        """The weights for the C training steps, if they know such a network: one chain, not a mixture."""
+        return compiled_form_of(self) if self.classes == 1 else None
 
     @property
-    def in_pieces(self) -> bool:
-        """Whether a large batch takes little more memory than a small one."""
-        return self.rates.in_pieces
+    def computes_in_chunks(self) -> bool:
+        """Whether the rates of pairs are computed in chunks."""
+        return self.rates.computes_in_chunks
 
     @property
-    def signed(self) -> list[SignedLinear | LinearUtility]:
-        """Parts whose weights are to keep to signs after each step."""
+    def sign_constrained(self) -> list[SignedLinear | LinearUtility]:
+        """All layers and utilities whose weights may have signs."""
         return [part for part in self.modules() if isinstance(part, SignedLinear | LinearUtility)]
 
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -117,35 +119,38 @@ class PCMCNetwork(nn.Module):
         individual = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
         return individual, self.alternative(batch.numeric, batch.categorical, batch.contents)
 
-    @property
-    def members(self) -> list[PCMCNetwork]:
-        """The networks that are put together: this one and the others."""
-        return [self, *(other for other in self.others if isinstance(other, PCMCNetwork))]
+    # -- before training --------------------------------------------------------------------------------------
 
-    def add(self, other: PCMCNetwork, view: nn.Module) -> None:
-        """Put another network to this one, on the device where this one is."""
-        device = device_of(self)
-        self.others.append(other.to(device))
-        self.views.append(view.to(device))
+    @torch.no_grad()
+    def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
+        """Check that alternatives differ, and undo a start in which most rates have no gradient."""
+        require_differences(sets)
+        if self.rates.rate == "relu":
+            # Dead rates are counted on the batch of the largest sets: a set of one alternative has no pair.
+            plan = plan_batches(sets.sizes, batch_size=1024, pair_budget=pair_budget)
+            (batch,) = batches_on(device_of(self), sets, plan[-1:])
+            self.eval()  # dropout would make the check random
+            if self.revive(batch):
+                log.info("most rates had no gradient at the start; the output bias was raised")
+        elif self.rates.rate == "exp" and self.rates.epsilon == 0:
+            # A shift of all scores only changes the time scale, which the distribution ignores. The gradient is 0, and
+            # Adam would follow its rounding errors.
+            self.rates.output.bias.requires_grad_(False)
 
-    def _own_chains(self, batch: Batch) -> list[Tensor]:
-        """Return the rates of the chain of each member, (B, 1, J, J)."""
-        seen = [batch, *(view(batch) for view in self.views)]
-        return [member.own_chain(theirs) for member, theirs in zip(self.members, seen, strict=True)]
+    def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
+        """Start as the chain of items if only labels are known, or as the logit inside if the decay is strong."""
+        if self.items is not None:
+            item_start.start_as_items(self.items, sample(item_start.SETS), decay)
+        elif self.utility is not None and decay >= logit_start.FROM_DECAY:
+            logit_start.start_as_logit(self.utility, sample(logit_start.SETS))
+
+    # -- rates and probabilities ------------------------------------------------------------------------------
 
     def chains(self, batch: Batch) -> Tensor:
-        """Return the rates of the K chains of each set, (B, K, J, J): here of one."""
-        return together(self.member_chains(batch), batch.mask) if len(self.others) else self.own_chain(batch)
-
-    def member_chains(self, batch: Batch) -> Tensor:
-        """Return the rates of the chains of all members, (B, M, J, J)."""
-        return torch.cat(self._own_chains(batch), 1)
-
-    def own_chain(self, batch: Batch) -> Tensor:
-        """Return the rates of this network's chain, (B, 1, J, J)."""
-        known = self.represent(batch)
-        utility = None if self.utility is None else self.utility(batch, *known)
-        return self.rates_between(*known, utility, batch.mask, batch.categorical).unsqueeze(1)
+        """Return the rates of the chains of each set, (B, K, J, J): here of one."""
+        seen = self.represent(batch)
+        utility = None if self.utility is None else self.utility(batch, *seen)
+        return self.rates_between(*seen, utility, batch.mask, batch.categorical).unsqueeze(1)
 
     def rates_between(
         self, individual: Tensor, alternatives: Tensor, utility: Tensor | None, mask: Tensor, categorical: Tensor
@@ -168,55 +173,231 @@ class PCMCNetwork(nn.Module):
         factor = (utility - top).clamp(-DEEPEST, 0.0).exp()
         return self.rates.of_scores(scores, mask) * factor.unsqueeze(1)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Return log-probabilities; padding gets -inf."""
-        if not len(self.others) and self.by_rows:
-            return self._log_law(batch)
-        laws = self.laws(batch)
-        law = laws[0] if len(laws) == 1 else sum(laws[1:], laws[0]) / len(laws)
-        return log_probabilities(law, batch.mask)
-
     @property
     def by_rows(self) -> bool:
-        """Whether rates are those of scores alone, of which some states may have far larger ones than others."""
+        """Whether rates are exponentials of scores alone, some of which may be far larger than others."""
         return self.utility is None and self.rates.rate == "exp" and self.rates.epsilon == 0
 
-    def _log_law(self, batch: Batch, solve: Solve = solve_chain) -> Tensor:
-        return log_law(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
-
-    def laws(self, batch: Batch, solve: Solve = solve_chain) -> list[Tensor]:
-        """Return the law of the chain of each member, (B, J)."""
-        seen = [batch, *(view(batch) for view in self.views)]
-        return [member._own_law(theirs, solve) for member, theirs in zip(self.members, seen, strict=True)]
-
-    def _own_law(self, batch: Batch, solve: Solve) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
+        """Return log-probabilities; padding gets -inf."""
         if self.by_rows:
-            return self._log_law(batch, solve).exp()
-        return solve(self.own_chain(batch).squeeze(1), batch.mask)
+            return self._log_distribution(batch, solve_chain)
+        return log_probabilities(self.distribution(batch), batch.mask)
+
+    def probabilities(self, batch: Batch) -> Tensor:
+        """Return the stationary distribution (B, J); padding gets 0."""
+        return self.distribution(batch)
+
+    def distribution(self, batch: Batch, solve: Solve = solve_chain) -> Tensor:
+        """Return the stationary distribution (B, J) by a solver; padding gets 0."""
+        if self.by_rows:
+            return self._log_distribution(batch, solve).exp()
+        return solve(self.chains(batch).squeeze(1), batch.mask)
+
+    def _log_distribution(self, batch: Batch, solve: Solve) -> Tensor:
+        return log_law(self.rates.scores(*self.represent(batch), batch.mask), batch.mask, solve)
 
     def revive(self, batch: Batch) -> bool:
         """Undo a dead start: see :meth:`PairwiseRates.revive`."""
         return self.rates.revive(*self.represent(batch), batch.mask)
 
 
-def together(chains: Tensor, mask: Tensor) -> Tensor:
-    """Return the chain in which as much flows as in all of several: (B, M, J, J), (B, J) -> (B, 1, J, J)."""
-    p = torch.stack([solve_chain(rates, mask) for rates in chains.unbind(1)], 1).unsqueeze(-1)  # (B, M, J, 1)
-    return (p * chains).sum(1, keepdim=True) / p.sum(1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+# -- Compiled training steps --------------------------------------------------------------------------------------
 
 
-class Asked(nn.Module):
-    """Batch -> what a network answers to something else than the probabilities, such as its chains."""
+def compiled_form_of(network: PCMCNetwork) -> CompiledForm | None:
+    """Return the weights of a network for the C training steps, or None if these compute another formula."""
+    # 1. What the C code computes: its activations, rates and sizes, embeddings and numbers alone, no dropout or signs.
+    rates, utility, sides = network.rates, network.utility, (network.alternative, network.individual)
+    within = (
+        rates.activation in SLOPES
+        and rates.dropout.p == 0
+        and (rates.rate == "exp" or (rates.rate == "relu" and utility is None))
+        and rates.precision != "bfloat16"
+        and max(rates.hidden, default=0) <= settings.COMPILED_UP_TO_UNITS
+        and max(len(rates.hidden), *(len(side.embeddings) for side in sides)) < MAX_PARTS
+        and not any(len(side.encoders) or len(side.curves) for side in sides)
+        and not isinstance(rates.leave, SignedLinear)
+    )
+    if not within or any(p.dtype != torch.float32 or not p.is_contiguous() for p in network.parameters()):
+        return None
+    # 2. The weights by their part in the formula.
+    tables = [[weight for embedding in side.embeddings for weight in embedding.parameters()] for side in sides]
+    embedded = [sum(table.shape[1] for table in of_side) for of_side in tables]
+    layers = [(layer.weight, layer.bias) for layer in rates.layers if isinstance(layer, nn.Linear)]
+    who = None if rates.who is None else rates.who.weight
+    return CompiledForm(
+        embeddings=tables[0],
+        individual_embeddings=tables[1],
+        numbers=network.alternative.width - embedded[0],
+        individual_numbers=network.individual.width - embedded[1],
+        first=(who, rates.leave.weight, rates.enter.weight, rates.enter.bias),
+        layers=layers,
+        utility=None if utility is None else (list(utility.constants), utility.slopes, utility.worth, utility.taste),
+        items=network.items,
+        slope=SLOPES[rates.activation],
+        exponential=rates.rate == "exp",
+        epsilon=rates.epsilon,
+        floor=FLOOR,
+    )
 
-    def __init__(self, network: PCMCNetwork, answer: Callable[[Batch], Tensor]) -> None:
-        super().__init__()
-        self.network, self.answer = network, answer
+
+# -- Mixtures -----------------------------------------------------------------------------------------------------
+#
+# A mixture of K chains: people are of one of K unknown classes, each with its own rates.
+#
+#     p(S) = sum_k m_k(I) pi_k(S),    m(I) = softmax(a + A I),    pi_k the stationary distribution of class k
+#
+# The class is one more input of the rate network about the individual: a one-hot mark. So all classes share
+# representations and layers, and one call computes the rates of all. A class also has its own utility, added to the
+# common one: the logits inside form a latent class logit, and the prior of the additions draws classes towards each
+# other. The additions start at random, since equal classes would stay equal.
+#
+# If classes are of persons, the choices of a person count together,
+#
+#     P(i_1, i_2, ... | I) = sum_k m_k(I) prod_s pi_k(i_s in S_s),
+#
+# and a batch holds all sets of a person. Columns of the individual that vary between the sets of a person enter by the
+# mean of their a + A I.
+
+
+class ChainMixture(PCMCNetwork):
+    """Batch -> log-probabilities (B, J) of a mixture of chains."""
+
+    def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None, *, classes: int) -> None:
+        super().__init__(encoder, config, own, marks=classes)
+        self.classes, self.batches_by_person = classes, config.by == "person"
+        signs = signs_of_numbers(config.monotone, encoder)
+        added = 0 if self.utility is None else classes
+        self.additions = nn.ModuleList(self.new_utility(encoder.features, signs) for _ in range(added))
+        self.share = nn.Parameter(torch.zeros(classes))
+        width = self.individual.width
+        self.leaning = nn.Parameter(torch.zeros(classes, width)) if width else None
+        self._set_apart()
+
+    @torch.no_grad()
+    def _set_apart(self) -> None:
+        for part in self._additions:
+            for weights in part.plain_weights:
+                weights.normal_(0.0, CLASS_SPREAD)
+            part.project_()
 
     @property
-    def in_pieces(self) -> bool:
-        """As the network's."""
-        return self.network.in_pieces
+    def _additions(self) -> list[LinearUtility]:
+        return [part for part in self.additions if isinstance(part, LinearUtility)]
+
+    @property
+    def utilities(self) -> list[LinearUtility]:
+        """The utility of all classes, where there is one, and what each class adds to it."""
+        return [*super().utilities, *self._additions]
+
+    @property
+    def of_shares(self) -> list[nn.Parameter]:
+        """Weights of the shares of classes."""
+        return [self.share] if self.leaning is None else [self.share, self.leaning]
+
+    def leanings(self, individual: Tensor) -> Tensor:
+        """Return a + A I, of which the shares of the classes are the softmax: (B, D0) -> (B, K)."""
+        if self.leaning is None:
+            return self.share.expand(individual.shape[0], -1)
+        return self.share + individual @ self.leaning.mT
+
+    def log_membership(self, batch: Batch) -> Tensor:
+        """Return the logarithms of the shares of the classes before any choice, (B, K)."""
+        return self.leanings(self.represent(batch)[0]).log_softmax(-1)
+
+    def of_classes(self, x: Tensor) -> Tensor:
+        """Repeat what is known of a set for each class: (B, ...) -> (B K, ...)."""
+        return x.unsqueeze(1).expand(-1, self.classes, *x.shape[1:]).flatten(0, 1)
+
+    def marked(self, individual: Tensor) -> Tensor:
+        """Mark individuals with the class: (B, D0) -> (B K, D0 + K)."""
+        marks = torch.eye(self.classes, dtype=individual.dtype, device=individual.device)
+        marks = marks.expand(individual.shape[0], -1, -1).flatten(0, 1)
+        return torch.cat([self.of_classes(individual), marks], -1)
+
+    def chains(self, batch: Batch) -> Tensor:
+        """Return the rates of the chains of all classes, (B, K, J, J)."""
+        return self._chains(batch, *self.represent(batch))
+
+    def _chains(self, batch: Batch, individual: Tensor, alternatives: Tensor) -> Tensor:
+        utility = None
+        if self.utility is not None:
+            added = [part(batch, individual, alternatives) for part in self._additions]
+            utility = (self.utility(batch, individual, alternatives).unsqueeze(1) + torch.stack(added, 1)).flatten(0, 1)
+        known = self.marked(individual), self.of_classes(alternatives), utility
+        rates = self.rates_between(*known, self.of_classes(batch.mask), self.of_classes(batch.categorical))
+        return rates.view(-1, self.classes, *rates.shape[1:])
+
+    def classwise(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the leanings (B, K) and the probabilities of the alternatives in each class, (B, K, J)."""
+        individual, alternatives = self.represent(batch)
+        rates = self._chains(batch, individual, alternatives).flatten(0, 1)
+        p = solve_chain(rates, self.of_classes(batch.mask))
+        return self.leanings(individual), p.view(-1, self.classes, p.shape[1])
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the answer."""
-        return self.answer(batch)
+        """Return log-probabilities; padding gets -inf."""
+        leanings, p = self.classwise(batch)
+        return log_probabilities((leanings.softmax(-1).unsqueeze(-1) * p).sum(1), batch.mask)
+
+    def set_losses(self, batch: Batch) -> Tensor:
+        """Return the loss of each set (B,): its NLL, or an equal share of that of all choices of its person."""
+        if not self.batches_by_person or batch.person is None:
+            return super().set_losses(batch)
+        leanings, p = self.classwise(batch)
+        chosen = p.gather(2, batch.chosen.view(-1, 1, 1).expand(-1, self.classes, 1)).squeeze(2)  # (B, K)
+        return joint_losses(leanings, chosen.clamp(min=torch.finfo(p.dtype).tiny).log(), batch.person)
+
+    def revive(self, batch: Batch) -> bool:
+        """Undo a dead start: see :meth:`PairwiseRates.revive`."""
+        individual, alternatives = self.represent(batch)
+        return self.rates.revive(self.marked(individual), self.of_classes(alternatives), self.of_classes(batch.mask))
+
+
+def joint_losses(leanings: Tensor, log_p: Tensor, person: Tensor) -> Tensor:  # (B, K), (B, K), (B,) -> (B,)
+    """Return minus the log-likelihood of each person's choices together, in even parts for the person's sets.
+
+    The sets of a person follow each other. ``log_p`` is of the choice of each set, in each class.
+    """
+    changes = person[1:] != person[:-1]
+    number = torch.cat([changes.new_zeros(1), changes]).cumsum(0)  # persons from 0; of B places some stay empty
+
+    def summed(values: Tensor) -> Tensor:
+        return torch.zeros_like(values).index_add(0, number, values)
+
+    sets = summed(torch.ones_like(log_p[:, :1])).clamp(min=1)  # (B, 1)
+    joint = ((summed(leanings) / sets).log_softmax(-1) + summed(log_p)).logsumexp(-1, keepdim=True)
+    return -(joint / sets)[number].squeeze(1)
+
+
+# -- Averages -----------------------------------------------------------------------------------------------------
+#
+# The mean of M stationary distributions is again the stationary distribution of a chain on each set, in which as much
+# flows from i to j as in the chains of all members together:
+#
+#     p = 1/M sum_m p^m,    q_ij = sum_m p^m_i q^m_ij / sum_m p^m_i
+#
+# Flows that balance for each m balance in sum, so p is stationary for q. These rates depend on the whole set; uniform
+# expansion holds for p, as it does for each p^m.
+
+
+class AveragedChains(AveragedNetwork):
+    """Batch -> logarithms of the mean of several stationary distributions (B, J)."""
+
+    classes = 1
+
+    def seen_by_chains(self, batch: Batch) -> list[tuple[PCMCNetwork, Batch]]:
+        """Return every member with the batch as it sees it."""
+        return [(member, seen) for member, seen in self.seen_by_members(batch) if isinstance(member, PCMCNetwork)]
+
+    def member_chains(self, batch: Batch) -> Tensor:
+        """Return the rates of the chains of all members, (B, M, J, J)."""
+        return torch.cat([member.chains(seen) for member, seen in self.seen_by_chains(batch)], 1)
+
+    def chains(self, batch: Batch) -> Tensor:
+        """Return the rates of the one chain with the average distribution, (B, 1, J, J)."""
+        rates = self.member_chains(batch)
+        p = torch.stack([solve_chain(q, batch.mask) for q in rates.unbind(1)], 1).unsqueeze(-1)  # (B, M, J, 1)
+        flows = (p * rates).sum(1, keepdim=True)
+        return flows / p.sum(1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)

@@ -29,7 +29,7 @@ from pcmcnet.layers.representation import width_of
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.chain_network import PCMCNetwork
-    from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
+    from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
 
 WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # all in units of the drawing
 _COLUMNS = {"table": 150, "representation": 154, "pairs": 118, "layer": 160, "law": 106}  # widths, from left to right
@@ -77,8 +77,9 @@ class Placed(NamedTuple):
         return self.y + self.box.height / 2
 
 
-def draw_network(encoder: Encoder, network: PCMCNetwork, config: PCMCNetConfig) -> str:
-    """Return the drawing of a network as the text of an SVG file."""
+def draw_network(encoder: Encoder, members: Sequence[PCMCNetwork], config: PCMCNetConfig) -> str:
+    """Return the drawing of a network as the text of an SVG file; of averaged networks, that of the first."""
+    network = members[0]
     label = [str(encoder.schema.alternative)] if encoder.labels else []
     sides = [
         _side(names, codes, representation, title, label, many=many)
@@ -90,9 +91,9 @@ def draw_network(encoder: Encoder, network: PCMCNetwork, config: PCMCNetConfig) 
     ]
     middle = [_pairs(network.individual.width, network.alternative.width, network.classes)]
     law = [_law(network)]
-    total = sum(p.numel() for p in network.parameters())
+    total = sum(p.numel() for member in members for p in member.parameters())
     rates = _layers(network, config), _utility(network, config)
-    of = f", of {len(network.members)} networks" if len(network.members) > 1 else ""
+    of = f", of {len(members)} networks" if len(members) > 1 else ""
     return _write(sides, middle, *rates, law, f"{_count(total)} in all{of}")
 
 

@@ -154,7 +154,7 @@ class PointerNetwork(NeuralModel):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    def _build(self, encoder: Encoder) -> PointingNetwork:
+    def _build(self, encoder: Encoder, classes: int) -> PointingNetwork:
         if not encoder.features:
             raise InputError(
                 "a pointer network reads the features and labels of alternatives: declare a feature, or "

@@ -33,8 +33,7 @@ from pcmcnet.data.encoding import SideEncoder
 from pcmcnet.data.kinds.category import UNSEEN
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
-from pcmcnet.models.networks.chain_mixture import ChainMixture
-from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.storage.files import json_bytes, write_bytes
 from pcmcnet.training.device import undisturbed
 
@@ -45,11 +44,12 @@ OPSET = 18
 class ExportedNetwork(nn.Module):
     """Tensors -> probabilities (B, J), in operators that torch and ONNX both know; a copy of a network's weights."""
 
-    def __init__(self, network: PCMCNetwork) -> None:
+    def __init__(self, network: PCMCNetwork | AveragedChains) -> None:
         super().__init__()
         self.network = deepcopy(network).cpu().float().eval().requires_grad_(False)
-        for member in self.network.members:
-            member.rates.precision = "float32"
+        for part in self.network.modules():
+            if isinstance(part, PCMCNetwork):
+                part.rates.precision = "float32"
 
     def forward(
         self,
@@ -71,22 +71,26 @@ class ExportedNetwork(nn.Module):
             chosen=mask.new_zeros(B, dtype=torch.int64),
             weight=mask.new_ones(B, dtype=torch.float32),
         )
-        mixture = isinstance(self.network, ChainMixture)
-        if self.network.by_rows and not mixture:
-            return torch.stack(self.network.laws(batch, exported_distribution)).mean(0)
-        rates = self.network.chains(batch) if mixture else self.network.member_chains(batch)  # (B, K, J, J)
-        chains = rates.shape[1]
+        network = self.network
+        seen = network.seen_by_chains(batch) if isinstance(network, AveragedChains) else [(network, batch)]
+        # 1. Chains with rates of scores alone are solved one by one: their rates may differ by many magnitudes.
+        if seen[0][0].by_rows and not isinstance(network, ChainMixture):
+            return torch.stack([member.distribution(own, exported_distribution) for member, own in seen]).mean(0)
+        # 2. All chains, of members or of classes, are solved at once.
+        rates = network.member_chains(batch) if isinstance(network, AveragedChains) else network.chains(batch)
+        chains = rates.shape[1]  # (B, K, J, J)
         if chains == 1:
             return exported_distribution(rates.squeeze(1), mask)
         of_chains = mask.unsqueeze(1).expand(-1, chains, -1).flatten(0, 1)
         p = exported_distribution(rates.flatten(0, 1), of_chains).view(-1, chains, J)
-        if not isinstance(self.network, ChainMixture):
+        # 3. Members count alike, classes by their shares.
+        if not isinstance(network, ChainMixture):
             return p.mean(1)
-        mixed: Tensor = (self.network.log_membership(batch).exp().unsqueeze(-1) * p).sum(1)
+        mixed: Tensor = (network.log_membership(batch).exp().unsqueeze(-1) * p).sum(1)
         return mixed
 
 
-def export_network(network: PCMCNetwork, encoder: Encoder, path: str | Path) -> Path:
+def export_network(network: PCMCNetwork | AveragedChains, encoder: Encoder, path: str | Path) -> Path:
     """Write the graph, in the format that the ending of ``path`` names, and the encoder beside it."""
     if not isinstance(path, str | os.PathLike) or Path(path).suffix not in _WRITERS:
         raise InputError(f"expected a file name that ends in {' or '.join(_WRITERS)}, got {path!r}.")

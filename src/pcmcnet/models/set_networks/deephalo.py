@@ -107,6 +107,12 @@ class DeepHaloNetwork(SetNetwork):
         nn.init.zeros_(self.worth.weight)
         self.register_buffer("size", self.worth.weight.new_ones(()))  # mean size of the training sets, once it is known
 
+    def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
+        """Check that alternatives differ, and take the mean size of the sets, unless a fitted network has given it."""
+        super().prepare(sets, pair_budget)
+        if self.size == 1:
+            self.size.fill_(float(sets.sizes.mean()))
+
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""
         state = alone = self.alone(beside_individual(what, who))  # (B, J, W)
@@ -137,12 +143,6 @@ class DeepHalo(SetModel):
     @takes(DeepHaloArguments)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-
-    def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
-        super()._prepare(network, data)
-        assert isinstance(network, DeepHaloNetwork)
-        if network.size == 1:  # else known from the model that this one starts from
-            network.size.fill_(float(data.sizes.mean()))
 
     def _more_facts(self) -> dict[str, str]:
         order = self.config.order

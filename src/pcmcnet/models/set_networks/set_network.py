@@ -31,8 +31,8 @@ from pcmcnet.layers.representation import Representation, representation_of
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks import logit_start
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
-from pcmcnet.models.networks.neural_model import NeuralModel, require_differences
-from pcmcnet.training import TrainConfig
+from pcmcnet.models.networks.neural_model import NeuralModel
+from pcmcnet.training.network import require_differences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +95,15 @@ class SetNetwork(nn.Module):
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
         """Return what the network adds to utilities: (B, D0), (B, J, D), (B, J) -> (B, J); padding gets anything."""
 
+    def prepare(self, sets: EncodedSets, pair_budget: int) -> None:
+        """Check that alternatives of a choice set differ."""
+        require_differences(sets)
+
+    def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
+        """Start as the logit inside if the decay is strong."""
+        if self.utility is not None and decay >= logit_start.FROM_DECAY:
+            logit_start.start_as_logit(self.utility, sample(logit_start.SETS))
+
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Represent individuals (B, D0) and alternatives (B, J, D)."""
         who = self.individual(batch.individual_numeric, batch.individual_categorical, batch.individual_contents)
@@ -115,23 +124,14 @@ class SetModel(NeuralModel):
     """A model whose network is a :class:`SetNetwork`: ``network_class`` says which."""
 
     network_class: ClassVar[type[SetNetwork]]
-    network_: SetNetwork
 
-    def _build(self, encoder: Encoder) -> SetNetwork:
+    def _build(self, encoder: Encoder, classes: int) -> SetNetwork:
         if not encoder.features:
             raise InputError(
                 f"{type(self).__name__} tells alternatives apart by their features and labels: declare a feature, or "
                 "alternative, with labels that return in several sets, and leave labels=True."
             )
         return type(self).network_class(encoder, self.config, self.encoders)
-
-    def _prepare(self, network: nn.Module, data: EncodedSets) -> None:
-        require_differences(data)
-
-    def _begin(self, network: nn.Module, config: TrainConfig, sample: Callable[[int], EncodedSets]) -> None:
-        assert isinstance(network, SetNetwork)
-        if network.utility is not None and config.decay >= logit_start.FROM_DECAY:
-            logit_start.start_as_logit(network.utility, sample(logit_start.SETS))
 
 
 def log_softmax_of_sets(utilities: Tensor, mask: Tensor, *, exact: bool = False) -> Tensor:  # 2 x (B, J) -> (B, J)

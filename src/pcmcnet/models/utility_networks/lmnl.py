@@ -28,10 +28,11 @@ from pcmcnet.data import Batch, ChoiceData, Encoder, Sets
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, did_you_mean
 from pcmcnet.layers.inner_logit import LinearUtility
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.networks.decay_search import ENOUGH, at_most
+from pcmcnet.models.networks.fitting import FittedNetwork
+from pcmcnet.models.networks.trainer import network_log_proba
 from pcmcnet.models.networks.network_config import Tails
 from pcmcnet.models.set_networks.set_network import (
     SetModel,
@@ -42,6 +43,7 @@ from pcmcnet.models.set_networks.set_network import (
     perceptron_of,
 )
 from pcmcnet.reports.formats import Summary
+from pcmcnet.selection import MAX_SEARCHED_SETS, sample_sets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,18 +148,21 @@ class LearningMNL(SetModel):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    def _fit(self, train: Sets, valid: Sets | None, settings: FitSettings) -> None:
-        super()._fit(train, valid, settings)
-        assert isinstance(self.network_, LearningNetwork)
+    def _fit(self, train: Sets, valid: Sets | None, run: FitRun) -> FittedNetwork:
+        state = super()._fit(train, valid, run)
+        assert isinstance(state.network, LearningNetwork)
+        # The network keeps the information of the training sets on the linear part, of a sample if they are many.
         counted = train.counted()
-        some = at_most(counted, ENOUGH, settings.seed)
-        self.network_.information.copy_(torch.from_numpy(self._information(some) * len(counted) / len(some)))
+        some = sample_sets(counted, MAX_SEARCHED_SETS, run.seed)
+        information = self._information(state, some) * len(counted) / len(some)
+        state.network.information.copy_(torch.from_numpy(information))
+        return state
 
-    def _information(self, data: ChoiceData) -> Floats:
+    def _information(self, state: FittedNetwork, data: ChoiceData) -> Floats:
         """Return the information of choice sets on the linear coefficients, of standardised numbers."""
-        linear = linear_inputs(self.config.linear, self.encoder_)
-        x = self.encoder_.encode(data, tell=False).numeric.numpy()[:, linear].astype(np.float64)
-        p = np.exp(self._log_proba(data))[:, None]
+        linear = linear_inputs(self.config.linear, state.encoder)
+        x = state.encoder.encode(data, tell=False).numeric.numpy()[:, linear].astype(np.float64)
+        p = np.exp(network_log_proba(state.network, state.encoder, data, self.config.pair_budget))[:, None]
         away = x - spread(sum_by_set(p * x, data.offsets), data.offsets)
         found: Floats = (p * spread(data.weights, data.offsets)[:, None] * away).T @ away
         return found
@@ -165,15 +170,14 @@ class LearningMNL(SetModel):
     @property
     def coefficients(self) -> dict[str, float]:
         """Coefficients of the linear columns, per unit; with tails="bend", of a long-tailed one once standardised."""
-        _ = self.schema
-        assert self.network_.utility is not None
-        slopes = self.network_.utility.slopes.detach().double().cpu().numpy()
+        network = self.network_
+        assert isinstance(network, LearningNetwork) and network.utility is not None
+        slopes = network.utility.slopes.detach().double().cpu().numpy()
         return {name: float(slopes[k]) / unit for name, (_, k, unit) in self._linear().items()}
 
     @property
     def standard_errors(self) -> dict[str, float]:
         """Their standard errors, the network held as it is; infinite where columns cannot be told apart."""
-        _ = self.schema
         assert isinstance(self.network_, LearningNetwork)
         information = self.network_.information.cpu().numpy()
         linear = self._linear()

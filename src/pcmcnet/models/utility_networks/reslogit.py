@@ -119,7 +119,6 @@ class ResLogit(SetModel):
 
     def crossing(self) -> tuple[tuple[str, ...], Floats]:
         """Return the labels (L,) and the sum of all layers (L, L): how a column's utility lowers that of a row."""
-        _ = self.schema
         assert isinstance(self.network_, ResidualUtilities)
         labels = self.encoder_.features.categorical[self.network_.label].categories
         found: Floats = self.network_.crossing.detach().sum(0)[1:, 1:].double().cpu().numpy()

@@ -155,7 +155,6 @@ class RUMnet(SetModel):
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
         """Return the K^2 logits, which have equal shares: see :meth:`ChoiceModel.as_logits`."""
-        _ = self.schema
         assert isinstance(self.network_, RandomUtilities)
         count = self.config.samples**2
         encoded = encode_on(device_of(self.network_), self.encoder_, data)

@@ -151,7 +151,6 @@ class TasteNet(SetModel):
 
         Columns that are seen by a curve have none, and with tails="bend" those with a long tail have none.
         """
-        _ = self.schema
         assert isinstance(self.network_, TasteNetwork)
         encoded = encode_on(device_of(self.network_), self.encoder_, data)
         codes = self.encoder_.features.numeric
