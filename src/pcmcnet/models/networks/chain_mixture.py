@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from pcmcnet.data import Batch, Encoder
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
-from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.monotone_features import signs_of_numbers
@@ -37,7 +36,7 @@ class ChainMixture(PCMCNetwork):
 
     def __init__(self, encoder: Encoder, config: PCMCNetConfig, own: Encoders | None = None, *, classes: int) -> None:
         super().__init__(encoder, config, own, marks=classes)
-        self.classes, self.whole_persons = classes, config.by == "person"
+        self.classes, self.batches_by_person = classes, config.by == "person"
         signs = signs_of_numbers(config.monotone, encoder)
         added = 0 if self.utility is None else classes
         self.additions = nn.ModuleList(self.new_utility(encoder.features, signs) for _ in range(added))
@@ -113,9 +112,9 @@ class ChainMixture(PCMCNetwork):
         return log_probabilities((leanings.softmax(-1).unsqueeze(-1) * p).sum(1), batch.mask)
 
     def set_losses(self, batch: Batch) -> Tensor:
-        """Return what each set adds to the loss (B,): its NLL, or an even part of that of its person's choices."""
-        if not self.whole_persons or batch.person is None:
-            return choice_nll(self(batch), batch.chosen)
+        """Return the loss of each set (B,): its NLL, or an equal share of that of all choices of its person."""
+        if not self.batches_by_person or batch.person is None:
+            return super().set_losses(batch)
         leanings, p = self.classwise(batch)
         chosen = p.gather(2, batch.chosen.view(-1, 1, 1).expand(-1, self.classes, 1)).squeeze(2)  # (B, K)
         return joint_losses(leanings, chosen.clamp(min=torch.finfo(p.dtype).tiny).log(), batch.person)

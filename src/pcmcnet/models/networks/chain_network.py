@@ -17,7 +17,6 @@ Shapes: B sets of up to J alternatives; individuals (B, D0), alternatives (B, J,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -34,18 +33,18 @@ from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks import item_start
 from pcmcnet.models.networks.monotone_features import signs_of_numbers
 from pcmcnet.models.networks.pcmcnet_config import PCMCNetConfig
-from pcmcnet.models.networks.small_network import small_network
-from pcmcnet.training.compiled_steps import SmallNetwork
+from pcmcnet.models.networks.small_network import compiled_form_of
+from pcmcnet.training.compiled_steps import CompiledForm
 from pcmcnet.training.device import device_of
+from pcmcnet.training.network import ChoiceNetwork
 
 DEEPEST = 20.0  # by which a utility can lower a rate that is not an exponential: the chain has to stay irreducible
 
 
-class PCMCNetwork(nn.Module):
+class PCMCNetwork(ChoiceNetwork):
     """Batch -> log-probabilities (B, J)."""
 
     takes_generators = True
-    capturable: bool  # whether nothing in a step waits for the device
     items: Tensor | None  # (n, n) log-rates of pairs of labels to add to, where nothing but labels is known
 
     classes = 1  # chains, of which a mixture has several
@@ -56,7 +55,7 @@ class PCMCNetwork(nn.Module):
         who, what = encoder.individual, encoder.features
         self.individual = representation_of(who, dropout=config.dropout, own=own)
         self.alternative = representation_of(what, dropout=config.dropout, own=own)
-        self.capturable = not (who.contents or what.contents)  # how many contents are distinct is not known beforehand
+        self.supports_cuda_graphs = not (who.contents or what.contents)  # a step waits for their distinct values
         signs = signs_of_numbers(config.monotone, encoder)
         others = self.alternative.width - what.n_numeric  # numbers come last in a representation
         self.rates = PairwiseRates(
@@ -93,23 +92,23 @@ class PCMCNetwork(nn.Module):
         return []
 
     @property
-    def with_prior(self) -> list[nn.Parameter]:
-        """Weights that have a standard normal prior instead of decay."""
+    def prior_weights(self) -> list[nn.Parameter]:
+        """Weights of utilities and of the shares of classes."""
         return [*(weights for part in self.utilities for weights in part.plain_weights), *self.of_shares]
 
     @property
-    def small_network(self) -> SmallNetwork | None:
-        """The parts that compiled steps train, where they know such a network."""
-        return small_network(self) if self.classes == 1 and not len(self.others) else None
+    def compiled_form(self) -> CompiledForm | None:
+        """The weights for the C training steps, if they know such a network: one chain, and no others averaged."""
+        return compiled_form_of(self) if self.classes == 1 and not len(self.others) else None
 
     @property
-    def in_pieces(self) -> bool:
-        """Whether a large batch takes little more memory than a small one."""
-        return self.rates.in_pieces
+    def computes_in_chunks(self) -> bool:
+        """Whether the rates of pairs are computed in chunks."""
+        return self.rates.computes_in_chunks
 
     @property
-    def signed(self) -> list[SignedLinear | LinearUtility]:
-        """Parts whose weights are to keep to signs after each step."""
+    def sign_constrained(self) -> list[SignedLinear | LinearUtility]:
+        """All layers and utilities whose weights may have signs."""
         return [part for part in self.modules() if isinstance(part, SignedLinear | LinearUtility)]
 
     def represent(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -203,20 +202,3 @@ def together(chains: Tensor, mask: Tensor) -> Tensor:
     """Return the chain in which as much flows as in all of several: (B, M, J, J), (B, J) -> (B, 1, J, J)."""
     p = torch.stack([solve_chain(rates, mask) for rates in chains.unbind(1)], 1).unsqueeze(-1)  # (B, M, J, 1)
     return (p * chains).sum(1, keepdim=True) / p.sum(1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
-
-
-class Asked(nn.Module):
-    """Batch -> what a network answers to something else than the probabilities, such as its chains."""
-
-    def __init__(self, network: PCMCNetwork, answer: Callable[[Batch], Tensor]) -> None:
-        super().__init__()
-        self.network, self.answer = network, answer
-
-    @property
-    def in_pieces(self) -> bool:
-        """As the network's."""
-        return self.network.in_pieces
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Return the answer."""
-        return self.answer(batch)

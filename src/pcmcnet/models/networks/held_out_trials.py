@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
 
 from pcmcnet.data import Encoder, Sets
 from pcmcnet.models.interface.fit_settings import FitSettings
@@ -21,6 +20,7 @@ from pcmcnet.models.networks.decay_search import (
     search_decay,
     share_searched,
 )
+from pcmcnet.training import ChoiceNetwork
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.neural_model import NeuralModel
@@ -61,7 +61,7 @@ def held_out_trials(
     quiet = replace(settings, progress=False, on_epoch=None, tells=False)
     short = replace(model.config, epochs=max(round(SHORT * model.config.passes), 1), min_delta="noise")
 
-    done: dict[tuple[int, float], tuple[Encoder, nn.Module]] = {}
+    done: dict[tuple[int, float], tuple[Encoder, ChoiceNetwork]] = {}
 
     def losses(pair: Pair, decay: float, pieces: int = 0) -> list[float]:
         (part, held_out), config = pair, replace(short, weight_decay=decay)

@@ -51,7 +51,7 @@ from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import REFIT, SEARCH, network_file, run_in
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
-from pcmcnet.training import Checkpoint, Outcome, TrainConfig, train
+from pcmcnet.training import Checkpoint, ChoiceNetwork, Outcome, TrainConfig, train
 from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import building, device_of, resolve_device, undisturbed
@@ -69,7 +69,7 @@ class Trained(NamedTuple):
 
     outcome: Outcome
     encoder: Encoder
-    network: nn.Module
+    network: ChoiceNetwork
 
 
 class NeuralModel(ChoiceModel):
@@ -90,7 +90,7 @@ class NeuralModel(ChoiceModel):
     reads_contents = True
     config: NetworkConfig
     encoder_: Encoder
-    network_: nn.Module
+    network_: ChoiceNetwork
 
     def __init__(self, *, encoders: Mapping[str, nn.Module | Frozen] | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -108,7 +108,7 @@ class NeuralModel(ChoiceModel):
         return {**super().identity, **own}
 
     @abstractmethod
-    def _build(self, encoder: Encoder) -> nn.Module:
+    def _build(self, encoder: Encoder) -> ChoiceNetwork:
         """Return a freshly initialised network that maps a batch to log-probabilities."""
 
     def _prepare(self, network: nn.Module, data: EncodedSets) -> None:

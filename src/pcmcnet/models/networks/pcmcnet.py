@@ -36,7 +36,7 @@ from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.items.class_trials import ClassTrial, best_number
 from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.chain_mixture import ChainMixture
-from pcmcnet.models.networks.chain_network import Asked, PCMCNetwork
+from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.class_search import search_classes
 from pcmcnet.models.networks.curve_members import MEMBERS, UNTOLD, CurveView, pieces_kept, pieces_of, turn_of_curves
 from pcmcnet.models.networks.decay_search import Pair, Search
@@ -191,8 +191,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         """Yield positions (B,) of sets, and what the network answers (B, ...)."""
         assert isinstance(self.network_, PCMCNetwork)
         encoded = encode_on(device_of(self.network_), self.encoder_, data)
-        asked = Asked(self.network_, answer)
-        for sets, _, found in predict(asked, encoded, pair_budget=self.config.pair_budget):
+        for sets, _, found in predict(self.network_, encoded, pair_budget=self.config.pair_budget, answer=answer):
             yield sets, found
 
     def fixed_chains(self, data: ChoiceData) -> tuple[Floats, list[Floats]]:
@@ -303,7 +302,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
         """Return how many networks to put together: as given, or by rule."""
         if self.config.members != "auto":
             return self.config.members
-        return MEMBERS if self._averages and network.small_network is not None else 1
+        return MEMBERS if self._averages and network.compiled_form is not None else 1
 
     @property
     def _searches(self) -> bool:
@@ -383,7 +382,7 @@ class PCMCNet(NeuralModel, LatentClasses, ChainModel):
 
 def _go_side_by_side(network: PCMCNetwork, settings: FitSettings) -> bool:
     """Tell networks whose steps leave Python to other threads. Who listens to epochs hears one after the other."""
-    compiled = network.small_network is not None and compiled_steps.library() is not None
+    compiled = network.compiled_form is not None and compiled_steps.library() is not None
     return compiled and device_of(network).type == "cpu" and settings.on_epoch is None and current_group().size == 1
 
 
