@@ -106,15 +106,15 @@ SERVER = """
 
 
 EVERY_STATE = """
-    from pcmcnet.training.checkpoint import Keeper
+    from pcmcnet.training.checkpoint import CheckpointWriter
 
-    keep = Keeper.keep
+    keep = CheckpointWriter.keep
 
     def keep_every_state(self, state):
         keep(self, state)
         self.wait()
 
-    Keeper.keep = keep_every_state
+    CheckpointWriter.keep = keep_every_state
 """
 
 

@@ -158,7 +158,7 @@ def test_a_fit_interrupted_within_a_long_epoch_goes_on_from_the_last_buffer_bit_
     buffers, folder = len(scanned.buffers()), tmp_path / "run"
     assert buffers > 2
     whole = pn.PCMCNet(**OPTIONS).fit(scanned, progress=False)
-    monkeypatch.setattr(loop, "KEPT_EVERY", 0.0)
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_STATES", 0.0)
     read: list[list[int]] = []
     plain = EncodedStream._read
 
@@ -168,11 +168,11 @@ def test_a_fit_interrupted_within_a_long_epoch_goes_on_from_the_last_buffer_bit_
 
     run, ran = Steps.run, [0]
 
-    def breaking(steps: Steps, plan: Any, rates: Any) -> Any:
+    def breaking(steps: Steps, *arguments: Any) -> Any:
         ran[0] += 1
         if ran[0] == buffers + 3:
             raise Interruption
-        return run(steps, plan, rates)
+        return run(steps, *arguments)
 
     monkeypatch.setattr(Steps, "run", breaking)
     with pytest.raises(Interruption):

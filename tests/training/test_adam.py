@@ -78,11 +78,11 @@ def test_some_weights_may_be_left_without_decay() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("limit", [0.5, math.inf])
 def test_kernels_clip_and_step_as_torch_does(limit: float) -> None:
-    from pcmcnet.training.adam_triton import BLOCK, ClippedAdam
+    from pcmcnet.training.adam_triton import WEIGHTS_PER_PROGRAM, ClippedAdam
 
     def wide() -> nn.Module:
         torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(3, BLOCK), nn.Linear(BLOCK, 1)).cuda()
+        return nn.Sequential(nn.Linear(3, WEIGHTS_PER_PROGRAM), nn.Linear(WEIGHTS_PER_PROGRAM, 1)).cuda()
 
     ours, theirs = wide(), wide()
     rate, total, norms = torch.tensor(0.01, device="cuda"), torch.zeros(3, dtype=torch.float64, device="cuda"), 0.0

@@ -11,8 +11,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from pcmcnet.errors import ArtifactError
-from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, Keeper, RunState, _digest
-from pcmcnet.training.stopping import EarlyStopping
+from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, CheckpointWriter, RunState, _digest
+from pcmcnet.training.config import EarlyStopping
 
 IDENTITY = {"model": "toy", "options": {"lr": 0.1, "hidden": (4, 4)}, "seed": 0}
 
@@ -88,7 +88,7 @@ class Slow(Checkpoint):
 
 def test_a_state_is_kept_as_it_was_while_the_run_goes_on(checkpoint: Checkpoint) -> None:
     state, slow = a_state(), Slow(checkpoint.path, IDENTITY)
-    with Keeper(slow) as keeper:
+    with CheckpointWriter(slow) as keeper:
         keeper.keep(state)
         state.module["layer.weight"].zero_()
         state.history.append({"epoch": 3})
@@ -103,7 +103,7 @@ def test_a_state_is_kept_as_it_was_while_the_run_goes_on(checkpoint: Checkpoint)
 def test_a_run_does_not_wait_for_the_disk_and_its_last_state_is_written(
     pause: float, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pcmcnet.training.checkpoint.PAUSE", pause)
+    monkeypatch.setattr("pcmcnet.training.checkpoint.SECONDS_BETWEEN_WRITES", pause)
     written: list[int] = []
     go_on = Event()
 
@@ -112,7 +112,7 @@ def test_a_run_does_not_wait_for_the_disk_and_its_last_state_is_written(
             assert go_on.wait(60)
             written.append(state.epoch)
 
-    with Keeper(Noting(checkpoint.path, IDENTITY)) as keeper:
+    with CheckpointWriter(Noting(checkpoint.path, IDENTITY)) as keeper:
         for epoch in range(1, 5):
             keeper.keep(replace(a_state(), epoch=epoch))
         go_on.set()
@@ -125,7 +125,7 @@ def test_states_are_written_as_often_as_the_pause_between_them_allows(
     now = 0.0
     monkeypatch.setattr("pcmcnet.training.checkpoint.time.monotonic", lambda: now)
     found = []
-    with Keeper(checkpoint) as keeper:
+    with CheckpointWriter(checkpoint) as keeper:
         for epoch in range(1, 8):
             keeper.keep(replace(a_state(), epoch=epoch))
             keeper._thread.submit(int).result()  # whatever was begun before is done
@@ -138,7 +138,7 @@ def test_states_are_written_as_often_as_the_pause_between_them_allows(
 
 def test_the_last_state_is_written_when_a_run_ends_by_an_error(checkpoint: Checkpoint) -> None:
     def run() -> None:
-        with Keeper(checkpoint) as keeper:
+        with CheckpointWriter(checkpoint) as keeper:
             for epoch in (1, 2, 3):
                 keeper.keep(replace(a_state(), epoch=epoch))
             raise ZeroDivisionError
@@ -153,11 +153,11 @@ def test_the_last_state_is_written_when_a_run_ends_by_an_error(checkpoint: Check
 def test_an_error_of_an_earlier_state_ends_the_run_at_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pcmcnet.training.checkpoint.PAUSE", 0.0)
+    monkeypatch.setattr("pcmcnet.training.checkpoint.SECONDS_BETWEEN_WRITES", 0.0)
     (tmp_path / "file").touch()
 
     def run() -> None:
-        with Keeper(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
+        with CheckpointWriter(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
             keeper.keep(a_state())
             keeper._thread.submit(int).result()  # the first is done
             keeper.keep(a_state())
@@ -172,7 +172,7 @@ def test_a_state_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(ArtifactError, match="cannot be written"),
-        Keeper(Checkpoint(tmp_path / "file" / "a", {})) as keeper,
+        CheckpointWriter(Checkpoint(tmp_path / "file" / "a", {})) as keeper,
     ):
         keeper.keep(a_state())
 
@@ -254,7 +254,7 @@ def test_a_run_that_ends_by_another_error_tells_of_the_state_that_was_lost(
     (tmp_path / "file").touch()
 
     def run() -> None:
-        with Keeper(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
+        with CheckpointWriter(Checkpoint(tmp_path / "file" / "a", {})) as keeper:
             keeper.keep(a_state())
             if by is ZeroDivisionError:
                 raise by

@@ -18,9 +18,8 @@ from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps
-from pcmcnet.training.dispatch import steps_for
 from pcmcnet.training.prediction import predict
-from pcmcnet.training.step import Steps
+from pcmcnet.training.step import Steps, steps_for
 
 needs_compiled = pytest.mark.skipif(compiled_steps.library() is None, reason="the package was built without a compiler")
 
@@ -87,8 +86,7 @@ def require_same_step(data: Any, config: PCMCNetConfig, network: PCMCNetwork, ot
     plan, rates = [np.arange(len(data))[::-1].copy()], [0.01]
     found, expected = [], []
     for steps, sums in ((compiled, found), (plain, expected)):
-        steps.turn_to(data)
-        sums.append(steps.run(plan, rates).clone())
+        sums.append(steps.run(data, plan, rates).clone())
     torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-6)
     names = [name for name, _ in network.named_parameters()]
     for name, ours, theirs in zip(names, compiled.optimiser.slots, plain.optimiser.slots, strict=True):
@@ -107,7 +105,7 @@ def test_a_fit_learns_the_same_and_interrupts_are_heard_between_calls(monkeypatc
     real = CompiledSteps._call
     monkeypatch.setattr(CompiledSteps, "_call", lambda self, *given: (calls.append(len(given[0])), real(self, *given)))
     at_once = model.fit(data, progress=False).predict_proba(data)
-    monkeypatch.setattr(compiled_steps, "A_CALL", 1e4)
+    monkeypatch.setattr(compiled_steps, "MULTIPLICATIONS_PER_CALL", 1e4)
     whole, calls[:] = list(calls), []
     assert np.array_equal(model.fit(data, progress=False).predict_proba(data), at_once)
     assert sum(calls) == sum(whole)
@@ -133,8 +131,7 @@ def test_numbers_near_the_largest_do_no_harm() -> None:
     data, config, network, _ = both(NUMBERS, hidden=(4,))
     data.numeric[data.starts[int(data.sizes.argmax())], 0] = 3e38
     steps = steps_for(network, data, config)
-    steps.turn_to(data)
-    assert torch.isfinite(steps.run([np.arange(len(data))], [0.01])).all()
+    assert torch.isfinite(steps.run(data, [np.arange(len(data))], [0.01])).all()
     assert all(torch.isfinite(weight).all() for weight in network.parameters())
 
 
@@ -153,7 +150,7 @@ def test_numbers_near_the_largest_do_no_harm() -> None:
 )
 def test_other_networks_are_left_to_pytorch(options: dict[str, Any]) -> None:
     data, config, network, _ = both(EVERYTHING, **options)
-    assert network.small_network is None
+    assert network.compiled_form is None
     assert type(steps_for(network, data, config)) is Steps
 
 
@@ -171,10 +168,9 @@ def test_tensors_that_lie_otherwise_in_memory_are_left_to_pytorch() -> None:
     sums = []
     for steps, sets in ((steps_for(network, turned, config), turned), (steps_for(other, data, config), data)):
         assert type(steps) is CompiledSteps
-        steps.turn_to(sets)
-        sums.append(steps.run([np.arange(len(data))], [0.01]).clone())
+        sums.append(steps.run(sets, [np.arange(len(data))], [0.01]).clone())
     torch.testing.assert_close(*sums, rtol=1e-5, atol=1e-6)
-    assert steps.run([], []).tolist() == [0, 0, 0]
+    assert steps.run(data, [], []).tolist() == [0, 0, 0]
 
 
 def test_a_library_that_cannot_be_loaded_or_is_of_another_version_is_told_and_not_used(
@@ -211,7 +207,7 @@ def test_losses_of_sets_are_those_of_pytorch(
         expected[torch.from_numpy(sets)] = choice_nll(log_p, batch.chosen).double()
     at_once = steps.nll(data)
     torch.testing.assert_close(at_once, expected, rtol=1e-5, atol=1e-6)
-    monkeypatch.setattr(compiled_steps, "A_CALL", 1.0)  # a call for each set
+    monkeypatch.setattr(compiled_steps, "MULTIPLICATIONS_PER_CALL", 1.0)  # a call for each set
     torch.testing.assert_close(steps.nll(data), at_once, rtol=0, atol=0)
     monkeypatch.setattr(settings, "COMPILED_UP_TO_ALTERNATIVES", int(data.sizes.max()) - 1)
     assert steps.nll(data) is None

@@ -19,7 +19,7 @@ from pcmcnet.data import EncodedStream, Encoder
 from pcmcnet.data.batches import Batch
 from pcmcnet.data.scan.cache import Checked
 from pcmcnet.datasets import airline
-from pcmcnet.training import Checkpoint, TrainConfig, train
+from pcmcnet.training import Checkpoint, ChoiceNetwork, TrainConfig, train
 from pcmcnet.training.data_parallel import Group, current_group, training_in
 
 
@@ -39,7 +39,7 @@ class Meeting:
         return add_up
 
 
-class Linear(nn.Module):
+class Linear(ChoiceNetwork):
     """A logit over two features, whose weights start at (1, -1)."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def together(n: int, fit: Callable[[], Any]) -> list[Any]:
         return list(pool.map(run, range(n)))
 
 
-def built(model: pn.PCMCNet, encoder: Encoder) -> nn.Module:
+def built(model: pn.PCMCNet, encoder: Encoder) -> ChoiceNetwork:
     """Threads share a random state, so they get copies of one network."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)

@@ -64,7 +64,7 @@ def test_sets_too_many_for_the_device_are_streamed_with_the_same_results(monkeyp
     data = pn.ChoiceData.from_long(airline.simulate(300, seed=0), **airline.ROLES)
     found = []
     for share in (0.5, 0.0):
-        monkeypatch.setattr(device_batches, "SHARE", share)
+        monkeypatch.setattr(device_batches, "SETS_SHARE_OF_MEMORY", share)
         model = pn.PCMCNet(hidden=(32, 32), batch_size=16, epochs=3, weight_decay=0.0, precision="float32")
         model.fit(data, seed=0, device="cuda", progress=False)
         found.append((model.history[-1]["train_loss"], model.predict_proba(data)))
@@ -79,7 +79,7 @@ def test_batches_that_overlap_have_the_results_of_one_after_the_other(monkeypatc
         data, device="cuda", progress=False
     )
     encoded = model.encoder_.encode(data).to(torch.device("cuda"))
-    monkeypatch.setattr(prediction, "TIMES", 1)
+    monkeypatch.setattr(prediction, "GPU_PAIR_BUDGETS_PER_BATCH", 1)
     found = list(prediction.predict(model.network_, encoded, pair_budget=20_000))
     assert len(found) > 5
     assert sorted(np.concatenate([sets for sets, _, _ in found])) == list(range(400))

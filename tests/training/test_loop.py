@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from pcmcnet.data import Batch, EncodedSets
 from pcmcnet.errors import TrainingError
 from pcmcnet.training import loop
-from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, Keeper, RunState
-from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.checkpoint import CHECKPOINT, Checkpoint, CheckpointWriter, RunState
+from pcmcnet.training.config import TrainConfig, learning_rate
 from pcmcnet.training.loop import Outcome, mean_nll, train
-from pcmcnet.training.schedule import learning_rate
+from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.step import Steps
 
 MakeSets = Callable[..., EncodedSets]
@@ -41,7 +41,7 @@ class Interruption(KeyboardInterrupt):
     """What ends a run in these tests."""
 
 
-class Scores(nn.Module):
+class Scores(ChoiceNetwork):
     """A multinomial logit of two features, with a hidden layer and dropout."""
 
     def __init__(self, dropout: float = 0.3) -> None:
@@ -52,7 +52,7 @@ class Scores(nn.Module):
         return log_softmax(self.net(batch.numeric).squeeze(-1), batch)
 
 
-class OneWeight(nn.Module):
+class OneWeight(ChoiceNetwork):
     """Score = w x, from w = 0."""
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class WithPrior(Scores):
     """The first layer has a prior."""
 
     @property
-    def with_prior(self) -> list[nn.Parameter]:
+    def prior_weights(self) -> list[nn.Parameter]:
         return list(self.net[0].parameters())
 
 
@@ -433,7 +433,7 @@ class Breaking(Checkpoint):
         super().write(state)
 
 
-class Patient(Keeper):
+class Patient(CheckpointWriter):
     """Writes every state, and waits until it has."""
 
     def keep(self, state: RunState) -> None:
@@ -457,7 +457,7 @@ def test_a_run_interrupted_around_any_epoch_goes_on_bit_for_bit(
         if moment == "after":
             patch.setattr(loop, "show_epochs", interrupting(epoch))
         else:
-            patch.setattr(loop, "Keeper", Patient)
+            patch.setattr(loop, "CheckpointWriter", Patient)
         with pytest.raises(Interruption):
             train(fresh(), data, CONFIG, valid=valid, seed=5, checkpoint=checkpoint)
 
@@ -557,7 +557,7 @@ def test_what_is_shown_may_be_changed(make_sets: MakeSets) -> None:
 def test_a_state_with_an_infinite_gradient_is_not_kept_within_an_epoch(
     make_sets: MakeSets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "KEPT_EVERY", 0.0)
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_STATES", 0.0)
     monkeypatch.setattr(Steps, "run", lambda *_: torch.tensor([1.0, 1.0, math.inf]))
     kept = Checkpoint(tmp_path / CHECKPOINT, {})
     with pytest.raises(TrainingError, match="no longer finite"):
@@ -602,5 +602,5 @@ def test_a_run_that_came_off_its_course_is_told_of(
     losses: list[float], told: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="pcmcnet"):
-        loop._tell_of_rise(losses)
+        loop._warn_if_diverged(losses)
     assert [(told or "nothing") in record.getMessage() for record in caplog.records] == ([True] if told else [])

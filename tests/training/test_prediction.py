@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from pcmcnet import interrupts
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, Encoder
-from pcmcnet.training import prediction
+from pcmcnet.training import ChoiceNetwork, prediction
 from pcmcnet.training.prediction import predict
 
 MakeSets = Callable[..., EncodedSets]
 
 
-class Scores(nn.Module):
+class Scores(ChoiceNetwork):
     """A multinomial logit of two features, with dropout."""
 
     def __init__(self) -> None:
@@ -59,17 +59,21 @@ def test_each_process_predicts_its_share_of_every_batch(make_sets: MakeSets) -> 
 
 
 def test_sets_with_large_contents_are_predicted_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction, "_NUMBERS", 270)
+    monkeypatch.setattr(prediction, "CONTENT_NUMBERS_PER_BATCH", 270)
     table = {"s": np.repeat(np.arange(40), 2), "v": np.random.default_rng(0).normal(size=(80, 10))}
     data = ChoiceData.from_long(table, choice_set="s", features=["v"], kinds={"v": "vector"})
     encoded = Encoder.learn(data).encode(data)
     seen: list[int] = []
 
-    class Look(nn.Linear):
+    class Look(ChoiceNetwork):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = nn.Parameter(torch.zeros(()))  # on a device
+
         def forward(self, batch: Batch) -> Tensor:
             seen.append(batch.contents[0].values.numel())
             return torch.zeros(batch.mask.shape)
 
-    sets = [sets for sets, _, _ in predict(Look(1, 1), encoded, pair_budget=10**6)]
+    sets = [sets for sets, _, _ in predict(Look(), encoded, pair_budget=10**6)]
     assert sorted(np.concatenate(sets).tolist()) == list(range(40))
     assert sorted(seen) == [20, 260, 260, 260]  # 13 sets of two vectors each

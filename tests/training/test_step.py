@@ -12,10 +12,11 @@ import pcmcnet as pn
 from pcmcnet.data import Batch, EncodedSets
 from pcmcnet.datasets import airline
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.step import GRAPHS, RecordedSteps, Steps, clip_gradients, rounded
+from pcmcnet.training.network import ChoiceNetwork
+from pcmcnet.training.step import MAX_GRAPHS, RecordedSteps, Steps, clip_gradients, padded_width
 
 
-class Slope(nn.Module):
+class Slope(ChoiceNetwork):
     """A logit with the score w x, at w = 0: all alternatives of a set are equally likely."""
 
     def __init__(self) -> None:
@@ -65,8 +66,8 @@ def test_the_gradient_is_that_of_the_weighted_mean_whatever_the_size_of_the_batc
 
 def test_few_widths_are_recorded_each_an_eighth_above_the_next_at_most() -> None:
     sizes = range(1, 1_001)
-    assert all(n <= rounded(n) <= 1.125 * n for n in sizes)
-    assert len({rounded(n) for n in sizes}) <= GRAPHS
+    assert all(n <= padded_width(n) <= 1.125 * n for n in sizes)
+    assert len({padded_width(n) for n in sizes}) <= MAX_GRAPHS
 
 
 @pytest.mark.gpu

@@ -1,7 +1,8 @@
-"""One training loop for every network."""
+"""One training loop for every network, and prediction in batches."""
 
 from pcmcnet.training.checkpoint import Checkpoint
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.loop import Outcome, train
+from pcmcnet.training.network import ChoiceNetwork
 
-__all__ = ["Checkpoint", "Outcome", "TrainConfig", "train"]
+__all__ = ["Checkpoint", "ChoiceNetwork", "Outcome", "TrainConfig", "train"]

@@ -32,7 +32,7 @@ class Slot(NamedTuple):
 class Adam:
     """The optimiser of some weights; ``lr`` may be changed at any time, and may be a tensor.
 
-    Those ``without_decay`` are not brought down.
+    Weights in ``without_decay`` have no weight decay.
     """
 
     def __init__(
@@ -54,17 +54,19 @@ class Adam:
             )
             for p in parameters
         ]
-        kinds = sorted(self.slots, key=_kind)
+        kinds = sorted(self.slots, key=_kind)  # one call moves all weights of one kind
         self.groups = [list(slots) for _, slots in groupby(kinds, key=_kind)]
 
     def step(self) -> None:
         """Move the weights that have a gradient."""
         for group in self.groups:
+            # 1. The weights of one kind that have a gradient, as lists of tensors.
             moved = [(slot, slot.weight.grad) for slot in group if slot.weight.grad is not None]
             if not moved:
                 continue
             slots, gradients = zip(*moved, strict=True)
             weights, means, squares, steps = (list(part) for part in list(zip(*slots, strict=True))[:4])
+            # 2. Count the step, then move all of them in one call.
             options = {"lr": self.lr, "beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": group[0].decay, "eps": EPS}
             for_each("add", steps, 1)
             with torch.no_grad():
@@ -73,16 +75,16 @@ class Adam:
 
     @property
     def state(self) -> dict[int, dict[str, Tensor]]:
-        """What a run that goes on needs, by the number of the weight."""
+        """The state that a resumed run needs, by the number of the weight."""
         return {k: {"step": s.step, "exp_avg": s.exp_avg, "exp_avg_sq": s.exp_avg_sq} for k, s in enumerate(self.slots)}
 
     @torch.no_grad()
     def restore(self, state: State) -> None:
-        """Go on from the state of an earlier run, in the same memory: a recorded graph reads it."""
+        """Copy the state of an earlier run into the memory of this one, which a recorded graph reads."""
         for k, entries in state.items():
             slot = self.slots[k]
-            for mine, given in ((slot.step, "step"), (slot.exp_avg, "exp_avg"), (slot.exp_avg_sq, "exp_avg_sq")):
-                mine.copy_(entries[given])
+            for tensor, name in ((slot.step, "step"), (slot.exp_avg, "exp_avg"), (slot.exp_avg_sq, "exp_avg_sq")):
+                tensor.copy_(entries[name])
 
 
 def _plain_adamw_(
@@ -100,25 +102,28 @@ def _plain_adamw_(
     eps: float,
     **options: bool,
 ) -> None:
-    """Do what the fused function does, weight by weight."""
+    """Compute what the fused function does, weight by weight."""
     for w, g, m, v, step in zip(weights, gradients, means, squares, steps, strict=True):
+        # 1. Decoupled decay.
         w.mul_(1 - lr * weight_decay)
+        # 2. Running means of the gradient and of its square.
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        # 3. A step along their quotient, both freed of their bias towards 0.
         first, second = (1 - beta ** step.double() for beta in (beta1, beta2))  # in float32 they would lose digits
         w.sub_(lr / first * m / ((v / second).sqrt_() + eps))
 
 
-def for_each(what: str, tensors: list[Tensor], value: float | Tensor) -> None:
-    """Apply one of torch's operators in place, to all tensors in one call where torch has one for it."""
-    together = getattr(torch, f"_foreach_{what}_", None)
-    if together is not None:
-        together(tensors, value)
+def for_each(operator: str, tensors: list[Tensor], value: float | Tensor) -> None:
+    """Apply an operator of torch in place to all tensors, in one call if torch has one for it."""
+    one_call = getattr(torch, f"_foreach_{operator}_", None)
+    if one_call is not None:
+        one_call(tensors, value)
         return
     for tensor in tensors:
-        getattr(tensor, f"{what}_")(value)
+        getattr(tensor, f"{operator}_")(value)
 
 
 def _kind(slot: Slot) -> tuple[str, str, float]:
-    """Weights of one kind go together."""
+    """Return what the weights of one call share: device, dtype, decay."""
     return str(slot.weight.device), str(slot.weight.dtype), slot.decay

@@ -1,10 +1,15 @@
-"""Clipping, Adam and the totals of a step on a CUDA device: two kernels for all weights, whatever their number.
+"""The ends of a recorded step on a CUDA device: what it takes from the epoch, and clipping, Adam and the totals.
 
-torch's functions for many tensors give 65,536 numbers to a program, so that a small network has a handful of programs,
-and a step waits for them longer than for the products of its first layer. Here a program has ``BLOCK`` numbers.
-The formulas are those of :mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`.
-A table tells programs where weights, means, squares and numbers of steps are; gradients, which are in other memory in
-each recorded graph, are put in a row first.
+A recorded step takes its sets, its learning rate and the seeds of its dropout by its number from the ``EpochTape``, and
+the device counts the steps itself: nothing is launched but the graph. Shapes: sets of all batches, one after the other
+(S,), where each batch begins (K,) -> sets of the next batch (B,).
+
+``ClippedAdam`` moves all weights in two kernels, whatever their number. torch's functions for many tensors give 65,536
+numbers to a program, so that a small network has a handful of programs, and a step waits for them longer than for the
+products of its first layer. Here a program has ``WEIGHTS_PER_PROGRAM`` numbers. The formulas are those of
+:mod:`pcmcnet.training.adam` and :func:`pcmcnet.training.step.clip_gradients`. A table tells programs where weights,
+means, squares and numbers of steps are; gradients, which are in other memory in each recorded graph, are copied into
+one row first.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
@@ -15,21 +20,61 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from pcmcnet.arrays import Ints
 from pcmcnet.layers.gpu.launch import launch
 from pcmcnet.layers.gpu.overlap import wait_for_earlier
+from pcmcnet.layers.pairwise.triton.activation_dropout import scramble
 from pcmcnet.training.adam import BETAS, EPS, Adam, Slot
 
-BLOCK = 1024  # weights of a program. By choice
-PARTS = 256  # sums of squares of a gradient. By choice
+SEEDS_PER_STEP = 64  # a network that wants more draws them from a generator
+SETS_PER_COPY = 1024  # sets of a batch that are copied at a time. By choice
+WEIGHTS_PER_PROGRAM = 1024  # by choice
+PARTIAL_SUMS = 256  # of the squares of a gradient, each by a program. By choice
 
 
-class Table(NamedTuple):
-    """Where what belongs to some weights is."""
+class EpochTape:
+    """Holds an epoch in memory that stays where it is, as long as no later epoch is longer."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.lr = torch.zeros((), device=device)  # of the step that was taken last
+        self.seeds = torch.zeros(SEEDS_PER_STEP, dtype=torch.int32, device=device)
+        self.at = torch.zeros(2, dtype=torch.int64, device=device)  # number of the next step, and seed of the epoch
+        self.sets, self.begins = (torch.zeros(0, dtype=torch.int64, device=device) for _ in range(2))
+        self.rates = torch.zeros(0, device=device)
+
+    def write(self, plan: Sequence[Ints], rates: Sequence[float], seed: int) -> bool:
+        """Write an epoch from its first step on; return whether it fitted into the same memory as before."""
+        # 1. The tapes of the epoch: sets of all batches, where each batch begins, learning rates.
+        begins = np.cumsum([0, *(len(sets) for sets in plan[:-1])])
+        epoch = {"sets": np.concatenate(plan), "begins": begins, "rates": np.array(rates, np.float32)}
+        fits = all(len(values) <= len(getattr(self, name)) for name, values in epoch.items())
+        # 2. Copy them into the memory that recorded graphs read, or, if one is too short, into new memory.
+        for name, values in epoch.items():
+            tape: Tensor = getattr(self, name)
+            if not fits:
+                tape = tape.new_zeros(len(values))
+                setattr(self, name, tape)
+            tape[: len(values)].copy_(torch.from_numpy(values).pin_memory(), non_blocking=True)
+        # 3. Start at the first step.
+        self.at.copy_(torch.tensor([0, seed % 2**31]).pin_memory(), non_blocking=True)
+        return fits
+
+    def take(self, count: int) -> Tensor:
+        """Go on to the next step; return the ``count`` sets of its batch."""
+        index = self.sets.new_empty(count)
+        arguments = (self.at, self.begins, self.sets, self.rates, index, self.lr, self.seeds, count)
+        launch(_take, (1,), *arguments, S=SEEDS_PER_STEP, C=SETS_PER_COPY)
+        return index
+
+
+class WeightTable(NamedTuple):
+    """Where some weights and their optimiser state are in the device's memory."""
 
     slots: Tensor  # (K, 6): addresses of weights, means, squares and steps; first number in the row, how many
     decays: Tensor  # (K,)
@@ -37,47 +82,67 @@ class Table(NamedTuple):
 
 
 class ClippedAdam:
-    """The steps of an ``Adam`` whose weights are all float32, in one piece each, with gradients clipped before."""
+    """The steps of an ``Adam`` whose weights are all float32 and contiguous, with gradients clipped before."""
 
-    def __init__(self, adam: Adam, limit: float) -> None:
-        self.adam, self.limit = adam, limit
-        self.tables: dict[tuple[int, ...], Table] = {}
+    def __init__(self, adam: Adam, max_norm: float) -> None:
+        self.adam, self.max_norm = adam, max_norm
+        self.tables: dict[tuple[int, ...], WeightTable] = {}
 
     @staticmethod
     def takes(adam: Adam) -> bool:
-        """Tell whether all weights are of the kind that the kernels know."""
+        """Return True if all weights are contiguous and float32, as the kernels need them."""
         return all(s.weight.dtype == torch.float32 and s.weight.is_contiguous() for s in adam.slots)
 
     def step(self, loss: Tensor, weight: Tensor, total: Tensor) -> None:
         """Move the weights that have a gradient; add loss, weight and the norm before clipping to the totals (3,)."""
+        # 1. Where the weights with a gradient are; the table is made once for each choice of them.
         moved = tuple(k for k, slot in enumerate(self.adam.slots) if slot.weight.grad is not None)
         if moved not in self.tables:
             self.tables[moved] = _table([self.adam.slots[k] for k in moved])
         slots, decays, blocks = self.tables[moved]
+        # 2. All gradients in one row, and partial sums of their squares.
         row = torch.cat([g.flatten() for k in moved if (g := self.adam.slots[k].weight.grad) is not None])
-        parts = row.new_empty(PARTS)
+        parts = row.new_empty(PARTIAL_SUMS)
         count = {"K": len(slots), "S": triton.next_power_of_2(len(slots))}
-        launch(_square_sums, (PARTS,), row, parts, slots, len(row), **count, C=BLOCK)
-        given = (row, parts, slots, decays, blocks, self.adam.lr, self.limit, loss, weight, total)
+        launch(_square_sums, (PARTIAL_SUMS,), row, parts, slots, len(row), **count, C=WEIGHTS_PER_PROGRAM)
+        # 3. Clip by the norm, move the weights, and add to the totals.
+        arguments = (row, parts, slots, decays, blocks, self.adam.lr, self.max_norm, loss, weight, total)
         betas = {"B1": BETAS[0], "B2": BETAS[1], "LOG1": math.log(BETAS[0]), "LOG2": math.log(BETAS[1]), "EPSILON": EPS}
-        launch(_move, (len(blocks),), *given, **betas, P=PARTS, C=BLOCK)
+        launch(_move, (len(blocks),), *arguments, **betas, P=PARTIAL_SUMS, C=WEIGHTS_PER_PROGRAM)
 
 
-def _table(slots: Sequence[Slot]) -> Table:
+def _table(slots: Sequence[Slot]) -> WeightTable:
+    """Return the table of some weights, in the order in which their gradients are put in a row."""
     places, blocks, begin = [], [], 0
     for k, slot in enumerate(slots):
-        there = (slot.weight, slot.exp_avg, slot.exp_avg_sq, slot.step)
-        places.append([*(tensor.data_ptr() for tensor in there), begin, slot.weight.numel()])
-        blocks += [[k, first] for first in range(0, slot.weight.numel(), BLOCK)]
+        tensors = (slot.weight, slot.exp_avg, slot.exp_avg_sq, slot.step)
+        places.append([*(tensor.data_ptr() for tensor in tensors), begin, slot.weight.numel()])
+        blocks += [[k, first] for first in range(0, slot.weight.numel(), WEIGHTS_PER_PROGRAM)]
         begin += slot.weight.numel()
     device = slots[0].weight.device
     decays = torch.tensor([slot.decay for slot in slots], dtype=torch.float32, device=device)
-    return Table(torch.tensor(places, device=device), decays, torch.tensor(blocks, device=device))
+    return WeightTable(torch.tensor(places, device=device), decays, torch.tensor(blocks, device=device))
+
+
+@triton.jit(do_not_specialize=["count"])
+def _take(at, begins, sets, rates, index, lr, seeds, count, S: tl.constexpr, C: tl.constexpr):
+    """Copy the sets of the next batch, its learning rate and its seeds, and count the step."""
+    wait_for_earlier()
+    step, seed, s = tl.load(at), tl.load(at + 1).to(tl.uint32), tl.arange(0, S)
+    sets += tl.load(begins + step)
+    for begin in range(0, count, C):
+        b = begin + tl.arange(0, C)
+        tl.store(index + b, tl.load(sets + b, mask=b < count), mask=b < count)
+    tl.store(lr, tl.load(rates + step))
+    drawn = scramble(scramble(scramble(seed) + step.to(tl.uint32)) + s.to(tl.uint32))
+    tl.store(seeds + s, (drawn >> 1).to(tl.int32))
+    tl.debug_barrier()  # until all threads have read the number of the step
+    tl.store(at, step + 1)
 
 
 @triton.jit(do_not_specialize=["count"])
 def _square_sums(row, parts, slots, count, K: tl.constexpr, S: tl.constexpr, C: tl.constexpr):
-    """Fill in parts of the sum of squares; count a step."""
+    """Compute partial sums of the squares of the gradient; count a step of each weight."""
     wait_for_earlier()
     at = tl.program_id(0) * C + tl.arange(0, C)
     total = tl.zeros((C,), tl.float32)
@@ -113,6 +178,7 @@ def _move(
 ):
     """Move a block of a weight."""
     wait_for_earlier()
+    # 1. The norm of the whole gradient, and where this block of a weight is.
     norm = tl.sqrt(tl.sum(tl.load(parts + tl.arange(0, P)), 0))
     slot, first = tl.load(blocks + 2 * tl.program_id(0)), tl.load(blocks + 2 * tl.program_id(0) + 1)
     place, at = slots + slot * 6, first + tl.arange(0, C)
@@ -122,6 +188,7 @@ def _move(
     v = tl.load(place + 2).to(tl.pointer_type(tl.float32)) + at
     step = tl.load(tl.load(place + 3).to(tl.pointer_type(tl.float32))).to(tl.float64)
     rate = tl.load(lr)
+    # 2. The clipped gradient, and the running means of it and of its square.
     g = tl.load(row + tl.load(place + 4) + at, mask=here, other=0.0)
     g *= tl.minimum(limit / (norm + 1e-6), 1.0, propagate_nan=tl.PropagateNan.ALL)
     old, mean, square = tl.load(w, mask=here), tl.load(m, mask=here), tl.load(v, mask=here)
@@ -129,10 +196,12 @@ def _move(
     square = square * B2 + g * g * (1.0 - B2)
     tl.store(m, mean, mask=here)
     tl.store(v, square, mask=here)
+    # 3. Decoupled decay, then the step of Adam with the means freed of their bias towards 0.
     unbiased = (1.0 - tl.exp(step * LOG1)).to(tl.float32)
     spread = tl.sqrt(1.0 - tl.exp(step * LOG2)).to(tl.float32)
     old -= rate * tl.load(decays + slot) * old
     tl.store(w, old - rate / unbiased * mean / (tl.sqrt(square) / spread + EPSILON), mask=here)
+    # 4. The totals of the epoch, by one program.
     if tl.program_id(0) == 0:
         tl.store(total, tl.load(total) + tl.load(loss).to(tl.float64))
         tl.store(total + 1, tl.load(total + 1) + tl.load(weight).to(tl.float64))

@@ -1,7 +1,7 @@
 """The state of a training run on disk: one safetensors file per run, replaced atomically after epochs.
 
-Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, how far the next one has come where it takes
-long, the history, the stopping rule's state, the identity of the run (options, data, seed) and a hash over all of it.
+Tensors: module/*, best/*, optimiser/<parameter>/*. Metadata: the epoch, how far the next one has come if it takes long,
+the history, the state of early stopping, the identity of the run (options, data, seed) and a hash over all of it.
 Nothing in it is executed on reading.
 """
 
@@ -29,19 +29,19 @@ from pcmcnet.data.ahead import begun
 from pcmcnet.errors import ArtifactError
 from pcmcnet.storage.diff import differences
 from pcmcnet.storage.files import parse_json, write_bytes
+from pcmcnet.training.config import EarlyStopping
 from pcmcnet.training.data_parallel import Group, current_group
-from pcmcnet.training.stopping import EarlyStopping
 
 log = logging.getLogger("pcmcnet")
 
 CHECKPOINT = "checkpoint.safetensors"  # the usual name of the file
-PAUSE = 1.0  # seconds between states that are written: what a run that is killed loses beside an epoch. By choice
+SECONDS_BETWEEN_WRITES = 1.0  # which a killed run loses beside an epoch. By choice
 
 Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Within:
+class EpochProgress:
     """How far an epoch has come: parts of the source and steps that are done, seconds, and sums over the steps."""
 
     parts: int = 0
@@ -55,7 +55,7 @@ class RunState:
     """Where a training run stands after an epoch, or within one."""
 
     epoch: int = 0  # the last that is done
-    within: Within | None = None  # the next
+    within: EpochProgress | None = None  # how far the next has come
     finished: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     stopping: EarlyStopping | None = None
@@ -65,7 +65,7 @@ class RunState:
     optimiser: dict[int, Tensors] = field(default_factory=dict)
 
     def copied(self) -> RunState:
-        """Return the state of now in the host's memory: the run goes on in the tensors that this one has."""
+        """Return a copy in the host's memory: the run goes on in the tensors of this state."""
         copy = replace(
             self,
             history=list(self.history),
@@ -89,10 +89,12 @@ class Checkpoint:
 
     def write(self, state: RunState) -> None:
         """Replace the file by the new state."""
+        # 1. All tensors under one flat name each.
         tensors = {f"module/{k}": v for k, v in state.module.items()}
         tensors |= {f"best/{k}": v for k, v in state.best.items()}
         tensors |= {f"optimiser/{i}/{k}": v for i, slot in state.optimiser.items() for k, v in slot.items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+        # 2. All other entries as JSON, and a hash over both.
         text = json.dumps(
             {
                 "identity": self.identity,
@@ -105,24 +107,26 @@ class Checkpoint:
             }
         )
         content = save(tensors, {"state": text, "sha256": _digest(tensors, text)})
+        # 3. Replace the file whole, or leave the earlier one.
         write_bytes(self.path, content, named=f"checkpoint {self.path}")
 
     def read(self) -> RunState | None:
-        """Return the state to go on from: None unless resuming and a file is there."""
+        """Return the state to resume from; None if the run starts afresh or there is no file."""
         if not self.resume or not self.path.exists():
             return None
         tensors, text = self._load()
         try:
             entries = parse_json(text)
-            found, state = entries["identity"], _state(entries, tensors)
+            identity, state = entries["identity"], _state(entries, tensors)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ArtifactError(
                 f"checkpoint {self.path} is damaged ({error!r}): delete it and train from the start."
             ) from error
-        require_same_run(self.path, found, json.loads(json.dumps(self.identity)))
+        require_same_run(self.path, identity, json.loads(json.dumps(self.identity)))
         return state
 
     def _load(self) -> tuple[Tensors, str]:
+        """Return the tensors and the JSON text of the file; raise if it is damaged or was altered."""
         try:
             with safe_open(self.path, framework="pt") as file:
                 metadata = file.metadata() or {}
@@ -137,30 +141,32 @@ class Checkpoint:
         return tensors, text
 
 
-class Keeper:
+class CheckpointWriter:
     """Writes states of a run in a thread while the run goes on: the first, the last, and others once in a while.
 
-    The run does not wait for the disk. What goes wrong there ends it at a later state. Of several processes the first
-    writes every state, and waits until it has.
+    The run does not wait for the disk; an error there ends it at a later state. Of several processes the first writes
+    every state, and waits until it has.
     """
 
     def __init__(self, checkpoint: Checkpoint | None) -> None:
         self._checkpoint = checkpoint if current_group().leads else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pcmcnet-checkpoint")
-        self._newest: RunState | None = None  # while it is not written
-        self._begun, self._writing = -math.inf, Future[None]()
+        self._newest: RunState | None = None  # until it is written
+        self._last_write, self._writing = -math.inf, Future[None]()
         self._writing.set_result(None)
 
     def keep(self, state: RunState) -> None:
-        """Replace the file by the new state, beside what follows, or let a later one do so."""
+        """Take a copy of the state, and begin to write it if the last write is done and some time ago."""
         if self._checkpoint is None:
             return
-        self._newest = None  # which makes room for the copy
+        # 1. The copy replaces an earlier state that is not written yet, whose memory is freed first.
+        self._newest = None
         self._newest = state.copied()
+        # 2. In a group write it at once: the other processes rely on it. Alone, write it beside the run, now or later.
         if (group := current_group()) != Group():
             self.wait()
             group.kept()
-        elif self._writing.done() and time.monotonic() - self._begun >= PAUSE:
+        elif self._writing.done() and time.monotonic() - self._last_write >= SECONDS_BETWEEN_WRITES:
             self._write()
 
     def wait(self) -> None:
@@ -169,9 +175,10 @@ class Keeper:
         self._writing.result()
 
     def _write(self) -> None:
-        self._writing.result()  # which tells what went wrong before
+        """Begin to write the newest state, if there is one."""
+        self._writing.result()  # raises the error of the last write
         if self._checkpoint is not None and self._newest is not None:
-            self._begun, state, self._newest = time.monotonic(), self._newest, None
+            self._last_write, state, self._newest = time.monotonic(), self._newest, None
             self._writing = begun(self._thread, partial(self._checkpoint.write, state))
 
     def __enter__(self) -> Self:
@@ -181,20 +188,21 @@ class Keeper:
         with self._thread:
             try:
                 self.wait()
-            except Exception as lost:
+            except Exception as failure:
                 if kind is None:
                     raise
-                if lost is not error:
-                    log.warning("the last state of the run could not be kept: %s", lost)
+                if failure is not error:  # an error ends the run already: only report this one
+                    log.warning("the last state of the run could not be kept: %s", failure)
 
 
 def _on_host(tensors: Tensors) -> Tensors:
-    """Begin to copy tensors to memory of the host, page-locked for those on a CUDA device."""
+    """Begin to copy tensors to the host, into page-locked memory from a CUDA device."""
     return {k: v.detach().to("cpu", copy=True, non_blocking=v.is_cuda) for k, v in tensors.items()}
 
 
 def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
-    """Put a state together again."""
+    """Return the state of a file's entries and tensors."""
+    # 1. Group the tensors by the first word of their name; those of the optimiser also by parameter.
     parts: dict[str, Any] = {"module": {}, "best": {}, "optimiser": {}}
     for key, tensor in tensors.items():
         part, _, rest = key.partition("/")
@@ -203,9 +211,10 @@ def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
             parts[part].setdefault(int(index), {})[name] = tensor
         else:
             parts[part][rest] = tensor
+    # 2. The other entries are fields of the state.
     return RunState(
         epoch=entries["epoch"],
-        within=None if entries.get("within") is None else Within(**entries["within"]),
+        within=None if entries.get("within") is None else EpochProgress(**entries["within"]),
         finished=entries["finished"],
         history=entries["history"],
         stopping=None if entries["stopping"] is None else EarlyStopping(**entries["stopping"]),
@@ -214,16 +223,17 @@ def _state(entries: Mapping[str, Any], tensors: Tensors) -> RunState:
     )
 
 
-def require_same_run(path: Path, found: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Refuse what another run has left."""
-    if found != ours:
+def require_same_run(path: Path, saved: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Raise if a file was written by a run with another identity."""
+    if saved != ours:
         raise ArtifactError(
-            f"{path} belongs to another run; what differs: {', '.join(differences(found, ours))}. "
+            f"{path} belongs to another run; what differs: {', '.join(differences(saved, ours))}. "
             f"Resume with the same table, options and seed, or choose another folder."
         )
 
 
 def _digest(tensors: Tensors, text: str) -> str:
+    """Return a hash over the entries and over names, dtypes, shapes and bytes of the tensors."""
     digest = hashlib.sha256(text.encode())
     for key in sorted(tensors):
         tensor = tensors[key]

@@ -1,7 +1,12 @@
-"""Everything that a fit by gradient descent depends on, beside the network itself."""
+"""The options of the training loop, and the two rules that follow from them: learning rate and early stopping.
+
+The learning rate rises linearly, then stays, or falls to 0 along half a cosine; a cool-down brings it to 0 in a
+straight line. Early stopping is the rule of the paper.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,10 +15,11 @@ from pcmcnet.errors import ConfigError
 
 Schedule = Literal["constant", "cosine"]
 
-EPOCHS, DECAY = 20, 1.0  # where nobody says or learns better
+EPOCHS = 20  # passes over the training part, unless they are given or learnt
+WEIGHT_DECAY = 1.0  # unless it is given or learnt
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Options of the training loop.
 
@@ -29,8 +35,8 @@ class TrainConfig:
         first share ``warmup`` of the epochs.
     weight_decay
         Decoupled weight decay; "auto" is learnt from the table by a model's fit: see
-        :mod:`pcmcnet.models.networks.decay_search`. Weights that a module gives a prior (``with_prior``) have that
-        instead.
+        :mod:`pcmcnet.models.networks.decay_search`. Weights to which a network gives a prior
+        (``prior_weights``) have that instead.
     clip
         Largest norm of a gradient; 0 for no limit.
     patience, min_delta
@@ -76,15 +82,73 @@ class TrainConfig:
             raise ConfigError(f"refit must be true or false, got {self.refit!r}.")
 
     def sets_per_batch(self, sets: int) -> int:
-        """Batch size for so many training sets."""
+        """Return the batch size for a number of training sets."""
         return min(max(sets // 25, 8), 64) if self.batch_size == "auto" else self.batch_size
 
     @property
     def passes(self) -> int:
-        """Epochs, as a number."""
+        """Number of epochs, with the default in place of "auto"."""
         return EPOCHS if self.epochs == "auto" else self.epochs
 
     @property
     def decay(self) -> float:
-        """Weight decay, as a number: a middling one for whoever trains without a model that learns it."""
-        return DECAY if self.weight_decay == "auto" else float(self.weight_decay)
+        """Weight decay, with the default in place of "auto": only a model's fit learns it."""
+        return WEIGHT_DECAY if self.weight_decay == "auto" else float(self.weight_decay)
+
+
+# -- learning rate ------------------------------------------------------------------------------------------------
+
+
+def learning_rate(config: TrainConfig, progress: float) -> float:
+    """Return the learning rate when a share ``progress`` of the epochs is done."""
+    # 1. A linear rise from a twentieth of lr.
+    if progress < config.warmup:
+        return config.lr * (0.05 + 0.95 * progress / config.warmup)
+    # 2. Constant, or half a cosine over the rest of the epochs.
+    if config.schedule == "constant":
+        return config.lr
+    left = (progress - config.warmup) / (1 - config.warmup) if config.warmup < 1 else 1.0
+    return config.lr * 0.5 * (1 + math.cos(math.pi * left))
+
+
+def cooling_rate(config: TrainConfig, done: float, *, since: int) -> float:
+    """Return the learning rate after ``done`` epochs, if the cool-down began after epoch ``since``."""
+    return learning_rate(config, since / config.passes) * max(1 - (done - since) / config.patience, 0.0)
+
+
+# -- early stopping -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class EarlyStopping:
+    """Stop after ``patience`` epochs in a row without an improvement above ``min_delta`` on the best so far.
+
+    The best so far is the least loss of all earlier epochs, so many small improvements in a row do not count. The
+    weights of the best epoch are those to keep.
+    """
+
+    patience: int
+    min_delta: float
+    best: float = math.inf
+    best_epoch: int = 0
+    waited: int = 0  # epochs since the last improvement above min_delta
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> EarlyStopping:
+        """Return the rule of a configuration; with min_delta="noise" it never stops the training."""
+        if config.min_delta == "noise":
+            return cls(patience=config.passes + 1, min_delta=0.0)
+        return cls(config.patience, config.min_delta)
+
+    def update(self, epoch: int, loss: float) -> bool:
+        """Record the loss of an epoch; return whether it is the best so far."""
+        self.waited = 0 if loss < self.best - self.min_delta else self.waited + 1
+        is_best = loss < self.best
+        if is_best:
+            self.best, self.best_epoch = loss, epoch
+        return is_best
+
+    @property
+    def stop(self) -> bool:
+        """Whether patience has run out."""
+        return self.waited >= self.patience

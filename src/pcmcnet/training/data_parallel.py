@@ -1,4 +1,4 @@
-"""Several processes that train one module together, each on its share of every batch.
+"""Several processes that train one network together, each on its share of every batch.
 
     batch of sets S, process r of n:   S_r = every n-th set of S from the r-th on, where each holds all sets,
                                              or those of S that it holds, where each has read a part of the table
@@ -32,7 +32,7 @@ class Group:
     rank: int = 0
     size: int = 1
     add_up: Callable[[Tensor], object] = lambda tensor: None  # replaces a tensor by its sum over all processes
-    kept: Callable[[], object] = lambda: None  # called by the first when it has written a checkpoint
+    kept: Callable[[], object] = lambda: None  # called by the first process after it has written a checkpoint
 
     @property
     def leads(self) -> bool:
@@ -40,11 +40,11 @@ class Group:
         return self.rank == 0
 
     def share(self, sets: Ints) -> Ints:
-        """Return this process's part of a batch: every n-th set, so that large and small ones are spread evenly."""
+        """Return this process's share of a batch: every n-th set, so that large and small ones are spread evenly."""
         return sets[self.rank :: self.size]
 
     def seed(self, drawn: int) -> int:
-        """Return a seed of this process's own; that of the first is the one drawn."""
+        """Return this process's own seed; that of the first is the one drawn."""
         return (drawn + self.rank) % 2**63
 
     def add_gradients(self, parameters: Iterable[Tensor], loss: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,10 +52,12 @@ class Group:
 
         One message for all: gradients, loss and weight. Returns the loss and the weight of the whole batch.
         """
+        # 1. One row of all gradients, 0 for a process without a share, then loss and weight; summed over processes.
         parameters = [p for p in parameters if p.requires_grad]
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([*(g.flatten() for g in gradients), torch.stack([loss, weight])])
         self.add_up(flat)
+        # 2. The mean over the batch, as views of the row.
         loss, weight = flat[-2], flat[-1]
         flat = flat / weight
         begin = 0
@@ -69,7 +71,7 @@ _group: ContextVar[Group] = ContextVar("group", default=Group())  # noqa: B039 -
 
 
 def current_group() -> Group:
-    """Return the group that training takes place in."""
+    """Return the group of processes in which this context trains."""
     return _group.get()
 
 

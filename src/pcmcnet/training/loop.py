@@ -1,10 +1,13 @@
-"""One loop for every network: modules, batches and a loss, and no knowledge of models.
+"""One loop for every network: networks, batches and a loss, and no knowledge of models.
 
-A module maps a ``Batch`` to log-probabilities (B, J). Every epoch draws its order of batches and its dropout from
-(seed, epoch) alone, and each part of a source that comes in several also from its number. So a run that goes on from a
-checkpoint is, on a CPU, bit for bit the run that was never interrupted. Generators are the run's own, whatever else
-draws in the process; a module whose parts ask for them says so (``takes_generators``), and for others what they draw is
-redirected. Within a part nothing is read back from the device.
+    epoch:   plan batches from (seed, epoch)  ->  a step for each batch  ->  loss of the validation part
+    run:     epochs until the last, or until early stopping and a cool-down  ->  the weights to keep
+
+All that the loop may ask of a network is declared by :class:`~pcmcnet.training.network.ChoiceNetwork`. Every epoch
+draws its order of batches and its dropout from (seed, epoch) alone, and each part of a source that comes in several
+parts also from its number. So a run that resumes from a checkpoint is, on a CPU, bit for bit the run that was never
+interrupted. The generators are the run's own, whatever else draws in the process. Within a part nothing is read back
+from the device.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pcmcnet.data.batches import EncodedSets, Part, Parted, Portion, Source, plan_batches, plan_persons
 from pcmcnet.errors import StopFit, TrainingError
@@ -28,28 +31,26 @@ from pcmcnet.layers.generators import drawing_from, redirected
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.layers.threads import parts_for
 from pcmcnet.progress import Report, show_epochs
-from pcmcnet.training.checkpoint import Checkpoint, Keeper, RunState, Tensors, Within
-from pcmcnet.training.config import TrainConfig
+from pcmcnet.training.checkpoint import Checkpoint, CheckpointWriter, EpochProgress, RunState, Tensors
+from pcmcnet.training.config import EarlyStopping, TrainConfig, cooling_rate, learning_rate
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import device_of, undisturbed
-from pcmcnet.training.dispatch import steps_for
+from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict, size_of
-from pcmcnet.training.schedule import cooling_rate, learning_rate
-from pcmcnet.training.step import Drawn, Steps, Totals
-from pcmcnet.training.stopping import EarlyStopping
+from pcmcnet.training.step import EpochPlan, Steps, Totals, steps_for
 
-KEPT_EVERY = 300.0  # seconds after which the state is kept within an epoch too, between two parts of the source
-NOISE = 2.0  # standard errors by which weights of an earlier epoch have to be better than the last ones
-RISE = 0.1  # smallest rise of the training loss that is reported
+SECONDS_BETWEEN_STATES = 300.0  # within an epoch, in which the state is kept between two parts of the source
+NOISE = 2.0  # standard errors by which the weights of an earlier epoch must be better than the last ones
+SMALLEST_RISE = 0.1  # of the training loss that is reported
 
 log = logging.getLogger("pcmcnet")
 
-Nll = Callable[[EncodedSets], Tensor | None]  # (S,) of the choices; None for sets that it does not take
+Nll = Callable[[EncodedSets], Tensor | None]  # NLL of the choices (S,), faster than by the network; None if it cannot
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of the loop leaves, beside the module's weights."""
+    """The result of a run of the loop, beside the network's weights."""
 
     history: list[dict[str, Any]]
     epochs: int  # that lead to the weights kept
@@ -58,7 +59,7 @@ class Outcome:
 @undisturbed()
 @torch.enable_grad()
 def train(
-    module: nn.Module,
+    network: ChoiceNetwork,
     data: Source,
     config: TrainConfig,
     *,
@@ -68,69 +69,79 @@ def train(
     progress: bool = False,
     on_epoch: Report | None = None,
 ) -> Outcome:
-    """Train a module in place and leave it with the weights to keep.
+    """Train a network in place and leave it with the weights to keep.
 
     Parameters
     ----------
-    module
-        On the device of ``data``; maps a batch to log-probabilities.
+    network
+        On the device of ``data``.
     data, valid
         Encoded choice sets, in memory or part by part; ``valid`` decides on the weights to keep, and, with a number for
         ``min_delta``, on when to stop.
     config, seed
-        Options, and where all randomness comes from.
+        Options, and the seed of all randomness.
     checkpoint
-        Where the state goes after epochs, and within long ones, and whether to go on from there.
+        The file in which the state is kept after epochs, and within long ones, and whether to resume from it.
     progress
         Whether to show progress.
     on_epoch
-        Called with the entry of each epoch; what it raises ends the training, once the state is kept, and a
+        Called with the entry of each epoch. An error that it raises ends the training, once the state is kept; a
         :class:`StopFit` ends it as if no epochs were left.
+
+    Returns
+    -------
+    Outcome
+        The history, and the number of epochs that lead to the weights kept.
 
     Raises
     ------
     TrainingError
         When the loss stops being finite, or no gradient reaches the weights any more.
     """
-    steps = steps_for(module, data, config)
+    # 1. Choose the kind of step, and start afresh or from the state of an earlier run.
+    steps = steps_for(network, data, config)
     state = checkpoint.read() if checkpoint else None
     if state is None:
-        state = RunState(stopping=None if valid is None else _stopping(config))
+        state = RunState(stopping=None if valid is None else EarlyStopping.of(config))
     else:
-        module.load_state_dict(state.module)
+        network.load_state_dict(state.module)
         steps.optimiser.restore(state.optimiser)
         log.info("resuming after epoch %d%s", state.epoch, ", within the next" if state.within else "")
-    before = state.epoch
+    epochs_before = state.epoch
+    # 2. Run the epochs, in as many threads as a batch of this size is worth. The state is kept before anyone hears of
+    #    an epoch: whatever ends the run there, it can be resumed.
     pairs = min(config.sets_per_batch(len(data)) * data.mean_pairs, config.pair_budget)
     with (
         show_epochs(config.passes, show=progress) as report,
-        parts_for(pairs * size_of(module)),
-        Keeper(checkpoint) as keeper,
+        parts_for(pairs * size_of(network)),
+        CheckpointWriter(checkpoint) as writer,
     ):
         while not state.finished:
-            entry = _epoch(steps, config, state, seed=seed, keeper=keeper)
-            entry["valid_loss"] = None if valid is None else mean_nll(module, valid, config, steps.nll)
+            entry = _epoch(steps, config, state, seed=seed, writer=writer)
+            entry["valid_loss"] = None if valid is None else mean_nll(network, valid, config, steps.nll)
             _require_sound(entry)
             _advance(state, entry, steps, config)
-            keeper.keep(state)
+            writer.keep(state)
             report(entry)
-            if on_epoch is not None and _ends(on_epoch, entry):
+            if on_epoch is not None and _stops(on_epoch, entry):
                 state.finished = True
-                keeper.keep(state)
+                writer.keep(state)
+    # 3. Without a validation part keep the last weights.
     if valid is None or state.stopping is None:
-        if state.epoch > before and current_group().leads:
-            _tell_of_rise([entry["train_loss"] for entry in state.history])
+        if state.epoch > epochs_before and current_group().leads:
+            _warn_if_diverged([entry["train_loss"] for entry in state.history])
         return Outcome(state.history, state.epoch)
-    last = {name: tensor.clone() for name, tensor in state.module.items()}  # these are the module's own
-    if config.min_delta == "noise" and not _clearly_better(state.best, last, module, valid, config, steps.nll):
-        module.load_state_dict(last)
+    # 4. With one keep the best weights, or the last ones if the best are better by no more than noise.
+    last = {name: tensor.clone() for name, tensor in state.module.items()}  # the state holds the network's own tensors
+    if config.min_delta == "noise" and not _clearly_better(state.best, last, network, valid, config, steps.nll):
+        network.load_state_dict(last)
         return Outcome(state.history, state.epoch)
-    module.load_state_dict(state.best)
+    network.load_state_dict(state.best)
     return Outcome(state.history, state.stopping.best_epoch)
 
 
-def _ends(on_epoch: Report, entry: dict[str, Any]) -> bool:
-    """Report an epoch; tell whether that is to be the last one."""
+def _stops(on_epoch: Report, entry: dict[str, Any]) -> bool:
+    """Report an epoch to the caller; return True if it is to be the last one."""
     try:
         on_epoch({**entry})
     except StopFit:
@@ -138,68 +149,46 @@ def _ends(on_epoch: Report, entry: dict[str, Any]) -> bool:
     return False
 
 
-def _stopping(config: TrainConfig) -> EarlyStopping:
-    """Return the rule for a validation part; with "noise" it never stops the training."""
-    if config.min_delta == "noise":
-        return EarlyStopping(patience=config.passes + 1, min_delta=0.0)
-    return EarlyStopping(config.patience, config.min_delta)
+# -- epochs -------------------------------------------------------------------------------------------------------
 
 
-def _clearly_better(
-    first: Tensors, second: Tensors, module: nn.Module, valid: Parted, config: TrainConfig, nll: Nll | None = None
-) -> bool:
-    """Tell whether some weights beat others on the validation part by more than the noise of their difference.
-
-    The losses of both are compared set by set: what makes a set hard for both cancels.
-    """
-    losses = []
-    for weights in (first, second):
-        module.load_state_dict(weights)
-        losses.append([(loss.double(), weight.double()) for loss, weight in _losses(module, valid, config, nll)])
-    sums = torch.zeros(5, dtype=torch.float64, device=device_of(module))
-    for (ours, weight), (theirs, _) in zip(*losses, strict=True):
-        gain = theirs - ours
-        sums += torch.stack(
-            [x.sum() for x in (weight, weight * gain, weight**2, weight**2 * gain, (weight * gain) ** 2)]
-        )
-    current_group().add_up(sums)
-    total, gain, squares, cross, square = sums.tolist()
-    mean = gain / total
-    return bool(mean > NOISE * math.sqrt(max(square - 2 * mean * cross + mean**2 * squares, 0.0)) / total)
-
-
-def _epoch(steps: Steps, config: TrainConfig, state: RunState, *, seed: int, keeper: Keeper) -> dict[str, Any]:
-    """Go once through the training part, or through the rest of it; returns the entry for the history."""
-    epoch, cooling, done = state.epoch + 1, state.cooling, state.within or Within()
-    began = kept = time.perf_counter()
-    device, sets = steps.total.device, len(steps.source)
-    batch_size = config.sets_per_batch(sets)
-    expected = math.ceil(sets / batch_size)  # a few more where the budget of pairs cuts batches
+def _epoch(
+    steps: Steps, config: TrainConfig, state: RunState, *, seed: int, writer: CheckpointWriter
+) -> dict[str, Any]:
+    """Go once through the training part, or through the rest of it; return the entry for the history."""
+    epoch, cooling, done = state.epoch + 1, state.cooling, state.within or EpochProgress()
+    began = last_kept = time.perf_counter()
+    sets = len(steps.source)
+    expected_steps = math.ceil(sets / config.sets_per_batch(sets))  # a few more if pair_budget cuts batches
 
     def rate(step: int) -> float:
-        raise_if_heard()  # asked for before each step
-        at = min(epoch - 1 + step / expected, float(epoch))
+        """Return the learning rate of a step; asked for before each step, and so checks for Ctrl-C."""
+        raise_if_heard()
+        at = min(epoch - 1 + step / expected_steps, float(epoch))
         return learning_rate(config, at / config.passes) if cooling is None else cooling_rate(config, at, since=cooling)
 
-    steps.module.train()
-    given = getattr(steps.module, "takes_generators", False)
-    with drawing_from(steps.draws), nullcontext() if given else redirected():
+    steps.network.train()
+    with drawing_from(steps.draws), nullcontext() if steps.network.takes_generators else redirected():
         total, taken = Totals(*done.totals), done.steps
         for k, part in enumerate(steps.source.parts((seed, epoch), done.parts), start=done.parts):
-            drawn = steps.ahead.pop(epoch, None) or _draw(part, steps, config, batch_size, seed, epoch, k)
-            steps.draws.seed(current_group().seed(drawn.seed))
-            steps.turn_to(part)
-            plan = drawn.plan
-            sums = steps.run(plan, map(rate, range(taken, taken + len(plan))))
-            if device.type == "cuda" and part is steps.source and epoch < config.passes:  # the device is at work
-                steps.ahead[epoch + 1] = _draw(part, steps, config, batch_size, seed, epoch + 1)
+            # 1. Plan the batches of this part, unless they were planned while the device was busy.
+            plan = steps.plans_ahead.pop(epoch, None) or _plan(part, steps, config, seed, epoch, k)
+            # 2. A step for each batch, with dropout from the plan's seed.
+            steps.draws.seed(current_group().seed(plan.seed))
+            sums = steps.run(part, plan.batches, map(rate, range(taken, taken + len(plan.batches))))
+            # 3. A GPU is still at work on these steps: plan the next epoch meanwhile.
+            if steps.device.type == "cuda" and part is steps.source and epoch < config.passes:
+                steps.plans_ahead[epoch + 1] = _plan(part, steps, config, seed, epoch + 1)
+            # 4. Read the sums, which waits for the device.
             total = total.plus(Totals(*sums.tolist()))
-            taken += len(plan)
-            if (now := time.perf_counter()) - kept > KEPT_EVERY and all(map(math.isfinite, total)):
-                _hold(state, steps)
-                state.within = Within(k + 1, taken, done.seconds + now - began, tuple(total))
-                keeper.keep(state)
-                kept = now
+            taken += len(plan.batches)
+            # 5. In a long epoch keep the state between two parts, if it is sound.
+            now = time.perf_counter()
+            if now - last_kept > SECONDS_BETWEEN_STATES and all(map(math.isfinite, total)):
+                _copy_weights(state, steps)
+                state.within = EpochProgress(k + 1, taken, done.seconds + now - began, tuple(total))
+                writer.keep(state)
+                last_kept = now
     return {
         "epoch": epoch,
         "train_loss": total.loss / total.weight,
@@ -209,18 +198,45 @@ def _epoch(steps: Steps, config: TrainConfig, state: RunState, *, seed: int, kee
     }
 
 
-def _draw(part: Part, steps: Steps, config: TrainConfig, batch_size: int, seed: int, epoch: int, k: int = 0) -> Drawn:
-    """Draw for a part of an epoch. Each does so by itself: the state of a run needs none of a generator."""
+def _plan(part: Part, steps: Steps, config: TrainConfig, seed: int, epoch: int, k: int = 0) -> EpochPlan:
+    """Draw the batches and the dropout seed of part k of an epoch, from (seed, epoch, k) alone.
+
+    So the state of a run needs no state of a generator.
+    """
     rng = np.random.default_rng([seed, epoch, k] if k else [seed, epoch])
-    drawn = int(rng.integers(2**63))
-    limits = {"batch_size": batch_size, "pair_budget": config.pair_budget}
-    if steps.whole_persons and isinstance(part, EncodedSets) and part.persons is not None:
-        return Drawn(drawn, plan_persons(part.persons, part.sizes, **limits, rng=rng))
+    dropout_seed = int(rng.integers(2**63))
+    limits = {"batch_size": config.sets_per_batch(len(steps.source)), "pair_budget": config.pair_budget}
+    if steps.network.batches_by_person and isinstance(part, EncodedSets) and part.persons is not None:
+        return EpochPlan(dropout_seed, plan_persons(part.persons, part.sizes, **limits, rng=rng))
     tight = steps.device.type != "cuda"  # where steps are recorded, few shapes save more than padding costs
-    return Drawn(drawn, plan_batches(part.sizes, **limits, rng=rng, tight=tight))
+    return EpochPlan(dropout_seed, plan_batches(part.sizes, **limits, rng=rng, tight=tight))
+
+
+def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: TrainConfig) -> None:
+    """Record an epoch in the state of the run."""
+    # 1. The epoch is done.
+    state.epoch, state.within = entry["epoch"], None
+    state.history.append(entry)
+    _copy_weights(state, steps)
+    # 2. Keep the weights if they are the best on the validation part so far.
+    if state.stopping is not None and state.stopping.update(state.epoch, entry["valid_loss"]):
+        state.best = {k: v.clone() for k, v in state.module.items()}
+    # 3. When patience runs out the cool-down begins; without one, under a constant rate, the run ends at once.
+    if state.cooling is None and state.stopping is not None and state.stopping.stop:
+        state.cooling = state.epoch
+    cool_down = 0 if config.schedule == "constant" else config.patience
+    cooled = state.cooling is not None and state.epoch >= state.cooling + cool_down
+    state.finished = cooled or state.epoch >= config.passes
+
+
+def _copy_weights(state: RunState, steps: Steps) -> None:
+    """Set the state of the run to the current weights and optimiser state."""
+    state.module = steps.network.state_dict()
+    state.optimiser = steps.optimiser.state
 
 
 def _require_sound(entry: dict[str, Any]) -> None:
+    """Raise if the losses of an epoch are not finite, or if no gradient reached the weights."""
     epoch, loss, norm, held_out = (entry[k] for k in ("epoch", "train_loss", "gradient_norm", "valid_loss"))
     if not all(map(math.isfinite, (loss, norm, held_out or 0.0))):
         raise TrainingError(
@@ -235,10 +251,10 @@ def _require_sound(entry: dict[str, Any]) -> None:
         )
 
 
-def _tell_of_rise(losses: list[float]) -> None:
-    """Warn of a network that lost again more than half of what it had learnt: no later epoch is going to repair it."""
+def _warn_if_diverged(losses: list[float]) -> None:
+    """Warn if the training loss lost more than half of what it had gained: no later epoch repairs that."""
     least, last = min(losses), losses[-1]
-    if last - least > max(RISE, (losses[0] - least) / 2):
+    if last - least > max(SMALLEST_RISE, (losses[0] - least) / 2):
         log.warning(
             "the training loss fell to %.4g in epoch %d, but ended at %.4g: the fit came off course. "
             "Lower lr or dropout, or raise weight_decay",
@@ -248,38 +264,50 @@ def _tell_of_rise(losses: list[float]) -> None:
         )
 
 
-def _hold(state: RunState, steps: Steps) -> None:
-    """Let the state be that of the weights and of the optimiser as they are now."""
-    state.module = steps.module.state_dict()
-    state.optimiser = steps.optimiser.state
+# -- held-out losses ----------------------------------------------------------------------------------------------
 
 
-def _advance(state: RunState, entry: dict[str, Any], steps: Steps, config: TrainConfig) -> None:
-    """Take an epoch into the state of the run."""
-    state.epoch, state.within = entry["epoch"], None
-    state.history.append(entry)
-    _hold(state, steps)
-    if state.stopping is not None and state.stopping.update(state.epoch, entry["valid_loss"]):
-        state.best = {k: v.clone() for k, v in state.module.items()}
-    if state.cooling is None and state.stopping is not None and state.stopping.stop:
-        state.cooling = state.epoch
-    cool = 0 if config.schedule == "constant" else config.patience
-    cooled = state.cooling is not None and state.epoch >= state.cooling + cool
-    state.finished = cooled or state.epoch >= config.passes
-
-
-def mean_nll(module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | None = None) -> float:
-    """Weighted mean negative log-likelihood of the choices, without dropout; ``nll`` is a faster way to them."""
-    total = torch.zeros(2, dtype=torch.float64, device=device_of(module))
-    for losses, weight in _losses(module, data, config, nll):
+def mean_nll(network: ChoiceNetwork, data: Parted, config: TrainConfig, nll: Nll | None = None) -> float:
+    """Return the weighted mean NLL of the choices, without dropout; ``nll`` is a faster way to it."""
+    total = torch.zeros(2, dtype=torch.float64, device=device_of(network))
+    for losses, weight in _losses(network, data, config, nll):
         total += torch.stack([(weight * losses).sum(), weight.sum()]).double()
     current_group().add_up(total)
     loss, weight = total.tolist()
     return float(loss / weight)
 
 
-def _losses(module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield negative log-likelihoods and weights of this process's sets, in an order that the data alone decide on."""
+def _clearly_better(
+    first: Tensors, second: Tensors, network: ChoiceNetwork, valid: Parted, config: TrainConfig, nll: Nll | None = None
+) -> bool:
+    """Return True if some weights beat others on the validation part by more than the noise of their difference.
+
+    With the gain g_s of set s and its weight w_s, the mean gain is m = sum w g / sum w, and its standard error is
+    sqrt(sum w^2 (g - m)^2) / sum w. The losses are compared set by set: what makes a set hard for both cancels.
+    """
+    # 1. The loss of each set by both.
+    losses = []
+    for weights in (first, second):
+        network.load_state_dict(weights)
+        losses.append([(loss.double(), weight.double()) for loss, weight in _losses(network, valid, config, nll)])
+    # 2. Sums of w, w g, w^2, w^2 g and w^2 g^2 over the sets of all processes.
+    sums = torch.zeros(5, dtype=torch.float64, device=device_of(network))
+    for (ours, weight), (theirs, _) in zip(*losses, strict=True):
+        gain = theirs - ours
+        sums += torch.stack(
+            [x.sum() for x in (weight, weight * gain, weight**2, weight**2 * gain, (weight * gain) ** 2)]
+        )
+    current_group().add_up(sums)
+    # 3. Compare the mean gain with its standard error.
+    total, gain, squares, cross, square = sums.tolist()
+    mean = gain / total
+    return bool(mean > NOISE * math.sqrt(max(square - 2 * mean * cross + mean**2 * squares, 0.0)) / total)
+
+
+def _losses(
+    network: ChoiceNetwork, data: Parted, config: TrainConfig, nll: Nll | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield NLLs and weights of this process's sets, in an order that depends on the data alone."""
     for part in data.parts():
         own, share = (part.own, None) if isinstance(part, Portion) else (part, current_group().share)
         if own is None:
@@ -287,5 +315,5 @@ def _losses(module: nn.Module, data: Parted, config: TrainConfig, nll: Nll | Non
         if nll is not None and (losses := nll(own)) is not None:
             yield losses, own.weight
             continue
-        for _, batch, log_p in predict(module, own, pair_budget=config.pair_budget, share=share):
+        for _, batch, log_p in predict(network, own, pair_budget=config.pair_budget, share=share):
             yield choice_nll(log_p, batch.chosen), batch.weight

@@ -15,13 +15,14 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from pcmcnet.data.ahead import ahead
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.layers.gpu import runs_kernels
 from pcmcnet.training.device import device_of
 from pcmcnet.training.device_batches import on_device, to_host
+from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ THREADS = 2  # that encode (measured: with more, they and the launches of the ne
 
 
 def predict_pieces(
-    module: nn.Module, pieces: Iterable[Encode[T]], *, pair_budget: int
+    module: ChoiceNetwork, pieces: Iterable[Encode[T]], *, pair_budget: int
 ) -> Iterator[tuple[T, NDArray[np.float64], float]]:
     """Yield what is known of each piece, log p (N,) of its alternatives, and by how much a sum of p misses 1 at most.
 
@@ -71,7 +72,7 @@ def _streams(device: torch.device) -> list[torch.cuda.Stream]:
 
 
 @torch.no_grad()
-def _flat(module: nn.Module, data: EncodedSets, pair_budget: int) -> Tensor:
+def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
     """(N + 1,) log-probabilities of all alternatives, set after set, and by how much a set's sum misses 1 at most.
 
     On the device; nothing waits for them.

@@ -1,7 +1,7 @@
 """Log-probabilities of encoded choice sets by a network, batch after batch and without gradients.
 
-A module maps a ``Batch`` to log-probabilities (B, J). Batches are as large as memory allows; on a GPU two of them are
-under way at a time.
+Batches are as large as memory allows; on a GPU two of them are computed at a time. The same batches serve other answers
+of a network than its log-probabilities (``answer``), such as its rates or its coefficients.
 """
 
 from __future__ import annotations
@@ -17,61 +17,86 @@ from pcmcnet.interrupts import raise_if_heard
 from pcmcnet.layers.threads import parts_for
 from pcmcnet.training.device import device_of, undisturbed
 from pcmcnet.training.device_batches import batches_on, in_turns
+from pcmcnet.training.network import ChoiceNetwork
 
-_NUMBERS = 2**21  # of the contents of a batch; a network has some tens of times as many in between
-PREDICTED = 20_000_000  # pairs of a batch that keep a GPU busy while the next is prepared
-TIMES = 20  # as many as in a batch of training, at most, if the network computes them in pieces (``in_pieces``)
-TOGETHER = 2**15  # sets of such a batch, at most
+Answer = Callable[[Batch], Tensor]
+
+CONTENT_NUMBERS_PER_BATCH = 2**21  # a network has some tens of times as many in between
+GPU_PAIRS_PER_BATCH = 20_000_000  # that keep a GPU busy while the next batch is prepared
+GPU_PAIR_BUDGETS_PER_BATCH = 20  # at most, of training batches; for networks that compute in chunks
+GPU_SETS_PER_BATCH = 2**15  # at most
 
 
 @torch.no_grad()
 def predict(
-    module: nn.Module, data: EncodedSets, *, pair_budget: int, share: Callable[[Ints], Ints] | None = None
+    network: ChoiceNetwork,
+    data: EncodedSets,
+    *,
+    pair_budget: int,
+    share: Callable[[Ints], Ints] | None = None,
+    answer: Answer | None = None,
 ) -> Iterator[tuple[Ints, Batch, Tensor]]:
-    """Go through all sets, or this process's share of each batch; yields positions, batch and log p (B, J)."""
-    module.eval()
-    device, plan = device_of(module), prediction_plan(module, data, pair_budget)
+    """Go through all sets in batches; yield positions (B,), batch, and log-probabilities (B, J).
+
+    Parameters
+    ----------
+    network, data
+        A network, and the encoded choice sets to predict.
+    pair_budget
+        Ordered pairs of alternatives in a batch of training; prediction may take more on a GPU.
+    share
+        The sets of a batch that this process predicts, if several share the work; default all.
+    answer
+        A method of the network to yield the result of, in place of log-probabilities.
+    """
+    # 1. Plan the batches, and leave this process its share of each.
+    network.eval()
+    plan = prediction_plan(network, data, pair_budget)
     if share is not None:
         plan = [own for sets in plan if len(own := share(sets))]
-    alone = not _is_large(module) or data.contents or data.individual_contents  # encoders of these may be anyone's
-    results = (_one_by_one if alone else in_turns)(module, batches_on(device, data, plan))
-    for sets, (batch, log_p) in zip(plan, results, strict=True):
-        raise_if_heard()  # in the main thread or another
-        yield sets, batch, log_p
+    batches = batches_on(device_of(network), data, plan)
+    # 2. Two batches overlap on a GPU, but not where the user's own encoders of contents run: these may share state.
+    overlap = _takes_large_batches(network) and not (data.contents or data.individual_contents)
+    results = (in_turns if overlap else _one_by_one)(network, batches, answer or network)
+    # 3. Yield results as they come; Ctrl-C ends the prediction in any thread.
+    for sets, (batch, result) in zip(plan, results, strict=True):
+        raise_if_heard()
+        yield sets, batch, result
 
 
-def prediction_plan(module: nn.Module, data: EncodedSets, pair_budget: int) -> list[Ints]:
+def prediction_plan(network: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> list[Ints]:
     """Group sets into batches, those that take longest first: others are prepared meanwhile."""
-    at_once, large = _at_once(data), _is_large(module)
+    sets_per_batch, large = _sets_per_batch(data), _takes_large_batches(network)
     if large:
-        pair_budget, at_once = max(pair_budget, min(PREDICTED, TIMES * pair_budget)), min(at_once, TOGETHER)
-    plan = plan_batches(data.sizes, batch_size=at_once, pair_budget=pair_budget, tight=not large)
+        pair_budget = max(pair_budget, min(GPU_PAIRS_PER_BATCH, GPU_PAIR_BUDGETS_PER_BATCH * pair_budget))
+        sets_per_batch = min(sets_per_batch, GPU_SETS_PER_BATCH)
+    plan = plan_batches(data.sizes, batch_size=sets_per_batch, pair_budget=pair_budget, tight=not large)
     return sorted(plan, key=lambda sets: -len(sets) * int(data.sizes[sets[-1]]) ** 2)
 
 
-def _is_large(module: nn.Module) -> bool:
-    """Tell whether a network takes large batches."""
-    return device_of(module).type == "cuda" and bool(getattr(module, "in_pieces", False))
+def _takes_large_batches(network: ChoiceNetwork) -> bool:
+    """Return True on a GPU, if the network computes large batches in chunks."""
+    return device_of(network).type == "cuda" and network.computes_in_chunks
 
 
-def _one_by_one(module: nn.Module, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield batches and what a module makes of them."""
+def _one_by_one(network: ChoiceNetwork, batches: Iterable[Batch], answer: Answer) -> Iterator[tuple[Batch, Tensor]]:
+    """Yield batches and their answers, one after the other."""
     for batch in batches:
-        with undisturbed(), parts_for(batch.mask.numel() * batch.mask.shape[1] * size_of(module)):
-            result = module(batch)
+        with undisturbed(), parts_for(batch.mask.numel() * batch.mask.shape[1] * size_of(network)):
+            result = answer(batch)
         yield batch, result
 
 
-def _at_once(data: EncodedSets) -> int:
-    """Return how many sets to predict at once: as pairs allow, or fewer where contents such as pictures are large."""
+def _sets_per_batch(data: EncodedSets) -> int:
+    """Return how many sets to predict at once: as pairs allow, or fewer if contents such as pictures are large."""
 
     def width(columns: Sequence[Coded]) -> int:
         return sum(column.table[:1].numel() for column in columns)
 
     each = width(data.contents) * float(data.sizes.mean() if len(data) else 1) + width(data.individual_contents)
-    return max(min(len(data), int(_NUMBERS / each)) if each else len(data), 1)
+    return max(min(len(data), int(CONTENT_NUMBERS_PER_BATCH / each)) if each else len(data), 1)
 
 
 def size_of(module: nn.Module) -> int:
-    """Number of parameters, which is about the number of multiplications per pair."""
+    """Return the number of parameters, which is about the number of multiplications per pair."""
     return sum(p.numel() for p in module.parameters())

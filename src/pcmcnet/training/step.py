@@ -1,40 +1,49 @@
 """The steps of an epoch: gather a batch, differentiate its loss, move the weights.
 
-On a CUDA device a step of a small batch is over sooner than its kernels can be launched one by one. So the
-steps of a module that allows it (``capturable``) are recorded as a CUDA graph, once for each shape of batch, and from
-then on replayed by a single launch: what one step has in place of another is on the device before (``epoch_tape``). To
-record one takes as long as a hundred steps, so that few shapes are to occur: batches are padded to some more places.
-Nothing is read back from the device before the end of the epoch.
+    gradient of the mean loss  ->  + gradient of the prior  ->  clip  ->  Adam  ->  project to signs
+
+There are four kinds, of which :func:`steps_for` takes the fastest that the network, its data and its device allow:
+
+- ``Steps``: through PyTorch, one batch after another;
+- ``SharedSteps``: the same, by several processes together;
+- ``RecordedSteps``: on a CUDA device, recorded as CUDA graphs;
+- ``CompiledSteps`` (:mod:`pcmcnet.training.compiled_steps`): small networks on a CPU, by compiled code.
+
+On a CUDA device a step of a small batch is over sooner than its kernels can be launched one by one. So the steps of a
+network that allows it (``supports_cuda_graphs``) are recorded as a CUDA graph, once for each shape of batch, and from
+then on replayed by a single launch: what differs between steps is on the device beforehand (``EpochTape``). Recording
+takes as long as a hundred steps, so there must be few shapes: batches are padded to one of few widths. Nothing is read
+back from the device before the end of the epoch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
+from pcmcnet.layers import settings
 from pcmcnet.layers.generators import Draws, drawing_from
-from pcmcnet.layers.likelihood import choice_nll, mean_nll, weighted_mean
+from pcmcnet.layers.gpu import has_triton
+from pcmcnet.layers.likelihood import mean_nll, weighted_mean
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.data_parallel import Group
+from pcmcnet.training.data_parallel import Group, current_group
 from pcmcnet.training.device import device_of, wait_until_ready
 from pcmcnet.training.device_batches import batches_on, gathered
+from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import prediction_plan
 
-if TYPE_CHECKING:
-    from pcmcnet.training.adam_triton import ClippedAdam
-
-GRAPHS = 64  # of different shapes, at most; other batches are computed step by step
-WIDTHS = 8  # numbers of places between n and 2 n that batches are padded to
-LARGE = 1 << 22  # pairs of a batch whose kernels take longer than to launch them
+MAX_GRAPHS = 64  # recorded shapes of batches; other batches are launched kernel by kernel
+WIDTHS_PER_DOUBLING = 8  # widths between n and 2 n alternatives to which batches are padded
+MAX_RECORDED_PAIRS = 1 << 22  # pairs of a batch; the kernels of larger ones take longer than launching them
 
 
 class Totals(NamedTuple):
@@ -49,258 +58,264 @@ class Totals(NamedTuple):
         return Totals(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-class Drawn(NamedTuple):
-    """What is left to chance in an epoch: the seed of its dropout, and which sets go together."""
+class EpochPlan(NamedTuple):
+    """All that is random in an epoch: the seed of its dropout, and the sets of each batch."""
 
     seed: int
-    plan: list[Ints]
+    batches: list[Ints]
+
+
+def steps_for(network: ChoiceNetwork, source: Source, config: TrainConfig) -> Steps:
+    """Return the steps of a run: the fastest kind that the network, its data and its device allow."""
+    from pcmcnet.training import compiled_steps  # which imports this module
+
+    if (group := current_group()).size > 1:
+        return SharedSteps(network, source, config, group)
+    if source.device.type == "cuda" and has_triton() and network.supports_cuda_graphs:
+        return RecordedSteps(network, source, config)
+    on_host = source.device.type == "cpu" and device_of(network).type == "cpu"
+    moderate = source.largest <= settings.COMPILED_UP_TO_ALTERNATIVES
+    if (form := network.compiled_form) is not None and on_host and moderate and compiled_steps.library() is not None:
+        return compiled_steps.CompiledSteps(network, source, config, form)
+    return Steps(network, source, config)
 
 
 class Steps:
-    """Runs the steps of one epoch after another."""
+    """The steps of a run through PyTorch, and the state that they share: optimiser, generators, totals.
 
-    data: EncodedSets  # the part of the source that batches are taken from
+    Subclasses override where batches come from (``batches``), how the gradient of a batch is computed (``gradient``),
+    how weights move along it (``descend``), or, with a loop of their own, ``run``.
+    """
 
-    def __init__(self, module: nn.Module, source: Source, config: TrainConfig) -> None:
-        self.module, self.source, self.limit = module, source, config.clip or math.inf
-        self.parameters = list(module.parameters())
-        self.with_prior: list[nn.Parameter] = list(getattr(module, "with_prior", ()))
-        self.signed: list[Any] = list(getattr(module, "signed", ()))  # parts whose weights keep to signs
-        self.whole_persons: bool = getattr(module, "whole_persons", False)  # whether a batch has all sets of a person
-        self.own_losses: Callable[[Batch], Tensor] | None = getattr(module, "set_losses", None)  # (B,) in place of NLLs
-        self.device = device_of(module)
-        self.total = torch.zeros(3, dtype=torch.float64, device=self.device)
+    def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig) -> None:
+        self.network, self.source, self.max_norm = network, source, config.clip or math.inf
+        self.parameters = list(network.parameters())
+        self.prior_weights, self.sign_constrained = list(network.prior_weights), list(network.sign_constrained)
+        self.device = device_of(network)
+        # Without weight decay this is the optimiser of the paper.
+        self.optimiser = Adam(self.parameters, lr=config.lr, decay=config.decay, without_decay=self.prior_weights)
+        self.draws = Draws()  # the run's own generators
+        self.total = torch.zeros(3, dtype=torch.float64, device=self.device)  # as Totals, on the device
         self.one = torch.ones((), device=self.device)  # made once, and not at each step
-        self.optimiser = self._optimiser(config)
-        self.draws = Draws()
-        self.ahead: dict[int, Drawn] = {}  # what was drawn for later epochs while the device was at work
+        self.plans_ahead: dict[int, EpochPlan] = {}  # of later epochs, drawn while the device was busy
 
-    def _optimiser(self, config: TrainConfig) -> Adam:
-        """Without decay this is the paper's optimiser."""
-        return Adam(self.parameters, lr=config.lr, decay=config.decay, without_decay=self.with_prior)
-
-    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
+    def run(self, part: Part, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
+        """Take a step for each batch of the plan, with its learning rate; return the sums of ``Totals``, unread."""
         self.total.zero_()
-        for batch, lr in zip(batches_on(self.device, self.data, plan), rates, strict=True):
+        for batch, lr in zip(self.batches(part, plan), rates, strict=True):
             self.optimiser.lr = lr
             self.step(batch)
         return self.total
 
-    def turn_to(self, part: Part) -> None:
-        """Take batches from another part of the source."""
-        assert isinstance(part, EncodedSets)  # a process alone has all of it
-        self.data = part
+    def batches(self, part: Part, plan: Sequence[Ints]) -> Iterator[Batch | None]:
+        """Yield the batches of a plan; None for one of which this process has no set."""
+        assert isinstance(part, EncodedSets)  # a process alone has all sets
+        return batches_on(self.device, part, plan)
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: Batch | None) -> None:
         """Move the weights by the gradient of a batch."""
+        # 1. The gradient of the mean loss of the batch.
         for parameter in self.parameters:
             parameter.grad = None
+        loss, weight = self.gradient(batch)
+        # 2. The gradient of the standard normal prior, |w|^2 / 2 over all sets: w / S per set.
+        for parameter in self.prior_weights:
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach(), alpha=1 / len(self.source))
+        # 3. Clip the gradient, and take a step of Adam.
+        self.descend(loss, weight)
+        # 4. Weights with a sign return to it.
+        for part in self.sign_constrained:
+            part.project_()
+
+    def gradient(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
+        """Set the gradients to those of the mean loss of a batch; return the sums of its losses and of its weights."""
+        assert batch is not None
         mean, loss, weight = self.mean_loss(batch)
         differentiate(mean, self.one.to(mean.dtype))
-        self.move(loss, weight)
+        return loss, weight
 
     def mean_loss(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return the mean loss of a batch, and the sums of losses and of weights, without a gradient."""
-        if self.own_losses is None:
-            return mean_nll(self.module(batch), batch.chosen, batch.weight)
-        return weighted_mean(self.own_losses(batch), batch.weight)
-
-    def losses(self, batch: Batch) -> Tensor:
-        """Return what each set of a batch adds to the loss (B,): its NLL, or what the module makes of it."""
-        return choice_nll(self.module(batch), batch.chosen) if self.own_losses is None else self.own_losses(batch)
-
-    def nll(self, data: EncodedSets) -> Tensor | None:
-        """(S,) NLL of the choices by the weights as they are; None where there is no faster way than the module."""
-        return None
-
-    def move(self, loss: Tensor, weight: Tensor) -> None:
-        """Move the weights by the gradients they have, those with a standard normal prior also by its own."""
-        for parameter in self.with_prior:
-            if parameter.grad is not None:
-                parameter.grad.add_(parameter.detach(), alpha=1 / len(self.source))
-        self.descend(loss, weight)
-        for part in self.signed:
-            part.project_()
+        if self.network.loss_is_nll:
+            return mean_nll(self.network(batch), batch.chosen, batch.weight)
+        return weighted_mean(self.network.set_losses(batch), batch.weight)
 
     def descend(self, loss: Tensor, weight: Tensor) -> None:
-        """Clip the gradients, take a step of the optimiser, and keep the totals."""
-        norm = clip_gradients(self.parameters, self.limit)
+        """Clip the gradients, take a step of the optimiser, and add to the totals."""
+        norm = clip_gradients(self.parameters, self.max_norm)
         self.optimiser.step()
         self.total += torch.stack([loss, weight, norm]).double()
 
+    def nll(self, data: EncodedSets) -> Tensor | None:
+        """Return the NLL of the choices (S,) by the weights as they are, or None if the network itself is to say."""
+        return None
+
 
 class SharedSteps(Steps):
-    """The same, each step taken by the processes of a group together."""
+    """Steps that the processes of a group take together, each with its share of every batch."""
 
-    share: Callable[[Ints], Ints]  # of a batch: where this process has its sets
-
-    def __init__(self, module: nn.Module, source: Source, config: TrainConfig, group: Group) -> None:
-        super().__init__(module, source, config)
+    def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig, group: Group) -> None:
+        super().__init__(network, source, config)
         self.group = group
 
-    def turn_to(self, part: Part) -> None:
-        """Take batches from another part of the source, of which this process has all sets or its own alone."""
-        own = part.own if isinstance(part, Portion) else part
-        self.share = part.share if isinstance(part, Portion) else self.group.share
-        if own is not None:  # else it has no set of any batch
-            self.data = own
+    def batches(self, part: Part, plan: Sequence[Ints]) -> Iterator[Batch | None]:
+        """Yield this process's share of each batch of a plan; None where it is empty."""
+        # A process holds all sets and takes every n-th, or it has read some of them and takes those.
+        own, share = (part.own, part.share) if isinstance(part, Portion) else (part, self.group.share)
+        shares = [share(sets) for sets in plan]
+        filled = [sets for sets in shares if len(sets)]
+        batches = batches_on(self.device, own, filled) if own is not None and filled else iter(())
+        for sets in shares:
+            yield next(batches) if len(sets) else None
 
-    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; a process may have no set of a batch."""
-        shares = [self.share(sets) for sets in plan]
-        held = [sets for sets in shares if len(sets)]
-        own = batches_on(self.device, self.data, held) if held else iter(())
-        self.total.zero_()
-        for sets, lr in zip(shares, rates, strict=True):
-            self.optimiser.lr = lr
-            self.step_together(next(own) if len(sets) else None)
-        return self.total
-
-    def step_together(self, batch: Batch | None) -> None:
-        """Move the weights by the gradient of a batch of which this process has a share, or nothing."""
-        for parameter in self.parameters:
-            parameter.grad = None
+    def gradient(self, batch: Batch | None) -> tuple[Tensor, Tensor]:
+        """Set the gradients to those of the whole batch's mean loss; return its sums of losses and of weights."""
         loss = weight = torch.zeros((), dtype=torch.float32, device=self.device)
         if batch is not None:
-            loss = (batch.weight * self.losses(batch)).sum()
+            loss = (batch.weight * self.network.set_losses(batch)).sum()
             weight = batch.weight.sum()
             loss.backward()  # type: ignore[no-untyped-call]
-        self.move(*self.group.add_gradients(self.parameters, loss.detach(), weight))
+        return self.group.add_gradients(self.parameters, loss.detach(), weight)
 
 
 class RecordedSteps(Steps):
-    """The same, recorded as CUDA graphs, where there is Triton."""
+    """Steps on a CUDA device that are recorded as CUDA graphs, once for each shape of batch, and replayed."""
 
-    def __init__(self, module: nn.Module, source: Source, config: TrainConfig) -> None:
-        from pcmcnet.training.epoch_tape import EpochTape
+    def __init__(self, network: ChoiceNetwork, source: Source, config: TrainConfig) -> None:
+        from pcmcnet.training.adam_triton import ClippedAdam, EpochTape
 
-        self.tape = EpochTape(device_of(module))
-        super().__init__(module, source, config)
+        super().__init__(network, source, config)
+        self.tape = EpochTape(self.device)
+        self.optimiser.lr = self.tape.lr  # which the device itself sets before each step
+        fused = ClippedAdam.takes(self.optimiser)
+        self.clipped = ClippedAdam(self.optimiser, self.max_norm) if fused else None
         self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self.pool = torch.cuda.graph_pool_handle()
-        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
-        self.met: set[tuple[int, int]] = set()
-        self.clipped = self._clipped()
+        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}  # by number of sets and of alternatives
+        self.shapes_met: set[tuple[int, int]] = set()
+        self.data: EncodedSets | None = None  # the part in the memory that the graphs read
         self.pair_budget = config.pair_budget
 
-    def _optimiser(self, config: TrainConfig) -> Adam:
-        optimiser = super()._optimiser(config)
-        optimiser.lr = self.tape.lr
-        return optimiser
-
-    def _clipped(self) -> ClippedAdam | None:
-        """Return the optimiser as kernels, where they take the weights."""
-        from pcmcnet.training.adam_triton import ClippedAdam
-
-        return ClippedAdam(self.optimiser, self.limit) if ClippedAdam.takes(self.optimiser) else None
-
     def descend(self, loss: Tensor, weight: Tensor) -> None:
-        """Do the same in two kernels, where there are any."""
+        """Clip, take a step of Adam and add to the totals in two kernels, if they take such weights."""
         if self.clipped is None:
             super().descend(loss, weight)
         else:
             self.clipped.step(loss, weight, self.total)
 
-    def run(self, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
-        """Take a step for each batch of the plan, with its learning rate; returns the sums of ``Totals``, unread."""
-        counts = [len(sets) for sets in plan]
+    def run(self, part: Part, plan: Sequence[Ints], rates: Iterable[float]) -> Tensor:
+        """Take a step for each batch of the plan, with its learning rate; return the sums of ``Totals``, unread."""
+        # 1. Put on the device what differs between steps: the sets, the learning rates, the seeds of dropout.
+        data = self._in_place(part)
         if not self.tape.write(plan, list(rates), self.draws.value):
             self.graphs.clear()
-        largest, begins = int(self.data.sizes.max()), np.cumsum([0, *counts[:-1]])
-        widest = np.maximum.reduceat(self.data.sizes[np.concatenate(plan)], begins)
-        places = [min(rounded(int(n)), largest) for n in widest]
-        if not self.met:
-            self.compile(torch.split(self.tape.sets[: sum(counts)], counts), places)
+        # 2. The shape of each batch, padded to one of few widths.
+        counts = [len(sets) for sets in plan]
+        largest, begins = int(data.sizes.max()), np.cumsum([0, *counts[:-1]])
+        widest = np.maximum.reduceat(data.sizes[np.concatenate(plan)], begins)
+        widths = [min(padded_width(int(n)), largest) for n in widest]
+        # 3. Compile all kernels at once before the first step.
+        if not self.shapes_met:
+            self._compile(data, torch.split(self.tape.sets[: sum(counts)], counts), widths)
+        # 4. Launch the steps on a stream of their own; the current one waits for them.
         self.total.zero_()
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
-            for count, width in zip(counts, places, strict=True):
-                self.replay(count, width)
+            for count, width in zip(counts, widths, strict=True):
+                self._launch(data, count, width)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
         return self.total
 
-    def compile(self, order: Sequence[Tensor], places: Sequence[int]) -> None:
-        """Compile the kernels of batches like these before the first step: one batch of about each shape shows them.
+    def _in_place(self, part: Part) -> EncodedSets:
+        """Return a part in the memory that the graphs read; if it does not fit there, drop the graphs."""
+        assert isinstance(part, EncodedSets)
+        if self.data is None or self.data is part:
+            self.data = part
+        elif (copied := self.data.copy_(part)) is not None:
+            self.data = copied
+        else:
+            self.graphs.clear()
+            self.data = part
+        return self.data
 
-        Those of the widest take longest, and are begun first; and before them, of predictions, which are of more sets.
-        """
+    def _compile(self, data: EncodedSets, order: Sequence[Tensor], widths: Sequence[int]) -> None:
+        """Compile the kernels of batches like these before the first step: one batch of about each shape shows them."""
         from pcmcnet.layers.gpu.launch import compile_together
 
-        shapes = sorted(zip(order, places, strict=True), key=lambda batch: -batch[1])
-        shown = {((width - 1).bit_length(), (len(index) - 1).bit_length()): (index, width) for index, width in shapes}
-        plan = prediction_plan(self.module, self.data, self.pair_budget)
-        predicted = {(int(self.data.sizes[sets].max()) - 1).bit_length(): sets for sets in plan}
+        # 1. One batch for each order of magnitude of sets and of alternatives, the widest first: their kernels take
+        #    longest to compile.
+        batches = sorted(zip(order, widths, strict=True), key=lambda batch: -batch[1])
+        shown = {((width - 1).bit_length(), (len(index) - 1).bit_length()): (index, width) for index, width in batches}
+        # 2. The same for predictions, which come with more sets.
+        plan = prediction_plan(self.network, data, self.pair_budget)
+        predicted = {(int(data.sizes[sets].max()) - 1).bit_length(): sets for sets in plan}
 
         def passes() -> None:
-            self.module.eval()
+            self.network.eval()
             with torch.no_grad(), suppress(torch.OutOfMemoryError):  # predictions follow, of these sets if of no others
-                for batch in batches_on(self.device, self.data, predicted.values()):
-                    self.module(batch)
-            self.module.train()
+                for batch in batches_on(self.device, data, predicted.values()):
+                    self.network(batch)
+            self.network.train()
             self.tape.take(1)
             for index, width in shown.values():
-                mean, loss, weight = self.mean_loss(gathered(self.data, index, width))
+                mean, loss, weight = self.mean_loss(gathered(data, index, width))
                 mean.backward()  # type: ignore[no-untyped-call]
                 if self.clipped is not None:
                     self.clipped.step(loss, weight, self.total)
 
+        # 3. Run them without launching anything: their kernels are noted, and compiled in parallel.
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with drawing_from(Draws()):
             compile_together(passes, self.stream)
         for parameter in self.parameters:
             parameter.grad = None
 
-    def turn_to(self, part: Part) -> None:
-        """Take batches from another part: in the memory that the graphs read, or, where it is too small, anew."""
-        assert isinstance(part, EncodedSets)
-        before = getattr(self, "data", part)
-        held = part if before is part else before.copy_(part)
-        if held is None:
-            self.graphs.clear()
-        self.data = part if held is None else held
-
-    def replay(self, count: int, places: int) -> None:
-        """Take a step: as it is at the first batch of a shape, recorded at the second, replayed from then on."""
-        shape = (count, places)
+    def _launch(self, data: EncodedSets, count: int, width: int) -> None:
+        """Take a step: kernel by kernel for the first batch of a shape, recorded for the second, then replayed."""
+        shape = (count, width)
         if shape not in self.graphs:
-            if shape not in self.met or len(self.graphs) == GRAPHS or count * places**2 > LARGE:
-                self.met.add(shape)
-                self.take(count, places)
+            too_large = count * width**2 > MAX_RECORDED_PAIRS
+            if shape not in self.shapes_met or len(self.graphs) == MAX_GRAPHS or too_large:
+                self.shapes_met.add(shape)
+                self._next_step(data, count, width)
                 return
-            self.graphs[shape] = self.record(count, places)
+            self.graphs[shape] = self._record(data, count, width)
         self.graphs[shape].replay()
 
-    def record(self, count: int, places: int) -> torch.cuda.CUDAGraph:
-        """Record a step for batches of a shape, while those before it may still be under way.
+    def _record(self, data: EncodedSets, count: int, width: int) -> torch.cuda.CUDAGraph:
+        """Record a step for batches of a shape, while earlier steps may still be running.
 
         ``torch.cuda.graph`` would wait for them, and give back memory that the next batches need again.
         """
+        # 1. Make room for the memory that the graph keeps, if the device has little left.
         if not self.graphs or torch.cuda.mem_get_info(self.device)[0] < torch.cuda.memory_reserved(self.device):
             wait_until_ready()
             torch.cuda.synchronize(self.device)
-            torch.cuda.empty_cache()  # to make room for what the graph keeps
+            torch.cuda.empty_cache()
+        # 2. A replay draws from the run's generator, and has gradients of its own.
         graph = torch.cuda.CUDAGraph()
         if (generator := self.draws.drawn_on(self.device)) is not None:
             graph.register_generator_state(generator)
         for parameter in self.parameters:
-            parameter.grad = None  # the graph makes its own
+            parameter.grad = None
+        # 3. Record the kernels of one step.
         graph.capture_begin(pool=self.pool)
         try:
-            self.take(count, places)
+            self._next_step(data, count, width)
         finally:
             graph.capture_end()
         return graph
 
-    def take(self, count: int, places: int) -> None:
-        """Take the next step of the epoch."""
+    def _next_step(self, data: EncodedSets, count: int, width: int) -> None:
+        """Take the next step of the epoch from the tape."""
         index = self.tape.take(count)
         self.draws.seeds = self.tape.seeds
-        self.step(gathered(self.data, index, places))
+        self.step(gathered(data, index, width))
 
 
 def differentiate(loss: Tensor, by: Tensor) -> None:
-    """Do as ``loss.backward(by)``, which checks ``by`` by a library of algebra that takes half a second to load."""
+    """Run ``loss.backward(by)`` without its check of ``by``, which loads a library of algebra for half a second."""
     run = getattr(torch.autograd.graph, "_engine_run_backward", None)
     if run is None:  # in another version of PyTorch, as it is not public
         loss.backward(by)  # type: ignore[no-untyped-call]
@@ -308,19 +323,19 @@ def differentiate(loss: Tensor, by: Tensor) -> None:
         run((loss,), (by,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
-def rounded(places: int) -> int:
-    """Round up to one of few numbers."""
-    step = max((1 << places.bit_length() - 1) // WIDTHS, 1)
-    return -(-places // step) * step
+def padded_width(alternatives: int) -> int:
+    """Round a number of alternatives up to one of few widths."""
+    step = max((1 << alternatives.bit_length() - 1) // WIDTHS_PER_DOUBLING, 1)
+    return -(-alternatives // step) * step
 
 
-def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
-    """Bring the gradients down to a norm of ``limit``, in place; returns the norm they had.
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    """Scale the gradients down to a norm of ``max_norm``, in place; return the norm they had.
 
-    As ``torch.nn.utils.clip_grad_norm_``, whose sorting by devices takes longer than a small network's products.
+    As ``torch.nn.utils.clip_grad_norm_``, which sorts by devices for longer than a small network's products take.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm: Tensor = torch.cat([g.flatten() for g in gradients]).norm()
-    if limit < math.inf:
-        for_each("mul", gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+    if max_norm < math.inf:
+        for_each("mul", gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
     return norm

@@ -68,7 +68,7 @@ def random_network(data: ChoiceData, **options: Any) -> tuple[ChainMixture, Batc
     network = ChainMixture(encoder, PCMCNetConfig(hidden=(6,), **options), classes=3)
     for weights in network.parameters():
         torch.nn.init.normal_(weights, std=0.7)
-    for part in network.signed:
+    for part in network.sign_constrained:
         part.project_()
     encoded = encoder.encode(data)
     batch = encoded.batch(np.arange(len(data)))

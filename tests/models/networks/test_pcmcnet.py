@@ -107,7 +107,7 @@ def test_the_papers_network_is_the_papers_weight_for_weight(trips: ChoiceData) -
         "rates.layers.0.weight": (1, 16),
         "rates.layers.0.bias": (1,),
     }
-    assert model.network_.with_prior == []
+    assert model.network_.prior_weights == []
     assert "search" not in model.training_
 
 

@@ -93,7 +93,7 @@ def test_a_fresh_network_is_a_uniform_law_and_one_held_firmly_starts_as_a_logit(
 def test_without_a_utility_it_is_the_network_alone(trips: ChoiceData) -> None:
     network = OwnScores(utility="none")._build(Encoder.learn(trips))
     assert network.utility is None
-    assert network.with_prior == []
+    assert network.prior_weights == []
     assert OwnScores(utility="none", epochs=1, weight_decay=4.0).fit(trips, progress=False).num_parameters > 0
 
 

@@ -36,7 +36,7 @@ def network_of(journeys: ChoiceData) -> Callable[..., Any]:
             for weights in model.network_.parameters():
                 drawn = torch.randn(weights.shape, generator=generator)
                 weights.copy_(drawn * (spread or 0.0))
-            for part in getattr(model.network_, "signed", ()):
+            for part in model.network_.sign_constrained:
                 part.project_()
         return model
 

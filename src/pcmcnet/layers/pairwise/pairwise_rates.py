@@ -170,7 +170,7 @@ class PairwiseRates(nn.Module):
         return torch.bfloat16 if half else given.dtype
 
     @property
-    def in_pieces(self) -> bool:
+    def computes_in_chunks(self) -> bool:
         """Whether a GPU computes the pairs chunk by chunk, in memory that does not grow with their number."""
         return self._has_kernels(self.leave.weight)
 

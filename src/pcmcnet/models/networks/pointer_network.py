@@ -33,6 +33,7 @@ from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.neural_model import NeuralModel
+from pcmcnet.training.network import ChoiceNetwork
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +76,7 @@ class PointerNetworkArguments(PointerNetworkConfig):
     encoders: Encoders | None = None
 
 
-class PointingNetwork(nn.Module):
+class PointingNetwork(ChoiceNetwork):
     """Batch -> log-probabilities (B, J)."""
 
     takes_generators = True

@@ -7,6 +7,7 @@ Options may describe a network of any size. So its tensors are compared with tho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -16,8 +17,10 @@ from torch import Tensor, nn
 from pcmcnet.errors import ArtifactError
 from pcmcnet.training.device import building
 
+Network = TypeVar("Network", bound=nn.Module)
 
-def read_network(content: bytes, build: Callable[[], nn.Module]) -> nn.Module:
+
+def read_network(content: bytes, build: Callable[[], Network]) -> Network:
     """Build a network and give it the weights of a file; refuses weights that do not fit, or are not finite."""
     try:
         weights = load_tensors(content)

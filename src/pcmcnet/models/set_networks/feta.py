@@ -58,9 +58,9 @@ class FETANetwork(SetNetwork):
         self.pairs.output.bias.requires_grad_(False)  # a shift of all utilities, which changes nothing
 
     @property
-    def in_pieces(self) -> bool:
-        """Whether a large batch takes little more memory than a small one."""
-        return self.pairs.in_pieces
+    def computes_in_chunks(self) -> bool:
+        """Whether the scores of pairs are computed in chunks."""
+        return self.pairs.computes_in_chunks
 
     def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
         """(B, D0), (B, J, D), (B, J) -> (B, J)."""

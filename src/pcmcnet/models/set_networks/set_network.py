@@ -32,7 +32,7 @@ from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks import logit_start
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
 from pcmcnet.models.networks.neural_model import NeuralModel
-from pcmcnet.training.network import require_differences
+from pcmcnet.training.network import ChoiceNetwork, require_differences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class SetNetworkConfig(NetworkConfig):
         require_word("utility", self.utility, get_args(Utility))
 
 
-class SetNetwork(nn.Module):
+class SetNetwork(ChoiceNetwork):
     """Batch -> log-probabilities (B, J).
 
     ``encoder`` holds the codes of the columns, ``own`` the modules of one's own for columns of contents.
@@ -83,8 +83,8 @@ class SetNetwork(nn.Module):
         self.utility = LinearUtility(what, *widths, theirs) if config.utility == "linear" else None
 
     @property
-    def with_prior(self) -> list[nn.Parameter]:
-        """Weights that have a standard normal prior instead of decay."""
+    def prior_weights(self) -> list[nn.Parameter]:
+        """Weights of the linear utility."""
         return [] if self.utility is None else self.utility.plain_weights
 
     def represent_side(self, side: SideEncoder, config: Any, own: Encoders | None) -> Representation:

@@ -122,17 +122,6 @@ class RandomUtilities(SetNetwork):
         return mixed.masked_fill(~batch.mask, -math.inf)
 
 
-class _Logits(nn.Module):
-    """Batch -> log-probabilities of each logit (B, J, K K)."""
-
-    def __init__(self, network: RandomUtilities) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.network.logits(batch)
-
-
 class RUMnet(SetModel):
     """A mixture of logits whose utilities, and whose unseen parts, are networks: a random utility model.
 
@@ -159,6 +148,7 @@ class RUMnet(SetModel):
         count = self.config.samples**2
         encoded = encode_on(device_of(self.network_), self.encoder_, data)
         out: Floats = np.empty((len(data.rows), count))
-        for sets, batch, log_p in predict(_Logits(self.network_), encoded, pair_budget=self.config.pair_budget):
+        answer = self.network_.logits
+        for sets, batch, log_p in predict(self.network_, encoded, pair_budget=self.config.pair_budget, answer=answer):
             out[stretches(data.offsets[sets], data.sizes[sets])] = log_p[batch.mask].cpu().numpy()
         return np.full((len(data), count), 1 / count), out

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats
@@ -99,8 +98,8 @@ class TasteNetwork(SetNetwork):
         self.utility = TasteUtility(encoder.features, 0, what, theirs, signs, net=net)
 
     @property
-    def signed(self) -> list[LinearUtility]:
-        """Parts whose weights are to keep to signs after each step."""
+    def sign_constrained(self) -> list[LinearUtility]:
+        """The utility, whose coefficients may have signs."""
         return [self.utility]
 
     def coefficients(self, batch: Batch) -> Tensor:
@@ -111,17 +110,6 @@ class TasteNetwork(SetNetwork):
     def forward(self, batch: Batch) -> Tensor:
         """Return log-probabilities; padding gets -inf."""
         return log_softmax_of_sets(self.utility(batch, *self.represent(batch)), batch.mask)
-
-
-class _Coefficients(torch.nn.Module):
-    """Batch -> coefficients (B, F)."""
-
-    def __init__(self, network: TasteNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.network.coefficients(batch)
 
 
 class TasteNet(SetModel):
@@ -155,7 +143,8 @@ class TasteNet(SetModel):
         encoded = encode_on(device_of(self.network_), self.encoder_, data)
         codes = self.encoder_.features.numeric
         out: Floats = np.empty((len(data), len(codes)))
-        for sets, _batch, found in predict(_Coefficients(self.network_), encoded, pair_budget=self.config.pair_budget):
-            out[sets] = found[:, : len(codes)].double().cpu().numpy()
+        answer = self.network_.coefficients
+        for sets, _, weights in predict(self.network_, encoded, pair_budget=self.config.pair_budget, answer=answer):
+            out[sets] = weights[:, : len(codes)].double().cpu().numpy()
         plain = {k: code for k, code in enumerate(codes) if code.curve is None and code.bend == 0 and code.scale > 0}
         return {code.name: out[:, k] / code.scale for k, code in plain.items()}

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pcmcnet.training.stopping import EarlyStopping
+from pcmcnet.training.config import EarlyStopping
 
 
 def run(losses: Sequence[float], *, patience: int, min_delta: float) -> tuple[int | None, int]:

@@ -10,7 +10,7 @@ RATES = [0.1, 0.2, 0.3]
 
 @pytest.mark.gpu
 def test_each_step_takes_what_was_written_for_it() -> None:
-    from pcmcnet.training.epoch_tape import SEEDS, EpochTape
+    from pcmcnet.training.adam_triton import SEEDS_PER_STEP, EpochTape
 
     tape = EpochTape(torch.device("cuda"))
     assert not tape.write(PLAN, RATES, seed=5)  # there was no room yet
@@ -21,7 +21,7 @@ def test_each_step_takes_what_was_written_for_it() -> None:
             assert float(tape.lr) == pytest.approx(rate)
             seeds.append(tape.seeds.clone())
         assert tape.write(PLAN, RATES, seed=6 + k)
-    assert len(torch.cat(seeds).unique()) == 6 * SEEDS
+    assert len(torch.cat(seeds).unique()) == 6 * SEEDS_PER_STEP
     assert tape.write(PLAN[:1], RATES[:1], seed=0)
     assert not tape.write([*PLAN, np.array([0])], [*RATES, 0.4], seed=0)
     assert tape.take(3).tolist() == PLAN[0].tolist()

@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from pcmcnet.training.config import TrainConfig
-from pcmcnet.training.schedule import learning_rate
+from pcmcnet.training.config import TrainConfig, learning_rate
 
 
 @pytest.mark.parametrize(
