@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,9 +29,9 @@ from pcmcnet.layers.monotone_weights import SignedLinear
 from pcmcnet.layers.pairwise.rate_forms import FLOOR
 from pcmcnet.layers.representation import representation_of
 from pcmcnet.models.interface.own_encoders import Encoders
+from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.models.networks.averaging import AveragedNetwork
 from pcmcnet.models.networks.monotone_features import signs_of_numbers
-from pcmcnet.models.networks import item_start, logit_start
 from pcmcnet.training.compiled_steps import MAX_PARTS, CompiledForm
 from pcmcnet.training.device import device_of
 from pcmcnet.training.device_batches import batches_on

@@ -1,4 +1,4 @@
-"""PCMC-Net (Lhéritier, 2020): choice probabilities as the stationary distribution of a chain whose rates a network gives.
+"""PCMC-Net (Lhéritier, 2020): probabilities are the stationary distribution of a chain with rates from a network.
 
     representation of I and of each S_i  ->  rate of every ordered pair  ->  stationary distribution
 

@@ -32,8 +32,8 @@ from pcmcnet.models.interface.fit_settings import FitRun
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
 from pcmcnet.models.networks.fitting import FittedNetwork
-from pcmcnet.models.networks.trainer import network_log_proba
 from pcmcnet.models.networks.network_config import Tails
+from pcmcnet.models.networks.trainer import network_log_proba
 from pcmcnet.models.set_networks.set_network import (
     SetModel,
     SetNetwork,
@@ -171,7 +171,8 @@ class LearningMNL(SetModel):
     def coefficients(self) -> dict[str, float]:
         """Coefficients of the linear columns, per unit; with tails="bend", of a long-tailed one once standardised."""
         network = self.network_
-        assert isinstance(network, LearningNetwork) and network.utility is not None
+        assert isinstance(network, LearningNetwork)
+        assert network.utility is not None
         slopes = network.utility.slopes.detach().double().cpu().numpy()
         return {name: float(slopes[k]) / unit for name, (_, k, unit) in self._linear().items()}
 
