@@ -8,9 +8,9 @@ Together they predict better than one of them alone. Some members see numbers pi
 
 A network with straight inputs bends slowly: a threshold in a distance or an income costs it many weights, which decay
 takes away. Bins between quantiles (Gorishniy, Rubachev & Babenko, 2022) offer the bends at once, for the network and
-for the logit inside it. The errors of both kinds of networks differ, so their mean often predicts better than either. But
-where effects are straight, or columns many and sets few, bins overfit; held-out sets decide how many members have them
-(:mod:`pcmcnet.models.networks.fitting`).
+for the logit inside it. The errors of both kinds of networks differ, so their mean often predicts better than either.
+But where effects are straight, or columns many and sets few, bins overfit. So held-out sets decide how many members
+have them (:mod:`pcmcnet.models.networks.fitting`).
 
 A member with bins is trained on sets in which bins are columns. Inside the average, its view computes these columns
 from the numbers of a batch. Shapes: B sets of up to J alternatives, F numbers, K bins of all numbers.

@@ -12,8 +12,8 @@ weights that was tried finds it.
 The walk begins at 4 and 1 and goes on along the ladder while held-out sets are predicted better. A parabola through the
 best rung and its neighbours, over the logarithm of the decay, gives the decay. It stays within a quarter of a step of
 the best rung: losses soar where the decay is too weak, so the parabola alone would lean towards strong decay. On a
-small table the last two rungs are left out: they would serve many sets alone. Of a large table a sample is searched: decay
-acts like a prior, whose weight against the data falls with the number of sets, so the decay found on a sample is
+small table the last two rungs are left out: they would serve many sets alone. Of a large table a sample is searched:
+decay acts like a prior, whose weight against the data falls with the number of sets, so the decay found on a sample is
 multiplied by the sample's share of the table.
 
 Every number here was chosen on inner splits of development tables.
