@@ -6,8 +6,8 @@ import pytest
 
 from pcmcnet.cluster.run_folder import SharedFolder
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.models.saving.run_folder import REFIT
 from pcmcnet.training.checkpoint import CHECKPOINT
+from pcmcnet.training.run_folder import REFIT
 
 
 @pytest.fixture(params=["path", "file", "memory"])

@@ -27,8 +27,8 @@ from pcmcnet.errors import ArtifactError
 from pcmcnet.models import load
 from pcmcnet.models.networks.decay_search import SearchLog
 from pcmcnet.models.saving.manifest import MANIFEST
-from pcmcnet.models.saving.run_folder import SEARCH, checkpoints
 from pcmcnet.training.checkpoint import Checkpoint
+from pcmcnet.training.run_folder import SEARCH, checkpoints
 
 SRC = Path(__file__).parents[2] / "src"
 TIMEOUT = 120  # seconds, for a machine that does much else

@@ -138,7 +138,7 @@ def _train(
     **settings: Any,
 ) -> None:
     """Fit, by workers if there are some; say whether an interrupted fit can go on."""
-    from pcmcnet.models.saving.run_folder import checkpoints
+    from pcmcnet.training.run_folder import checkpoints
 
     try:
         if workers:

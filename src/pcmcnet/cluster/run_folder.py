@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.models.saving.run_folder import checkpoints, is_run_file
 from pcmcnet.storage.files import write_bytes
+from pcmcnet.training.run_folder import checkpoints, is_run_file
 
 
 class SharedFolder:

@@ -20,7 +20,7 @@ from pcmcnet.errors import PcmcNetError
 from pcmcnet.evaluation.cross_validation import Failure, fresh, model_identity
 from pcmcnet.models import ChoiceModel, load
 from pcmcnet.models.saving.manifest import MANIFEST
-from pcmcnet.models.saving.run_folder import checkpoints
+from pcmcnet.training.run_folder import checkpoints
 
 log = logging.getLogger("pcmcnet")
 

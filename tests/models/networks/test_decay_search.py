@@ -30,9 +30,9 @@ from pcmcnet.models.networks.decay_search import (
     search_decay,
     walk,
 )
-from pcmcnet.models.saving.run_folder import SEARCH
 from pcmcnet.training import loop
 from pcmcnet.training.checkpoint import CHECKPOINT
+from pcmcnet.training.run_folder import SEARCH
 
 MakeMlba = Callable[..., ChoiceData]
 FURTHEST = 0.25  # of a step, from the best rung

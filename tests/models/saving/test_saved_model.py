@@ -23,7 +23,7 @@ from pcmcnet.errors import ArtifactError, ConfigError, NotFittedError
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.saving import saved_model
 from pcmcnet.models.saving.manifest import FORMAT, digest_of
-from pcmcnet.models.saving.run_folder import run_in
+from pcmcnet.training.run_folder import run_in
 
 MakeTrips = Callable[..., pa.Table]
 

@@ -42,7 +42,6 @@ from pcmcnet.models.interface.own_encoders import frozen_ones
 from pcmcnet.models.networks.averaging import BIN_NUMBERS, AveragedNetwork, BinnedView, NetworkSpec, bins_of_members
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.trainer import Build, Trained, Trainer
-from pcmcnet.models.saving.run_folder import REFIT, SEARCH, network_file, run_in
 from pcmcnet.progress import Steps, describe_epoch, show_steps
 from pcmcnet.selection import (
     DIVERGED,
@@ -64,6 +63,7 @@ from pcmcnet.training.checkpoint import CHECKPOINT
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import device_of
 from pcmcnet.training.network import ChoiceNetwork
+from pcmcnet.training.run_folder import REFIT, SEARCH, network_file, run_in
 
 log = logging.getLogger("pcmcnet")
 

@@ -39,9 +39,9 @@ from pcmcnet.models.networks.fine_tuning import StartingNetwork
 from pcmcnet.models.networks.fitting import FittedNetwork, NetworkRecord, build_network, fit_network, joined_parts
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
+from pcmcnet.models.networks.network_weights import read_network
 from pcmcnet.models.networks.piecewise_prediction import predict_rows, predict_sets, predict_table
 from pcmcnet.models.networks.trainer import Trainer, learn_network_encoder, network_log_proba
-from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.training.device import device_of, resolve_device, undisturbed

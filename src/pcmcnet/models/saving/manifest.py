@@ -17,9 +17,9 @@ from pcmcnet.errors import ArtifactError, ConfigError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fitted import record_to_dict
 from pcmcnet.models.saving.file_checks import LARGEST, read_file
-from pcmcnet.models.saving.run_folder import checkpoints
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.storage.versions import package_version
+from pcmcnet.training.run_folder import checkpoints
 
 FORMAT = 2
 MANIFEST = "model.json"

@@ -34,10 +34,10 @@ from pcmcnet.models.interface.options import option_names
 from pcmcnet.models.interface.own_encoders import own_encoders
 from pcmcnet.models.saving.file_checks import require_sizes
 from pcmcnet.models.saving.manifest import CARD, MANIFEST, brief, checked_files, manifest_of, parsed, read_manifest
-from pcmcnet.models.saving.run_folder import checkpoints, is_run_file, member_folders
 from pcmcnet.storage.files import as_path, json_bytes, to_disk, write_bytes, writing
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.storage.versions import package_version
+from pcmcnet.training.run_folder import checkpoints, is_run_file, member_folders
 
 _FILES = ("config.json", "schema.json", "history.json", "encoder.json", "weights.safetensors", CARD, MANIFEST)
 _MEMBER = re.compile(r"member-\d+-[\w.-]+")  # a file of a model inside a wrapper

@@ -26,10 +26,10 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitSettings
 from pcmcnet.models.networks.pcmcnet_config import one_network
-from pcmcnet.models.saving.run_folder import member_folder, run_in
 from pcmcnet.models.wrappers.ensemble_interval import Spread, interval, log_mean, log_odds
 from pcmcnet.models.wrappers.wrapper import Wrapper, as_options, member_files, member_of, unfitted
 from pcmcnet.reports.formats import Summary
+from pcmcnet.training.run_folder import member_folder, run_in
 
 log = logging.getLogger("pcmcnet")
 
