@@ -2,8 +2,8 @@
 
 A tuning has two panels: the loss of every trial with the best so far, and how much each dimension mattered. Complete
 trials are filled dots, pruned ones hollow, at the least loss they had reached; failed ones are ticks at the foot.
-Losses far above the bulk would flatten the rest: they are drawn at the upper edge. A frontier is the expected revenue against
-the number of alternatives shown, with bounds.
+Losses far above the bulk would flatten the rest: they are drawn at the upper edge. A frontier is the expected revenue
+against the number of alternatives shown, with bounds.
 """
 
 from __future__ import annotations
