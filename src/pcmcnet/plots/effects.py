@@ -240,7 +240,7 @@ def categories_chart(found: CategoryEffects, names: ColumnNames = PLAIN) -> Char
     return Chart(
         marks=(Bars(values=values, low=low, high=high, colours=colours),),
         rows=tuple(row.category for row in rows),
-        x=Axis(title=f"share with this {column}, times that of an average one", values=".2f", from_zero=True),
+        x=Axis(title=f"times the share of an average {column}", values=".2f", from_zero=True),
         reference=1,
         caption=(
             f"How often an alternative would be chosen with each {column}, all else equal, against an average one. "

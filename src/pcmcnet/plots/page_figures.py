@@ -33,7 +33,7 @@ def page_figure(chart: Chart) -> Figure:
         "xaxis": page_axis(chart.x),
         "yaxis": names_axis() if chart.rows else page_axis(chart.y),
         "showlegend": legend,
-        "bargap": 0.15 if any(isinstance(mark, Bars) and mark.at for mark in chart.marks) else 0.2,
+        "bargap": 0.15,
     }
     if chart.reference is not None:
         ends = {"x0": chart.reference, "x1": chart.reference, "y0": 0, "y1": 1, "yref": "paper"}
