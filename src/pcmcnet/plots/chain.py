@@ -116,12 +116,14 @@ def draw_chain(chain: Chain, path: str | os.PathLike[str], *, most: int = MOST, 
     """
     from matplotlib.figure import Figure
 
+    # 1. Two panels, the first with room for its labels.
     target = picture_path(path)
     chart = chain_chart(chain, most)
     figure = Figure(figsize=SIZE)
     left, right = (figure.add_axes(box) for box in _boxes(chart))
     _draw_rates(left, chart)
     _draw_flows(right, chart)
+    # 2. The words above and below them.
     heading = title if title is not None else chain.name
     left.set_title(f"{heading}\nrates, the largest at 1", parse_math=False)
     if chart.notes:
@@ -305,10 +307,12 @@ def chain_figure(found: Chain) -> PageFigure:
 
 
 def _arrow(chart: ChainChart, arrow: Arrow, sizes: Any) -> dict[str, Any]:
-    """An arrow from node to node; the two ways of a pair lie side by side."""
+    """Return an arrow from node to node; the two ways of a pair lie side by side."""
+    # 1. Its ends, a little aside of the line between the nodes.
     tail, head = chart.places[arrow.source], chart.places[arrow.target]
     along = head - tail
     aside = 0.025 * np.array([along[1], -along[0]]) / np.linalg.norm(along)
+    # 2. What plotly calls an annotation without text, which ends at the edges of the nodes.
     return {
         "x": float(head[0] + aside[0]),
         "y": float(head[1] + aside[1]),

@@ -52,13 +52,16 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
     InputError
         When every model failed: there is nothing to draw.
     """
+    # 1. The models that have values.
     rows = [row for row in comparison.rows if row.error is None]
     if not rows:
         raise InputError("every model of the comparison failed: there is nothing to draw.")
     labels = tuple(row.label for row in rows)
+    # 2. Those that are not to be seen, and why.
     left_out = [f"{row.label} failed" for row in comparison.rows if row.error is not None]
     left_out += [f"{row.label}: infinite NLL" for row in rows if row.values.get("nll") == np.inf]
     left_out += [f"{row.label}: a ranking, without NLL" for row in rows if row.gives == "ranking"]
+    # 3. A panel for each metric.
     best = labels.index(comparison.best) if comparison.best is not None else None
     return ComparisonChart(
         labels=labels,

@@ -160,6 +160,7 @@ def order_chart(found: OrderEffects, what: What = "orders") -> Chart:
     InputError
         When terms are asked for and there are none.
     """
+    # 1. Orders, with the error of sampling and the variance explained up to each.
     if what == "orders":
         rows = found.orders
         bars = Bars(
@@ -172,6 +173,7 @@ def order_chart(found: OrderEffects, what: What = "orders") -> Chart:
         title = "mean |contribution| to log-odds; on the right, variance explained up to here"
         names = tuple(f"order {row.order}" for row in rows)
         return Chart(marks=(bars,), rows=names, x=Axis(title=title), inches=row_inches(len(rows), 0.32))
+    # 2. Terms, named by those who act and those acted on.
     if not found.terms:
         raise InputError("there is no term to draw: no set has three alternatives.")
     values = [term.value for term in found.terms]

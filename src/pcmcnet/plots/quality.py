@@ -98,23 +98,25 @@ def learning_curve(history: History) -> LearningCurve:
     ... ).best_epoch
     2
     """
+    # 1. Every entry has its keys.
     if not history:
         raise InputError("the history is empty: expected one entry per epoch. Was the model fitted?")
     for k, entry in enumerate(history):
         lacking = [key for key in _KEYS if key not in entry]
         if lacking:
             raise InputError(f"history, entry {k}: expected {', '.join(_KEYS)}; {', '.join(lacking)} not found.")
+    # 2. Validation losses are where there are some; a run that broke down may end with NaN.
     validated = [entry for entry in history if entry["valid_loss"] is not None]
     valid_epoch = np.array([entry["epoch"] for entry in validated], np.int64)
     valid_loss = np.array([entry["valid_loss"] for entry in validated], np.float64)
-    known = np.flatnonzero(np.isfinite(valid_loss))  # a run that broke down may end with NaN
+    finite = np.flatnonzero(np.isfinite(valid_loss))
     return LearningCurve(
         epoch=np.array([entry["epoch"] for entry in history], np.int64),
         train_loss=np.array([entry["train_loss"] for entry in history], np.float64),
         valid_epoch=valid_epoch,
         valid_loss=valid_loss,
         lr=np.array([entry["lr"] for entry in history], np.float64),
-        best_epoch=int(valid_epoch[known[np.argmin(valid_loss[known])]]) if known.size else None,
+        best_epoch=int(valid_epoch[finite[np.argmin(valid_loss[finite])]]) if finite.size else None,
     )
 
 
@@ -209,9 +211,11 @@ def draw_learning_curve(curve: LearningCurve, path: str | os.PathLike[str], *, t
 
 def fit_intervals(part: FitQuality) -> Intervals:
     """The NLL of all, or the accuracy where the model has none; what is infinite cannot be drawn."""
+    # 1. The model and its baselines, by one metric.
     metric = "top_1" if part.report.nll is None else "nll"
     rows = [("this model", part.report.values[metric], part.report.intervals)]
     rows += [(r.label, r.values.get(metric), r.intervals) for r in (part.baselines.rows if part.baselines else ())]
+    # 2. A dot for each that is finite; that of the model is hollow where it has seen the table.
     name, seen = metric.upper().replace("_", " "), part.seen != "none known"
     return Intervals(
         metric=name,

@@ -85,6 +85,7 @@ def write_explanation(explanation: Explanation, folder: str | os.PathLike[str]) 
 
 def sections_of(found: Explanation) -> list[Section]:
     """Return the sections of a report, in its order: findings, what the model does, how good it is, what it is."""
+    # 1. A section for each part that is there.
     names, in_sample = found.names, found.fit is not None and found.fit.in_sample
     makers: dict[str, Any] = {
         "importance": lambda part: importance_section(part, names, in_sample=in_sample),
@@ -99,12 +100,13 @@ def sections_of(found: Explanation) -> list[Section]:
         "table": lambda part: table_section(part, names),
         "model": model_section,
     }
-    there = [make(getattr(found, name)) for name, make in makers.items() if getattr(found, name) is not None]
+    sections = [make(getattr(found, name)) for name, make in makers.items() if getattr(found, name) is not None]
+    # 2. A warning where alternatives are taken away that were always on offer.
     if found.removals is not None:
-        there = [_warned(section, found.removals) if section.name in _REMOVE else section for section in there]
-    said = found.findings
-    points = [findings_section(said)] if said else []
-    return [*points, glance_section(found), *there, made_section(found)]
+        sections = [_warned(section, found.removals) if section.name in _REMOVE else section for section in sections]
+    # 3. What is to be known first, and how the report was made at the end.
+    points = [findings_section(found.findings)] if found.findings else []
+    return [*points, glance_section(found), *sections, made_section(found)]
 
 
 def _warned(section: Section, text: str) -> Section:
@@ -119,6 +121,7 @@ def findings_section(said: tuple[Finding, ...]) -> Section:
 
 def glance_section(found: Explanation) -> Section:
     """Put the numbers to see first in tiles, and what must not be missed below them."""
+    # 1. Tiles on the table, the model and its quality, then on what it does.
     tiles: list[tuple[str, str, str]] = []
     blocks: list[Block] = []
     if found.table is not None:
@@ -146,6 +149,7 @@ def glance_section(found: Explanation) -> Section:
     if found.axioms is not None:
         checked = [f for f in found.axioms.findings if f.verdict != "not checked"]
         tiles.append(("axioms obeyed", f"{len(found.axioms.obeyed)} of {len(checked)}", "on sampled sets"))
+    # 2. Below them, whether the model has seen the table, and its caveats.
     caveats = [] if found.model is None else [warning(f"Caveat: {caveat}.") for caveat in found.model.caveats]
     return Section(name="glance", title="At a glance", blocks=(Tiles(tuple(tiles)), *blocks, *caveats))
 

@@ -150,6 +150,7 @@ def _change(value: float) -> str:
 
 def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section:
     """The strongest cases, and a map of the first."""
+    # 1. Whether there is any effect: in a logit there is none.
     found = part.search
     looked = (
         f"{found.pairs:,} pairs of alternatives, each with a probability of at least {found.least:g}, in "
@@ -161,6 +162,7 @@ def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section
             f"change of a log-ratio is {part.strongest:.1g}, which is rounding. So it is in every logit."
         )
         return Section(name="context", title="Context effects", blocks=(Text(text),))
+    # 2. The strongest case in words, and all of them in a table.
     first = found.cases[0]
     text = (
         f"Does an alternative change the preference between two others? In a logit it never does. Of {looked}, the "
@@ -173,6 +175,7 @@ def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section
         [str(c.choice_set), c.removed, c.i, c.j, f"{c.share_with:.1%}", f"{c.share_without:.1%}", f"{c.by_adding:+.3f}"]
         for c in found.cases
     ]
+    # 3. The alternatives of the strongest case, and a map of it.
     named = ["", f"i: {first.i}", f"j: {first.j}", f"third: {first.removed}"]
     features = [[names.label(name), *map(brief, values)] for name, values in part.alternatives.items()]
     blocks: list[Block] = [Text(text), Table(cells=[heads, *rows])]
@@ -181,6 +184,7 @@ def context_section(part: ContextSummary, names: ColumnNames = PLAIN) -> Section
     if part.map is not None and part.features is not None:
         x, y = map(names.label, part.features)
         blocks.append(map_figure(part.map, (x, y), (first.i, first.j, first.removed)))
+    # 4. How many alternatives act together.
     if part.orders is not None:
         looked = f"In {part.orders.sets:,} choice sets, log-ratios are taken apart by how many others act together."
         text = f"{looked} Order 1 is the preference of two alone, order 2 what each single other adds, and so on."
@@ -258,6 +262,7 @@ def seen_words(fit: FitQuality) -> Block:
 
 def fit_section(part: FitQuality) -> Section:
     """The model beside baselines, and what is what."""
+    # 1. The model in the first row, its baselines below.
     report = part.report
     own = f"this model, {MEASURED[part.seen] if part.in_sample else 'as it is'}"
     heads = ["", "NLL", *(f"TOP {n}" for n in report.shown_top), "measured"]
@@ -271,12 +276,14 @@ def fit_section(part: FitQuality) -> Section:
         top = {n: row.values[f"top_{n}"] for n in report.shown_top}
         values = _values(row.values.get("nll"), top, row.intervals, row.gives)
         rows.append([row.label, *values, f"out of sample, {FOLDS} folds"])
+    # 2. The table and its figure, after whether the model has seen these choices.
     blocks: list[Block] = [seen_words(part), Table(cells=[heads, *rows], strong=frozenset({0}))]
     drawn = fit_intervals(part)
     if len(drawn.dots) > 1:
         blocks.append(drawn)
     if compared is not None:
         blocks.append(note(_what_is_what(part, report)))
+    # 3. What must be known to read them.
     if report.n_impossible:
         blocks.append(warning(f"{report.n_impossible:,} of the choices got probability 0."))
     if report.gives == "ranking":
@@ -362,6 +369,7 @@ def axioms_section(part: Audit) -> Section:
 
 def table_section(part: TableSummary, names: ColumnNames = PLAIN) -> Section:
     """Sizes, columns and choices."""
+    # 1. Sizes of choice sets, and how alternatives are called.
     smallest, largest = int(part.sizes[0]), int(part.sizes[-1])
     text = (
         f"{part.choice_sets:,} choice sets of {smallest} to {largest} alternatives, {part.alternatives:,} in all"
@@ -379,6 +387,7 @@ def table_section(part: TableSummary, names: ColumnNames = PLAIN) -> Section:
         blocks.append(note(text))
     if len(part.sizes) > 1:
         blocks.append(page_figure(sizes_chart(part)))
+    # 2. A table for each kind of column, then one of the labels.
     numeric = [column for column in part.columns if column.kind == "numeric"]
     named = [column for column in part.columns if column.kind == "categorical"]
     if numeric:
