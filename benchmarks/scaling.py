@@ -76,7 +76,7 @@ def draw(curves: Sequence[Curve], path: Path, title: str) -> None:
     """Draw each curve in a panel of its own, with its line."""
     from matplotlib.figure import Figure
 
-    from pcmcnet.plots.files import save_picture
+    from pcmcnet.plots.style import save_picture
 
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
     for axes, curve in zip(figure.subplots(1, len(curves), sharey=True), curves, strict=True):

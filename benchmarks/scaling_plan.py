@@ -208,7 +208,7 @@ def draw(rates: Rates, path: Path) -> None:
     """Draw the parts of an epoch against workers, as it is and with the changes."""
     from matplotlib.figure import Figure
 
-    from pcmcnet.plots.files import save_picture
+    from pcmcnet.plots.style import save_picture
 
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
     chosen: Mapping[str, Design] = {

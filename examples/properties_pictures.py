@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from pcmcnet.plots.files import save_picture
+from pcmcnet.plots.style import save_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

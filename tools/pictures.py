@@ -18,7 +18,7 @@ from typing import Any
 import pcmcnet as pn
 from pcmcnet.data import Schema
 from pcmcnet.datasets import packaged
-from pcmcnet.plots.explanation import write
+from pcmcnet.plots import write_explanation
 
 log = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def main() -> None:
         log.info("- %s (%s)", finding.text, finding.figures)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         place = Path(folder)
-        report = write(found, place / "report")[0]
+        report = write_explanation(found, place / "report")[0]
         net.save(place / "itineraries")
         pn.MNL().fit(data, progress=False).save(place / "logit")
         program = os.environ.get("PCMCNET_CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)

@@ -7,10 +7,6 @@ the command line answers ``--help`` without it, and tables are read without it.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pcmcnet.reports import drawing
-
-drawing.load = lambda: import_module("pcmcnet.plots")
-
 if TYPE_CHECKING:
     from pcmcnet.api import *  # noqa: F403 - the list itself
 

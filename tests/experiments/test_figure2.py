@@ -8,7 +8,7 @@ from pcmcnet.experiments import figure2
 from pcmcnet.experiments.context_effects import training_part
 from pcmcnet.experiments.figure2 import NET, TRUTH, preference_at
 from pcmcnet.plots import PreferenceMap, preference_error
-from pcmcnet.plots.preference_map import CONTEXTS
+from pcmcnet.plots.context import CONTEXTS
 
 
 @pytest.fixture(scope="module")

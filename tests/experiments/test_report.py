@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from pcmcnet.errors import InputError
 from pcmcnet.experiments.report import Result, facts
-from pcmcnet.plots.files import save_picture
+from pcmcnet.plots.style import save_picture
 from pcmcnet.reports.sections import Picture, Section, Table, Text, note
 
 EVIL = "<script>alert('x')</script>&\"|"

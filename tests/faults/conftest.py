@@ -41,7 +41,7 @@ SERVER = """
     torch.set_num_threads(1)
     import jinja2, matplotlib.backends.backend_agg, matplotlib.pyplot, optuna, pandas, sklearn.ensemble
     from pydantic import TypeAdapter
-    import pcmcnet.cli.app, pcmcnet.insight.explanation, pcmcnet.plots, pcmcnet.plots.explanation, pcmcnet.tuning.study
+    import pcmcnet.cli.app, pcmcnet.insight.explanation, pcmcnet.plots, pcmcnet.tuning.study
     import pcmcnet
     from pcmcnet.cli import main
 

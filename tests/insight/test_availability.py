@@ -7,7 +7,7 @@ from pcmcnet import MNL, Uniform, explain
 from pcmcnet.data.describe import offers_differ
 from pcmcnet.insight.availability import extrapolation
 from pcmcnet.insight.axioms import audit
-from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.plots.report import sections_of
 from pcmcnet.reports.sections import Text
 
 SAME = item_choices([("abc", "a"), ("cab", "b"), ("abc", "c")] * 4)

@@ -12,7 +12,7 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import compare, evaluate
 from pcmcnet.insight.explanation import Explanation, explain
 from pcmcnet.models import MNL, Ensemble, PCMCNet, Uniform
-from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.plots.report import sections_of
 from pcmcnet.reports.sections import Figure, Intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore:More than 20 figures:RuntimeWarning")

@@ -8,7 +8,7 @@ import torch
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.chain import Chain
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.plots.chain import ARROWS, FAINT, chain_chart, draw_chain
+from pcmcnet.plots.chain import ARROWS, FAINT, chain_chart, chain_figure, draw_chain
 
 PngSize = Callable[[Path], tuple[int, int]]
 
@@ -78,3 +78,15 @@ def test_a_picture_says_what_it_shows(tmp_path: Path) -> None:
     assert path.read_bytes() == draw_chain(made(3), tmp_path / "same.svg", title="one $ and another $").read_bytes()
     with pytest.raises(InputError, match=r"ends in .png, .pdf or .svg"):
         draw_chain(made(3), tmp_path / "chain.gif")
+
+
+def test_a_chain_has_a_node_for_each_alternative_and_arrows_between_them() -> None:
+    chain = made(4)
+    figure = chain_figure(chain)
+    (nodes,) = figure.traces
+    assert len(nodes["x"]) == 4
+    places = {(round(x, 9), round(y, 9)) for x, y in zip(nodes["x"], nodes["y"], strict=True)}
+    for arrow in figure.layout["annotations"]:
+        near = min(np.hypot(arrow["x"] - x, arrow["y"] - y) for x, y in places)
+        assert near == pytest.approx(0.025, abs=1e-6)  # aside of its node; places were rounded
+    assert f"{chain.circulation:.1%} of all moves" in figure.caption

@@ -1,18 +1,24 @@
+"""A comparison as a picture and as a page."""
+
+import re
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
+from browser import chromium, needs_chromium, violations
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation import compare
 from pcmcnet.evaluation.comparison import Comparison, Row
 from pcmcnet.models import PCMCNet
-from pcmcnet.plots import ComparisonChart, comparison_chart, draw_comparison
+from pcmcnet.plots import ComparisonChart, comparison_chart, comparison_page, draw_comparison, write_comparison_page
 from pcmcnet.plots.style import BLUE, ORANGE
 
 DESIGN: dict[str, Any] = {"folds": 5, "split": None, "by": None, "valid": 0.0, "seed": 0}
@@ -50,8 +56,8 @@ def test_lines_are_the_rows_of_the_table_less_the_failed(chart: ComparisonChart)
 
 def test_dots_are_the_values_of_the_table(chart: ComparisonChart) -> None:
     nll, top = chart.panels
-    assert (nll.title, nll.lower_is_better, nll.reference) == ("NLL", True, 1.1)
-    assert (top.title, top.lower_is_better, top.reference) == ("TOP 1", False, 0.3)
+    assert (nll.metric, nll.caption, nll.reference) == ("NLL", "NLL (lower is better)", 1.1)
+    assert (top.metric, top.caption, top.reference) == ("TOP 1", "TOP 1 (higher is better)", 0.3)
     assert [tuple(dot) for dot in nll.dots] == [
         (0, 1.1, 1.0, 1.2, False),
         (1, 0.8, 0.7, np.inf, False),
@@ -129,3 +135,159 @@ def test_the_picture_shows_dots_intervals_and_the_reference(
 def test_a_path_that_cannot_be_is_refused(chart: ComparisonChart, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ends in \.png, \.pdf or \.svg, got 'a.jpg'"):
         draw_comparison(chart, tmp_path / "a.jpg")
+
+
+FULL_DESIGN: dict[str, Any] = {
+    "folds": 5,
+    "split": None,
+    "by": None,
+    "valid": 0.1,
+    "seed": 3,
+    "resamples": 1000,
+    "table": "abc123",
+    "machine": "an abacus",
+    "device": "cpu",
+    "version": "0.1",
+    "versions": {"python": "3.11", "torch": "2.13"},
+}
+EVIL = "<script>alert('x')</script>&\""
+VOID = {"meta", "line", "circle"}
+
+
+class Page(HTMLParser):
+    """Tags in their order with their attributes, the text in them, and what was opened and never closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+
+def full_comparison(**change: Any) -> Comparison:
+    def row(label: str, **facts: Any) -> Row:
+        return Row(**{"label": label, "model": "net", "options": {"hidden": (8,), "note": EVIL}, **facts})
+
+    cost = {"fit_seconds": 2.0, "predict_seconds": 0.1, "parameters": 12}
+    rows = (
+        row(
+            EVIL,
+            values={"nll": 0.8, "top_1": 0.6},
+            intervals={"nll": (0.7, 0.9), "top_1": (0.5, 0.7)},
+            difference=0.0,
+            **cost,
+        ),
+        row("seed", gives="scores", values={"nll": np.inf, "top_1": 0.6}, n_impossible=1, **cost),
+        row("broken", error=f"no luck {EVIL}"),
+    )
+    facts: dict[str, Any] = {"n_sets": 60, "best": EVIL, "top": (1,), "uniform": {"nll": 1.1, "top_1": 0.3}}
+    return Comparison(**{"rows": rows, **facts, "design": FULL_DESIGN, **change})
+
+
+def test_the_page_is_well_formed_whole_and_escaped() -> None:
+    text = comparison_page(full_comparison(), title=f"Models {EVIL}")
+    page = Page(text)
+    assert page.open == []
+    assert "://" not in text
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert not any(name in {"src", "href", "onload"} for _, attributes in page.tags for name in attributes)
+    assert page.texts["h1"] == [f"Models {EVIL}"]
+    assert page.texts["th"].count(EVIL) == 1
+    assert "failed: no luck " + EVIL in page.texts["td"]
+
+
+def test_the_table_is_that_of_the_comparison() -> None:
+    found = full_comparison()
+    cells = Page(comparison_page(found)).texts
+    head, first, second, _ = found.cells()
+    assert cells["th"][: len(head)] == head
+    assert cells["td"][:12] == [*first[1:], *second[1:]]
+
+
+def test_the_chart_has_the_numbers_of_the_table_where_they_belong() -> None:
+    """The axis of NLL spans 0.7 to 1.1 and a margin of 0.02: 0.8 lies at 120 + 250 0.12 / 0.44."""
+    page = Page(comparison_page(full_comparison()))
+    assert f"{EVIL}: 0.8000 [0.7000, 0.9000]" in page.texts["title"]
+    circles = [attributes for tag, attributes in page.tags if tag == "circle"]
+    assert len(circles) == 3  # one NLL, since the other is infinite, and two accuracies
+    assert float(circles[0]["cx"] or 0) == pytest.approx(120 + 250 * 0.12 / 0.44, abs=0.05)  # to a tenth
+    drawings = re.findall(r"<svg.*?</svg>", comparison_page(full_comparison()), re.DOTALL)
+    assert [len(ElementTree.fromstring(drawing).findall("g")) for drawing in drawings] == [1, 2]
+    assert any("seed: infinite NLL" in note for note in page.texts["p"])
+
+
+def test_the_page_tells_how_it_was_measured() -> None:
+    text = " ".join(part for parts in Page(comparison_page(full_comparison())).texts.values() for part in parts)
+    for fact in ("5-fold cross-validation", "5 folds", "60", "abc123", "an abacus; device cpu", "torch 2.13", "10%"):
+        assert fact in text
+    assert "hidden=(8,)" in text
+
+
+def test_the_page_suits_phones_paper_and_the_dark() -> None:
+    text = comparison_page(full_comparison())
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    assert "@media (prefers-color-scheme: dark)" in text
+    assert "@media print" in text
+    assert re.search(r"\.wide \{ overflow-x: auto;", text)
+
+
+def test_a_page_of_failures_has_no_chart() -> None:
+    failed = tuple(row for row in full_comparison().rows if row.error is not None)
+    text = comparison_page(full_comparison(rows=failed, best=None))
+    assert "Every model failed" in text
+    assert "<svg" not in text
+
+
+def test_a_split_is_told_apart_from_folds() -> None:
+    text = comparison_page(full_comparison(design={**FULL_DESIGN, "folds": 1, "split": [0.8, 0.2], "by": "person"}))
+    assert "one split, 80% to fit and 20% to test" in text
+    assert "person" in text
+
+
+def test_the_page_is_written_whole_and_by_its_name(tmp_path: Path) -> None:
+    path = write_comparison_page(full_comparison(), tmp_path / "page.html", title="Title")
+    assert path.read_text("utf-8") == comparison_page(full_comparison(), title="Title")
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+    with pytest.raises(InputError, match=r"ends in \.html, got 'page.htm'"):
+        write_comparison_page(full_comparison(), tmp_path / "page.htm")
+
+
+@pytest.mark.parametrize("unseen", ["\x1b[2J", "\x9b2J", "\u202e", "\x00", "\x7f"])
+def test_what_cannot_be_seen_is_written_out(unseen: str) -> None:
+    rows = (Row(label="net", model="net", options={unseen: unseen}, error=f"a{unseen}b"),)
+    text = comparison_page(
+        full_comparison(rows=rows, best=None, design={**FULL_DESIGN, "by": f"c{unseen}d"}), title=f"e{unseen}f"
+    )
+    assert unseen[0] not in text
+    shown = unseen[0].encode("unicode_escape").decode() + unseen[1:]
+    for around in ("a{}b", "c{}d", "e{}f"):
+        assert around.format(shown) in text
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
+def test_axe_finds_nothing_wrong(scheme: str, tmp_path: Path) -> None:
+    file = write_comparison_page(full_comparison(), tmp_path / "comparison.html")
+    with chromium() as browser:
+        for width in (390, 1200):
+            page = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme).new_page()
+            page.goto(file.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert violations(page) == []

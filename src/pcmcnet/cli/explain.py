@@ -44,7 +44,7 @@ def explain(
     from pcmcnet.cli.model_specs import read_models
     from pcmcnet.insight.explanation import explain as find_out
     from pcmcnet.models import load
-    from pcmcnet.plots.explanation import write
+    from pcmcnet.plots import write_explanation
     from pcmcnet.reports.html import plotly_script
     from pcmcnet.storage.files import require_folder
     from pcmcnet.storage.lock import sole_writer
@@ -56,7 +56,7 @@ def explain(
     require_folder(output)
     title = f"{type(estimator).__name__} on {table.name}"
     found = find_out(estimator, table, seed, sets=sets, skip=skip or [], baselines=others, title=title)
-    files = write(found, output)
+    files = write_explanation(found, output)
     summary = found.summary()
     figures = {name: value for name, value in summary["found"].items() if name != "findings"}
     said = [f"- {finding.text}" for finding in found.findings]

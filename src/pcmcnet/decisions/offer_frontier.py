@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,8 +14,10 @@ from pcmcnet.decisions.optimise_offer import Revenue, optimise_offer
 from pcmcnet.errors import InputError
 from pcmcnet.models import ChoiceModel
 from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.tables import Cells, PrintsAsTable, number, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,9 +45,11 @@ class Frontier(PrintsAsTable):
         }
         return data_frame(pa.table(columns))
 
-    def plot(self, *, ax: Any = None) -> Any:
+    def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw revenue against size; returns matplotlib's Axes."""
-        return draw("offer_frontier", self, ax=ax)
+        from pcmcnet.plots.search import draw_offer_frontier
+
+        return draw_offer_frontier(self, ax)
 
     def _cells(self) -> Cells:
         most = max(offer.value for offer in self.offers)

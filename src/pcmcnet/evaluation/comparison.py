@@ -18,7 +18,6 @@ from pcmcnet.errors import visible
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite, same_for_all, telling
 from pcmcnet.models.interface.choice_model import Gives
 from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.notebook import InNotebooks
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
@@ -256,8 +255,9 @@ class Comparison(InNotebooks):
         -------
         matplotlib.axes.Axes
         """
-        axes: Axes = draw("comparison", self, ax, metric=metric)
-        return axes
+        from pcmcnet.plots.comparison import plot_comparison
+
+        return plot_comparison(self, ax, metric=metric)
 
     def to_arrow(self) -> pa.Table:
         """Return one row per model as an Arrow table: values, interval ends, costs; null where there is none."""

@@ -24,7 +24,6 @@ from pcmcnet.evaluation.bootstrap_intervals import by_group, interval
 from pcmcnet.evaluation.per_set import mean_metrics, measured, measured_by_shards
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_predictor, require_sets
 from pcmcnet.models.interface.choice_model import Gives
-from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.notebook import InNotebooks
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
@@ -111,8 +110,9 @@ class Report(InNotebooks):
         -------
         matplotlib.axes.Axes
         """
-        axes: Axes = draw("report", self, ax)
-        return axes
+        from pcmcnet.plots.comparison import plot_report
+
+        return plot_report(self, ax)
 
     @property
     def pseudo_r2(self) -> float | None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +23,15 @@ from pcmcnet.evaluation.ranks import critical_distance, ranks
 from pcmcnet.evaluation.report import FOOTNOTE
 from pcmcnet.evaluation.table_result import TableResult, nll_cell, plain_row
 from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.notebook import InNotebooks
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
 from pcmcnet.storage.lock import sole_writer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +248,7 @@ class Leaderboard(InNotebooks):
             table.append([result.name, result.use, f"{result.comparison.n_sets:,}", *floor, *values])
         return table
 
-    def plot(self, use: Use | None = None, path: str | Path | None = None, ax: Any = None) -> Any:
+    def plot(self, use: Use | None = None, path: str | Path | None = None, ax: Axes | None = None) -> Axes | Figure:
         """Draw the mean ranks, with bars that join models whose ranks do not differ.
 
         Parameters
@@ -267,7 +270,9 @@ class Leaderboard(InNotebooks):
         InputError
             When there are fewer than two models, or no table.
         """
-        return draw("leaderboard", self, use, path, ax)
+        from pcmcnet.plots.leaderboard import plot_leaderboard
+
+        return plot_leaderboard(self, use, path, ax)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write leaderboard.json, leaderboard.md and, where there are ranks to compare, leaderboard.png."""

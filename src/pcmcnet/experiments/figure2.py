@@ -21,8 +21,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import mlba
 from pcmcnet.experiments.context_effects import TRAIN_SETS, networks, simple_models, source, training_part
 from pcmcnet.experiments.report import Result, facts
+from pcmcnet.insight.preference_map import Point
 from pcmcnet.plots import PreferenceMap, draw_preference_maps, preference_error, preference_map
-from pcmcnet.plots.preference_map import CONTEXTS, Point
+from pcmcnet.plots.context import CONTEXTS
 from pcmcnet.reports.sections import Picture, Section, Table, note
 from pcmcnet.storage.files import require_folder
 

@@ -215,7 +215,7 @@ def explain(
     Returns
     -------
     Explanation
-        Written to a folder by :func:`pcmcnet.plots.explanation.write`.
+        Written to a folder by :func:`pcmcnet.plots.write_explanation`.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,11 @@ from pcmcnet.insight.availability import extrapolation
 from pcmcnet.insight.order_terms import EXACT, PAIRS, SetTerms, exact_terms, sampled_terms
 from pcmcnet.insight.questions import id_of, members, require_sampling, some_sets
 from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.formats import InEveryFormat, Printed
 from pcmcnet.reports.tables import Cells, percent
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 What = Literal["orders", "terms"]
 
@@ -128,10 +130,12 @@ class OrderEffects(InEveryFormat):
             "notes": list(self.notes),
         }
 
-    def plot(self, what: What = "orders", *, ax: Any = None) -> Any:
+    def plot(self, what: What = "orders", *, ax: Axes | None = None) -> Axes:
         """Draw the contributions of the "orders", or the largest "terms"; returns matplotlib's Axes."""
+        from pcmcnet.plots.context import plot_order_effects
+
         require_word("what", what, ("orders", "terms"))
-        return draw("order_effects", self, ax, what=what)
+        return plot_order_effects(self, ax, what=what)
 
     @property
     def cells(self) -> Cells:

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.insight.chain import Chain
-from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import axes_for, colour, paper
-from pcmcnet.reports.drawing import draws
+from pcmcnet.plots.page_figures import BLUE, safe
+from pcmcnet.plots.page_figures import GREY as PAGE_GREY
+from pcmcnet.plots.page_figures import ORANGE as PAGE_ORANGE
+from pcmcnet.plots.style import axes_for, colour, paper, picture_path, save_picture
+from pcmcnet.reports.sections import Figure as PageFigure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 MOST = 12  # alternatives in a picture
+PAGE_NODES = 8  # alternatives in a page
 ARROWS = 40  # flows in a picture
 FAINT = 0.01  # of the strongest flow: what is below is not drawn
 GREY, ORANGE = (0.62, 0.62, 0.62), (0.835, 0.369, 0.0)
@@ -57,6 +60,7 @@ class ChainChart(NamedTuple):
 def chain_chart(chain: Chain, most: int = MOST) -> ChainChart:
     """Choose what to draw of a chain: the most probable alternatives, in their order, and the strongest flows."""
     require_number("most", most, whole=True, low=1)
+    # 1. The most probable alternatives.
     p = chain.probabilities
     kept = np.sort(np.argsort(-p, kind="stable")[:most])
     n = len(kept)
@@ -64,6 +68,7 @@ def chain_chart(chain: Chain, most: int = MOST) -> ChainChart:
     if n < len(p):
         share = f"{p[kept].sum():.1%} of the probability"
         notes.append(f"{n} of {len(p)} alternatives, with {share}; the others are left out")
+    # 2. Their places on a circle, and the flows between them.
     angle = 2 * np.pi * np.arange(n) / n
     flows = chain.flows[np.ix_(kept, kept)]
     arrows, faint = _arrows(flows)
@@ -111,12 +116,14 @@ def draw_chain(chain: Chain, path: str | os.PathLike[str], *, most: int = MOST, 
     """
     from matplotlib.figure import Figure
 
+    # 1. Two panels, the first with room for its labels.
     target = picture_path(path)
     chart = chain_chart(chain, most)
     figure = Figure(figsize=SIZE)
     left, right = (figure.add_axes(box) for box in _boxes(chart))
     _draw_rates(left, chart)
     _draw_flows(right, chart)
+    # 2. The words above and below them.
     heading = title if title is not None else chain.name
     left.set_title(f"{heading}\nrates, the largest at 1", parse_math=False)
     if chart.notes:
@@ -124,7 +131,6 @@ def draw_chain(chain: Chain, path: str | os.PathLike[str], *, most: int = MOST, 
     return save_picture(figure, target, dpi=110)
 
 
-@draws("chain")
 def plot_chain(
     chain: Chain, ax: Axes | None = None, *, most: int = MOST, what: Literal["flows", "rates"] = "flows"
 ) -> Axes:
@@ -173,6 +179,7 @@ def _draw_rates(axes: Axes, chart: ChainChart) -> None:
     """Draw the rates as a table: rows are left, columns entered."""
     from matplotlib.colors import LogNorm
 
+    # 1. Colours by the logarithm of a rate, and the number in letters that stand out.
     n = len(chart.labels)
     shown = np.ma.masked_where(np.eye(n, dtype=bool), np.maximum(chart.rates, _DIM))
     low = float(shown.min()) if n > 1 else _DIM
@@ -184,6 +191,7 @@ def _draw_rates(axes: Axes, chart: ChainChart) -> None:
                 dark = np.log(shown[i, j]) > 0.45 * np.log(min(low, 0.1))
                 letters = "white" if dark else "black"
                 axes.text(j, i, _number(chart.rates[i, j]), ha="center", va="center", color=letters, fontsize=size)
+    # 2. The names of the alternatives on both sides.
     names = [_short(label) for label in chart.labels]
     slanted = _slanted(chart)
     axes.set_xticks(range(n), names, rotation=45 if slanted else 0, ha="right" if slanted else "center")
@@ -198,6 +206,7 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
     """Draw the alternatives on a circle and the flows between them."""
     from matplotlib.patches import FancyArrowPatch
 
+    # 1. Arrows as wide as their flows, the more orange the more one-sided they are.
     areas = np.maximum(_AREA * chart.probabilities, 20.0)
     radii = np.sqrt(areas) / 2
     widest = 4.6 if len(areas) <= 6 else 2.4
@@ -217,6 +226,7 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
             zorder=2 + arrow.ahead,
         )
         axes.add_patch(patch)
+    # 2. The alternatives on top of them, and their names outside the circle.
     axes.scatter(
         chart.places[:, 0], chart.places[:, 1], s=areas, color=colour(0), edgecolor=paper(), linewidth=1.0, zorder=4
     )
@@ -230,6 +240,7 @@ def _draw_flows(axes: Axes, chart: ChainChart) -> None:
             va="center",
             parse_math=False,
         )
+    # 3. A square without axes.
     axes.set(xlim=(-1.75, 1.75), ylim=(-1.5, 1.5))
     axes.set_aspect("equal")
     axes.set_axis_off()
@@ -247,3 +258,84 @@ def _number(rate: float) -> str:
 def _short(label: str) -> str:
     """A label that fits beside a node."""
     return label if len(label) <= 16 else f"{label[:15]}…"
+
+
+# -- in a page -------------------------------------------------------------------------------------------------------
+
+
+def chain_figure(found: Chain) -> PageFigure:
+    """Return a page's figure of the alternatives on a circle and the flows between them."""
+    # 1. The alternatives, as large as they are probable, with their names outside the circle.
+    chart = chain_chart(found, PAGE_NODES)
+    whose = "" if found.of_class is None else f" of class {found.of_class}, the most frequent ({found.share:.0%})"
+    sizes = np.maximum(70 * np.sqrt(chart.probabilities), 8)
+    nodes = {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": chart.places[:, 0].tolist(),
+        "y": chart.places[:, 1].tolist(),
+        "text": [f"{safe(_short(name))}<br>{p:.1%}" for name, p in zip(chart.labels, chart.probabilities, strict=True)],
+        "textposition": [_side(x, y) for x, y in chart.places.tolist()],
+        "marker": {"size": sizes.tolist(), "color": BLUE, "opacity": 1},
+        "cliponaxis": False,
+        "hoverinfo": "text",
+        "showlegend": False,
+    }
+    # 2. The flows, on axes that are not seen.
+    blank = {"visible": False, "fixedrange": True}
+    layout = {
+        "xaxis": {**blank, "range": [-1.9, 1.9]},
+        "yaxis": {**blank, "range": [-1.35, 1.35], "scaleanchor": "x"},
+        "annotations": [_arrow(chart, arrow, sizes) for arrow in chart.arrows],
+    }
+    # 3. The same as a table, the strongest flow first.
+    flows = [
+        [chart.labels[a.source], chart.labels[a.target], f"{a.flow:.3f}", f"{a.ahead:.1%}"] for a in chart.arrows[::-1]
+    ]
+    notes = "".join(f" {note[0].upper()}{note[1:]}." for note in chart.notes)
+    return PageFigure(
+        traces=(nodes,),
+        layout=layout,
+        caption=(
+            f"The chain behind the probabilities{whose}: arrows are moves in the long run, as wide as they are "
+            f"frequent, orange where one way prevails. {found.circulation:.1%} of all moves go round in circles.{notes}"
+        ),
+        numbers=[["from", "to", "flow, the strongest 1", "excess over the way back"], *flows],
+        height=400,
+        square=True,
+    )
+
+
+def _arrow(chart: ChainChart, arrow: Arrow, sizes: Any) -> dict[str, Any]:
+    """Return an arrow from node to node; the two ways of a pair lie side by side."""
+    # 1. Its ends, a little aside of the line between the nodes.
+    tail, head = chart.places[arrow.source], chart.places[arrow.target]
+    along = head - tail
+    aside = 0.025 * np.array([along[1], -along[0]]) / np.linalg.norm(along)
+    # 2. What plotly calls an annotation without text, which ends at the edges of the nodes.
+    return {
+        "x": float(head[0] + aside[0]),
+        "y": float(head[1] + aside[1]),
+        "ax": float(tail[0] + aside[0]),
+        "ay": float(tail[1] + aside[1]),
+        "xref": "x",
+        "yref": "y",
+        "axref": "x",
+        "ayref": "y",
+        "text": "",
+        "showarrow": True,
+        "arrowhead": 2,
+        "arrowsize": 0.8,
+        "arrowwidth": round(0.8 + 3.2 * arrow.flow, 2),
+        "arrowcolor": PAGE_ORANGE if arrow.ahead > 0.02 else PAGE_GREY,
+        "opacity": round(0.35 + 0.6 * arrow.flow, 2),
+        "standoff": float(sizes[arrow.target] / 2 + 2),
+        "startstandoff": float(sizes[arrow.source] / 2 + 2),
+    }
+
+
+def _side(x: float, y: float) -> str:
+    """Where the words of a node stand: away from the circle."""
+    height = "top" if y > 0.3 else "bottom" if y < -0.3 else "middle"
+    side = "right" if x > 0.3 else "left" if x < -0.3 else "center"
+    return f"{height} {side}" if (height, side) != ("middle", "center") else "top center"

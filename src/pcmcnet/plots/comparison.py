@@ -1,7 +1,8 @@
-"""A comparison -> dots and intervals: one panel per metric, one line per model, in the order of the table.
+"""A comparison -> dots and intervals, as a picture and as one HTML page; and the metrics of one model.
 
-The value of the model that tells no alternatives apart is a reference line in every panel. Models without a value,
-such as failed ones, are left out and named.
+There is one panel per metric and one line per model, in the order of the table. The value of the model that tells no
+alternatives apart is a reference line in every panel. Models without a value, such as failed ones, are left out and
+named.
 """
 
 from __future__ import annotations
@@ -16,23 +17,13 @@ from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
 from pcmcnet.evaluation.report import Report
-from pcmcnet.plots.files import new_picture
-from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, plain, quiet_lines
-from pcmcnet.reports.drawing import draws
-from pcmcnet.reports.sections import Dot, limits_of
+from pcmcnet.plots.charts import draw_intervals
+from pcmcnet.plots.style import axes_for, colour, ink, name_lines, new_picture, paper, plain
+from pcmcnet.reports.html import to_html, write_html
+from pcmcnet.reports.sections import Block, Dot, Facts, Intervals, Section, Table, Text, note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-class Panel(NamedTuple):
-    """One metric."""
-
-    title: str
-    lower_is_better: bool
-    dots: tuple[Dot, ...]
-    reference: float  # of the model that tells no alternatives apart
-    limits: tuple[float, float]  # of the axis: hold all that is finite
 
 
 class ComparisonChart(NamedTuple):
@@ -40,7 +31,7 @@ class ComparisonChart(NamedTuple):
 
     labels: tuple[str, ...]
     best: int | None  # index of the best model
-    panels: tuple[Panel, ...]
+    panels: tuple[Intervals, ...]  # one per metric
     left_out: tuple[str, ...]  # who is not to be seen, and why
 
 
@@ -61,24 +52,36 @@ def comparison_chart(comparison: Comparison) -> ComparisonChart:
     InputError
         When every model failed: there is nothing to draw.
     """
+    # 1. The models that have values.
     rows = [row for row in comparison.rows if row.error is None]
     if not rows:
         raise InputError("every model of the comparison failed: there is nothing to draw.")
     labels = tuple(row.label for row in rows)
+    # 2. Those that are not to be seen, and why.
     left_out = [f"{row.label} failed" for row in comparison.rows if row.error is not None]
     left_out += [f"{row.label}: infinite NLL" for row in rows if row.values.get("nll") == np.inf]
     left_out += [f"{row.label}: a ranking, without NLL" for row in rows if row.gives == "ranking"]
+    # 3. A panel for each metric.
+    best = labels.index(comparison.best) if comparison.best is not None else None
     return ComparisonChart(
         labels=labels,
-        best=labels.index(comparison.best) if comparison.best is not None else None,
-        panels=tuple(_panel(rows, name, comparison.uniform[name]) for name in comparison.shown),
+        best=best,
+        panels=tuple(_panel(rows, best, name, comparison.uniform[name]) for name in comparison.shown),
         left_out=tuple(left_out),
     )
 
 
-def _panel(rows: list[Row], name: str, reference: float) -> Panel:
+def _panel(rows: list[Row], best: int | None, name: str, reference: float) -> Intervals:
     dots = tuple(_dot(k, row, name) for k, row in enumerate(rows) if np.isfinite(row.values.get(name, np.nan)))
-    return Panel(name.upper().replace("_", " "), name == "nll", dots, reference, limits_of(dots, reference))
+    metric = name.upper().replace("_", " ")
+    return Intervals(
+        metric=metric,
+        caption=f"{metric} ({'lower' if name == 'nll' else 'higher'} is better)",
+        labels=tuple(row.label for row in rows),
+        dots=dots,
+        best=best,
+        reference=reference,
+    )
 
 
 def _dot(line: int, row: Row, name: str) -> Dot:
@@ -95,7 +98,7 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     chart
         What :func:`comparison_chart` returned.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.files.new_picture`.
+        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
 
     Returns
     -------
@@ -107,13 +110,12 @@ def draw_comparison(chart: ComparisonChart, path: str | os.PathLike[str], *, tit
     with new_picture(path, size, title=title) as figure:
         panels = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False).ravel()
         for axes, panel in zip(panels, chart.panels, strict=True):
-            _draw_panel(axes, panel, chart.best)
+            _draw_panel(axes, panel)
         name_lines(panels[0], chart.labels)
         figure.supxlabel(plain("; ".join(notes)), fontsize="small", alpha=0.8, wrap=True)
     return Path(path)
 
 
-@draws("comparison")
 def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: str = "nll") -> Axes:
     """Draw one metric of every model with its interval; dashed: the model that tells no alternatives apart.
 
@@ -138,12 +140,11 @@ def plot_comparison(comparison: Comparison, ax: Axes | None = None, *, metric: s
     require_word("metric", metric, comparison.columns)
     chart = comparison_chart(comparison)
     axes = axes_for(ax, (5.6, 1.5 + 0.34 * len(chart.labels)))
-    _draw_panel(axes, chart.panels[comparison.columns.index(metric)], chart.best)
+    _draw_panel(axes, chart.panels[comparison.columns.index(metric)])
     name_lines(axes, chart.labels)
     return axes
 
 
-@draws("report")
 def plot_report(report: Report, ax: Axes | None = None) -> Axes:
     """Draw the metrics of a model with their intervals; hollow: the model that tells no alternatives apart.
 
@@ -158,11 +159,13 @@ def plot_report(report: Report, ax: Axes | None = None) -> Axes:
     -------
     matplotlib.axes.Axes
     """
+    # 1. The metrics that say something: where no set has more than n alternatives, every model has TOP n.
     shown = {
         name: value
         for name, value in report.values.items()
         if value is not None and np.isfinite(value) and not (name.startswith("top_") and report.uniform[name] == 1)
-    }  # where no set has more than n alternatives, every model has TOP n
+    }
+    # 2. A dot with its interval for each, and a hollow one for the uniform model.
     axes = axes_for(ax, (5.6, 1.3 + 0.34 * len(shown)))
     for k, (name, value) in enumerate(shown.items()):
         low, high = report.intervals.get(name, (value, value))
@@ -171,6 +174,7 @@ def plot_report(report: Report, ax: Axes | None = None) -> Axes:
         axes.plot(value, k, "o", color=colour(0), label="this model" if k == 0 else None)
         hollow = {"color": ink(), "markerfacecolor": paper(), "label": "uniform" if k == 0 else None}
         axes.plot(report.uniform[name], k, "o", **hollow)
+    # 3. The names, from 0 on.
     name_lines(axes, [name.upper().replace("_", " ") for name in shown])
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     axes.set_xlabel("NLL, BRIER: lower is better; TOP n: higher is better")
@@ -178,18 +182,87 @@ def plot_report(report: Report, ax: Axes | None = None) -> Axes:
     return axes
 
 
-def _draw_panel(axes: Axes, panel: Panel, best: int | None) -> None:
-    axes.axvline(panel.reference, color=ink(), alpha=0.5, linestyle="--", linewidth=1)
-    axes.set_xlim(*panel.limits)
-    for dot in panel.dots:
-        shade = colour(1) if dot.line == best else colour(0)
-        low, high = np.clip([dot.low, dot.high], *panel.limits)
-        axes.plot([low, high], [dot.line, dot.line], color=shade, linewidth=1.8, solid_capstyle="butt")
-        inside = paper() if dot.marked else shade
-        axes.plot(dot.value, dot.line, "o", color=shade, markerfacecolor=inside, markersize=6)
-    axes.set_title(f"{panel.title} ({'lower' if panel.lower_is_better else 'higher'} is better)", fontsize="medium")
-    quiet_lines(axes)
+def _draw_panel(axes: Axes, panel: Intervals) -> None:
+    draw_intervals(axes, panel)
+    axes.set_title(panel.caption, fontsize="medium")
 
 
 def _marked(chart: ComparisonChart) -> bool:
     return any(dot.marked for panel in chart.panels for dot in panel.dots)
+
+
+# -- the page --------------------------------------------------------------------------------------------------------
+
+
+def write_comparison_page(
+    comparison: Comparison, path: str | os.PathLike[str], *, title: str = "Comparison of choice models"
+) -> Path:
+    """Write the page of a comparison.
+
+    Parameters
+    ----------
+    comparison
+        What :func:`pcmcnet.compare` returned.
+    path
+        Where the HTML file goes.
+    title
+        Heading of the page.
+
+    Returns
+    -------
+    Path
+        The file written.
+
+    Raises
+    ------
+    InputError
+        When the name does not end in .html.
+    """
+    return write_html(comparison_page(comparison, title=title), path)
+
+
+def comparison_page(comparison: Comparison, *, title: str = "Comparison of choice models") -> str:
+    """Return the page as text."""
+    best = frozenset(k for k, row in enumerate(comparison.rows) if row.label == comparison.best)
+    how_to_read = (
+        f"In brackets: {comparison.level:.0%} bootstrap intervals. NLL: mean negative log-likelihood of the choices. "
+        "TOP n: share of choices among the first n alternatives. NLL - best: difference on the same choice sets to the "
+        "best model that gives probabilities; p: two-sided, of no difference."
+    )
+    notes = map(note, (*comparison.notes, how_to_read))
+    table = Table(cells=comparison.cells(), strong=best)
+    sections = [
+        Section(title="", blocks=(Text(comparison.verdict), note(comparison.how), table, *notes)),
+        Section(title="Values with intervals", blocks=_charts(comparison)),
+        Section(title="How it was measured", blocks=(Facts(_facts(comparison)),)),
+    ]
+    return to_html(title, sections)
+
+
+def _charts(comparison: Comparison) -> tuple[Block, ...]:
+    if all(row.error is not None for row in comparison.rows):
+        return (note("Every model failed: there is nothing to draw."),)
+    chart = comparison_chart(comparison)
+    left_out = [f"Not shown: {'; '.join(chart.left_out)}."] if chart.left_out else []
+    return (*chart.panels, *map(note, ["Dashed: the uniform model. Hollow: scores, not probabilities.", *left_out]))
+
+
+def _facts(comparison: Comparison) -> dict[str, object]:
+    design = comparison.design
+    way = f"{design['folds']} folds" if design["split"] is None else f"one split, {design['split']}"
+    versions = {"pcmcnet": design["version"], **design["versions"]}
+    found = {
+        "parts": way,
+        "seed": design["seed"],
+        "groups kept whole": design["by"] or "none",
+        "held out for early stopping": f"{design['valid']:.0%}",
+        "choice sets tested": f"{comparison.n_sets:,}",
+        "resamples": f"{design['resamples']:,}",
+        "table (SHA-256)": design["table"],
+        "machine": f"{design['machine']}; device {design['device']}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    for row in comparison.rows:
+        options = ", ".join(f"{name}={value}" for name, value in row.options.items())
+        found[f"model {row.label}"] = f"{row.model}: {options}" if options else row.model
+    return found

@@ -1,21 +1,24 @@
-"""A leaderboard -> its critical-difference picture (Demsar, 2006): mean ranks on a line, and who is alike.
+"""A leaderboard -> its critical-difference picture (Demsar, 2006) and one HTML page.
 
-The best model is on the left. A bar joins models whose mean ranks lie within the critical distance of each other, so
-that the tables do not tell them apart.
+The picture has mean ranks on a line, with the best model on the left. A bar joins models whose mean ranks lie within
+the critical distance of each other, so that the tables do not tell them apart.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.leaderboard_tables import Use
 from pcmcnet.evaluation.ranks import alike
 from pcmcnet.evaluation.standings import Leaderboard
-from pcmcnet.plots.files import picture_path, save_picture
-from pcmcnet.plots.style import colour, ink, plain, shown_by_notebooks
-from pcmcnet.reports.drawing import draws
+from pcmcnet.evaluation.table_result import TableResult
+from pcmcnet.plots.style import colour, ink, picture_path, plain, save_picture, shown_by_notebooks
+from pcmcnet.reports.html import to_html, write_html
+from pcmcnet.reports.sections import Block, Picture, Section, Table, Text, note
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -97,12 +100,14 @@ def _heights(chart: RankChart) -> tuple[int, float]:
 
 
 def _draw_ranks(axes: Axes, chart: RankChart) -> None:
+    # 1. The line of ranks above all names.
     k = len(chart.labels)
     left, below = _heights(chart)  # the better half is named on the left, the others on the right
     axes.set_xlim(1 - 0.02 * k, k + 0.02 * k)
     axes.set_ylim(left + below + 0.4, -2.2)
     axes.axis("off")
     _draw_line(axes, k, chart.critical_distance)
+    # 2. Each model at the end of a line from its rank, the best in the second colour.
     for position, (label, rank) in enumerate(zip(chart.labels, chart.mean_ranks, strict=True)):
         on_left = position < left
         height = below + (position if on_left else k - 1 - position) + 0.4
@@ -112,6 +117,7 @@ def _draw_ranks(axes: Axes, chart: RankChart) -> None:
         name = plain(label)
         text, side = (f"{name}  {rank:.2f} ", "right") if on_left else (f" {rank:.2f}  {name}", "left")
         axes.text(edge, height, text, ha=side, va="center")
+    # 3. Bars that join models whose ranks are too close.
     for bar in chart.bars:
         height = 0.4 + 0.5 * bar.level
         ends = [chart.mean_ranks[bar.first] - 0.03, chart.mean_ranks[bar.last] + 0.03]
@@ -132,7 +138,6 @@ def _draw_line(axes: Axes, k: int, distance: float) -> None:
     axes.text(1, -1.55, f"critical distance {distance:.2f}", ha="left", va="bottom", fontsize="small", alpha=0.8)
 
 
-@draws("leaderboard")
 def plot_leaderboard(
     board: Leaderboard, use: Use | None = None, path: str | Path | None = None, ax: Axes | None = None
 ) -> Axes | Figure:
@@ -147,3 +152,48 @@ def plot_leaderboard(
     else:
         shown_by_notebooks()
     return figure
+
+
+# -- the page --------------------------------------------------------------------------------------------------------
+
+
+def write_leaderboard_page(board: Leaderboard, path: str | os.PathLike[str], *, title: str = "Leaderboard") -> Path:
+    """Write the page of a leaderboard.
+
+    Parameters
+    ----------
+    board
+        What :func:`pcmcnet.leaderboard` returned.
+    path, title
+        As for :func:`pcmcnet.plots.write_comparison_page`.
+    """
+    return write_html(leaderboard_page(board, title=title), path)
+
+
+def leaderboard_page(board: Leaderboard, *, title: str = "Leaderboard") -> str:
+    """Return the page as text."""
+    best = frozenset({0} if board.standings() else ())
+    first: list[Block] = [Text(board.verdict), note(board.how), Table(cells=board.standing_cells(), strong=best)]
+    tables: list[Block] = [Table(cells=board.nll_cells()), *map(note, board.notes)]
+    with TemporaryDirectory() as folder:
+        sections = [
+            Section(title="", blocks=(*first, *_picture(board, Path(folder) / "ranks.png"))),
+            Section(name="tables", title="NLL on every table", blocks=tuple(tables)),
+            *map(_section, board.tables),
+        ]
+        return to_html(title, sections)
+
+
+def _picture(board: Leaderboard, file: Path) -> list[Picture]:
+    """Draw the mean ranks, where there are some to compare."""
+    if len(board.models) < 2 or not board.ranked():
+        return []
+    plot_leaderboard(board, path=file)
+    return [Picture(file=file, caption="Mean ranks; bars join models that are not told apart.")]
+
+
+def _section(result: TableResult) -> Section:
+    found = result.comparison
+    notes = map(note, (found.how, *found.notes))
+    blocks: list[Block] = [Text(found.verdict), Table(cells=found.cells()), *notes]
+    return Section(name=f"table-{result.name}", title=result.name, blocks=tuple(blocks))

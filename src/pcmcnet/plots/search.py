@@ -1,7 +1,9 @@
-"""A search -> two panels: the loss of every trial with the best so far, and how much each dimension mattered.
+"""Searches -> pictures: the trials of a tuning, and the frontier of offers.
 
-Complete trials are filled dots, pruned ones hollow, at the least loss they had reached; failed ones are ticks at the
-foot. Losses far above the bulk would flatten the rest: they are drawn at the upper edge.
+A tuning has two panels: the loss of every trial with the best so far, and how much each dimension mattered. Complete
+trials are filled dots, pruned ones hollow, at the least loss they had reached; failed ones are ticks at the foot.
+Losses far above the bulk would flatten the rest: they are drawn at the upper edge. A frontier is the expected revenue
+against the number of alternatives shown, with bounds.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_word
+from pcmcnet.decisions import Frontier
 from pcmcnet.errors import InputError
-from pcmcnet.plots.files import new_picture
-from pcmcnet.plots.style import axes_for, colour, ink, name_lines, paper, tidy
-from pcmcnet.reports.drawing import draws
+from pcmcnet.plots.style import axes_for, colour, ink, name_lines, new_picture, paper, tidy
 from pcmcnet.tuning.result import Tuning
 
 if TYPE_CHECKING:
@@ -50,11 +51,13 @@ def search_chart(tuning: Tuning) -> SearchChart:
     -------
     SearchChart
     """
+    # 1. The trials by how they ended.
     by_state = {
         state: [trial for trial in tuning.trials if trial.state == state] for state in ("complete", "pruned", "failed")
     }
     numbers = {state: np.array([t.number for t in trials], np.int64) for state, trials in by_state.items()}
     losses = {state: np.array([t.value for t in trials], np.float64) for state, trials in by_state.items()}
+    # 2. The least loss of complete trials up to each.
     values = [t.value if t.state == "complete" else None for t in tuning.trials]
     best = np.fmin.accumulate(np.array([np.nan if v is None else v for v in values], np.float64))
     return SearchChart(
@@ -87,7 +90,7 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
     chart
         What :func:`search_chart` returned.
     path, title
-        Where the picture goes, and its title: see :func:`~pcmcnet.plots.files.new_picture`.
+        Where the picture goes, and its title: see :func:`~pcmcnet.plots.style.new_picture`.
 
     Returns
     -------
@@ -103,7 +106,6 @@ def draw_search(chart: SearchChart, path: str | os.PathLike[str], *, title: str 
     return Path(path)
 
 
-@draws("tuning")
 def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials", "importance"] = "trials") -> Axes:
     """Draw the loss of every trial of a search, or how much each dimension mattered.
 
@@ -137,6 +139,7 @@ def plot_search(tuning: Tuning, ax: Axes | None = None, *, what: Literal["trials
 def _draw_history(axes: Axes, chart: SearchChart) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    # 1. The best so far, then the trials by their state; losses beyond the axis lie on its edge.
     low, high = chart.limits
     numbers = np.arange(1, len(chart.best_so_far) + 1)
     axes.plot(numbers, chart.best_so_far, color=colour(1), drawstyle="steps-post", label="best so far")
@@ -152,8 +155,10 @@ def _draw_history(axes: Axes, chart: SearchChart) -> None:
         axes.plot(
             chart.failed, np.full(len(chart.failed), low), "x", color=ink(), alpha=0.7, label="failed", clip_on=False
         )
+    # 2. A ring around the best.
     best = float(chart.complete_loss.min())
     axes.plot(chart.best, best, "o", color="none", markeredgecolor=ink(), markersize=10, label=f"best: {best:.4f}")
+    # 3. The axes.
     axes.set_ylim(low, high)
     axes.set_xlim(0.5, len(numbers) + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
@@ -169,3 +174,26 @@ def _draw_importance(axes: Axes, chart: SearchChart) -> None:
     name_lines(axes, names)
     axes.set_xlim(0, 1)
     axes.set_xlabel("share of the differences")
+
+
+def draw_offer_frontier(frontier: Frontier, ax: Axes | None = None) -> Axes:
+    """Draw the best revenue of each size, and a bound where an offer is not proven to be the best."""
+    if ax is None:
+        from matplotlib.figure import Figure
+
+        ax = Figure(figsize=(6.4, 4.0), layout="constrained").subplots()
+    # 1. The best revenue of each size.
+    values = [offer.value for offer in frontier.offers]
+    ax.plot(frontier.sizes, values, color=colour(0), marker="o", label="best offer found")
+    # 2. Up to the bound, where a better offer may exist.
+    open_ = [(size, o) for size, o in zip(frontier.sizes, frontier.offers, strict=True) if not o.exact]
+    for k, (size, offer) in enumerate(open_):
+        ax.plot([size] * 2, [offer.value, offer.bound], color=colour(1), label=None if k else "up to its bound")
+    # 3. The axes.
+    tidy(ax)
+    ax.set_xticks(frontier.sizes)
+    ax.set_xlabel("alternatives shown, at most")
+    ax.set_ylabel("expected revenue of one choice")
+    if open_:
+        ax.legend(frameon=False)
+    return ax

@@ -2,12 +2,21 @@
 
 The reader's own style comes first: sizes and colours of letters, lines and grids are those of matplotlib's settings
 (``rcParams``), and so are the colours of what is drawn once they are not matplotlib's defaults. Nothing is set there.
+
+A figure becomes a PNG, PDF or SVG file that is whole or not there at all, and has the same bytes each time. Figures of
+files are matplotlib objects of their own: no display, no window system, no state shared with ``pyplot``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from pcmcnet.errors import InputError
+from pcmcnet.storage.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,6 +25,9 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, YELLOW)  # of Okabe and Ito
 _WIDEST = 60  # letters of a label
+DPI = 200  # sharp in print at the size of a column
+# What each format would note of the hour, left out: the same picture is the same file.
+_TIMELESS: dict[str, dict[str, Any]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 
 def colour(number: int) -> Any:
@@ -92,3 +104,57 @@ def set_title(figure: Figure, title: str) -> None:
     """Write a title above the whole picture, if there is one."""
     if title:
         figure.suptitle(plain(title))
+
+
+def picture_path(path: str | os.PathLike[str]) -> Path:
+    """Check a destination before any work is done for it."""
+    target = Path(path)
+    if target.suffix.lower() not in _TIMELESS:
+        raise InputError(f"expected a file name that ends in .png, .pdf or .svg, got {target.name!r}.")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: the folder {target.parent} does not exist. Create it first.")
+    return target
+
+
+@contextmanager
+def new_picture(
+    path: str | os.PathLike[str], size: tuple[float, float], *, title: str = "", dpi: int = DPI
+) -> Iterator[Figure]:
+    """Give a figure to draw on, and write it once it is drawn.
+
+    Parameters
+    ----------
+    path
+        Where the file goes, .png, .pdf or .svg; its folder must exist.
+    size
+        Width and height in inches.
+    title
+        Above the whole picture, if there is one.
+    dpi
+        Dots per inch, of a PNG.
+
+    Raises
+    ------
+    InputError
+        When the path is not that of a PNG, PDF or SVG file in an existing folder; nothing is drawn then.
+    """
+    from matplotlib.figure import Figure
+
+    target = picture_path(path)
+    figure = Figure(figsize=size, layout="constrained")
+    yield figure
+    set_title(figure, title)
+    save_picture(figure, target, dpi=dpi)
+
+
+def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = DPI) -> Path:
+    """Draw beside the destination and rename into it, so that no half-written file is ever seen."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    target = picture_path(path)
+    kind = target.suffix.lower()
+    FigureCanvasAgg(figure)  # becomes the figure's canvas
+    with replacing(target) as beside, rc_context({"svg.hashsalt": "pcmcnet"}):
+        figure.savefig(beside, format=kind[1:], dpi=dpi, metadata=_TIMELESS[kind])
+    return target

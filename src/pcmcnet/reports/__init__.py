@@ -2,9 +2,9 @@
 
 A result is put into sections once. What is written by which command, and where its sections come from:
 
-- ``explain``: report.html, report.md, explanation.json; ``plots/explanation/``
-- ``compare``: comparison.html, .md, .json, .png; ``plots/comparison_page.py``, ``evaluation/comparison.py``
+- ``explain``: report.html, report.md, explanation.json; ``plots/report.py``
+- ``compare``: comparison.html, .md, .json, .png; ``plots/comparison.py``, ``evaluation/comparison.py``
 - ``reproduce``: report.html, report.md, result.json, figure2.png, .pdf, .svg; ``experiments/``
-- ``leaderboard``: leaderboard.html, .md, .json, .png; ``plots/leaderboard_page.py``, ``evaluation/standings.py``
+- ``leaderboard``: leaderboard.html, .md, .json, .png; ``plots/leaderboard.py``, ``evaluation/standings.py``
 - ``tune``: tuning.md, tuning.json, search.png; ``tuning/result.py``
 """

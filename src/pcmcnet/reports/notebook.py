@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.html import to_fragment
 from pcmcnet.reports.sections import Block, Figure, Intervals, Table
 from pcmcnet.reports.tables import keep_short
@@ -45,8 +44,9 @@ class PartOfReport(InNotebooks):
     __slots__ = ()
 
     def _blocks(self) -> Sequence[Block]:
-        blocks: Sequence[Block] = draw("section", self).blocks
-        return blocks
+        from pcmcnet.plots.report import section_of
+
+        return section_of(self).blocks
 
 
 def without_figures(blocks: Sequence[Block]) -> list[Block]:

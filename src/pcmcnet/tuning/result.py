@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pcmcnet.errors import visible
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.drawing import draw
 from pcmcnet.reports.notebook import InNotebooks
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
@@ -159,8 +158,9 @@ class Tuning(InNotebooks):
         -------
         matplotlib.axes.Axes
         """
-        axes: Axes = draw("tuning", self, ax, what=what)
-        return axes
+        from pcmcnet.plots.search import plot_search
+
+        return plot_search(self, ax, what=what)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, strings, lists and dicts that survive JSON."""

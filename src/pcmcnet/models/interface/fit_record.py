@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pcmcnet.errors import InputError
-from pcmcnet.reports.drawing import draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,5 +40,6 @@ class History:
         members = {f"member {k}": m.history for k, m in enumerate(self.members_, start=1) if m.history}
         if not self.history and not members:
             raise InputError(f"{type(self).__name__} has no history: it is not fitted, or does not train in epochs.")
-        axes: Axes = draw("history", members or self.history, ax)
-        return axes
+        from pcmcnet.plots.quality import plot_learning_curve
+
+        return plot_learning_curve(members or self.history, ax)

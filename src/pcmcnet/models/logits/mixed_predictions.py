@@ -29,7 +29,6 @@ from pcmcnet.models.logits.simulation.draws import Draws, keys_of
 from pcmcnet.models.logits.simulation.population import Population
 from pcmcnet.models.logits.simulation.slopes import mixed_slopes
 from pcmcnet.models.logits.tastes import Conditional, Tastes
-from pcmcnet.reports.drawing import draw
 
 _SHOWN, _KINDS = 4096, 100  # draws that stand for people, and kinds of people at most, where tastes are shown
 
@@ -187,7 +186,9 @@ class MixedPredictions(LogitModel):
         ax
             Axes of matplotlib to draw one coefficient into.
         """
-        return draw("tastes", self.tastes(data), name, ax=ax)
+        from pcmcnet.plots.effects import draw_tastes
+
+        return draw_tastes(self.tastes(data), name, ax=ax)
 
 
 def labels_of(data: ChoiceData) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
-"""The page is whole in itself, well formed, safe against what a table may hold, and drawn by a real browser."""
+"""A report: its files, its sections, and its page in a real browser."""
 
 import importlib.util
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,161 @@ from PIL import Image
 
 from browser import PATIENCE, chromium, needs_chromium, violations
 from pcmcnet import Explanation
-from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.insight.explanation import PARTS
+from pcmcnet.plots import write_explanation
+from pcmcnet.plots.report import sections_of
+from pcmcnet.reports import html
 from pcmcnet.reports.html import plotly_script, to_html
-from pcmcnet.reports.sections import Figure
+from pcmcnet.reports.markdown import to_markdown
+from pcmcnet.reports.sections import Dot, Facts, Figure, Intervals, Section, Table, Text, Tiles
+from pcmcnet.reports.tables import markdown_table
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("plotly") is None, reason="needs plotly: pip install plotly")
+
+
+def test_page_markdown_and_numbers_are_written(explained: dict[str, Explanation], tmp_path: Path) -> None:
+    found = explained["chain"]
+    files = write_explanation(found, tmp_path / "new" / "report")
+    assert [file.name for file in files] == ["report.html", "report.md", "explanation.json"]
+    assert sorted(file.name for file in (tmp_path / "new" / "report").iterdir()) == sorted(f.name for f in files)
+    assert files[0].read_text("utf-8").startswith("<!doctype html>")
+    assert files[1].read_text("utf-8").startswith("# ")
+    assert json.loads(files[2].read_text("utf-8")) == json.loads(json.dumps(found.to_dict()))
+
+
+def test_the_same_explanation_gives_the_same_files(explained: dict[str, Explanation], tmp_path: Path) -> None:
+    first, second = (write_explanation(explained["logit"], tmp_path / name) for name in "ab")
+    assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
+
+
+def test_a_file_is_no_folder(explained: dict[str, Explanation], tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(InputError, match="cannot be a folder"):
+        write_explanation(explained["table"], tmp_path / "taken")
+
+
+def test_without_plotly_nothing_is_written(
+    explained: dict[str, Explanation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(html, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="plotly"):
+        write_explanation(explained["table"], tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def by_name(found: Explanation) -> dict[str, Section]:
+    return {section.name: section for section in sections_of(found)}
+
+
+def text_of(section: Section) -> str:
+    return " ".join(block.text for block in section.blocks if isinstance(block, Text))
+
+
+@pytest.mark.parametrize("name", ["chain", "logit", "ranking", "unknown", "table"])
+def test_there_is_a_section_for_every_part_that_is_there(name: str, explained: dict[str, Explanation]) -> None:
+    found = explained[name]
+    there = [part for part in PARTS if getattr(found, part) is not None]
+    first, *names, last = by_name(found)
+    assert (first, last) == ("findings" if found.findings else "glance", "made")
+    assert sorted({*names, first} - {"findings", "glance"}) == sorted(there)
+    made = by_name(found)["made"].blocks[0]
+    assert isinstance(made, Facts)
+    assert {f"no section on {part}": why for part, why in found.left_out.items()}.items() <= made.pairs.items()
+
+
+def test_in_sample_figures_are_called_so(explained: dict[str, Explanation]) -> None:
+    found = explained["chain"]
+    sections = by_name(found)
+    for name in ("glance", "fit"):
+        assert "This is the table that the model was trained on" in text_of(sections[name])
+    table = next(block for block in sections["fit"].blocks if isinstance(block, Table))
+    assert [row[-1] for row in table.cells] == ["measured", "in-sample", *["out of sample, 5 folds"] * 2]
+    assert found.fit is not None
+    assert table.cells[1][1].startswith(f"{found.fit.report.nll:.4f} [")
+    assert "columns that the model has memorised" in text_of(sections["importance"])
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ("most", "mostly in-sample"),
+        ("some", "perhaps in part in-sample"),
+        ("none known", "This is not the table that the model was trained"),
+    ],
+)
+def test_other_tables_are_told_apart(seen: str, words: str, explained: dict[str, Explanation]) -> None:
+    found = explained["chain"]
+    assert found.fit is not None
+    warning = None if seen == "none known" else f"It is {words}."
+    fit = replace(found.fit, seen=seen, warning=warning)  # type: ignore[arg-type]
+    section = by_name(replace(found, fit=fit))["fit"]
+    assert words in text_of(section)
+    if warning is not None:
+        table = next(block for block in section.blocks if isinstance(block, Table))
+        assert table.cells[1][-1] == words
+    assert "This is the table" not in text_of(section)
+
+
+def test_a_logit_is_said_to_have_no_context_effects(explained: dict[str, Explanation]) -> None:
+    (only,) = by_name(explained["logit"])["context"].blocks
+    assert isinstance(only, Text)
+    assert only.text.startswith("None. ")
+    tiles = by_name(explained["logit"])["glance"].blocks[0]
+    assert isinstance(tiles, Tiles)
+    assert ("strongest context effect", "none", "change of a log-ratio") in tiles.tiles
+
+
+def test_the_axioms_obeyed_are_named(explained: dict[str, Explanation]) -> None:
+    found = explained["logit"].axioms
+    assert found is not None
+    assert f"Obeyed in all cases looked at: {', '.join(found.obeyed)}." in text_of(
+        by_name(explained["logit"])["axioms"]
+    )
+
+
+def test_a_ranking_has_accuracies_alone(explained: dict[str, Explanation]) -> None:
+    section = by_name(explained["ranking"])["fit"]
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert table.cells[1][1] == "-"
+    assert "has no NLL" in text_of(section)
+
+
+def test_caveats_stand_at_the_top(explained: dict[str, Explanation]) -> None:
+    found = explained["chain"]
+    assert found.model is not None
+    marked = replace(found, model=replace(found.model, caveats=("the search was stopped",)))
+    assert "Caveat: the search was stopped." in text_of(by_name(marked)["glance"])
+
+
+def test_the_report_has_all_tables_and_no_markup_of_the_table(explained: dict[str, Explanation]) -> None:
+    for found in explained.values():
+        sections = sections_of(found)
+        text = to_markdown(found.title, sections)
+        for section in sections:
+            assert f"\n## {section.title}\n" in text
+            for block in section.blocks:
+                if isinstance(block, Table):
+                    assert markdown_table(block.cells) in text
+                if isinstance(block, Figure):
+                    assert markdown_table(block.numbers) in text
+        assert "<a " not in text.replace("\\<", "")
+
+
+def test_the_model_is_drawn_beside_the_baselines_and_hollow_in_sample(
+    explained: dict[str, Explanation],
+) -> None:
+    fit = explained["chain"].fit
+    assert fit is not None
+    assert fit.baselines is not None
+    (drawn,) = [block for block in by_name(explained["chain"])["fit"].blocks if isinstance(block, Intervals)]
+    assert drawn.labels == ("this model", *(row.label for row in fit.baselines.rows))
+    assert drawn.dots[0] == Dot(0, fit.report.values["nll"], *fit.report.intervals["nll"], marked=True)
+    assert not any(dot.marked for dot in drawn.dots[1:])
+    assert drawn.caption == "NLL with intervals; hollow: in-sample."
+    ranking = by_name(explained["ranking"])["fit"].blocks
+    assert [block.metric for block in ranking if isinstance(block, Intervals)] == ["TOP 1"]
+
 
 NAMES = ["chain", "logit", "ranking", "unknown", "table"]
 VOID = {"meta", "br", "img", "link", "input", "hr"}

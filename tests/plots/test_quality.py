@@ -1,11 +1,18 @@
+"""Learning curves and calibration: what is drawn, and that it is."""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pcmcnet import Explanation
 from pcmcnet.errors import InputError
+from pcmcnet.insight.calibration import Calibration, Curve
 from pcmcnet.plots import draw_learning_curve, learning_curve
+from pcmcnet.plots.page_figures import page_figure
+from pcmcnet.plots.quality import calibration_chart, draw_calibration, learning_chart
 
 
 def history(*valid: float | None, lr: float = 0.01, decay: float = 1.0) -> list[dict[str, Any]]:
@@ -73,3 +80,54 @@ def test_a_curve_becomes_a_png(
 def test_a_path_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ends in \.png"):
         draw_learning_curve(learning_curve(history(1.0)), tmp_path / "curve.jpeg")
+
+
+PngSize = Callable[[Path], tuple[int, int]]
+
+
+def calibration(*, unknown: bool = False) -> Calibration:
+    p = np.array([0.1, 0.5, 0.9])
+    ends = (np.full(3, -np.inf), np.full(3, np.inf)) if unknown else (p - 0.05, p + 0.1)
+    curve = Curve(predicted=p, observed=p**2, low=ends[0], high=ends[1], share=np.full(3, 1 / 3))
+    return Calibration(alternatives=curve, first=curve, n_sets=100)
+
+
+def test_calibrations_are_drawn_together(tmp_path: Path, png_size: PngSize) -> None:
+    both = {"a $ model": calibration(), "of one set": calibration(unknown=True)}
+    path = draw_calibration(both, tmp_path / "curve.png")
+    assert png_size(path) == (1012, 528)
+    svg = draw_calibration({"a model": calibration()}, tmp_path / "curve.svg").read_text("utf-8")
+    assert svg.startswith("<?xml")
+
+
+def test_nothing_and_too_much_to_draw_are_refused(tmp_path: Path) -> None:
+    for number in (0, 7):
+        with pytest.raises(InputError, match=f"1 to 6 calibrations to draw, got {number}"):
+            draw_calibration({str(k): calibration() for k in range(number)}, tmp_path / "curve.png")
+
+
+def test_calibration_draws_both_curves_within_their_range(explained: dict[str, Explanation]) -> None:
+    part = explained["logit"].calibration
+    assert part is not None
+    for which, curve in (("first", part.first), ("alternatives", part.alternatives)):
+        figure = page_figure(calibration_chart(part, which))  # type: ignore[arg-type]
+        _, drawn = figure.traces
+        assert drawn["x"] == curve.predicted.tolist()
+        assert drawn["y"] == curve.observed.tolist()
+        top = np.array(drawn["y"]) + drawn["error_y"]["array"]
+        np.testing.assert_allclose(top, np.clip(curve.high, 0, 1), rtol=0, atol=1e-12)
+        assert figure.layout["xaxis"]["range"][1] >= min(1, max(drawn["x"]))
+
+
+def test_a_learning_curve_has_a_line_for_each_network() -> None:
+    entry = {"epoch": 1, "train_loss": 1.5, "valid_loss": None, "lr": 0.1}
+    one = page_figure(learning_chart({"": [entry]}))
+    assert [trace["name"] for trace in one.traces] == ["training"]
+    assert one.numbers == [["epoch", "training loss", "validation loss", "learning rate"], ["1", "1.5", "-", "0.1"]]
+    two = page_figure(learning_chart({"member 1": [{**entry, "valid_loss": 1.25}], "member 2": [entry]}))
+    assert [trace["name"] for trace in two.traces] == [
+        "training (member 1)",
+        "validation (member 1)",
+        "training (member 2)",
+    ]
+    assert two.numbers[1] == ["1", "member 1", "1.5", "1.25", "0.1"]

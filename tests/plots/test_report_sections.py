@@ -1,13 +1,22 @@
-"""Sections on what a model does."""
+"""Sections on what a model does and how it responds."""
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from pcmcnet import Explanation
-from pcmcnet.plots.explanation import write
-from pcmcnet.plots.explanation.answers import context_section, examples_section
-from pcmcnet.plots.explanation.sections import sections_of
+from pcmcnet.insight.trade_offs import TradeOff, TradeOffs
+from pcmcnet.plots import write_explanation
+from pcmcnet.plots.page_figures import BLUE, GREY, ORANGE
+from pcmcnet.plots.report import sections_of
+from pcmcnet.plots.report_sections import (
+    categories_section,
+    context_section,
+    elasticities_section,
+    examples_section,
+    trade_offs_section,
+)
 from pcmcnet.reports.html import plotly_script
 from pcmcnet.reports.sections import Figure, Heading, Table, Text, Thumbnail
 
@@ -78,7 +87,7 @@ def test_columns_of_contents_are_shown_by_what_they_hold(rich: Explanation, evil
 def test_a_report_with_pictures_holds_them_and_nothing_else_to_fetch(
     rich: Explanation, evil: str, tmp_path: Path
 ) -> None:
-    page, text, numbers = write(rich, tmp_path)
+    page, text, numbers = write_explanation(rich, tmp_path)
     html = page.read_text("utf-8").replace(plotly_script(), "")
     sources = re.findall(r'src="([^"]*)"', html)
     assert rich.context is not None
@@ -90,3 +99,42 @@ def test_a_report_with_pictures_holds_them_and_nothing_else_to_fetch(
     example = json.loads(numbers.read_text("utf-8"))["examples"][0]
     assert example["columns"]["photo"][0].startswith("data:image/png;")
     assert len(example["columns"]["style"][0]) == 5
+
+
+def test_the_table_of_elasticities_has_a_line_for_each_feature_by_its_name_and_unit(
+    explained: dict[str, Explanation], evil: str
+) -> None:
+    part, names = explained["chain"].elasticities, explained["chain"].names
+    assert part is not None
+    section = elasticities_section(part, names)
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert [row[0] for row in table.cells[1:]] == [names.label(found.column) for found in part.tables]
+    assert f"Price {evil} (EUR)" in [row[0] for row in table.cells]
+    assert float(table.cells[1][2]) == float(f"{part.tables[0].rows[0].own:.4g}")
+    assert sum(isinstance(block, Figure) for block in section.blocks) == len(part.demand) == 2
+
+
+def test_categories_are_coloured_as_the_caption_says(explained: dict[str, Explanation]) -> None:
+    part = explained["chain"].categories
+    assert part is not None
+    (table,) = part.tables
+    assert table.column == "seat"
+    ends = [(2.0, 1.5, 2.5), (1.1, 0.9, 1.3), (0.5, 0.2, 0.8)]
+    rows = tuple(replace(row, lift=x, low=low, high=high) for row, (x, low, high) in zip(table.rows, ends, strict=True))
+    section = categories_section(replace(part, tables=(replace(table, rows=rows),)), explained["chain"].names)
+    (figure,) = (block for block in section.blocks if isinstance(block, Figure))
+    assert figure.traces[0]["marker"]["color"] == [ORANGE, GREY, BLUE]
+    assert figure.traces[0]["x"] == [0.5, 1.1, 2.0]
+    assert "Blue gains, orange loses, grey may do either." in figure.caption
+    assert figure.numbers[0][0] == "Seat"
+
+
+def test_an_interval_is_shown_where_there_are_members_to_ask(explained: dict[str, Explanation]) -> None:
+    row = TradeOff("time", -0.8, -1.2, -0.4, 0.03, (-1.0, -0.6))
+    many = trade_offs_section(TradeOffs("price", (row,), 60, 5), explained["chain"].names)
+    heads, cells = next(block for block in many.blocks if isinstance(block, Table)).cells
+    assert heads[1].startswith("made up for by Price ")
+    assert list(cells) == ["time", "-0.8", "-1.2 to -0.4", "3.0%", "-1 to -0.6"]
+    one = trade_offs_section(TradeOffs("price", (replace(row, ends=None),), 60))
+    assert len(next(block for block in one.blocks if isinstance(block, Table)).cells[0]) == 4
+    assert any("A single model has no interval" in block.text for block in one.blocks if isinstance(block, Text))

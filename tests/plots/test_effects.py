@@ -1,0 +1,228 @@
+"""Importance, demand, rivals and tastes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pcmcnet import Explanation
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.insight.attribution import Attribution
+from pcmcnet.insight.demand import DemandCurve
+from pcmcnet.insight.example_sets import ExampleSet
+from pcmcnet.insight.importance import Importance, ImportanceRow
+from pcmcnet.models.logits.tastes import Tastes
+from pcmcnet.plots.charts import Bars, Chart, Line
+from pcmcnet.plots.effects import (
+    attribution_chart,
+    changes_figure,
+    demand_chart,
+    draw_attribution,
+    draw_demand,
+    draw_importance,
+    draw_tastes,
+    importance_chart,
+    probabilities_chart,
+    shown_alternatives,
+    taste_chart,
+)
+from pcmcnet.plots.page_figures import ORANGE, page_figure
+
+
+def importances(*values: float, high: float = 1.0) -> Importance:
+    rows = tuple(ImportanceRow(f"column $ {k}", (f"{k}",), v, 0.1, -high, high) for k, v in enumerate(values))
+    return Importance("MNL", "nll", "within", 1.5, 5, rows)
+
+
+def attributed(rivals: int) -> Attribution:
+    push = -np.linspace(0.5, 0.1, rivals)
+    names = tuple(f"rival {k}" for k in range(rivals))
+    p = np.full(rivals, 0.1)
+    return Attribution(1, "a $", 0.3, names, np.arange(rivals), p, p, push, push / 2)
+
+
+def first_row(chart: Chart) -> tuple[object, ...]:
+    """Return the name of the first row, and the values and the ends of its bars."""
+    bars = [mark for mark in chart.marks if isinstance(mark, Bars)]
+    return chart.rows[0], *(part[0] for mark in bars for part in (mark.values, mark.low, mark.high) if part)
+
+
+def test_bars_hold_values_and_intervals() -> None:
+    assert first_row(importance_chart(importances(0.5, 0.2))) == ("column $ 0", 0.5, -1.0, 1.0)
+    assert first_row(importance_chart(importances(0.5, high=np.inf))) == ("column $ 0", 0.5, 0.5, 0.5)
+    few = importance_chart(importances(*[0.1] * 30), most=7)
+    assert (len(few.rows), few.note) == (7, "23 more, with shorter bars, are not shown")
+    assert first_row(attribution_chart(attributed(3))) == ("rival 0", -0.5, -0.25)
+    assert len(attribution_chart(attributed(30)).rows) == 12
+    with pytest.raises(ConfigError, match="most"):
+        importance_chart(importances(0.1), most=0)
+
+
+def test_bars_become_pngs(tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
+    path = draw_importance(importances(0.5, 0.2, -0.1), tmp_path / "importance.png", title="$5", most=2)
+    assert png_size(path)[0] == 1280
+    path = draw_attribution(attributed(15), tmp_path / "attribution.png", title="$5")
+    assert png_size(path)[0] == 1280
+    with pytest.raises(InputError, match="does not exist"):
+        draw_importance(importances(0.5), tmp_path / "nowhere" / "importance.png")
+
+
+def curve(points: Any = (2.0, 0.5, 1.0), segments: tuple[str, ...] = ("all",), **other: Any) -> DemandCurve:
+    shares = np.array([[0.1, 0.4, 0.3]] * len(segments)) + np.arange(len(segments))[:, None] / 10
+    facts: dict[str, Any] = {"column": "price", "changed": "train", "of": "bus", "scaled": True, **other}
+    return DemandCurve(
+        points=np.array(points),
+        segments=segments,
+        shares=shares,
+        now=shares[:, 2],
+        weights=np.ones(len(segments)),
+        **facts,
+    )
+
+
+def lines(chart: Chart) -> list[Line]:
+    return [mark for mark in chart.marks if isinstance(mark, Line)]
+
+
+def test_points_go_from_left_to_right() -> None:
+    """Factors of 0.5, 1 and 2 are changes of -50 %, 0 and +100 %."""
+    (line,) = lines(demand_chart(curve()))
+    assert line.x.tolist() == [-0.5, 0.0, 1.0]
+    assert line.y.tolist() == [0.4, 0.3, 0.1]
+    assert line.dot == (0.0, 0.3)
+    assert line.legend == ""
+    (values,) = lines(demand_chart(curve(scaled=False)))
+    assert (values.x.tolist(), values.dot) == ([0.5, 1.0, 2.0], None)
+
+
+def test_lines_are_named_by_curve_and_segment() -> None:
+    """Colours tell segments apart and dashes curves; without segments, colours tell curves apart."""
+    chart = demand_chart({"MNL": curve(segments=("leisure", "work")), "net": curve()})
+    assert [line.legend for line in lines(chart)] == ["MNL, leisure", "MNL, work", "net"]
+    assert [(line.dash, line.colour) for line in lines(chart)] == [("solid", 0), ("solid", 1), ("dash", 0)]
+    two = demand_chart({"MNL": curve(), "net": curve()})
+    assert [(line.dash, line.colour) for line in lines(two)] == [("solid", 0), ("solid", 1)]
+    assert (chart.x.title, chart.y.title) == ("change of price of train", "predicted share of bus")
+    assert demand_chart(curve(scaled=False, changed="")).x.title == "price"
+
+
+def test_the_table_of_shares_has_a_gap_where_a_curve_was_not_asked() -> None:
+    """Curves at factors 0.5, 1, 2 and at 0.5, 1, 3."""
+    head, *rows, now = demand_chart({"a": curve(), "b": curve((3.0, 0.5, 1.0))}).numbers
+    assert head == ["change of price of train", "a", "b"]
+    assert rows == [
+        ["-50%", "0.4000", "0.4000"],
+        ["+0%", "0.3000", "0.3000"],
+        ["+100%", "0.1000", "-"],
+        ["+200%", "-", "0.1000"],
+    ]
+    assert now == ["as it is", "0.3000", "0.3000"]
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [curve(), curve(scaled=False), {"MNL": curve(segments=("$5", "b")), "net": curve(segments=("$5", "b"))}],
+    ids=["factors", "values", "several"],
+)
+def test_a_curve_becomes_a_png(drawn: Any, tmp_path: Path, png_size: Callable[[Path], tuple[int, int]]) -> None:
+    path = draw_demand(drawn, tmp_path / "demand.png", title="at $5 or $6")
+    assert png_size(path) == (1280, 800)
+
+
+def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="at least one demand curve"):
+        demand_chart({})
+    with pytest.raises(InputError, match="of one column of one alternative"):
+        demand_chart({"a": curve(), "b": curve(column="time")})
+    with pytest.raises(InputError, match="does not exist"):
+        draw_demand(curve(), tmp_path / "nowhere" / "demand.png")
+
+
+DRAWS = np.vstack([np.linspace(-1, 3, 1001), np.full(1001, 2.0)])
+TASTES = Tastes.of(["x", "$y$"], ["uniform", "normal"], DRAWS)
+
+
+def test_a_chart_is_a_density_between_the_outer_quantiles() -> None:
+    chart = taste_chart(TASTES["x"], DRAWS[0])
+    np.testing.assert_allclose(chart.density, 0.25, rtol=0.1)  # 1 over the width of 4
+    assert chart.edges[[0, -1]] == pytest.approx([-0.98, 2.98])
+    assert chart.note == "25% below 0"
+    alike = taste_chart(TASTES["$y$"], DRAWS[1])
+    assert alike.note == "all above 0"
+    assert np.isfinite(alike.density).all()
+
+
+def test_one_coefficient_goes_into_axes_and_all_into_a_figure() -> None:
+    axes = Figure().subplots()
+    assert draw_tastes(TASTES, "x", ax=axes) is axes
+    assert axes.get_title() == "x: uniform"
+    assert isinstance(draw_tastes(TASTES, "x"), Axes)
+    figure = draw_tastes(TASTES)
+    assert isinstance(figure, Figure)
+    assert len([panel for panel in figure.axes if panel.get_visible()]) == 2
+    with pytest.raises(InputError, match="one set of axes holds one coefficient, and there are 2: give name="):
+        draw_tastes(TASTES, ax=axes)
+
+
+def test_importance_is_drawn_from_bottom_to_top(explained: dict[str, Explanation]) -> None:
+    part = explained["logit"].importance
+    assert part is not None
+    figure = page_figure(importance_chart(part))
+    assert figure.traces[0]["x"] == [row.value for row in part.rows[::-1]]
+    assert [row[0] for row in figure.numbers[1:]] == [row.name for row in part.rows]
+
+
+def test_demand_draws_the_shares_of_every_curve(explained: dict[str, Explanation]) -> None:
+    part = explained["chain"].elasticities
+    assert part is not None
+    figure = page_figure(demand_chart(part.curves))
+    assert [trace["y"] for trace in figure.traces] == [curve.shares[0].tolist() for curve in part.curves.values()]
+    assert figure.numbers[-1][0] == "as it is"
+
+
+@pytest.fixture
+def example(explained: dict[str, Explanation]) -> ExampleSet:
+    examples = explained["chain"].examples
+    assert examples is not None
+    return examples[1]
+
+
+def test_probabilities_are_bars_with_the_choice_in_another_colour(example: ExampleSet) -> None:
+    (trace,) = page_figure(probabilities_chart(example)).traces
+    assert trace["x"] == sorted(example.p.tolist())
+    assert example.chosen is not None
+    chosen = [colour == ORANGE for colour in trace["marker"]["color"]]
+    assert [p for p, mark in zip(trace["x"], chosen, strict=True) if mark] == [example.p[example.chosen]]
+
+
+def test_of_a_large_set_the_most_probable_are_shown_and_always_the_choice(example: ExampleSet) -> None:
+    p = np.arange(40, 0, -1) / np.arange(40, 0, -1).sum()
+    large = replace(example, p=p, names=tuple(map(str, range(40))), chosen=39)
+    assert shown_alternatives(large) == [*range(14), 39]
+    assert shown_alternatives(replace(large, chosen=None)) == [*range(15)]
+    assert "25 less probable ones" in page_figure(probabilities_chart(large)).caption
+
+
+def test_what_rivals_do_adds_up_to_the_change(example: ExampleSet) -> None:
+    found = example.attribution
+    assert found is not None
+    logit, beyond = changes_figure(found).traces
+    order = np.argsort(-np.abs(found.change), kind="stable")[::-1]
+    np.testing.assert_allclose(np.add(logit["x"], beyond["x"]), found.change[order], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(beyond["x"], found.change_beyond[order], rtol=0, atol=1e-12)
+
+
+def test_small_changes_have_the_decimals_to_be_seen(example: ExampleSet) -> None:
+    """A choice of 0.02 % that loses 0.004 points to its rivals: no axis of -0 % and +0 %."""
+    found = example.attribution
+    assert found is not None
+    rare = replace(found, p=2e-4, without=2e-4 + 4e-5 * np.arange(1, len(found.rivals) + 1) / len(found.rivals))
+    figure = changes_figure(rare)
+    assert figure.caption.endswith("at 0.02%.")
+    assert figure.layout["xaxis"]["tickformat"] == "+.4~%"
+    assert figure.numbers[1][3] == "-4e-05"

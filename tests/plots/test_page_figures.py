@@ -1,0 +1,45 @@
+"""Figures of a report: what plotly reads, and that nothing in a table becomes markup."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from pcmcnet import Explanation
+from pcmcnet.plots.page_figures import safe
+from pcmcnet.plots.report import sections_of
+from pcmcnet.reports.sections import Figure
+
+NAMES = ["chain", "logit", "ranking", "unknown", "table"]
+
+
+def all_figures(found: Explanation) -> Iterator[Figure]:
+    for section in sections_of(found):
+        yield from (block for block in section.blocks if isinstance(block, Figure))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plotly_knows_every_property_of_every_figure(name: str, explained: dict[str, Explanation]) -> None:
+    graphs = pytest.importorskip("plotly.graph_objects", reason="needs plotly: pip install plotly")
+    drawn = list(all_figures(explained[name]))
+    assert drawn
+    for figure in drawn:
+        graphs.Figure(data=list(figure.traces), layout=figure.layout)  # refuses what it does not know
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_has_its_numbers_and_a_caption(name: str, explained: dict[str, Explanation]) -> None:
+    for figure in all_figures(explained[name]):
+        head, *rows = figure.numbers
+        assert rows
+        assert {len(row) for row in rows} == {len(head)}
+        assert figure.caption.endswith(".")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_of_the_table_is_taken_for_markup(name: str, explained: dict[str, Explanation]) -> None:
+    for figure in all_figures(explained[name]):
+        assert "<a " not in repr((figure.traces, figure.layout))
+
+
+def test_a_placeholder_in_a_name_is_none() -> None:
+    assert safe("%{x}") == "% {x}"
