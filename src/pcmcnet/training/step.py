@@ -74,8 +74,8 @@ def steps_for(network: ChoiceNetwork, source: Source, config: TrainConfig) -> St
     if source.device.type == "cuda" and has_triton() and network.supports_cuda_graphs:
         return RecordedSteps(network, source, config)
     on_host = source.device.type == "cpu" and device_of(network).type == "cpu"
-    moderate = source.largest <= settings.COMPILED_UP_TO_ALTERNATIVES
-    if (form := network.compiled_form) is not None and on_host and moderate and compiled_steps.library() is not None:
+    form = network.compiled_form if on_host and compiled_steps.library() is not None else None
+    if form is not None and source.largest <= settings.COMPILED_UP_TO_ALTERNATIVES:
         return compiled_steps.CompiledSteps(network, source, config, form)
     return Steps(network, source, config)
 
