@@ -189,4 +189,4 @@ def test_what_a_fit_notes_of_any_table_is_taken(roles: dict[str, Any], tmp_path:
     table |= {"who": [None, None, 3.5, 3.5, 3.5], "zero": [0, 0, 1, 1, 1], "open": [1, 1, 0, 1, 1]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", **roles)
     model = Uniform().fit(data)
-    assert load(model.save(tmp_path / "model")).training_ == model.training_
+    assert load(model.save(tmp_path / "model")).table_ == model.table_

@@ -113,4 +113,4 @@ def test_altered_constants_are_refused(data: ChoiceData) -> None:
     model = WithConstants("uniform", {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1}).fit(data)
     files = model._files()
     with pytest.raises(ArtifactError, match="the saved constants are not all finite numbers"):
-        model._restore({**files, "constants.json": json.dumps({"A": "x"}).encode()})
+        model._restore({**files, "constants.json": json.dumps({"A": "x"}).encode()}, model.record_, model.table_)
