@@ -95,7 +95,7 @@ class Sure(Tilt):
         return np.where(x == top, 0.0, -np.inf)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BrittleConfig:
     pass
 
@@ -109,12 +109,12 @@ class Brittle(Tilt):
     at: ClassVar[set[int]] = {0}
     tried: ClassVar[int] = 0
 
-    def _fit(self, *args: Any, **options: Any) -> None:
+    def _fit(self, *args: Any, **options: Any) -> FittedTilt:
         Brittle.tried += 1
         if Brittle.tried - 1 in Brittle.at:
             raise Brittle.error
         object.__setattr__(self, "config", TiltConfig())
-        super()._fit(*args, **options)
+        return super()._fit(*args, **options)
 
 
 def make_table(sets: int = 40, seed: int = 0) -> dict[str, Any]:

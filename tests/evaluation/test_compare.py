@@ -56,7 +56,7 @@ def test_the_models_given_are_left_alone(kinds: Kinds, trips: ChoiceData) -> Non
     theta, new = fitted.theta, kinds["Tilt"]()
     quietly({"fitted": fitted, "new": new}, trips, folds=2)
     assert fitted.theta == theta
-    assert new._schema is None
+    assert new.fitted_ is None
 
 
 def test_values_are_those_of_evaluating_each_fold_by_hand(

@@ -193,7 +193,7 @@ def test_the_model_given_is_left_alone(slope: Any, trips: ChoiceData) -> None:
     model = slope(slope=1.5)
     tune(model, trips, space={"slope": [0.5, 1.0]}, progress=False)
     assert model.config.slope == 1.5
-    assert model._schema is None
+    assert model.fitted_ is None
 
 
 def test_time_that_is_up_ends_the_search_after_a_complete_trial(

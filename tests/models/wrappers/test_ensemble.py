@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,8 @@ def test_the_interval_holds_the_probability_and_stays_between_0_and_1(ensemble: 
 
 def test_equal_members_have_intervals_without_width(trips: ChoiceData, quick: dict[str, Any]) -> None:
     model = Ensemble(PCMCNet(**quick), 3).fit(trips, progress=False)
-    model.members_ = [model.members_[0]] * 3
+    alike = replace(model._state, members=(model.members_[0],) * 3)
+    model.fitted_ = replace(model.require_fitted(), state=alike)
     low, high = model.predict_interval(trips)
     np.testing.assert_array_equal(low, high)
     np.testing.assert_array_equal(low, model.members_[0].predict_proba(trips))

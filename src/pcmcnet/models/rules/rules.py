@@ -181,10 +181,13 @@ def dense_ranks(values: Floats, offsets: Ints) -> Ints:
     >>> dense_ranks(np.array([7.0, 5.0, 9.0, 5.0, 4.0]), np.array([0, 4, 5]))
     array([2, 1, 3, 1, 1])
     """
+    # 1. Sort the values within each set.
     sets = spread(np.arange(len(offsets) - 1), offsets)
     order = np.lexsort((values, sets))  # set after set, each sorted
     opens = np.isin(np.arange(len(values)), offsets[:-1])  # the first place of each set, in sorted order too
+    # 2. A new rank begins with a set, and wherever the sorted value changes.
     steps = opens | np.append(True, values[order][1:] != values[order][:-1])[: len(values)]
+    # 3. Count the ranks within each set, and put them back in order.
     climbed = np.cumsum(steps)
     ranks = np.empty(len(values), np.int64)
     ranks[order] = climbed - spread(climbed[offsets[:-1]], offsets) + 1

@@ -200,10 +200,12 @@ class Ensemble(Wrapper):
         """
         from scipy.special import expit  # here, since loading it takes time that few need
 
+        # 1. The interval of the members' log-odds, which are nearer to normal than probabilities.
         sets = self._read(data)
         logs = self._log_p_of_members(sets)
         p = np.exp(log_mean(logs))
         low, high = interval(log_odds(logs), level)
+        # 2. Back to probabilities; the mean of probabilities may lie outside, and is let in.
         agreed = (logs == logs[0]).all(axis=0)  # no rounding on the way to log-odds and back
         ends = np.where(agreed, p, np.minimum(expit(low), p)), np.where(agreed, p, np.maximum(expit(high), p))
         return sets.to_rows(ends[0]), sets.to_rows(ends[1])
