@@ -21,7 +21,7 @@ from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.datasets import packaged
 from pcmcnet.evaluation.leaderboard_tables import part_of
-from pcmcnet.models.items.penalty_search import mean_gain
+from pcmcnet.selection import mean_gain
 
 SETS = 1_500
 WAYS: tuple[dict[str, Any], ...] = ({}, {"classes": 2}, {"classes": 3})

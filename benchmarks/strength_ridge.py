@@ -76,7 +76,7 @@ def divergences(case: Case, seed: int) -> tuple[float, float, bool]:
     truth = log_softmax_by_set(strengths[items], fresh.offsets)
     models = [BradleyTerry(ridge=0).fit(train), BradleyTerry().fit(train)]
     plain, learnt = (float(np.exp(truth) @ (truth - m.predict_log_proba(fresh))) / FRESH for m in models)
-    return plain, learnt, models[1].training_["penalty"]["penalty"] != "0"
+    return plain, learnt, models[1].record_.penalty.penalty > 0
 
 
 def main() -> list[Row]:

@@ -92,13 +92,22 @@ def held_out_folds(train: Sets, valid: Sets | None, seed: int) -> list[Fold]:
     return _numbered([(part, (held_out, *extra)) for part, held_out in parts])
 
 
-def cross_folds(sets: ChoiceData, seed: int, n_folds: int = 5) -> list[Fold]:
-    """Return folds that hold out every choice set once, for quick trials; none if there are too few choice sets."""
+def cross_folds(sets: ChoiceData, seed: int, n_folds: int = 5, groups: Ints | None = None) -> list[Fold]:
+    """Return folds that hold out every choice set once, for quick trials; none if there are too few choice sets.
+
+    ``groups`` (S,) are kept together; by default persons, or choice sets if persons are too few.
+    """
     if len(sets) < MIN_GROUPS:
         return []
-    persons = sets.groups()
-    groups = persons if len(np.unique(persons)) >= MIN_GROUPS else np.arange(len(sets))
-    parts, everything = fold_parts(groups, n_folds, generator(seed)), np.arange(len(sets))
+    if groups is None:
+        persons = sets.groups()
+        groups = persons if len(np.unique(persons)) >= MIN_GROUPS else np.arange(len(sets))
+    return folds_of(sets, fold_parts(groups, n_folds, generator(seed)), groups)
+
+
+def folds_of(sets: ChoiceData, parts: Iterable[Ints], groups: Ints) -> list[Fold]:
+    """Return a fold for each part of the choice sets: the part is held out, and the rest is fitted."""
+    everything = np.arange(len(sets))
     return [Fold(sets.subset(np.setdiff1d(everything, part)), (sets.subset(part),), groups[part]) for part in parts]
 
 

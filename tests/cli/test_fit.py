@@ -69,11 +69,11 @@ def test_members_make_an_ensemble_that_can_be_resumed(
     status, out, _ = cli(*words, "-o", tmp_path / "model", "--json")
     assert status == 0
     model = load(tmp_path / "model")
-    assert (model.name, model.config.n, model.training_["seed"]) == ("ensemble", 2, 3)
+    assert (model.name, model.config.n, model.table_.seed) == ("ensemble", 2, 3)
     assert json.loads(out)["choice_sets"] == 24
     place = tmp_path / "stopped" / "member-1"
     PCMCNet(**model.config.options).fit(
-        ChoiceData.from_schema(table, model.schema), seed=model.training_["seeds"][0], run_folder=place, progress=False
+        ChoiceData.from_schema(table, model.schema), seed=model.record_.seeds[0], run_folder=place, progress=False
     )
     assert "holds an unfinished run" in cli(*words, "-o", tmp_path / "stopped").message
     assert cli(*words, "-o", tmp_path / "stopped", "--resume")[0] == 0

@@ -68,7 +68,7 @@ def test_weights_are_those_of_one_process_even_if_a_worker_is_killed_in_mid_epoc
     assert shared is doomed
     assert Path(doomed.marker).exists()
     require_close(shared, alone)
-    assert shared.training_["choice_sets"] == len(train)
+    assert shared.table_.choice_sets == len(train)
     assert shared.schema == alone.schema
     assert not seen_open
 

@@ -14,16 +14,23 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.column_arrays import raw
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.interface.choice_model import FitSettings, Gives
+from pcmcnet.models.interface.choice_model import Gives
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.reports.formats import Summary
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class TiltConfig:
     scale: float = 1.0
     sizes: tuple[int, ...] = (1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedTilt(FittedState):
+    theta: float
 
 
 class Tilt(ChoiceModel):
@@ -38,15 +45,19 @@ class Tilt(ChoiceModel):
 
     @property
     def num_parameters(self) -> int:
-        _ = self.schema
+        self.require_fitted()
         return 1
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
-        self.parts, self.seed, self.device = (train, valid), settings.seed, settings.device
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedTilt:
+        self.parts, self.seed, self.device = (train, valid), run.seed, run.device  # for tests alone
         chosen = train.offsets[:-1] + train.require_chosen("fit")
         x = raw(train.features["x"])
-        self.theta = float(x[chosen].mean() - x.mean())
         Tilt.fits.append(self)
+        return FittedTilt(theta=float(x[chosen].mean() - x.mean()))
+
+    @property
+    def theta(self) -> float:
+        return self._state_as(FittedTilt).theta
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         Tilt.asked.append(data)
@@ -56,8 +67,8 @@ class Tilt(ChoiceModel):
     def _files(self) -> dict[str, bytes]:
         return {"theta.json": str(self.theta).encode()}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        self.theta = float(files["theta.json"])
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedTilt:
+        return FittedTilt(theta=float(files["theta.json"]), record=record)
 
     def summary(self) -> Summary:
         return Summary("Tilt", {}, ("theta",), ((str(self.theta),),))
@@ -84,7 +95,7 @@ class Sure(Tilt):
         return np.where(x == top, 0.0, -np.inf)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class BrittleConfig:
     pass
 
@@ -98,12 +109,12 @@ class Brittle(Tilt):
     at: ClassVar[set[int]] = {0}
     tried: ClassVar[int] = 0
 
-    def _fit(self, *args: Any, **options: Any) -> None:
+    def _fit(self, *args: Any, **options: Any) -> FittedTilt:
         Brittle.tried += 1
         if Brittle.tried - 1 in Brittle.at:
             raise Brittle.error
         object.__setattr__(self, "config", TiltConfig())
-        super()._fit(*args, **options)
+        return super()._fit(*args, **options)
 
 
 def make_table(sets: int = 40, seed: int = 0) -> dict[str, Any]:

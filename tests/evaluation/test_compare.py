@@ -41,7 +41,7 @@ def test_every_model_sees_the_same_folds_and_every_set_is_tested_once(kinds: Kin
     assert len(fits) == 6
     for k, (rest, test) in enumerate(trips.folds(3, seed=4)):
         first, second = fits[2 * k : 2 * k + 2]
-        assert first.training_ == second.training_
+        assert first.table_ == second.table_
         assert [part.fingerprint() for part in first.parts] == [part.fingerprint() for part in second.parts]
         assert (first.seed, first.device) == (4, "cpu")
         assert sorted([*first.parts[0].set_ids, *first.parts[1].set_ids]) == sorted(rest.set_ids)
@@ -56,7 +56,7 @@ def test_the_models_given_are_left_alone(kinds: Kinds, trips: ChoiceData) -> Non
     theta, new = fitted.theta, kinds["Tilt"]()
     quietly({"fitted": fitted, "new": new}, trips, folds=2)
     assert fitted.theta == theta
-    assert new._schema is None
+    assert new.fitted_ is None
 
 
 def test_values_are_those_of_evaluating_each_fold_by_hand(
@@ -95,7 +95,7 @@ def test_one_split_tests_one_part(kinds: Kinds, trips: ChoiceData) -> None:
     found = quietly({"t": kinds["Tilt"]()}, trips, split=(0.75, 0.25), seed=2)
     (fit,) = kinds["Tilt"].fits
     train, test = trips.split((0.75, 0.25), seed=2)
-    assert fit.training_["fingerprint"] == train.fingerprint()
+    assert fit.table_.fingerprint == train.fingerprint()
     assert found.n_sets == len(test) == 10
     assert "one split, 75% to fit and 25% to test: 10 choice sets tested" in str(found)
 

@@ -74,8 +74,7 @@ def test_a_fresh_model_has_the_options_and_nothing_else(kinds: dict[str, Any], t
     fitted = kinds["TiltScores"](scale=3.0, sizes=(4, 5)).fit(trips)
     copy = fresh(fitted)
     assert (type(copy), copy.config) == (type(fitted), fitted.config)
-    assert not hasattr(copy, "theta")
-    assert copy._schema is None
+    assert copy.fitted_ is None
 
 
 def test_the_identity_tells_options_and_classes_apart(kinds: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import choice_tables
 from pcmcnet import MNL, ChoiceData
-from pcmcnet.evaluation.in_sample import DRAWN_FROM, in_sample_warning, seen_by
+from pcmcnet.evaluation.in_sample import in_sample_warning, seen_by
 
 
 def make_trips(seed: int = 0) -> ChoiceData:
@@ -48,7 +48,7 @@ def test_a_table_that_holds_the_training_table_overlaps_it(trips: ChoiceData) ->
 def test_the_table_that_a_training_part_was_drawn_from_is_known(trips: ChoiceData) -> None:
     part, _ = trips.split((0.9, 0.1), seed=0)
     model = MNL().fit(part)
-    model.training_[DRAWN_FROM] = trips.fingerprint()
+    model.note_table(drawn_from=trips.fingerprint())
     assert seen_by(model, trips) == "most"
     assert "trained on 36 of these 40 choice sets" in (in_sample_warning(model, trips) or "")
 

@@ -70,5 +70,5 @@ def test_what_a_model_was_trained_on_is_known_of_a_scanned_table_too(
 ) -> None:
     model = pn.MNL().fit(in_memory)
     assert seen_by(model, scanned) == "some"  # by a set that both hold: the fingerprints are of different kinds
-    model.training_["fingerprint"] = scanned.fingerprint()
+    model.note_table(fingerprint=scanned.fingerprint())
     assert seen_by(model, scanned) == "all"

@@ -46,7 +46,7 @@ def test_models_that_do_not_stop_on_the_second_part_learn_from_both(tmp_path: Pa
     sets = {}
     for label, model in fitted.items():
         assert isinstance(model, ChoiceModel)
-        sets[label] = model.training_["choice_sets"]
+        sets[label] = model.table_.choice_sets
     assert sets == {"net": 40, "paper's rule": 30, "uniform": 40}
 
 

@@ -27,15 +27,16 @@ hostile_loads = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(hostile_loads)
 
 
-def altered(folder: Path, training: Any) -> Path:
-    """Put other facts of training into a folder, and make the hash fit."""
+def altered(folder: Path, table: Any) -> Path:
+    """Put other facts of the training table into a folder, and make the hash fit."""
     manifest = json.loads((folder / "model.json").read_bytes())
-    hostile_loads.write(folder, "model.json", json.dumps({**manifest, "training": training}).encode())
+    changed = {**manifest, "fit": {**manifest["fit"], "table": table}}
+    hostile_loads.write(folder, "model.json", json.dumps(changed).encode())
     return folder
 
 
-def training_of(folder: Path) -> Any:
-    return json.loads((folder / "model.json").read_bytes())["training"]
+def table_of(folder: Path) -> Any:
+    return json.loads((folder / "model.json").read_bytes())["fit"]["table"]
 
 
 @pytest.fixture
@@ -56,62 +57,65 @@ def statuses(one_client: Any) -> Callable[[Path], list[int]]:
 def entry(*keys: Any) -> Any:
     """A function that sets an entry deep inside, or removes it."""
 
-    def put(training: Any, value: Any) -> None:
+    def put(table: Any, value: Any) -> None:
         *above, last = keys
         for key in above:
-            training = training[key]
+            table = table[key]
         if value is KeyError:
-            del training[last]
+            del table[last]
         else:
-            training[last] = value
+            table[last] = value
 
     return put
 
 
-COLUMNS = ("table", "columns")
-FIRST = ("table", "example", "alternatives", 0)
+COLUMNS = ("description", "columns")
+FIRST = ("description", "example", "alternatives", 0)
+NOTED = ": not what a fit notes"
 
 
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        (entry("table"), 1, "training, table"),
-        (entry(*COLUMNS), [], "training, table, columns"),
-        (entry(*COLUMNS, "x"), {}, "training, table, columns"),
-        (entry(*COLUMNS, "price"), 1, "column 'price'"),
-        (entry(*COLUMNS, "price", "quartiles"), 1, "the facts of column 'price'"),
-        (entry(*COLUMNS, "price", "quartiles"), [3.0, 4.0], "the facts of column 'price'"),
-        (entry(*COLUMNS, "price", "max"), None, "the facts of column 'price'"),
-        (entry(*COLUMNS, "price", "max"), 1e39, "the facts of column 'price'"),
-        (entry(*COLUMNS, "price", "min"), 10**400, "the facts of column 'price'"),
-        (entry(*COLUMNS, "price", "min"), 1e9, "the facts of column 'price'"),
-        (entry(*COLUMNS, "comfort", "most"), INFINITY, "the facts of column 'comfort'"),
-        (entry(*COLUMNS, "comfort", "categories"), ["low", 1], "the facts of column 'comfort'"),
-        (entry("table", "example"), {}, "the example"),
-        (entry("table", "example", "individual"), KeyError, "the example"),
-        (entry("table", "example", "alternatives"), [], "the example"),
-        (entry("table", "example", "chosen"), 99, "the example"),
-        (entry(*FIRST, "price"), INFINITY, "column 'price' of the example"),
-        (entry(*FIRST, "price"), KeyError, "the example"),
-        (entry(*FIRST, "comfort"), 1, "column 'comfort' of the example"),
-        (entry("choice_sets"), INFINITY, "training, choice_sets"),
+        (entry("description"), 1, "TrainingTable.description: a value of another type"),
+        (entry(*COLUMNS), [], "table, columns" + NOTED),
+        (entry(*COLUMNS, "x"), {}, "table, columns" + NOTED),
+        (entry(*COLUMNS, "price"), 1, "column 'price'" + NOTED),
+        (entry(*COLUMNS, "price", "quartiles"), 1, "the facts of column 'price'" + NOTED),
+        (entry(*COLUMNS, "price", "quartiles"), [3.0, 4.0], "the facts of column 'price'" + NOTED),
+        (entry(*COLUMNS, "price", "max"), None, "the facts of column 'price'" + NOTED),
+        (entry(*COLUMNS, "price", "max"), 1e39, "the facts of column 'price'" + NOTED),
+        (entry(*COLUMNS, "price", "min"), 10**400, "the facts of column 'price'" + NOTED),
+        (entry(*COLUMNS, "price", "min"), 1e9, "the facts of column 'price'" + NOTED),
+        (entry(*COLUMNS, "comfort", "most"), INFINITY, "the facts of column 'comfort'" + NOTED),
+        (entry(*COLUMNS, "comfort", "categories"), ["low", 1], "the facts of column 'comfort'" + NOTED),
+        (entry("description", "example"), {}, "the example" + NOTED),
+        (entry("description", "example", "individual"), KeyError, "the example" + NOTED),
+        (entry("description", "example", "alternatives"), [], "the example" + NOTED),
+        (entry("description", "example", "chosen"), 99, "the example" + NOTED),
+        (entry(*FIRST, "price"), INFINITY, "column 'price' of the example" + NOTED),
+        (entry(*FIRST, "price"), KeyError, "the example" + NOTED),
+        (entry(*FIRST, "comfort"), 1, "column 'comfort' of the example" + NOTED),
+        (entry("choice_sets"), INFINITY, "TrainingTable.choice_sets: a value of another type"),
+        (entry("choice_sets"), KeyError, "TrainingTable"),
+        (entry("motto"), "new", "TrainingTable: entry 'motto' is unknown"),
     ],
 )
 def test_facts_that_no_table_has_are_refused_by_name(where: Any, value: Any, message: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "mnl", tmp_path / "mnl"))
-    training = training_of(folder)
-    where(training, value)
-    with pytest.raises(ArtifactError, match=rf"incomplete or altered \({message}: not what a fit notes"):
-        load(altered(folder, training))
+    table = table_of(folder)
+    where(table, value)
+    with pytest.raises(ArtifactError, match=rf"incomplete or altered \(.*{message}"):
+        load(altered(folder, table))
 
 
 def test_the_facts_of_a_member_are_checked_too(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "calibrated", tmp_path / "calibrated"))
-    (path,) = [path for path in folder.glob("member-1-*.json") if "training" in json.loads(path.read_bytes())]
+    (path,) = [path for path in folder.glob("member-1-*.json") if "fit" in json.loads(path.read_bytes())]
     kind = json.loads(path.read_bytes())
-    kind["training"]["table"] = 1
+    kind["fit"]["table"]["description"] = 1
     hostile_loads.write(folder, path.name, json.dumps(kind).encode())
-    with pytest.raises(ArtifactError, match="training, table"):
+    with pytest.raises(ArtifactError, match=r"TrainingTable.description"):
         load(folder)
 
 
@@ -137,9 +141,7 @@ KINDS = {"pcmcnet", "ensemble", "rf", "mnl", "pcmc"}
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in KINDS else pytest.mark.slow) for n in NAMES])
 def test_golden_folders_without_a_description_are_served(name: str, statuses: Any, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / name, tmp_path / name))
-    training = training_of(folder)
-    del training["table"]
-    assert statuses(altered(folder, training)) == [200, 200, 404, 422, 422]
+    assert statuses(altered(folder, {**table_of(folder), "description": {}})) == [200, 200, 404, 422, 422]
 
 
 @pytest.mark.parametrize(("first", "folders"), [(0, 48), pytest.param(48, 600, marks=pytest.mark.slow)])
@@ -150,9 +152,9 @@ def test_altered_facts_of_training_are_refused_or_served(
     served = 0
     for seed in range(first, first + folders):
         folder = Path(shutil.copytree(GOLDEN / NAMES[seed % len(NAMES)], tmp_path / str(seed)))
-        training = hostile_loads.alter_json(json.dumps(training_of(folder)).encode(), random.Random(seed))
+        table = hostile_loads.alter_json(json.dumps(table_of(folder)).encode(), random.Random(seed))
         try:
-            answers = statuses(altered(folder, json.loads(training)))
+            answers = statuses(altered(folder, json.loads(table)))
         except ArtifactError:
             continue
         served += 1
@@ -189,4 +191,4 @@ def test_what_a_fit_notes_of_any_table_is_taken(roles: dict[str, Any], tmp_path:
     table |= {"who": [None, None, 3.5, 3.5, 3.5], "zero": [0, 0, 1, 1, 1], "open": [1, 1, 0, 1, 1]}
     data = ChoiceData.from_long(table, choice_set="s", chosen="took", **roles)
     model = Uniform().fit(data)
-    assert load(model.save(tmp_path / "model")).training_ == model.training_
+    assert load(model.save(tmp_path / "model")).table_ == model.table_

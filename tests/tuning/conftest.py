@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,11 +15,12 @@ from pcmcnet.data.column_arrays import raw
 from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.errors import TrainingError
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.reports.formats import Summary
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SlopeConfig:
     slope: float = 0.0
     colour: str = "red"
@@ -36,14 +37,15 @@ class Slope(ChoiceModel):
 
     @property
     def num_parameters(self) -> int:
-        _ = self.schema
+        self.require_fitted()
         return 0
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedState:
         Slope.fits.append(self)
-        self.parts, self.seed = (train, valid), settings.seed
+        self.parts, self.seed = (train, valid), run.seed
         if self.config.slope > self.config.fails_above:
             raise TrainingError(f"slope {self.config.slope:.1f} is too steep.")
+        return FittedState()
 
     def _log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
         Slope.asked.append(data)
@@ -54,8 +56,8 @@ class Slope(ChoiceModel):
     def _files(self) -> dict[str, bytes]:
         return {}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        pass
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
+        return FittedState(record=record)
 
     def summary(self) -> Summary:
         return Summary("Slope", {}, ("slope",), ((str(self.config.slope),),))

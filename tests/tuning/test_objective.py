@@ -68,7 +68,7 @@ def test_the_loss_is_the_mean_over_all_held_out_sets_and_the_decay_that_was_lear
     fits = [(pn.PCMCNet(**single).fit(rest, device="cpu", progress=False), fold) for rest, fold in trips.folds(4)]
     assert measured.loss == pytest.approx(-sum(m.score(fold) * len(fold) for m, fold in fits) / 60, abs=1e-12)
     assert sum(measured.blocks) / 60 == pytest.approx(measured.loss, abs=1e-12)
-    decays = [m.training_["weight_decay"] for m, _ in fits]
+    decays = [m.record_.weight_decay for m, _ in fits]
     assert measured.decay == pytest.approx(math.prod(decays) ** 0.25, rel=1e-9)
     assert objective(pn.PCMCNet(**SMALL, weight_decay=2.0), trips)({}, lambda entry: None).decay is None
 
@@ -91,7 +91,7 @@ def test_trials_have_one_network_and_the_last_fit_as_many_as_the_rule_says(
 
     def noted(self: Any, *given: Any, **named: Any) -> Any:
         fitted = real(self, *given, **named)
-        numbers.append(fitted.training_.get("members", 1))
+        numbers.append(len(fitted.members_) or 1)
         return fitted
 
     monkeypatch.setattr(ChoiceModel, "fit", noted)

@@ -133,11 +133,11 @@ def test_a_network_that_stops_early_is_fitted_again_for_the_mean_epochs_of_its_t
     ]
     losses = [-fit.score(valid) * len(valid) for fit, (_, valid) in zip(fits, trips.folds(4, seed=1), strict=True)]
     assert kept.value == pytest.approx(sum(losses) / 60, abs=1e-12)
-    assert kept.epochs == math.ceil(sum(fit.training_["epochs"] for fit in fits) / 4)
+    assert kept.epochs == math.ceil(sum(fit.record_.epochs for fit in fits) / 4)
     final = pn.PCMCNet(**{**options, **found.kept, "epochs": kept.epochs}).fit(trips, seed=1, progress=False)
     assert found.model.config == final.config
     assert np.array_equal(found.model.predict_proba(trips), final.predict_proba(trips))
-    assert found.model.training_["fingerprint"] == trips.fingerprint()
+    assert found.model.table_.fingerprint == trips.fingerprint()
     assert found.best.keys() == {"lr", "hidden"}
 
 
@@ -193,7 +193,7 @@ def test_the_model_given_is_left_alone(slope: Any, trips: ChoiceData) -> None:
     model = slope(slope=1.5)
     tune(model, trips, space={"slope": [0.5, 1.0]}, progress=False)
     assert model.config.slope == 1.5
-    assert model._schema is None
+    assert model.fitted_ is None
 
 
 def test_time_that_is_up_ends_the_search_after_a_complete_trial(

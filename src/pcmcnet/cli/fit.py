@@ -87,7 +87,6 @@ def fit(
     from pcmcnet.checks import require_number
     from pcmcnet.data import ChoiceData, ScannedData
     from pcmcnet.errors import ConfigError
-    from pcmcnet.evaluation.in_sample import DRAWN_FROM
     from pcmcnet.models import Ensemble, model_in_words
     from pcmcnet.models.saving.saved_model import require_free
     from pcmcnet.storage.lock import sole_writer
@@ -123,7 +122,7 @@ def fit(
     say(f"read {data!r}")
     _train(estimator, train, held_out, many, seed=seed, device=device, run_folder=output, resume=resume)
     if held_out is not None:
-        estimator.training_[DRAWN_FROM] = data.fingerprint()
+        estimator.note_table(drawn_from=data.fingerprint())
     estimator.save(output)
     _show_fit(estimator, train, held_out, output, time.perf_counter() - began, as_json=json_)
 
@@ -168,13 +167,13 @@ def _show_fit(
     result |= {"nll": own.to_dict()["nll"], "nll_uniform": own.uniform["nll"], "pseudo_r2": own.pseudo_r2}
     lines = [f"NLL of the {report.n_sets:,} {part} sets: {_quality(report)}" for part, report in reports.items()]
     if estimator.history:  # of the epoch whose weights were kept
-        facts, config = estimator.training_, estimator.config
-        kept = estimator.history[facts["epochs"] - 1]
-        result |= {key: kept[key] for key in ("epoch", "train_loss", "valid_loss")}
-        result |= {key: facts[key] for key in ("epochs", "weight_decay")}
+        record, config = estimator.record_, estimator.config
+        last = estimator.history[record.epochs - 1]
+        result |= {key: last[key] for key in ("epoch", "train_loss", "valid_loss")}
+        result |= {"epochs": record.epochs, "weight_decay": record.weight_decay}
         learnt = "learnt from the table" if config.weight_decay == "auto" else "as given"
-        decay = f"{facts['weight_decay']:.3g}, {learnt}"
-        lines.append(f"epochs: {facts['epochs']} of {config.passes}; weight decay: {decay}")
+        decay = f"{record.weight_decay:.3g}, {learnt}"
+        lines.append(f"epochs: {record.epochs} of {config.passes}; weight decay: {decay}")
     lines.append(f"saved to {output} after {seconds:.1f} s")
     result |= {"seconds": seconds}
     show((estimator.summary(), "\n".join(lines)), result, as_json=as_json, strong=lines[: len(reports)])

@@ -21,8 +21,6 @@ from pcmcnet.models.interface.choice_model import ChoiceModel
 
 Seen = Literal["all", "most", "some", "none known"]
 
-DRAWN_FROM = "drawn_from"  # in a model's training facts: fingerprint of the table that its training part is of
-
 _WARNINGS = {
     "all": (
         "This is the table that the model was trained on: its fingerprint is that of the training table. All figures "
@@ -44,13 +42,13 @@ def seen_by(model: ChoiceModel, data: Sets) -> Seen:
     """Tell which sets of a table a model was trained on, as far as that can be known."""
     if isinstance(data, ChoiceData) and data.schema.contents and not model.schema.contents:  # the model left them out
         data = data.without_contents()
-    known, found = model.training_, data.fingerprint()
-    if known.get("fingerprint") == found:
+    table, fingerprint = model.table_, data.fingerprint()
+    if table.fingerprint == fingerprint:
         return "all"
-    if known.get(DRAWN_FROM) == found:
+    if table.drawn_from == fingerprint:
         return "most"
-    kept = (known.get("table") or {}).get("example")
-    return "some" if kept and any(_holds(part, kept) for part in data.parts()) else "none known"
+    example = table.description.get("example")
+    return "some" if example and any(_holds(part, example) for part in data.parts()) else "none known"
 
 
 def require_training_sets(model: ChoiceModel, data: Any) -> ChoiceData:
@@ -64,7 +62,7 @@ def require_training_sets(model: ChoiceModel, data: Any) -> ChoiceData:
 def in_sample_warning(model: ChoiceModel, data: Sets, seen: Seen | None = None) -> str | None:
     """Say what to make of figures on a table that a model has seen; None where it has not, as far as is known."""
     words = _WARNINGS.get(seen or seen_by(model, data))
-    return None if words is None else words.format(trained=model.training_.get("choice_sets", 0), sets=len(data))
+    return None if words is None else words.format(trained=model.table_.choice_sets, sets=len(data))
 
 
 def _holds(data: ChoiceData, kept: Mapping[str, Any]) -> bool:

@@ -64,7 +64,7 @@ def _fit(model: ChoiceModel, train: ChoiceData, dev: ChoiceData, place: Path, *,
     goes_on = bool(checkpoints(place))
     learner.fit(part, held_out, seed=seed, device=device, progress=False, run_folder=place, resume=goes_on)
     in_epochs = sum(entry.get("seconds", 0.0) for entry in learner.history)  # those before an interruption included
-    learner.training_["seconds"] = max(time.perf_counter() - began, in_epochs)
+    learner.note_table(seconds=max(time.perf_counter() - began, in_epochs))
     learner.save(place)
     return learner
 

@@ -120,8 +120,7 @@ def by_parts(
             continue
         report = evaluate(model, parts.test, top=TOP, seed=seed)
         values = {name: value for name, value in report.values.items() if value is not None}
-        seconds = model.training_.get("seconds")
-        rows.append(Row(label, model, values, report.intervals, seconds, model.num_parameters))
+        rows.append(Row(label, model, values, report.intervals, model.table_.seconds, model.num_parameters))
     return rows
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.describe import offers_differ
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 _SEEN = {True: "offer the same alternatives", False: "have the same number of alternatives"}  # with labels, and without
 
@@ -19,7 +20,7 @@ def extrapolation(model: Any, data: ChoiceData) -> str | None:
 
     Of a model that does not tell what it was trained on, the table at hand decides.
     """
-    seen = getattr(model, "training_", {}).get("table", {}).get("offers_differ")
+    seen = model.table_.description.get("offers_differ") if isinstance(model, ChoiceModel) else None
     if offers_differ(data) if seen is None else seen:
         return None
     return (

@@ -312,7 +312,9 @@ def summarise_model(model: ChoiceModel) -> ModelSummary:
         kind=type(model).__name__,
         options=asdict(model.config),
         parameters=model.num_parameters,
-        training={name: value for name, value in model.training_.items() if not isinstance(value, Mapping)},
+        training={
+            name: value for name, value in model.require_fitted().facts.items() if not isinstance(value, Mapping)
+        },
         caveats=model.caveats,
         summary=model.summary(),
         histories={name: list(each.history) for name, each in inside.items() if each.history},

@@ -22,8 +22,7 @@ from pcmcnet.models.logits.mnl import MNL
 from pcmcnet.models.logits.nested_mnl import NestedMNL
 from pcmcnet.models.networks.pcmcnet import PCMCNet
 from pcmcnet.models.networks.pointer_network import PointerNetwork
-from pcmcnet.models.rules.rank_by import RankBy
-from pcmcnet.models.rules.uniform import Uniform
+from pcmcnet.models.rules.rules import RankBy, Uniform
 from pcmcnet.models.saving.saved_model import load
 from pcmcnet.models.set_networks.deephalo import DeepHalo
 from pcmcnet.models.set_networks.fate import FATE

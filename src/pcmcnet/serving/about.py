@@ -52,7 +52,7 @@ def _model(model: ChoiceModel) -> dict[str, Any]:
         "gives": model.gives,
         "caveats": list(model.caveats),
         "has_rates": shows_rates(model),
-        "trained_on": {key: model.training_.get(key) for key in ("choice_sets", "alternatives")},
+        "trained_on": {key: getattr(model.table_, key) for key in ("choice_sets", "alternatives")},
     }
 
 
@@ -87,9 +87,9 @@ def _all_categories(model: ChoiceModel, name: str, facts: Mapping[str, Any]) -> 
 
 
 def column_facts(model: ChoiceModel, name: str) -> dict[str, Any]:
-    """Return what is known of a column of the training table; nothing for a model saved by an earlier version."""
-    facts = model.training_.get("table", {}).get("columns", {}).get(name)
-    return facts if isinstance(facts, dict) else {}
+    """Return what is known of a column of the training table."""
+    facts: dict[str, Any] = model.table_.columns.get(name, {})
+    return facts
 
 
 def sizes_of(model: ChoiceModel) -> dict[str, int]:
@@ -99,7 +99,7 @@ def sizes_of(model: ChoiceModel) -> dict[str, int]:
 
 
 def examples(model: ChoiceModel) -> list[dict[str, Any]]:
-    """Return choice sets of the training table as requests give them, a typical one first; none of an old model."""
-    table = model.training_.get("table", {})
-    found = [one for one in (table.get("example"), *table.get("more_examples", ())) if isinstance(one, dict)]
-    return [{key: one[key] for key in ("individual", "alternatives")} for one in found]
+    """Return choice sets of the training table as requests give them, a typical one first."""
+    description = model.table_.description
+    sets = [one for one in (description.get("example"), *description.get("more_examples", ())) if one is not None]
+    return [{key: one[key] for key in ("individual", "alternatives")} for one in sets]

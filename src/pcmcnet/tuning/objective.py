@@ -26,8 +26,9 @@ from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.networks.pcmcnet_config import one_network
 from pcmcnet.progress import Report, log
+from pcmcnet.selection import Fold
 from pcmcnet.training.config import TrainConfig
-from pcmcnet.tuning.held_out import HeldOut, Part, sum_by_block
+from pcmcnet.tuning.held_out import HeldOut
 from pcmcnet.tuning.result import FOLD, Measured, TrialRecord
 
 
@@ -42,27 +43,29 @@ class Objective:
 
     def __call__(self, options: Mapping[str, Any], on_epoch: Report) -> Measured:
         """Measure a configuration; ``on_epoch`` may end it, in the first part by its losses."""
-        losses, fitted = [], []
-        parts = self.data.parts
-        for k, part in enumerate(parts):
+        losses, records = [], []
+        folds = self.data.folds
+        # 1. Fit each fold and measure its held-out sets.
+        for k, fold in enumerate(folds):
             model = self._with({**one_network(self.base.config), **options})  # the rule looks at what trials change
-            self._fit(model, part, on_epoch if k == 0 else _sign_of_life(on_epoch))
-            losses.append(_losses(model, part))
-            fitted.append(model.training_)
-            if len(parts) > 1:
-                first = float(losses[0].sum() / part.valid.weights.sum()) if k == 0 else None
+            self._fit(model, fold, on_epoch if k == 0 else _sign_of_life(on_epoch))
+            losses.append(_losses(model, fold))
+            records.append(model.record_)
+            if len(folds) > 1:
+                first = float(losses[0].sum() / fold.weights.sum()) if k == 0 else None
                 on_epoch({"epoch": FOLD, "valid_loss": first})
-        blocks = sum_by_block(losses, parts)
+        # 2. The mean loss, and the losses of blocks, by which two trials are compared.
+        blocks = self.data.sum_by_block(losses)
         return Measured(
             loss=float(blocks.sum() / self.data.weights.sum()),
-            epochs=_mean_epochs(fitted),
-            decay=_mean_decay(fitted) if _learns_decay(self._with(options)) else None,
+            epochs=_mean_epochs(records),
+            decay=_mean_decay(records) if _learns_decay(self._with(options)) else None,
             blocks=tuple(map(float, blocks)),
         )
 
-    def _fit(self, model: ChoiceModel, part: Part, on_epoch: Report) -> None:
-        held_out = part.valid if _watches(model, self.data.folds) else None
-        model.fit(part.train, held_out, self.seed, self.device, progress=False, on_epoch=on_epoch)
+    def _fit(self, model: ChoiceModel, fold: Fold, on_epoch: Report) -> None:
+        held_out = fold.held_out[0] if _watches(model, self.data.n_folds) else None
+        model.fit(fold.train, held_out, self.seed, self.device, progress=False, on_epoch=on_epoch)
 
     def refit(self, kept: TrialRecord, folder: Path | None) -> ChoiceModel:
         """Fit a trial's options to all data and save the model, unless the folder holds that model already."""
@@ -91,16 +94,16 @@ class Objective:
         except PcmcNetError as error:
             log.info("the saved model is made again: %s", error)
             return None
-        facts = (saved.training_.get("fingerprint"), saved.training_.get("seed"))
+        facts = (saved.table_.fingerprint, saved.table_.seed)
         same = saved.config == model.config and facts == (self.data.whole.fingerprint(), self.seed)
         return saved if same else None
 
 
-def _losses(model: ChoiceModel, part: Part) -> Floats:
+def _losses(model: ChoiceModel, fold: Fold) -> Floats:
     """(S,) weighted NLL of the held-out sets; one of weight 0 takes no part, not even where its value is infinite."""
-    data = part.valid
-    found = nll(predicted_log_p(model, data), data.offsets, data.require_chosen("a search"))
-    losses: Floats = np.where(data.weights > 0, found, 0.0) * data.weights
+    (data,) = fold.held_out
+    each = nll(predicted_log_p(model, data), data.offsets, data.require_chosen("a search"))
+    losses: Floats = np.where(data.weights > 0, each, 0.0) * data.weights
     if not np.isfinite(losses).all():
         raise TrainingError(f"the held-out sets have NLL {losses.sum()}: some choices got probability 0.")
     return losses
@@ -111,10 +114,10 @@ def _sign_of_life(on_epoch: Report) -> Report:
     return lambda _: on_epoch({"epoch": FOLD, "valid_loss": None})
 
 
-def _watches(model: ChoiceModel, folds: int | None) -> bool:
+def _watches(model: ChoiceModel, n_folds: int | None) -> bool:
     """Tell a model that is shown the held-out sets while it is fitted."""
     if isinstance(model.config, TrainConfig) and model.config.min_delta == "noise":
-        return folds is None and not _learns_decay(model)
+        return n_folds is None and not _learns_decay(model)
     return model.stops_early
 
 
@@ -124,13 +127,15 @@ def _learns_decay(model: ChoiceModel) -> bool:
     return isinstance(config, TrainConfig) and (config.weight_decay, config.min_delta) == ("auto", "noise")
 
 
-def _mean_epochs(fitted: list[dict[str, Any]]) -> int | None:
-    found = [facts["epochs"] for facts in fitted if facts.get("epochs") is not None]
-    return math.ceil(sum(found) / len(found)) if found else None
+def _mean_epochs(records: list[Any]) -> int | None:
+    """Return the mean number of epochs over the folds; None for a model that does not train in epochs."""
+    epochs = [record.epochs for record in records if hasattr(record, "epochs")]
+    return math.ceil(sum(epochs) / len(epochs)) if epochs else None
 
 
-def _mean_decay(fitted: list[dict[str, Any]]) -> float:
-    return float(np.exp(np.mean(np.log([facts["weight_decay"] for facts in fitted]))))
+def _mean_decay(records: list[Any]) -> float:
+    """Return the geometric mean of the weight decays that the folds learnt."""
+    return float(np.exp(np.mean(np.log([record.weight_decay for record in records]))))
 
 
 def _length(model: ChoiceModel, epochs: int | None) -> dict[str, int]:
@@ -138,5 +143,5 @@ def _length(model: ChoiceModel, epochs: int | None) -> dict[str, int]:
     config = model.config
     if epochs is None or not isinstance(config, TrainConfig) or _learns_decay(model):
         return {}
-    found = max(epochs, config.patience)
-    return {"epochs": found} if found < config.passes else {}
+    epochs = max(epochs, config.patience)
+    return {"epochs": epochs} if epochs < config.passes else {}

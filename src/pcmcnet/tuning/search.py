@@ -138,7 +138,7 @@ def tune(
     space = space.around(asdict(base.config))
     trials = _require_settings(trials, seed, device, timeout, space)
     held_out = HeldOut.cut(data, valid, by, int(seed))
-    identity = {**_identity(base, space, data, valid, by, int(seed)), "folds": held_out.folds}
+    identity = {**_identity(base, space, data, valid, by, int(seed)), "folds": held_out.n_folds}
     home = None if folder is None else as_path(folder)
     objective = Objective(base, held_out, int(seed), device)
     with nullcontext() if home is None else sole_writer(home):

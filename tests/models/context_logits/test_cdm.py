@@ -1,6 +1,7 @@
 """Context effects of items: worked values, the logit as a special case, convexity, recovery, refusals."""
 
 import json
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from choice_tables import item_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import CDM, BradleyTerry
-from pcmcnet.models.context_logits.cdm_estimation import log_p, objective
+from pcmcnet.models.context_logits.cdm import item_log_p, objective
 from pcmcnet.models.items.universe import DistinctSets, Universe
 
 NAMES = "abcdefgh"
@@ -34,7 +35,7 @@ def all_sets(n: int) -> ChoiceData:
 
 def law(data: ChoiceData, strengths: np.ndarray, context: np.ndarray) -> np.ndarray:  # (N,) by alternative
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
-    return np.exp(sets.to_alternatives(log_p(sets, strengths, context)))
+    return np.exp(sets.to_alternatives(item_log_p(sets, strengths, context)))
 
 
 def simulate(sets: int, strengths: np.ndarray, context: np.ndarray, seed: int) -> ChoiceData:
@@ -90,7 +91,7 @@ def test_without_context_it_is_bradley_terry(sample: ChoiceData, rank: int | Non
     found = CDM(ridge=1e9, rank=rank).fit(sample)
     np.testing.assert_allclose(found.predict_proba(sample), logit, rtol=0, atol=1e-5)
     plain = CDM(ridge=1e9)
-    plain.universe_, plain.strengths_, plain.context_ = found.universe_, found.strengths_, np.zeros((4, 4))
+    plain.fitted_ = replace(found.require_fitted(), state=replace(found._state, context=np.zeros((4, 4))))
     np.testing.assert_allclose(np.exp(plain._log_proba(sample)), sample.from_rows(logit), rtol=0, atol=1e-5)
 
 
@@ -171,7 +172,7 @@ def test_names_and_the_order_of_rows_do_not_matter(model: CDM, sample: ChoiceDat
     other = ChoiceData.from_long(
         {k: v[order] for k, v in table.items()}, choice_set="set", chosen="took", alternative="item"
     )
-    ridge = float(model.training_["penalty"]["penalty"])
+    ridge = model.record_.penalty.penalty
     found = CDM(ridge=ridge).fit(other)
     # The search ends within its tolerance.
     np.testing.assert_allclose(found.predict_proba(other), model.predict_proba(sample)[order], rtol=0, atol=1e-4)
@@ -228,18 +229,18 @@ def test_the_summary_says_what_was_learnt(model: CDM) -> None:
 
 
 def test_a_damaged_file_is_refused(model: CDM) -> None:
-    files = model._files()
+    files, about = model._files(), (model.record_, model.table_)
     with pytest.raises(ArtifactError, match="cannot be read"):
-        CDM()._restore({**files, "weights.safetensors": files["weights.safetensors"][:-8]})
+        CDM()._restore({**files, "weights.safetensors": files["weights.safetensors"][:-8]}, *about)
     with pytest.raises(ArtifactError, match="do not fit the saved items"):
-        CDM()._restore({**files, "items.json": json.dumps({"items": ["a", "b"]}).encode()})
+        CDM()._restore({**files, "items.json": json.dumps({"items": ["a", "b"]}).encode()}, *about)
     arrays = {"strengths": np.zeros(4), "context": np.full((4, 4), np.nan)}
     with pytest.raises(ArtifactError, match="saved context do not fit"):
-        CDM()._restore({**files, "weights.safetensors": save(arrays)})
+        CDM()._restore({**files, "weights.safetensors": save(arrays)}, *about)
 
 
 def test_a_search_cut_short_is_told(caplog: pytest.LogCaptureFixture, sample: ChoiceData) -> None:
-    assert not CDM(max_iter=1, ridge=1.0).fit(sample).training_["converged"]
+    assert not CDM(max_iter=1, ridge=1.0).fit(sample).record_.converged
     assert "stopped by max_iter=1" in caplog.text
 
 

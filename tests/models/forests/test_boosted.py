@@ -15,8 +15,7 @@ from choice_tables import trips
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import Boosted
-from pcmcnet.models.forests.boosted import BoostedConfig, TreeSets, grow
-from pcmcnet.models.forests.utility_trees import UtilityTrees
+from pcmcnet.models.forests.boosted import BoostedConfig, TreeSets, UtilityTrees, grow
 
 Table = dict[str, Any]
 
@@ -76,7 +75,7 @@ def test_relative_features_show_the_context() -> None:
     model = Boosted().fit(train)
     assert -model.score(test) < 0.75  # the true one: -(.8 + .2/3) log(.8 + .2/3) - ... = 0.49
     assert -Boosted(relative=()).fit(train).score(test) > 0.95  # log 3 is 1.10
-    assert model.training_["trees"] < 2000
+    assert model.record_.trees < 2000
     assert str(model.summary()).splitlines()[-2].startswith("price / least of the set")
 
 
@@ -93,11 +92,11 @@ def test_one_who_validates_has_a_say_in_the_number_of_trees() -> None:
     """Held-out sets in which nothing can be learnt leave few trees."""
     noise = {**bargains(100, seed=3), "took": np.tile([True, False, False], 100)}
     train = read(bargains(60))
-    assert Boosted().fit(train, read(noise)).training_["trees"] < Boosted().fit(train).training_["trees"]
+    assert Boosted().fit(train, read(noise)).record_.trees < Boosted().fit(train).record_.trees
 
 
 def test_few_sets_get_a_fixed_number_of_trees() -> None:
-    assert Boosted(min_samples_leaf=2).fit(read(bargains(12))).training_["trees"] == 50
+    assert Boosted(min_samples_leaf=2).fit(read(bargains(12))).record_.trees == 50
 
 
 @pytest.mark.parametrize(
@@ -137,7 +136,7 @@ def test_sets_of_one_alternative_are_nothing_to_learn_from() -> None:
 def test_damaged_trees_are_refused(change: dict[str, Callable[[Any], Any]], tmp_path: Path) -> None:
     model = Boosted(trees=3, min_samples_leaf=2).fit(read(bargains(30)))
     trees = model.trees_
-    arrays = {name: getattr(trees, name) for name in UtilityTrees.__slots__}
+    arrays = {name: getattr(trees, name) for name in vars(trees)}
     damaged = UtilityTrees(**{**arrays, **{name: f(arrays[name]) for name, f in change.items()}})
     with pytest.raises(ArtifactError, match="damaged trees"):
         UtilityTrees.from_bytes(damaged.to_bytes(), 2)

@@ -96,7 +96,7 @@ def test_many_lopsided_choices_converge() -> None:
     odds = {(pair[0] + pair[1], who): 1e4 if who == pair[0] else 1.0 for pair in pairwise("abc") for who in pair}
     model = BradleyTerry(smoothing=0).fit(item_choices(odds))
     np.testing.assert_allclose(model.strengths_ - model.strengths_[0], -np.log(1e4) * np.arange(3), rtol=0, atol=1e-8)
-    assert model.training_["converged"]
+    assert model.record_.converged
 
 
 def test_the_summary_shows_errors_and_the_reference() -> None:
@@ -118,7 +118,7 @@ def test_a_damaged_file_is_refused(change: dict[str, Any], tmp_path: Path) -> No
     model = BradleyTerry().fit(item_choices(CIRCLE))
     entries = json.loads(model._files()["items.json"])
     with pytest.raises(ArtifactError, match="do not fit the saved items"):
-        BradleyTerry()._restore({"items.json": json.dumps({**entries, **change}).encode()})
+        BradleyTerry()._restore({"items.json": json.dumps({**entries, **change}).encode()}, model.record_, model.table_)
 
 
 def test_a_search_cut_short_says_so(caplog: pytest.LogCaptureFixture) -> None:

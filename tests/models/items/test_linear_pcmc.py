@@ -1,5 +1,6 @@
 """Linear rates: worked values, known weights recovered, and what is refused."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import MNL, LinearPCMC
-from pcmcnet.models.items.linear_pcmc import Sample, column_names, linear_log_p
+from pcmcnet.models.items.linear_pcmc import PaddedChoices, column_names, linear_log_p
 
 ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "chosen", "alternative": "item", "features": ["x", "colour"]}
 
@@ -50,8 +51,8 @@ def test_a_known_chain_is_recovered() -> None:
     fresh = simulate(1000, WEIGHTS, seed=1)
     p, truth = model.predict_proba(ChoiceData.from_long(fresh, **ROLES)), fresh["p"]
     assert np.sum(truth * np.log(truth / p)) / 1000 < 0.006
-    assert model.training_["converged"]
-    assert model.training_["nll"] == pytest.approx(-model.score(data), rel=1e-9)
+    assert model.record_.converged
+    assert model.record_.nll == pytest.approx(-model.score(data), rel=1e-9)
 
 
 def test_a_strong_ridge_is_the_logit_of_the_features_with_a_constant_for_each_item() -> None:
@@ -60,7 +61,7 @@ def test_a_strong_ridge_is_the_logit_of_the_features_with_a_constant_for_each_it
     strong, limit = LinearPCMC(l2=1e-6, ridge=1e6).fit(data), MNL().fit(data)
     assert strong.score(data) == pytest.approx(limit.score(data), abs=1e-4)
     assert np.ptp(strong.weights_[:, 1:], axis=0).max() < 1e-3
-    sample = Sample.of(data, strong.universe_, strong.encoder_)
+    sample = PaddedChoices.of(data, strong.universe_, strong.encoder_)
     plain, _ = sample.fit(np.zeros(sample.shape), np.inf, LinearPCMC(l2=1e-6).config, 1e-12)
     assert (np.ptp(plain[:, 1:], axis=0) == 0).all()
     assert -sample.losses(plain).mean() == pytest.approx(limit.score(data), abs=1e-5)
@@ -69,10 +70,10 @@ def test_a_strong_ridge_is_the_logit_of_the_features_with_a_constant_for_each_it
 def test_the_ridge_is_learnt_and_told() -> None:
     table = simulate(300, WEIGHTS, seed=0)
     model = LinearPCMC().fit(ChoiceData.from_long(table, **ROLES))
-    assert float(model.training_["penalty"]["penalty"]) <= 10  # the items differ in their weights
+    assert model.record_.penalty.penalty <= 10  # the items differ in their weights
     assert "held-out sets (NLL inf:" in str(model.summary())
     alike = simulate(300, np.tile([0.0, 1.0, 0.5], (3, 1)), seed=0)
-    assert LinearPCMC().fit(ChoiceData.from_long(alike, **ROLES)).training_["penalty"]["penalty"] == "inf"
+    assert LinearPCMC().fit(ChoiceData.from_long(alike, **ROLES)).record_.penalty.penalty == math.inf
 
 
 def test_columns_are_the_bias_numbers_and_categories() -> None:
@@ -136,9 +137,10 @@ def test_a_long_summary_is_cut_short() -> None:
 
 def test_damaged_weights_are_refused() -> None:
     data = ChoiceData.from_long(simulate(20, WEIGHTS, seed=0), **ROLES)
-    files = LinearPCMC().fit(data)._files()
+    model = LinearPCMC().fit(data)
+    files, about = model._files(), (model.record_, model.table_)
     with pytest.raises(ArtifactError, match="cannot be read"):
-        LinearPCMC()._restore({**files, "weights.safetensors": b"broken"})
+        LinearPCMC()._restore({**files, "weights.safetensors": b"broken"}, *about)
     for wrong in (np.zeros((2, 2)), np.full((3, 4), np.nan)):
         with pytest.raises(ArtifactError, match="do not fit the saved items"):
-            LinearPCMC()._restore({**files, "weights.safetensors": save({"weights": wrong})})
+            LinearPCMC()._restore({**files, "weights.safetensors": save({"weights": wrong})}, *about)

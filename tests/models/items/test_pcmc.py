@@ -1,6 +1,7 @@
 """The chain of items: against the published method, known rates, the published figures, and its own rules."""
 
 import json
+import math
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from pcmcnet.datasets import mlba
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models import CDM, PCMC, BradleyTerry
 from pcmcnet.models.interface.options import make_config, parse_option
-from pcmcnet.models.items.pcmc_config import PCMCConfig
-from pcmcnet.models.items.strength_ridge import Base
+from pcmcnet.models.items.pcmc import PCMCConfig
+from pcmcnet.models.items.penalties import StrengthPrior
 
 FOLDER = Path(__file__).parents[4] / "shared" / "data"
 ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "chosen", "alternative": "item", "weight": "weight"}
@@ -123,16 +124,16 @@ def test_the_published_method_and_lbfgs_agree() -> None:
 def test_the_search_never_ends_above_the_logit_it_starts_from() -> None:
     data = sample(choices(random_rates(4, seed=5), 1.0), 50, seed=6)
     chain = PCMC(smoothing=0.1, restarts=1, ridge=0.1).fit(data)
-    assert chain.training_["nll"] < BradleyTerry(smoothing=0.1).fit(data).training_["nll"]
+    assert chain.record_.nll < BradleyTerry(smoothing=0.1).fit(data).record_.nll
 
 
 def test_the_best_start_is_kept_and_all_are_told() -> None:
     data = sample(choices(random_rates(4, seed=5), 1.0), 50, seed=6)
     model = PCMC(restarts=4, ridge=0.0).fit(data, seed=1)
-    assert len(model.training_["objectives"]) == 4
+    assert len(model.record_.objectives) == 4
     again = PCMC(restarts=1, ridge=0.0).fit(data, seed=1)
-    assert again.training_["objectives"][0] == model.training_["objectives"][0]
-    assert min(model.training_["objectives"]) <= again.training_["objectives"][0]
+    assert again.record_.objectives[0] == model.record_.objectives[0]
+    assert min(model.record_.objectives) <= again.record_.objectives[0]
 
 
 def test_pairs_never_seen_together_keep_the_logits_rates() -> None:
@@ -148,7 +149,7 @@ def test_pairs_never_seen_together_keep_the_logits_rates() -> None:
     # The start's own ridge of 1e-6 moves log-strengths by about that.
     assert model.rates_[0, 2] == pytest.approx(expected, abs=1e-6)
     assert model.rates_[0, 2] + model.rates_[2, 0] == pytest.approx(1, abs=1e-12)
-    assert model.training_["informed_rates"] == 4
+    assert model.record_.informed_rates == 4
     assert model.num_parameters == 6
 
 
@@ -168,7 +169,7 @@ def test_a_never_chosen_item_without_smoothing_gives_no_nan() -> None:
 def test_the_learnt_ridge_is_told_and_kept() -> None:
     data = sample(choices(random_rates(4, seed=5), 1.0), 50, seed=6)
     model = PCMC(restarts=1).fit(data)
-    ridge = float(model.training_["penalty"]["penalty"])
+    ridge = model.record_.penalty.penalty
     assert 0.01 <= ridge <= 10  # rates that no logit has
     assert f"penalty                  {ridge:g}, learnt from" in str(model.summary())
     direct = PCMC(restarts=1, ridge=ridge).fit(data)
@@ -182,11 +183,11 @@ def test_the_logit_to_start_from_is_learnt_with_the_ridge_alone(
     """A ridge that is given, and the published method, go with the smoothing of the options."""
     asked: list[float] = []
 
-    def learn(*given: Any, smoothing: float, **settings: Any) -> Base:
+    def learn(*given: Any, smoothing: float, **settings: Any) -> StrengthPrior:
         asked.append(smoothing)
-        return Base(smoothing)
+        return StrengthPrior(smoothing)
 
-    monkeypatch.setattr(Base, "learn", learn)
+    monkeypatch.setattr(StrengthPrior, "learn", learn)
     PCMC(restarts=1, smoothing=0.2, **options).fit(choices(random_rates(3, seed=5), 30.0))
     assert asked == [0.2] * learnt
 
@@ -195,7 +196,7 @@ def test_choices_of_a_logit_are_given_the_logit() -> None:
     exact = choices(np.exp(np.tile([0.0, 0.5, 1.0, -1.0], (4, 1))), 1.0)
     data = sample(exact, 30, seed=0)
     model = PCMC(restarts=1).fit(data)
-    assert model.training_["penalty"]["penalty"] == "inf"
+    assert model.record_.penalty.penalty == math.inf
     np.testing.assert_allclose(
         model.predict_proba(exact), BradleyTerry().fit(data).predict_proba(exact), rtol=0, atol=1e-6
     )
@@ -320,22 +321,23 @@ def test_an_unseen_item_is_refused_with_what_to_use() -> None:
 def test_a_damaged_file_is_refused(binned: bool) -> None:
     data = read_mlba(mlba.simulate(20, seed=0))
     options = BINNED if binned else {}
-    files = PCMC(restarts=1, **options).fit(data)._files()
-    PCMC(**options)._restore(files)
+    model = PCMC(restarts=1, **options).fit(data)
+    files, about = model._files(), (model.record_, model.table_)
+    PCMC(**options)._restore(files, *about)
     with pytest.raises(ArtifactError, match="cannot be read"):
-        PCMC(**options)._restore({**files, "weights.safetensors": files["weights.safetensors"][:-8]})
+        PCMC(**options)._restore({**files, "weights.safetensors": files["weights.safetensors"][:-8]}, *about)
     fewer = json.loads(files["items.json"])
     if binned:
         fewer["identified"] = ["a"]
     else:
         fewer["items"] = fewer["items"][:-1]
     with pytest.raises(ArtifactError, match="the saved log_rates do not fit"):
-        PCMC(**options)._restore({**files, "items.json": json.dumps(fewer).encode()})
+        PCMC(**options)._restore({**files, "items.json": json.dumps(fewer).encode()}, *about)
 
 
 def test_a_search_cut_short_is_told(caplog: pytest.LogCaptureFixture) -> None:
     rates = np.array([[0.0, 2, 1], [1, 0, 3], [2, 1, 0]])
-    assert not PCMC(max_iter=1, restarts=1).fit(choices(rates, 30)).training_["converged"]
+    assert not PCMC(max_iter=1, restarts=1).fit(choices(rates, 30)).record_.converged
     assert "stopped by max_iter=1" in caplog.text
 
 

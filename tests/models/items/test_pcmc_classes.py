@@ -1,5 +1,6 @@
 """Classes of people with chains of their own: worked values, nesting, recovery, persons, and what mixing keeps."""
 
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -13,8 +14,7 @@ from choice_tables import item_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError
 from pcmcnet.models import PCMC
-from pcmcnet.models.items.pcmc_class_search import mixed_log_p
-from pcmcnet.models.items.pcmc_classes import Chains, Choosers
+from pcmcnet.models.items.pcmc_estimation import Choosers, ClassChains
 from pcmcnet.models.items.universe import DistinctSets, Universe
 
 TWO: dict[str, Any] = {"classes": 2, "restarts": 3, "ridge": 1.0}
@@ -28,10 +28,10 @@ def cycle(strength: float) -> np.ndarray:
     return t
 
 
-TRUTH = Chains(np.stack([cycle(2.0), cycle(-2.0)]), np.array([0.6, 0.4]))
+TRUTH = ClassChains(np.stack([cycle(2.0), cycle(-2.0)]), np.array([0.6, 0.4]))
 
 
-def law(chains: Chains, items: tuple[int, ...]) -> np.ndarray:
+def law(chains: ClassChains, items: tuple[int, ...]) -> np.ndarray:
     """Probabilities of a set, of all classes together."""
     laws = [pn.stationary_distribution(torch.from_numpy(np.exp(t[np.ix_(items, items)]))).numpy() for t in chains[0]]
     return np.asarray(chains.shares @ np.stack(laws))
@@ -42,7 +42,7 @@ def simulate(persons: int, each: int = 10, seed: int = 0) -> ChoiceData:
     rng, rows, s = np.random.default_rng(seed), [], 0
     for person in range(persons):
         c = rng.choice(2, p=TRUTH.shares)
-        own = Chains(TRUTH.log_rates[[c]], np.ones(1))
+        own = ClassChains(TRUTH.log_rates[[c]], np.ones(1))
         for _ in range(each):
             items = tuple(np.sort(rng.permutation(4)[: rng.integers(2, 5)]))
             chosen = rng.choice(len(items), p=law(own, items))
@@ -69,7 +69,7 @@ def opposed(persons: int, seed: int = 0, *, of_one_mind: bool = False) -> Choice
 
 def divergence(model: PCMC) -> float:
     sets = [items for size in range(2, 5) for items in combinations(range(4), size)]
-    laws = [(law(TRUTH, items), law(model._chains, items)) for items in sets]
+    laws = [(law(TRUTH, items), law(model._state.chains, items)) for items in sets]
     return float(np.mean([(p * np.log(p / q)).sum() for p, q in laws]))
 
 
@@ -83,12 +83,12 @@ def test_a_mixture_adds_up_the_laws_of_its_classes() -> None:
     log_rates = np.log(np.array([[[1.0, 3.0], [1.0, 1.0]], [[1.0, 1.0], [3.0, 1.0]]]))
     data = item_choices([("ab", "a")])
     sets = DistinctSets.of(data, Universe.learn(data).index(data))
-    p = np.exp(mixed_log_p(sets, Chains(log_rates, np.array([0.75, 0.25]))))
+    p = np.exp(ClassChains(log_rates, np.array([0.75, 0.25])).log_p(sets))
     np.testing.assert_allclose(p, [0.375, 0.625], rtol=1e-12)
 
 
 def test_persons_who_chose_alike_twice_are_one_case() -> None:
-    found = Choosers.of(np.array([0, 0, 0, 1]), np.array([5, 5, 2, 5]), np.array([1.0, 2.0]))
+    found = Choosers.of_persons(np.array([0, 0, 0, 1]), np.array([5, 5, 2, 5]), np.array([1.0, 2.0]))
     assert list(zip(found.person, found.entry, found.times, strict=True)) == [(0, 2, 1), (0, 5, 2), (1, 5, 1)]
     alone = Choosers.of_sets(np.array([5, 2, 5]), np.array([1.0, 2.0, 4.0]))
     np.testing.assert_array_equal(alone.entry, [2, 5])
@@ -131,16 +131,16 @@ AUTO: dict[str, Any] = {"classes": "auto", "restarts": 2, "ridge": 100.0}
 def test_people_of_opposite_minds_are_found_to_be_of_two_classes() -> None:
     """Who likes a takes b before c, who likes d takes c before b: with a and d on offer b and c are hardly taken."""
     model = PCMC(**AUTO).fit(opposed(60))
-    first, second, *_ = model.training_["class_trials"]
-    assert second["gain"] > 2 * second["standard_error"]
-    assert first["held_out_nll"] - second["held_out_nll"] == pytest.approx(second["gain"], rel=1e-9)
+    first, second, *_ = model.record_.class_trials
+    assert second.gain > 2 * second.standard_error
+    assert first.held_out_nll - second.held_out_nll == pytest.approx(second.gain, rel=1e-9)
     assert model.n_classes_ == 2
     assert "classes tried" in model.summary().facts
 
 
 def test_people_of_one_mind_are_of_one_class() -> None:
     model = PCMC(**AUTO).fit(opposed(60, of_one_mind=True))
-    assert [trial["classes"] for trial in model.training_["class_trials"]] == [1, 2]
+    assert [trial.value for trial in model.record_.class_trials] == [1, 2]
     assert model.n_classes_ == 1
 
 
@@ -172,7 +172,7 @@ def test_contractibility_is_lost_by_mixing() -> None:
     """b and c are alike to a in the first class, not in the second: the group's probability depends on who is in it."""
     alike, apart = np.zeros((3, 3)), np.zeros((3, 3))
     apart[0, 1] = 2.0
-    one, mixed = Chains(alike[None], np.ones(1)), Chains(np.stack([alike, apart]), np.array([0.5, 0.5]))
+    one, mixed = ClassChains(alike[None], np.ones(1)), ClassChains(np.stack([alike, apart]), np.array([0.5, 0.5]))
     assert law(one, (0, 1))[1] == pytest.approx(law(one, (0, 2))[1], rel=1e-12)
     assert abs(law(mixed, (0, 1))[1] - law(mixed, (0, 2))[1]) > 0.1
 
@@ -191,17 +191,17 @@ def test_without_persons_every_set_has_a_class_of_its_own() -> None:
 
 
 def test_saved_classes_are_read_back(model: PCMC) -> None:
-    files, data = model._files(), simulate(100)
+    files, about, data = model._files(), (model.record_, model.table_), simulate(100)
     back = PCMC(**TWO)
-    back._restore(files)
+    back.fitted_ = replace(model.require_fitted(), state=back._restore(files, *about))
     np.testing.assert_array_equal(back._log_proba(data), model._log_proba(data))
     from safetensors.numpy import load, save
 
     arrays = load(files["weights.safetensors"])
     with pytest.raises(ArtifactError, match="shares of classes do not add up to 1"):
-        PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.array([0.5, 0.4])})})
+        PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.array([0.5, 0.4])})}, *about)
     with pytest.raises(ArtifactError, match="saved log_rates do not fit"):
-        PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.full(4, 0.25)})})
+        PCMC(**TWO)._restore({**files, "weights.safetensors": save({**arrays, "shares": np.full(4, 0.25)})}, *about)
     assert "shares of classes" in str(model.summary())
 
 

@@ -103,7 +103,7 @@ def test_known_means_are_recovered_within_their_errors() -> None:
     model = Thurstone().fit(item_choices(sets))
     assert (np.abs(model.strengths_ - truth)[1:] < 4 * model.errors_[1:]).all()
     assert model.errors_.max() < 0.15
-    assert model.training_["converged"]
+    assert model.record_.converged
 
 
 def test_pairs_are_predicted_by_the_difference_of_means() -> None:

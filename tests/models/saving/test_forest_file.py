@@ -28,7 +28,8 @@ def forest(trips: ChoiceData) -> RandomForest:
 
 
 def restore(forest: RandomForest, content: bytes) -> None:
-    RandomForest(**asdict(forest.config))._restore({**forest._files(), FOREST: content})
+    files = {**forest._files(), FOREST: content}
+    RandomForest(**asdict(forest.config))._restore(files, forest.record_, forest.table_)
 
 
 def test_a_file_with_other_types_is_refused_unread(forest: RandomForest) -> None:

@@ -70,7 +70,7 @@ def test_a_saved_model_comes_back_whole(saved: Path, fitted: PCMCNet, trips: Cho
     assert back.config == fitted.config
     assert back.schema == fitted.schema
     assert back.history == fitted.history
-    assert back.training_ == fitted.training_
+    assert (back.table_, back.record_) == (fitted.table_, fitted.record_)
     assert str(back.summary()) == str(fitted.summary())
     assert back.num_parameters == fitted.num_parameters
 
@@ -136,7 +136,7 @@ def test_the_card_tells_a_person_what_the_model_is(saved: Path, fitted: PCMCNet)
     ):
         assert line in card
     assert str(fitted.summary()) in card
-    assert fitted.training_["fingerprint"] in card
+    assert fitted.table_.fingerprint in card
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="has only names in UTF-8")

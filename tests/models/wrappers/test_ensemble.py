@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ def test_a_member_is_one_network_unless_more_are_asked_for() -> None:
 def test_members_have_seeds_of_their_own_and_are_fits_of_the_model(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]
 ) -> None:
-    seeds = ensemble.training_["seeds"]
+    seeds = ensemble.record_.seeds
     assert len(set(seeds)) == len(ensemble.members_) == 3
-    assert ensemble.training_["seed"] == 4
+    assert ensemble.table_.seed == 4
     for seed, member in zip(seeds, ensemble.members_, strict=True):
         alone = PCMCNet(**quick).fit(trips, seed=seed, progress=False)
         np.testing.assert_array_equal(member.predict_log_proba(trips), alone.predict_log_proba(trips))
@@ -48,9 +49,9 @@ def test_the_first_members_do_not_depend_on_how_many_follow(
     ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]
 ) -> None:
     fewer = Ensemble(PCMCNet(**quick), 2).fit(trips, seed=4, progress=False)
-    assert fewer.training_["seeds"] == ensemble.training_["seeds"][:2]
+    assert fewer.record_.seeds == ensemble.record_.seeds[:2]
     other = Ensemble(PCMCNet(**quick), 2).fit(trips, seed=5, progress=False)
-    assert not {*other.training_["seeds"]} & {*ensemble.training_["seeds"]}
+    assert not {*other.record_.seeds} & {*ensemble.record_.seeds}
 
 
 def test_probabilities_are_the_means_of_the_members(ensemble: Ensemble, trips: ChoiceData) -> None:
@@ -140,7 +141,8 @@ def test_the_interval_holds_the_probability_and_stays_between_0_and_1(ensemble: 
 
 def test_equal_members_have_intervals_without_width(trips: ChoiceData, quick: dict[str, Any]) -> None:
     model = Ensemble(PCMCNet(**quick), 3).fit(trips, progress=False)
-    model.members_ = [model.members_[0]] * 3
+    alike = replace(model._state, members=(model.members_[0],) * 3)
+    model.fitted_ = replace(model.require_fitted(), state=alike)
     low, high = model.predict_interval(trips)
     np.testing.assert_array_equal(low, high)
     np.testing.assert_array_equal(low, model.members_[0].predict_proba(trips))
@@ -235,7 +237,7 @@ def test_a_saved_ensemble_comes_back_whole(ensemble: Ensemble, trips: ChoiceData
     folder = ensemble.save(tmp_path / "model")
     back = load(folder)
     assert isinstance(back, Ensemble)
-    assert back.training_ == json.loads(json.dumps(ensemble.training_))
+    assert (back.record_, back.table_) == (ensemble.record_, ensemble.table_)
     for ours, theirs in zip(ensemble.predict_interval(trips), back.predict_interval(trips), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     for ours_, theirs_ in zip(ensemble.members_, back.members_, strict=True):

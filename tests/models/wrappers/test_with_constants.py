@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from choice_tables import item_choices, logit_choices, read
-from pcmcnet import MNL, ChoiceData, RandomForest, Uniform, WithConstants, load
+from pcmcnet import (
+    MNL,
+    BradleyTerry,
+    Calibrated,
+    ChoiceData,
+    Ensemble,
+    RandomForest,
+    Uniform,
+    WithConstants,
+    load,
+)
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError
 from pcmcnet.insight.slopes import slopes
 from pcmcnet.models.wrappers.with_constants import shifts
@@ -113,4 +123,23 @@ def test_altered_constants_are_refused(data: ChoiceData) -> None:
     model = WithConstants("uniform", {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1}).fit(data)
     files = model._files()
     with pytest.raises(ArtifactError, match="the saved constants are not all finite numbers"):
-        model._restore({**files, "constants.json": json.dumps({"A": "x"}).encode()})
+        model._restore({**files, "constants.json": json.dumps({"A": "x"}).encode()}, model.record_, model.table_)
+
+
+def test_a_wrapper_holds_options_and_one_record(data: ChoiceData) -> None:
+    """What other models declare in their class, a wrapper asks of the model inside."""
+    shares = {"A": 0.4, "B": 0.3, "C": 0.2, "D": 0.1}
+    around: Any
+    for around in (
+        WithConstants("bradley-terry", shares),
+        Ensemble("bradley-terry", 2),
+        Calibrated(WithConstants("bradley-terry", shares)),
+        Calibrated(BradleyTerry().fit(data), 2.0),
+    ):
+        around.fit(data, data if around.stops_early else None)
+        assert set(vars(around)) == {"config", "fitted_", "_inner_extras"}
+        assert (around.gives, around.order_matters, around.reads_contents) == ("probabilities", False, False)
+    assert around.record_ == around.model_.record_ == BradleyTerry().fit(data).record_
+    assert Ensemble("rf", 2).gives == "scores"
+    assert WithConstants("boosted", shares).stops_early
+    assert not WithConstants("uniform", shares).stops_early

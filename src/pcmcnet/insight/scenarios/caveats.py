@@ -11,6 +11,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.column_arrays import Categorical, Column, Numeric
 from pcmcnet.evaluation.predictions import gives_of
 from pcmcnet.insight.scenarios.offers import Offer
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 _WORTH = {
     "scores": "gives scores that sum to 1, not probabilities: read the shares as an order of size",
@@ -23,7 +24,7 @@ def caveats(model: Any, first: ChoiceData, offer: Offer) -> Iterator[str]:
     yield from offer.notes
     if first.schema.rank is not None:
         yield "the table holds rankings: the first choices alone count, each among all alternatives"
-    seen = getattr(model, "training_", {}).get("table", {}).get("columns", {})
+    seen = model.table_.columns if isinstance(model, ChoiceModel) else {}
     for role in ("features", "individual"):
         after = getattr(offer.data, role)
         for name, column in getattr(first, role).items():

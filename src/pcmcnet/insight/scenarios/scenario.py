@@ -27,6 +27,7 @@ from pcmcnet.insight.scenarios.result import Scenario, Step
 from pcmcnet.insight.scenarios.surplus import require_surplus
 from pcmcnet.insight.scenarios.tables import changed_by, read_sets
 from pcmcnet.insight.segments import numeric_values
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.logits.estimation import Errors
 
 Change = str | Callable[[ChoiceData], Any] | ChoiceData | Mapping[str, Any]
@@ -169,8 +170,8 @@ def _known_labels(model: Any, data: ChoiceData) -> frozenset[str]:
     """Return the labels that the model has seen, as far as that is known, and those of the table."""
     if data.labels is None:
         return frozenset()
-    table = getattr(model, "training_", {}).get("table", {}).get("columns", {})
-    seen = table.get(data.schema.alternative, {}).get("categories", [])
+    columns = model.table_.columns if isinstance(model, ChoiceModel) else {}
+    seen = columns.get(data.schema.alternative or "", {}).get("categories", [])
     return frozenset([*seen, *data.labels.plain()])
 
 

@@ -9,53 +9,66 @@ items of the set have in common. One constant added to all s_i changes nothing. 
 j, c_ij for all i. So n (n - 1) - 1 parameters are identified. The penalty on c takes the smallest of all effects that
 are alike, which have mean 0 in each column, and shrinks them to none: to the logit of items, Bradley-Terry's. Of rank r
 the effects are products c_ij = t_i . k_j of r properties that an item has as a target and as a context.
+
+With counts C_iS of the distinct sets, strengths s (n,) and effects c (n, n), 0 on the diagonal, L-BFGS minimises
+
+    - sum_S sum_{i in S} C_iS log P(i | S)  +  ridge / 2 sum_ij c_ij^2
+
+and a ridge on s, which does no more than centre it unless the logit itself has learnt one. All of it is convex, as v is
+linear in s and c. So every search ends at the same probabilities, and with a ridge at the same effects. Of rank r the
+same function of t and k (n, r) is not convex; its search begins at the best approximation of that rank to the full
+effects. An infinite ridge leaves the logit of the strengths.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
+from torch import Tensor
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.ragged import log_softmax_by_set
 from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.layers.threads import threads_for
-from pcmcnet.models.context_logits.cdm_estimation import Effects, estimate, log_p, logit
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.items.penalty_search import (
+from pcmcnet.models.items.lbfgs import lbfgs
+from pcmcnet.models.items.newton import centring_ridge, newton
+from pcmcnet.models.items.penalties import (
     PLAIN,
     TRIAL_TOLERANCE,
     CountedFold,
+    ItemRecord,
     Losses,
     Penalty,
-    learn_of_items,
-    penalty_facts,
+    StrengthPrior,
+    learn_penalty,
     require_penalty,
 )
-from pcmcnet.models.items.strength_ridge import Base
-from pcmcnet.models.items.strengths import item_facts
-from pcmcnet.models.items.universe import DistinctSets, Universe, informative
+from pcmcnet.models.items.universe import DistinctSets, PaddedSets, Universe, informative
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
 
-MOST_ITEMS = 1000  # a million effects
+MAX_ITEMS = 1000  # a million effects
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CDMConfig:
     """Options of CDM.
 
@@ -87,6 +100,16 @@ class CDMConfig:
         require_number("tolerance", self.tolerance, low=0, open_low=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FittedCDM(FittedState):
+    """Items, their strengths and what they add to each other's utilities."""
+
+    universe: Universe
+    strengths: Floats  # (n,)
+    context: Floats  # (n, n): what the column's item adds to the utility of the row's; 0 on the diagonal
+    record: ItemRecord
+
+
 class CDM(ChoiceModel):
     """Logit of items whose utilities depend on the other items of the set, pair by pair.
 
@@ -101,75 +124,98 @@ class CDM(ChoiceModel):
     name = "cdm"
     config_class = CDMConfig
     config: CDMConfig
-    universe_: Universe
-    strengths_: Floats  # (n,)
-    context_: Floats  # (n, n): what the column's item adds to the utility of the row's; 0 on the diagonal
+    record_class = ItemRecord
 
     @takes(CDMConfig)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedCDM:
+        config, prior, penalty = self.config, StrengthPrior(self.config.smoothing), None
+        # 1. The items, and the distinct sets of items with their counts.
         part = informative(_require_labels(train))
         universe = Universe.learn(part)
         n = _require_size(universe.size)
-        seen = DistinctSets.of(part, universe.index(part))
-        config, base, search = self.config, Base(self.config.smoothing), None
+        sets = DistinctSets.of(part, universe.index(part))
         with threads_for(0):
+            # 2. Learn how strengths are held, and then how firmly context is held to none.
             if config.ridge == "auto":
-                base = Base.learn(part, universe, smoothing=config.smoothing, seed=settings.seed)
-                path = partial(self._path, n, base)
-                search = learn_of_items(part, universe, path, smoothing=base.smoothing, seed=settings.seed)
-            ridge, sets = search.penalty if search else float(config.ridge), seen.smoothed(base.smoothing)
-            found = self._effects(sets, logit(sets, n, base.ridge), ridge, base.ridge, config.tolerance)
-        if not found.converged:
-            log.warning("the search for effects was stopped by max_iter=%d before it converged", self.config.max_iter)
-        self.universe_, self.strengths_, self.context_ = universe, found.strengths, found.context
-        self.training_ = {
-            "distinct_sets": len(seen.sizes),
-            "iterations": found.iterations,
-            "converged": found.converged,
-            "nll": float(-(seen.counts @ log_p(seen, found.strengths, found.context)) / seen.counts.sum()),
-            **({} if search is None else base.told(search)),
-        }
+                prior = StrengthPrior.learn(part, universe, smoothing=config.smoothing, seed=run.seed)
+                path = partial(self._path, n, prior)
+                penalty = learn_penalty(part, universe, path, smoothing=prior.smoothing, seed=run.seed)
+                penalty = replace(penalty, strength_ridge=prior.ridge)
+            # 3. Fit all sets from the logit.
+            ridge, smoothed = penalty.penalty if penalty else float(config.ridge), sets.smoothed(prior.smoothing)
+            start = without_context(smoothed, n, prior.ridge)
+            effects = self._effects(smoothed, start, ridge, prior.ridge, config.tolerance)
+        if not effects.converged:
+            log.warning("the search for effects was stopped by max_iter=%d before it converged", config.max_iter)
+        record = ItemRecord(
+            converged=effects.converged,
+            iterations=effects.iterations,
+            nll=float(-(sets.counts @ item_log_p(sets, effects.strengths, effects.context)) / sets.counts.sum()),
+            penalty=penalty,
+            distinct_sets=len(sets.sizes),
+        )
+        return FittedCDM(universe=universe, strengths=effects.strengths, context=effects.context, record=record)
 
-    def _effects(self, sets: DistinctSets, start: Effects, ridge: float, held: float, tolerance: float) -> Effects:
+    def _effects(
+        self, sets: DistinctSets, start: ItemEffects, ridge: float, strength_ridge: float, tolerance: float
+    ) -> ItemEffects:
         """Fit with a ridge, from a start; the start is the logit, or comes from a stronger ridge."""
         if ridge == PLAIN:
             return start
         limits: dict[str, Any] = {"max_iter": self.config.max_iter, "tolerance": tolerance}
-        return estimate(sets, start, ridge, held, rank=self.config.rank, **limits)
+        return estimate(sets, start, ridge, strength_ridge, rank=self.config.rank, **limits)
 
-    def _path(self, n: int, base: Base, fold: CountedFold) -> Losses:
-        """Begin a path of fits down the ladder of ridges, each from where the one before ended."""
-        at = logit(fold.known, n, base.ridge)
+    def _path(self, n: int, prior: StrengthPrior, fold: CountedFold) -> Losses:
+        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        at = without_context(fold.train, n, prior.ridge)
 
         def losses(ridge: float) -> Floats:
             nonlocal at
-            at = self._effects(fold.known, at, ridge, base.ridge, TRIAL_TOLERANCE)
-            return -log_p(fold.held_out, at.strengths, at.context)[fold.chosen]
+            at = self._effects(fold.train, at, ridge, prior.ridge, TRIAL_TOLERANCE)
+            return -item_log_p(fold.held_out, at.strengths, at.context)[fold.chosen]
 
         return losses
 
+    @property
+    def _state(self) -> FittedCDM:
+        return self._state_as(FittedCDM)
+
+    @property
+    def universe_(self) -> Universe:
+        """The items."""
+        return self._state.universe
+
+    @property
+    def strengths_(self) -> Floats:
+        """(n,) strengths of the items."""
+        return self._state.strengths
+
+    @property
+    def context_(self) -> Floats:
+        """(n, n) what the column's item adds to the utility of the row's; 0 on the diagonal."""
+        return self._state.context
+
     def _log_proba(self, data: ChoiceData) -> Floats:
         sets = DistinctSets.of(data, self.universe_.index(data))
-        return sets.to_alternatives(log_p(sets, self.strengths_, self.context_))
+        return sets.to_alternatives(item_log_p(sets, self.strengths_, self.context_))
 
     @property
     def num_parameters(self) -> int:
         """Those that probabilities identify: strengths but one, and effects up to a constant in each column."""
-        _ = self.schema
         n, rank = len(self.strengths_), self.config.rank
         full = n * (n - 1) - 1
         return full if rank is None else min(full, n - 1 + rank * (2 * n - 1 - rank))
 
     def summary(self) -> Summary:
         """List the items with their strengths, the strongest first, and who raises and lowers them most."""
-        _ = self.schema
+        record = self._state.record
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            **item_facts(self.training_),
-            **penalty_facts(self.training_),
+            **record.item_facts(self.table_.choice_sets),
+            **record.penalty_facts,
             "parameters": f"{self.num_parameters:,}",
         }
         rows = [self._row(k) for k in np.argsort(-self.strengths_, kind="stable")]
@@ -179,8 +225,8 @@ class CDM(ChoiceModel):
 
     def _row(self, k: int) -> tuple[str, ...]:
         effects, items = self.context_[k], self.universe_.items
-        found = ((j, effects[j]) for j in (int(effects.argmax()), int(effects.argmin())))
-        named = [f"{items[j]} {effect:+.4f}" if effect else "none" for j, effect in found]
+        extremes = ((j, effects[j]) for j in (int(effects.argmax()), int(effects.argmin())))
+        named = [f"{items[j]} {effect:+.4f}" if effect else "none" for j, effect in extremes]
         return (items[k], f"{self.strengths_[k]:.4f}", *named)
 
     # -- saved form -------------------------------------------------------------------------------------------
@@ -189,17 +235,18 @@ class CDM(ChoiceModel):
         arrays = {"strengths": self.strengths_, "context": self.context_}
         return {"items.json": json_bytes(self.universe_.to_dict()), "weights.safetensors": save_arrays(arrays)}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        self.universe_ = Universe.from_dict(json.loads(files["items.json"]))
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedCDM:
+        universe = Universe.from_dict(json.loads(files["items.json"]))
         try:
             arrays = load_arrays(files["weights.safetensors"])
         except SafetensorError as error:
             raise ArtifactError(f"the saved effects cannot be read ({error}): save the model again.") from error
-        n = self.universe_.size
+        n = universe.size
         for name, shape in {"strengths": (n,), "context": (n, n)}.items():
             if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
                 raise ArtifactError(f"the saved {name} do not fit the saved items: save the model again.")
-        self.strengths_, self.context_ = (arrays[name].astype(np.float64) for name in ("strengths", "context"))
+        strengths, context = (arrays[name].astype(np.float64) for name in ("strengths", "context"))
+        return FittedCDM(universe=universe, strengths=strengths, context=context, record=record)
 
 
 def _require_labels(data: ChoiceData) -> ChoiceData:
@@ -214,9 +261,99 @@ def _require_labels(data: ChoiceData) -> ChoiceData:
 
 def _require_size(n: int) -> int:
     """Refuse universes whose effects would not fit."""
-    if n > MOST_ITEMS:
+    if n > MAX_ITEMS:
         raise InputError(
-            f"CDM is for up to {MOST_ITEMS:,} items, and there are {n:,}, with {n * (n - 1):,} context effects: leave "
+            f"CDM is for up to {MAX_ITEMS:,} items, and there are {n:,}, with {n * (n - 1):,} context effects: leave "
             f"rare items out, or use PCMC-Net (pcmcnet), whose size does not grow with the universe."
         )
     return n
+
+
+# -- Estimation ---------------------------------------------------------------------------------------------------
+
+
+class ItemEffects(NamedTuple):
+    """Strengths (n,) and context effects (n, n) of column items on row items, and how the search went."""
+
+    strengths: Floats
+    context: Floats
+    iterations: int = 0
+    converged: bool = True
+
+
+def item_log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats:  # -> (M,)
+    """Return the log-probabilities of the items of distinct sets."""
+    if not len(sets.items):
+        return np.empty(0)
+    left, right = sets.pairs()
+    effects = context[sets.items[left], sets.items[right]]
+    v = strengths[sets.items] + np.bincount(left, weights=effects, minlength=len(sets.items))
+    return log_softmax_by_set(v, sets.offsets)
+
+
+def without_context(sets: DistinctSets, n: int, strength_ridge: float = 0.0) -> ItemEffects:
+    """Return the limit of an infinite ridge, the logit."""
+    logit = newton(sets, n, ridge=centring_ridge(sets, strength_ridge))
+    return ItemEffects(logit.strengths, np.zeros((n, n)), logit.iterations, logit.converged)
+
+
+def estimate(
+    sets: DistinctSets,
+    start: ItemEffects,
+    ridge: float,
+    strength_ridge: float,
+    *,
+    rank: int | None,
+    max_iter: int,
+    tolerance: float,
+) -> ItemEffects:
+    """Minimise from a start; ``rank`` None is the full form."""
+    n, loss = len(start.strengths), objective(sets, len(start.strengths), ridge, strength_ridge)
+
+    def fit(context: Callable[[Tensor], Tensor], strengths: Floats, parameters: Floats) -> ItemEffects:
+        minimum = lbfgs(
+            lambda x: loss(x[:n], context(x[n:])),
+            np.concatenate([strengths, parameters.ravel()]),
+            max_iter=max_iter,
+            tolerance=tolerance,
+        )
+        c: Floats = context(torch.from_numpy(minimum.at[n:])).numpy() * (1 - np.eye(n))
+        return ItemEffects(minimum.at[:n], c, minimum.iterations, minimum.converged)
+
+    # 1. The full effects: a convex problem.
+    full = fit(lambda x: x.reshape(n, n), start.strengths, start.context)
+    if rank is None:
+        return full
+
+    # 2. Of rank r, a search from the best approximation of that rank.
+    def product(x: Tensor) -> Tensor:  # (2 n r,) -> (n, n)
+        targets, contexts = x.reshape(2, n, -1)
+        effects: Tensor = targets @ contexts.T
+        return effects
+
+    u, d, v = np.linalg.svd(full.context)
+    factors = np.stack([f[:, :rank] * np.sqrt(d[:rank]) for f in (u, v.T)])  # (2, n, r)
+    return fit(product, full.strengths, factors)
+
+
+def objective(
+    sets: DistinctSets, n: int, ridge: float, strength_ridge: float = 0.0
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return what is minimised, as a mean over choices, as a function of strengths (n,) and effects (n, n)."""
+    batches, total = list(sets.batches()), float(sets.counts.sum())
+    apart, centring = 1 - torch.eye(n, dtype=torch.float64), centring_ridge(sets, strength_ridge)
+
+    def loss(s: Tensor, c: Tensor) -> Tensor:
+        effects = c * apart
+        likelihood = torch.stack([_log_likelihood(s, effects, batch) for batch in batches]).sum()
+        penalty = ridge / 2 * effects.square().sum() + centring / 2 * s.square().sum()
+        return (penalty - likelihood) / total
+
+    return loss
+
+
+def _log_likelihood(s: Tensor, effects: Tensor, batch: PaddedSets) -> Tensor:  # -> ()
+    pairs = effects[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]  # (B, J, J)
+    v = s[batch.items] + (pairs * batch.mask.unsqueeze(1)).sum(2)
+    log_p = torch.log_softmax(v.masked_fill(~batch.mask, -torch.inf), dim=1)
+    return (batch.counts * log_p.masked_fill(~batch.mask, 0)).sum()

@@ -27,14 +27,15 @@ from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError
 from pcmcnet.models.forests.tree_inputs import Relative, as_relative, input_names, relative_names, tree_inputs
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.saving.forest_file import FOREST, read_forest, write_forest
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class RandomForestConfig:
     """Options of the forest.
 
@@ -75,6 +76,15 @@ class RandomForestConfig:
         object.__setattr__(self, "relative", as_relative(self.relative))
 
 
+@dataclass(frozen=True, kw_only=True)
+class FittedForest(FittedState):
+    """How tables become inputs, and the forest."""
+
+    encoder: Encoder
+    relative: tuple[str, ...]
+    forest: Any  # scikit-learn's
+
+
 class RandomForest(ChoiceModel):
     """Scores of a random forest that looks at one alternative at a time, normalised within the set.
 
@@ -91,17 +101,15 @@ class RandomForest(ChoiceModel):
     config_class = RandomForestConfig
     gives = "scores"
     config: RandomForestConfig
-    encoder_: Encoder
-    relative_: tuple[str, ...]
-    forest_: Any
 
     @takes(RandomForestConfig)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedForest:
         from sklearn.ensemble import RandomForestClassifier
 
+        # 1. The sets that offer a choice, as one case per alternative: chosen or not.
         part = train.subset((train.weights > 0) & (train.sizes > 1))
         if not part.features:
             raise InputError("a forest tells alternatives apart by their features: declare at least one in features.")
@@ -111,17 +119,37 @@ class RandomForest(ChoiceModel):
         relative = relative_names(self.config.relative, part)
         chosen = np.zeros(len(part.rows), np.int8)
         chosen[part.offsets[:-1] + part.require_chosen("fitting")] = 1
+        # 2. The forest; each case has the weight of its set.
         forest = RandomForestClassifier(
             self.config.trees,
             max_depth=self.config.max_depth,
             min_samples_leaf=self.config.min_samples_leaf,
             max_features=self.config.max_features,
-            random_state=int(np.random.default_rng(settings.seed).integers(2**32)),
+            random_state=int(np.random.default_rng(run.seed).integers(2**32)),
             n_jobs=torch.get_num_threads(),  # trees have seeds of their own: the forest is the same
         )
         forest.fit(tree_inputs(encoder, relative, part), chosen, sample_weight=spread(part.weights, part.offsets))
         forest.set_params(n_jobs=1)  # sums over trees would depend on which is ready first
-        self.encoder_, self.relative_, self.forest_ = encoder, relative, forest
+        return FittedForest(encoder=encoder, relative=relative, forest=forest)
+
+    @property
+    def _state(self) -> FittedForest:
+        return self._state_as(FittedForest)
+
+    @property
+    def encoder_(self) -> Encoder:
+        """How columns become numbers."""
+        return self._state.encoder
+
+    @property
+    def relative_(self) -> tuple[str, ...]:
+        """The features that also enter relative to the least of the set."""
+        return self._state.relative
+
+    @property
+    def forest_(self) -> Any:
+        """scikit-learn's forest."""
+        return self._state.forest
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if not len(data):
@@ -134,15 +162,13 @@ class RandomForest(ChoiceModel):
     @property
     def num_parameters(self) -> int:
         """Number of nodes of all trees: a threshold for each split, a share for each leaf."""
-        _ = self.schema
         return sum(int(tree.tree_.node_count) for tree in self.forest_.estimators_)
 
     def summary(self) -> Summary:
         """List the inputs by their importance: the mean decrease in impurity that splits on them bring."""
-        _ = self.schema
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_),
+            "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives",
             "parameters": f"{self.num_parameters:,} (nodes of all trees)",
             "gives": "scores, made to sum to 1 within each set",
         }
@@ -160,9 +186,9 @@ class RandomForest(ChoiceModel):
         inputs = {"encoder": self.encoder_.to_dict(), "relative": list(self.relative_)}
         return {"inputs.json": json_bytes(inputs), FOREST: write_forest(self.forest_)}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedForest:
         inputs = json.loads(files["inputs.json"])
-        self.encoder_ = Encoder.from_dict(inputs["encoder"])
-        self.relative_ = tuple(map(str, inputs["relative"]))
-        width = len(input_names(self.encoder_, self.relative_))
-        self.forest_ = read_forest(files[FOREST], inputs=width, trees=self.config.trees)
+        encoder, relative = Encoder.from_dict(inputs["encoder"]), tuple(map(str, inputs["relative"]))
+        width = len(input_names(encoder, relative))
+        forest = read_forest(files[FOREST], inputs=width, trees=self.config.trees)
+        return FittedForest(encoder=encoder, relative=relative, forest=forest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pcmcnet.errors import InputError
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 class History:
     """A model with one entry per epoch of its fit, and of the fits of its members if it has some."""
 
-    members_: Any = ()
+    @property
+    def members_(self) -> Sequence[Any]:
+        """The fitted models whose probabilities are averaged, if there are some."""
+        return ()
 
     @property
     def history(self) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from pcmcnet.errors import ArtifactError, InputError, SchemaError, did_you_mean
 from pcmcnet.models.items.universe import require_labels
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grid:
     """Bins of some features, by their inner edges, and the labels that keep an item of their own.
 
@@ -40,14 +40,16 @@ class Grid:
     @classmethod
     def learn(cls, data: ChoiceData, bins: Mapping[str, int], identified: tuple[str, ...] = ()) -> Grid:
         """Learn the edges from the alternatives of the training part that are not identified."""
-        kept = _labelled(data, identified)
-        for label, rows in zip(identified, kept, strict=True):
+        # 1. Labels that keep an item of their own are not binned.
+        labelled = _labelled(data, identified)
+        for label, rows in zip(identified, labelled, strict=True):
             if not rows.any():
-                known = did_you_mean(label, np.unique(require_labels(data).plain()).tolist())
-                raise InputError(f"identified: no alternative of the training part is labelled {label!r}.{known}")
-        rest = ~kept.any(0)
+                hint = did_you_mean(label, np.unique(require_labels(data).plain()).tolist())
+                raise InputError(f"identified: no alternative of the training part is labelled {label!r}.{hint}")
+        rest = ~labelled.any(0)
         if not rest.any():
             raise InputError("identified names every alternative of the training part, so none is left to be binned.")
+        # 2. Bins of equal width between the least and the largest value of the others.
         edges = {}
         for name, k in bins.items():
             values = _numbers(data, name)[rest]

@@ -43,7 +43,7 @@ class BradleyTerry(StrengthModel):
 
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
         config = self.config
-        found = newton(
+        estimate = newton(
             sets,
             n,
             reference=None if ridge else reference,
@@ -51,8 +51,8 @@ class BradleyTerry(StrengthModel):
             max_iter=config.max_iter,
             tolerance=config.tolerance,
         )
-        apart = found.strengths - found.strengths[reference]
-        return found._replace(strengths=apart, hessian=found.hessian - ridge / n)  # squares about the mean
+        apart = estimate.strengths - estimate.strengths[reference]
+        return estimate._replace(strengths=apart, hessian=estimate.hessian - ridge / n)  # squares about the mean
 
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
         if not len(sets.sizes):

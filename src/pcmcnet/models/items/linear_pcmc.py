@@ -41,20 +41,21 @@ from pcmcnet.errors import ArtifactError, InputError
 from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.threads import threads_for
 from pcmcnet.models.interface.chain_model import ChainModel
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.lbfgs import Minimum, lbfgs
-from pcmcnet.models.items.pcmc_search import chain_log_p
-from pcmcnet.models.items.penalty_search import (
-    COARSE,
+from pcmcnet.models.items.pcmc_estimation import chain_log_p
+from pcmcnet.models.items.penalties import (
+    COARSE_LADDER,
     PLAIN,
     TRIAL_TOLERANCE,
     Losses,
     Penalty,
-    PenaltySearch,
-    cut,
-    otherwise,
-    penalty_facts,
+    PenaltyRecord,
+    SearchRecord,
+    choice_folds,
+    fallback_penalty,
     require_penalty,
     search_penalty,
 )
@@ -62,11 +63,11 @@ from pcmcnet.models.items.universe import Universe, informative, padded
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
-SHOWN = 200  # weights that a summary lists
-PARTS = 2  # of the folds that a search for the ridge holds out
+LISTED_WEIGHTS = 200  # weights that a summary lists
+TRIED_FOLDS = 2  # folds that a search for the ridge fits
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LinearPCMCConfig:
     """Options of linear PCMC.
 
@@ -94,6 +95,16 @@ class LinearPCMCConfig:
         require_number("tolerance", self.tolerance, low=0, open_low=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FittedLinearPCMC(FittedState):
+    """Items, columns and weights."""
+
+    universe: Universe
+    encoder: Encoder
+    weights: Floats  # (n, 1 + d)
+    record: SearchRecord
+
+
 class LinearPCMC(ChainModel):
     """Pairwise choice Markov chain whose rates of leaving an item are log-linear in the features of the one entered.
 
@@ -108,56 +119,78 @@ class LinearPCMC(ChainModel):
     name = "pcmc-linear"
     config_class = LinearPCMCConfig
     config: LinearPCMCConfig
-    universe_: Universe
-    encoder_: Encoder
-    weights_: Floats  # (n, 1 + d)
+    record_class = SearchRecord
 
     @takes(LinearPCMCConfig)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLinearPCMC:
         if not train.features:
             raise InputError(
                 "linear PCMC needs features: declare some in features, or use PCMC (pcmc), of items alone."
             )
-        part = informative(train)
+        # 1. Items and columns of the sets that offer a choice.
+        part, config = informative(train), self.config
         universe, encoder = Universe.learn(part), Encoder.learn(part)
-        sample, config = Sample.of(part, universe, encoder), self.config
-        learnt = None if config.ridge != "auto" else self._learn_ridge(part, universe, encoder, settings.seed)
-        ridge = learnt.penalty if learnt else float(config.ridge)
+        sample = PaddedChoices.of(part, universe, encoder)
+        # 2. The ridge, from held-out sets if it is to be learnt.
+        penalty = None if config.ridge != "auto" else self._learn_ridge(part, universe, encoder, run.seed)
+        ridge = penalty.penalty if penalty else float(config.ridge)
+        # 3. The weights, down the same path as the trials.
         with threads_for(sample.work):
-            begin = np.zeros(sample.shape)
-            for stronger in [trial.penalty for trial in learnt.trials if trial.penalty > ridge] if learnt else []:
-                begin, _ = sample.fit(begin, stronger, config, TRIAL_TOLERANCE)
-            self.weights_, found = sample.fit(begin, ridge, config, config.tolerance)
-        self.universe_, self.encoder_ = universe, encoder
-        self.training_ = {
-            "iterations": found.iterations,
-            "converged": found.converged,
-            "nll": float(sample.mean_loss(torch.from_numpy(self.weights_))),
-            **({} if learnt is None else {"penalty": learnt.to_dict()}),
-        }
+            weights = np.zeros(sample.shape)
+            for stronger in penalty.stronger if penalty else ():
+                weights, _ = sample.fit(weights, stronger, config, TRIAL_TOLERANCE)
+            weights, minimum = sample.fit(weights, ridge, config, config.tolerance)
+        record = SearchRecord(
+            converged=minimum.converged,
+            iterations=minimum.iterations,
+            nll=float(sample.mean_loss(torch.from_numpy(weights))),
+            penalty=penalty,
+        )
+        return FittedLinearPCMC(universe=universe, encoder=encoder, weights=weights, record=record)
 
-    def _learn_ridge(self, part: ChoiceData, universe: Universe, encoder: Encoder, seed: int) -> PenaltySearch:
-        """Learn the ridge from held-out sets, of which two parts will do: sets with features are seldom alike."""
-        folds = cut(part, seed)[:PARTS]
+    def _learn_ridge(self, part: ChoiceData, universe: Universe, encoder: Encoder, seed: int) -> PenaltyRecord:
+        """Learn the ridge from held-out sets. Two folds will do: sets with features are seldom alike."""
+        folds = choice_folds(part, seed)[:TRIED_FOLDS]
         if not folds:
-            return PenaltySearch((), 0, otherwise(part))
-        samples = [[Sample.of(data, universe, encoder) for data in (fold.known, fold.held_out)] for fold in folds]
+            return fallback_penalty(part)
+        samples = [
+            [PaddedChoices.of(sets, universe, encoder) for sets in (fold.train, *fold.held_out)] for fold in folds
+        ]
         with threads_for(samples[0][0].work):
-            return search_penalty(folds, [self._path(*pair) for pair in samples], COARSE)
+            return PenaltyRecord.of(search_penalty(folds, [self._path(*pair) for pair in samples], COARSE_LADDER))
 
-    def _path(self, known: Sample, held_out: Sample) -> Losses:
-        """Begin a path of fits down the ladder of ridges, each from where the one before ended."""
-        at = np.zeros(known.shape)
+    def _path(self, train: PaddedChoices, held_out: PaddedChoices) -> Losses:
+        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        weights = np.zeros(train.shape)
 
         def losses(ridge: float) -> Floats:
-            nonlocal at
-            at, _ = known.fit(at, ridge, self.config, TRIAL_TOLERANCE)
-            return held_out.losses(at)
+            nonlocal weights
+            weights, _ = train.fit(weights, ridge, self.config, TRIAL_TOLERANCE)
+            return held_out.losses(weights)
 
         return losses
+
+    @property
+    def _state(self) -> FittedLinearPCMC:
+        return self._state_as(FittedLinearPCMC)
+
+    @property
+    def universe_(self) -> Universe:
+        """The items."""
+        return self._state.universe
+
+    @property
+    def encoder_(self) -> Encoder:
+        """How features become columns."""
+        return self._state.encoder
+
+    @property
+    def weights_(self) -> Floats:
+        """(n, 1 + d) weights of the columns in the rate of leaving each item."""
+        return self._state.weights
 
     @torch.no_grad()
     def _log_proba(self, data: ChoiceData) -> Floats:
@@ -180,32 +213,31 @@ class LinearPCMC(ChainModel):
     @property
     def num_parameters(self) -> int:
         """One weight per item and column, with a bias."""
-        _ = self.schema
         return int(self.weights_.size)
 
     def summary(self) -> Summary:
         """List the weights: how the rate of leaving an item grows with each column of the alternative entered."""
-        _ = self.schema
-        columns, found = column_names(self.encoder_.features), self.training_
+        columns, table, record = column_names(self.encoder_.features), self.table_, self._state.record
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**found),
-            "training NLL": f"{found['nll']:.4f}",
-            "search": f"{found['iterations']} iterations, "
-            + ("converged" if found["converged"] else "stopped by max_iter"),
-            **penalty_facts(found),
+            "trained on": f"{table.choice_sets:,} choice sets, {table.alternatives:,} alternatives",
+            **record.facts,
+            **record.penalty_facts,
             "individual": "not used: rates depend on the item left and on the features of the one entered",
             "parameters": f"{self.num_parameters:,}",
         }
-        if self.weights_.size > SHOWN:
-            facts["listed"] = f"the first {SHOWN} weights"
+        if self.weights_.size > LISTED_WEIGHTS:
+            facts["listed"] = f"the first {LISTED_WEIGHTS} weights"
         rows = [
             (item, column, f"{weight:.4f}")
             for item, row in zip(self.universe_.items, self.weights_, strict=True)
             for column, weight in zip(columns, row, strict=True)
         ]
         return Summary(
-            type(self).__name__, facts, ("item left", "column of the one entered", "weight"), tuple(rows[:SHOWN])
+            type(self).__name__,
+            facts,
+            ("item left", "column of the one entered", "weight"),
+            tuple(rows[:LISTED_WEIGHTS]),
         )
 
     # -- saved form -------------------------------------------------------------------------------------------
@@ -215,21 +247,21 @@ class LinearPCMC(ChainModel):
         plain = {name: json_bytes(value) for name, value in entries.items()}
         return {**plain, "weights.safetensors": save_arrays({"weights": self.weights_})}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        self.universe_ = Universe.from_dict(json.loads(files["items.json"]))
-        self.encoder_ = Encoder.from_dict(json.loads(files["encoder.json"]))
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedLinearPCMC:
+        universe = Universe.from_dict(json.loads(files["items.json"]))
+        encoder = Encoder.from_dict(json.loads(files["encoder.json"]))
         try:
             weights = load_arrays(files["weights.safetensors"])["weights"].astype(np.float64)
         except SafetensorError as error:
             raise ArtifactError(f"the saved weights cannot be read ({error}): save the model again.") from error
-        expected = (len(self.universe_.items), len(column_names(self.encoder_.features)))
+        expected = (universe.size, len(column_names(encoder.features)))
         if weights.shape != expected or not np.isfinite(weights).all():
             raise ArtifactError("the saved weights do not fit the saved items and columns: save the model again.")
-        self.weights_ = weights
+        return FittedLinearPCMC(universe=universe, encoder=encoder, weights=weights, record=record)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+@dataclass(frozen=True)
+class PaddedChoices:
     """Choice sets as padded batches: items, columns, mask, the weight of each choice, and places of the sets."""
 
     batches: list[tuple[Tensor, Tensor, Tensor, Tensor, Ints]]
@@ -237,7 +269,7 @@ class Sample:
     sets: int
 
     @classmethod
-    def of(cls, data: ChoiceData, universe: Universe, encoder: Encoder) -> Sample:
+    def of(cls, data: ChoiceData, universe: Universe, encoder: Encoder) -> PaddedChoices:
         """Pad the sets."""
         chosen = torch.zeros(len(data.rows)).double()
         chosen[data.offsets[:-1] + data.require_chosen("fitting")] = torch.from_numpy(data.weights)
@@ -276,6 +308,7 @@ class Sample:
         """Minimise from weights (n, 1 + d); an infinite ridge has one vector for all items, but for their biases."""
         n, columns = self.shape
 
+        # 1. The weights that a vector of parameters stands for, and the objective.
         def weights(x: Tensor) -> Tensor:  # -> (n, 1 + d)
             one = ridge == PLAIN
             return torch.cat([x[:n, None], x[n:].expand(n, -1)], dim=1) if one else x.reshape(n, columns)
@@ -287,9 +320,10 @@ class Sample:
                 penalty = penalty + ridge / 2 * (w[:, 1:] - w[:, 1:].mean(0)).square().sum()
             return self.mean_loss(w) + penalty / self.total
 
+        # 2. Start from the weights given; the mean stands for all items if there is one vector.
         x = np.concatenate([begin[:, 0], begin[:, 1:].mean(0)]) if ridge == PLAIN else begin.ravel()
-        found = lbfgs(objective, x, max_iter=config.max_iter, tolerance=tolerance)
-        return weights(torch.from_numpy(found.at)).numpy().copy(), found
+        minimum = lbfgs(objective, x, max_iter=config.max_iter, tolerance=tolerance)
+        return weights(torch.from_numpy(minimum.at)).numpy().copy(), minimum
 
 
 def linear_log_p(weights: Tensor, items: Tensor, x: Tensor, mask: Tensor) -> Tensor:  # -> (B, J)

@@ -45,6 +45,7 @@ def newton(
     The log-strength of ``reference`` stays 0. Without one, the ridge centres the log-strengths of items that share
     sets, and leaves items in no set at 0.
     """
+    # 1. What does not change from step to step: choices from each set, and the cells of the Hessian.
     free = np.arange(n) != reference
     offered = spread(sum_by_set(sets.counts, sets.offsets), sets.offsets)  # (M,) n_S
     left, right = sets.pairs()
@@ -61,6 +62,7 @@ def newton(
         hessian[np.diag_indices(n)] = ridge - hessian.sum(1)  # rows of the likelihood's part sum to 0
         return slope, hessian
 
+    # 2. Newton's steps.
     strengths, total = np.zeros(n) if start is None else start, max(float(sets.counts.sum()), 1.0)
     for iteration in range(1, max_iter + 1):
         slope, hessian = derivatives(strengths)
@@ -70,7 +72,7 @@ def newton(
         if gain <= tolerance * total:
             strengths = strengths + step  # Newton's last step squares the error
             return Estimate(strengths, derivatives(strengths)[1], iteration, True)
-        now = value(strengths)
+        now = value(strengths)  # halve a step that leads too far (Armijo)
         for _ in range(HALVINGS):
             if value(strengths + step) >= now + 1e-4 * float(slope @ step):
                 break

@@ -25,10 +25,10 @@ from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.models.items.newton import Estimate
-from pcmcnet.models.items.penalty_search import Penalty, penalty_facts, require_penalty
-from pcmcnet.models.items.strength_ridge import learn_ridge
+from pcmcnet.models.items.penalties import ItemRecord, Penalty, learn_strength_ridge, require_penalty
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, some_names
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
@@ -36,7 +36,7 @@ from pcmcnet.storage.files import json_bytes
 log = logging.getLogger("pcmcnet")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class StrengthConfig:
     """Options of a model with one strength per item.
 
@@ -47,8 +47,8 @@ class StrengthConfig:
         plain maximum likelihood, which is refused where it has no finite maximum.
     ridge
         Pull of the strengths towards their mean, as if by a normal law of variance 1 / ridge, in place of smoothing; 0
-        for smoothing alone. "auto" learns it from held-out choice sets
-        (:mod:`pcmcnet.models.items.strength_ridge`), none, which is smoothing alone, included.
+        for smoothing alone. "auto" learns it from held-out choice sets (:mod:`pcmcnet.models.items.penalties`), none,
+        which is smoothing alone, included.
     max_iter, tolerance
         Iterations at most, and the gain in mean log-likelihood below which the search ends.
     """
@@ -65,16 +65,24 @@ class StrengthConfig:
         require_number("tolerance", self.tolerance, low=0, open_low=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FittedStrengths(FittedState):
+    """Items with their strengths."""
+
+    universe: Universe
+    strengths: Floats  # (n,)
+    errors: Floats  # (n,) standard errors; 0 for the reference
+    reference: int  # the item whose strength is 0
+    record: ItemRecord
+
+
 class StrengthModel(ChoiceModel):
     """A model with one strength per item; a subclass says how strengths become probabilities."""
 
     config_class = StrengthConfig
     config: StrengthConfig
+    record_class = ItemRecord
     precision: ClassVar[float] = 1.0  # of a utility's error, as a multiple of the logit's
-    universe_: Universe
-    strengths_: Floats  # (n,)
-    errors_: Floats  # (n,) standard errors; 0 for the reference
-    reference_: int
 
     @abstractmethod
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
@@ -84,38 +92,66 @@ class StrengthModel(ChoiceModel):
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
         """(M,) log-probabilities of the items of distinct sets."""
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedStrengths:
+        config = self.config
+        # 1. The items, and the distinct sets of items with their counts; some counts have no estimate.
         part = informative(train)
         universe = Universe.learn(part)
-        seen, config, n = DistinctSets.of(part, universe.index(part)), self.config, universe.size
-        smoothed = seen.smoothed(config.smoothing)
+        sets, n = DistinctSets.of(part, universe.index(part)), universe.size
+        smoothed = sets.smoothed(config.smoothing)
         require_comparable(smoothed, universe.items, finite=config.ridge in ("auto", 0))
-        reference = int(np.bincount(seen.items, weights=seen.counts, minlength=n).argmax())
-        learnt = None
+        reference = int(np.bincount(sets.items, weights=sets.counts, minlength=n).argmax())
+        # 2. The ridge, from held-out sets if it is to be learnt.
+        penalty = None
         if config.ridge == "auto":
-            learnt = learn_ridge(
-                part, universe, smoothing=config.smoothing, precision=self.precision, seed=settings.seed
+            penalty = learn_strength_ridge(
+                part, universe, smoothing=config.smoothing, precision=self.precision, seed=run.seed
             )
-        ridge = learnt.penalty if learnt else float(config.ridge)
+        ridge = penalty.penalty if penalty else float(config.ridge)
+        # 3. The strengths and their errors; a ridge takes the place of smoothing.
         try:
-            found = self._estimate(seen if ridge else smoothed, n, reference, ridge)
-            errors = standard_errors(found.hessian, reference)
+            estimate = self._estimate(sets if ridge else smoothed, n, reference, ridge)
+            errors = standard_errors(estimate.hessian, reference)
         except np.linalg.LinAlgError as error:
             raise TrainingError(
                 f"some strengths are so far apart that the likelihood is flat ({error}): raise smoothing."
             ) from error
-        if not found.converged:
+        if not estimate.converged:
             log.warning("the search for strengths was stopped by max_iter=%d before it converged", config.max_iter)
-        log_p = self._item_log_p(seen, found.strengths)
-        self.universe_, self.reference_ = universe, reference
-        self.strengths_, self.errors_ = found.strengths, errors
-        self.training_ = {
-            "distinct_sets": len(seen.sizes),
-            "iterations": found.iterations,
-            "converged": found.converged,
-            "nll": float(-(seen.counts @ log_p) / seen.counts.sum()),
-            **({} if learnt is None else {"penalty": learnt.to_dict()}),
-        }
+        record = ItemRecord(
+            converged=estimate.converged,
+            iterations=estimate.iterations,
+            nll=float(-(sets.counts @ self._item_log_p(sets, estimate.strengths)) / sets.counts.sum()),
+            penalty=penalty,
+            distinct_sets=len(sets.sizes),
+        )
+        return FittedStrengths(
+            universe=universe, strengths=estimate.strengths, errors=errors, reference=reference, record=record
+        )
+
+    @property
+    def _state(self) -> FittedStrengths:
+        return self._state_as(FittedStrengths)
+
+    @property
+    def universe_(self) -> Universe:
+        """The items."""
+        return self._state.universe
+
+    @property
+    def strengths_(self) -> Floats:
+        """(n,) strengths of the items; 0 for the reference."""
+        return self._state.strengths
+
+    @property
+    def errors_(self) -> Floats:
+        """(n,) standard errors of the strengths; 0 for the reference."""
+        return self._state.errors
+
+    @property
+    def reference_(self) -> int:
+        """The item whose strength is 0: the one chosen most often."""
+        return self._state.reference
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         sets = DistinctSets.of(data, self.universe_.index(data))
@@ -124,18 +160,16 @@ class StrengthModel(ChoiceModel):
     @property
     def num_parameters(self) -> int:
         """One strength per item but the reference."""
-        _ = self.schema
         return len(self.strengths_) - 1
 
     def summary(self) -> Summary:
         """List the items with estimate, standard error, z and p, the strongest first."""
-        _ = self.schema
-        items = self.universe_.items
+        items, record = self.universe_.items, self._state.record
         rows = [self._row(k) for k in np.argsort(-self.strengths_, kind="stable")]
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
-            **item_facts(self.training_),
-            **penalty_facts(self.training_),
+            **record.item_facts(self.table_.choice_sets),
+            **record.penalty_facts,
             "parameters": f"{self.num_parameters:,} (the strength of {items[self.reference_]!r} is 0)",
         }
         header = ("item", "estimate", "std err", "z", "p")
@@ -160,15 +194,16 @@ class StrengthModel(ChoiceModel):
         }
         return {"items.json": json_bytes(entries)}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedStrengths:
         entries = json.loads(files["items.json"])
-        self.universe_ = Universe.from_dict(entries)
-        self.reference_ = entries["reference"]
-        self.strengths_, self.errors_ = (np.array(entries[k], np.float64) for k in ("strengths", "standard_errors"))
-        n = len(self.universe_.items)
-        fit = all(x.shape == (n,) and np.isfinite(x).all() for x in (self.strengths_, self.errors_))
-        if not fit or self.reference_ not in range(n):
+        universe, reference = Universe.from_dict(entries), entries["reference"]
+        strengths, errors = (np.array(entries[k], np.float64) for k in ("strengths", "standard_errors"))
+        fits = all(x.shape == (universe.size,) and np.isfinite(x).all() for x in (strengths, errors))
+        if not fits or reference not in range(universe.size):
             raise ArtifactError("the saved strengths do not fit the saved items: save the model again.")
+        return FittedStrengths(
+            universe=universe, strengths=strengths, errors=errors, reference=reference, record=record
+        )
 
 
 def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,)
@@ -182,19 +217,9 @@ def standard_errors(hessian: Floats, reference: int) -> Floats:  # (n, n) -> (n,
     return errors
 
 
-def item_facts(training: Mapping[str, Any]) -> dict[str, str]:
-    """Say what a model of items was fitted to, and how well."""
-    return {
-        "trained on": "{choice_sets:,} choice sets, {distinct_sets:,} of them distinct".format(**training),
-        "training NLL": "{nll:.4f}".format(**training),
-        "search": "{iterations} iterations, ".format(**training)
-        + ("converged" if training["converged"] else "stopped by max_iter"),
-        "features": "not used: an alternative is known by its item",
-    }
-
-
 def require_comparable(sets: DistinctSets, items: tuple[str, ...], *, finite: bool = True) -> None:
     """Refuse counts for which strengths have no unique estimate, or, where that has to come from counts, no finite."""
+    # 1. Items that some chain of sets connects can be compared.
     left, right = sets.pairs()
     beats = sets.counts[left] > 0
     groups = _groups(sets.items[left], sets.items[right], len(items), strong=False)
@@ -204,6 +229,7 @@ def require_comparable(sets: DistinctSets, items: tuple[str, ...], *, finite: bo
             f"{some_names(items, np.flatnonzero(groups == 1))}: their strengths cannot be compared ({groups.max() + 1} "
             f"such groups of items). Fit a model to each group, or use PCMC-Net (pcmcnet), which compares features."
         )
+    # 2. Estimates are finite if, besides, each item won and lost against any group of others (Ford, 1957).
     groups = _groups(sets.items[left[beats]], sets.items[right[beats]], len(items), strong=True)
     if finite and groups.max() > 0:
         odd = np.flatnonzero(groups == np.bincount(groups).argmin())

@@ -27,10 +27,11 @@ from torch import Tensor
 from pcmcnet.arrays import Floats
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import threads_for
+from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.items.lbfgs import lbfgs
 from pcmcnet.models.items.newton import Estimate
-from pcmcnet.models.items.strengths import StrengthConfig, StrengthModel
+from pcmcnet.models.items.strengths import FittedStrengths, StrengthConfig, StrengthModel
 from pcmcnet.models.items.universe import DistinctSets, PaddedSets
 
 REACH = 8.5  # standard deviations
@@ -62,6 +63,7 @@ class Thurstone(StrengthModel):
         super().__init__(**options)
 
     def _estimate(self, sets: DistinctSets, n: int, reference: int, ridge: float) -> Estimate:
+        # 1. The objective, as a function of the strengths but the reference's.
         free = np.flatnonzero(np.arange(n) != reference)
         place, total = torch.from_numpy(free), float(sets.counts.sum())
         batches = list(sets.batches())
@@ -71,12 +73,13 @@ class Thurstone(StrengthModel):
             penalty = ridge / 2 * (mu - mu.mean()).square().sum()
             return (torch.stack([_nll(mu[batch.items], batch) for batch in batches]).sum() + penalty) / total
 
+        # 2. The estimates, and the Hessian there for their errors.
         config, strengths = self.config, np.zeros(n)
         with threads_for(WORK * len(sets.items)):
-            found = lbfgs(nll, strengths[free], max_iter=config.max_iter, tolerance=config.tolerance, bound=BOUND)
-            strengths[free] = found.at
+            minimum = lbfgs(nll, strengths[free], max_iter=config.max_iter, tolerance=config.tolerance, bound=BOUND)
+            strengths[free] = minimum.at
             hessian = sum((_hessian(strengths, batch) for batch in batches), ridge * (np.eye(n) - 1 / n))
-        return Estimate(strengths, hessian, found.iterations, found.converged)
+        return Estimate(strengths, hessian, minimum.iterations, minimum.converged)
 
     @torch.no_grad()
     def _item_log_p(self, sets: DistinctSets, strengths: Floats) -> Floats:
@@ -87,10 +90,11 @@ class Thurstone(StrengthModel):
                 out[batch.flat[batch.mask.numpy()]] = log_p[batch.mask].numpy()
         return out
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        super()._restore(files)
-        if np.abs(self.strengths_).max() > 2 * BOUND:  # the integral has as many nodes as they are apart
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedStrengths:
+        state = super()._restore(files, record, table)
+        if np.abs(state.strengths).max() > 2 * BOUND:  # the integral has as many nodes as they are apart
             raise ArtifactError("the saved strengths are larger than any that can be fitted: save the model again.")
+        return state
 
 
 def _nll(mu: Tensor, batch: PaddedSets) -> Tensor:  # (B, J) -> ()
@@ -112,6 +116,7 @@ def _hessian(strengths: Floats, batch: PaddedSets) -> Floats:  # (n,) -> (n, n)
 
 def normal_log_p(mu: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
     """Log-probabilities that each item's utility is the largest of its set; padding gets -inf."""
+    # 1. The nodes of each set, from below the lowest mode to above the highest.
     with torch.no_grad():  # the integral does not depend on where its nodes are
         J = mu.shape[1]
         top = mu.masked_fill(~mask, -math.inf).amax(1)
@@ -119,8 +124,9 @@ def normal_log_p(mu: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J
         high = top + math.sqrt(2 * math.log(J)) + REACH
         nodes = math.ceil(float((high - low).max()) * math.sqrt(J) / STEP) + 1
         x = low[:, None] + (high - low)[:, None] * torch.linspace(0, 1, nodes, dtype=mu.dtype)  # (B, K)
+    # 2. The integrand of each item at each node: the product of all others' Phi, times phi.
     z = x.unsqueeze(1) - mu.unsqueeze(2)  # (B, J, K)
     log_below = torch.special.log_ndtr(z).masked_fill(~mask.unsqueeze(2), 0)
     log_first = torch.logsumexp(log_below.sum(1, keepdim=True) - log_below - z * z / 2, dim=2)
-    # A set's integrals have one step and one constant, which leave with the normalisation; they sum to 1 as they are.
+    # 3. A set's integrals have one step and one constant, which normalisation removes; they sum to 1 as they are.
     return torch.log_softmax(log_first.masked_fill(~mask, -math.inf), dim=1)

@@ -31,7 +31,7 @@ PAIR_BUDGET = 200_000  # ordered pairs of a padded batch; bounds the memory
 SHOWN = 5  # items that a message names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Universe:
     """The items of the training part, by name in sorted order; item k has index k."""
 
@@ -51,12 +51,12 @@ class Universe:
     def index(self, data: ChoiceData) -> Ints:
         """(N,) item of each alternative; one that training did not have is refused."""
         labels = require_labels(data)
-        known = {item: k for k, item in enumerate(self.items)}
-        table = np.array([known.get(c, -1) for c in labels.categories], np.int64)
-        found: Ints = table[labels.codes] if len(labels) else np.empty(0, np.int64)
-        if (found < 0).any():
-            self._refuse(data, labels, np.flatnonzero(found < 0))
-        return found
+        place = {item: k for k, item in enumerate(self.items)}
+        table = np.array([place.get(c, -1) for c in labels.categories], np.int64)
+        items: Ints = table[labels.codes] if len(labels) else np.empty(0, np.int64)
+        if (items < 0).any():
+            self._refuse(data, labels, np.flatnonzero(items < 0))
+        return items
 
     def _refuse(self, data: ChoiceData, labels: Categorical, unseen: Ints) -> None:
         """Name the first unseen item, its set and how many there are."""
@@ -105,7 +105,7 @@ def some_names(items: Sequence[str], index: Ints) -> str:
     return named + (f" and {len(index) - SHOWN} more" if len(index) > SHOWN else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DistinctSets:
     """The distinct sets of items among some choice sets, each with its counts.
 
@@ -134,6 +134,7 @@ class DistinctSets:
     @classmethod
     def of_items(cls, index: Ints, starts: Ints, chosen: Ints | None, weights: Floats) -> DistinctSets:
         """Collect the distinct sets among flat items; ``starts`` (S + 1,) says where each choice set begins."""
+        # 1. Sort the items of each choice set; copies of an item in a set are one entry.
         of_set = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # (N,)
         order = np.lexsort((index, of_set))
         pairs = np.stack([of_set, index])[:, order]
@@ -141,9 +142,11 @@ class DistinctSets:
         new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(0)
         entry = np.empty(len(order), np.int64)  # (N,) the entry, set and item, of each alternative
         entry[order] = np.cumsum(new) - 1
+        # 2. Choice sets with equal entries are one distinct set.
         sets, items = pairs[:, new]
         numbers, offsets, place = _number_sets(items, np.bincount(sets, minlength=len(starts) - 1))
         flat = place[entry]
+        # 3. Count the choices of each item from each distinct set, by weight.
         counts = np.zeros(len(numbers))
         if chosen is not None:
             picked = flat[starts[:-1] + chosen]
@@ -203,7 +206,7 @@ def _number_sets(items: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
     starts = np.cumsum(sizes) - sizes
     place = np.empty(len(items), np.int64)
     blocks, lengths, done = [np.empty(0, np.int64)], [np.zeros(1, np.int64)], 0
-    for n in np.unique(sizes):
+    for n in np.unique(sizes):  # sets of one size are rows of a matrix, whose distinct rows are numbered
         entries = starts[sizes == n][:, None] + np.arange(n)
         rows, number = np.unique(items[entries], axis=0, return_inverse=True)
         place[entries] = done + number.reshape(-1, 1) * n + np.arange(n)

@@ -14,9 +14,7 @@ from torch import Tensor
 
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.encoding import Encoder
-from pcmcnet.models.items.pcmc import bradley_terry_chain
-from pcmcnet.models.items.pcmc_config import PCMCConfig
-from pcmcnet.models.items.pcmc_search import search
+from pcmcnet.models.items.pcmc_estimation import SMOOTHING, ChainOptions, bradley_terry_chain, fit_chain
 from pcmcnet.models.items.universe import DistinctSets
 
 MOST_LABELS = 50  # 2,450 log-rates
@@ -38,10 +36,9 @@ def start_as_items(log_rates: Tensor, data: EncodedSets, decay: float) -> None:
     data = data.to(torch.device("cpu"))
     starts = np.append(data.starts.numpy(), len(data.categorical))
     items, weights = data.categorical[:, 0].numpy(), data.weight.double() / data.weight.double().mean()
-    options = PCMCConfig(speeds=1.0, restarts=1, max_iter=STEPS)
-    sets = DistinctSets.of_items(items, starts, data.chosen.numpy(), weights.numpy()).smoothed(options.smoothing)
+    options = ChainOptions(speeds=1.0, restarts=1, max_iter=STEPS)
+    sets = DistinctSets.of_items(items, starts, data.chosen.numpy(), weights.numpy()).smoothed(SMOOTHING)
     with torch.enable_grad():
-        found = search(
-            sets, bradley_terry_chain(sets, len(log_rates)), RIDGE * decay, options, np.random.default_rng(0)
-        )
-    log_rates.copy_(torch.from_numpy(found.log_rates))
+        prior = bradley_terry_chain(sets, len(log_rates))
+        chain = fit_chain(sets, prior, RIDGE * decay, options, np.random.default_rng(0))
+    log_rates.copy_(torch.from_numpy(chain.log_rates))

@@ -23,8 +23,15 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, ordered_pairs
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.wrappers.wrapper import Wrapper, as_options, member_files, member_of, unfitted
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import TrainingTable
+from pcmcnet.models.wrappers.wrapper import (
+    AroundOneModel,
+    FittedAround,
+    member_files,
+    member_of,
+    unfitted,
+)
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
@@ -41,7 +48,7 @@ class Temperature(NamedTuple):
     nll_after: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CalibratedConfig:
     """Options of a calibrated model.
 
@@ -61,7 +68,14 @@ class CalibratedConfig:
         object.__setattr__(self, "options", asdict(inner.config))
 
 
-class Calibrated(Wrapper):
+@dataclass(frozen=True, kw_only=True)
+class FittedCalibrated(FittedAround):
+    """A fitted model and its temperature."""
+
+    temperature: Temperature
+
+
+class Calibrated(AroundOneModel):
     """A model whose probabilities are taken to the power 1/T.
 
     ``Calibrated(fitted, T)`` is ready for use. ``Calibrated(model).fit(train, valid)`` fits a model of the same kind
@@ -89,8 +103,6 @@ class Calibrated(Wrapper):
     config_class = CalibratedConfig
     stops_early = True  # the temperature is found by the validation part
     config: CalibratedConfig
-    model_: ChoiceModel
-    temperature_: Temperature
 
     def __init__(
         self,
@@ -101,24 +113,24 @@ class Calibrated(Wrapper):
         encoders: Mapping[str, Any] | None = None,
         **more: Never,
     ) -> None:
-        super().__init__(**as_options(model, options), **more)
-        self._take(model, encoders)
+        super().__init__(model, options, encoders, **more)
         if temperature is not None:
             if not isinstance(model, ChoiceModel):
                 raise ConfigError("a temperature is for a fitted model: leave it out, and fit finds one.")
-            found = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
-            require_number("temperature", found.value, low=0, open_low=True)
-            self.model_, self.temperature_, self._schema = model, found, model.schema
-            self.training_ = model.training_
+            value = temperature if isinstance(temperature, Temperature) else Temperature(temperature)
+            require_number("temperature", value.value, low=0, open_low=True)
+            self._wrap(model, _state(model, value))
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedCalibrated:
         if valid is None:
             raise InputError("a temperature is found by choices that were not fitted: give a validation part.")
-        inner = self._inner()
-        given = {name: getattr(settings, name) for name in FitSettings.__slots__ if name != "tells"}
-        self.model_ = inner.fit(train, valid if inner.stops_early else None, **given)
-        self.temperature_ = find_temperature(self.model_, valid)
-        self.history, self.training_ = inner.history, inner.training_
+        model = self._fit_inner(train, valid, run)
+        return _state(model, find_temperature(model, valid))
+
+    @property
+    def temperature_(self) -> Temperature:
+        """The temperature, and the NLL without it and with it."""
+        return self._state_as(FittedCalibrated).temperature
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return at_temperature(self.model_._log_proba(data), data, self.temperature_.value)
@@ -137,20 +149,17 @@ class Calibrated(Wrapper):
     @property
     def num_parameters(self) -> int:
         """Those of the model inside and the temperature."""
-        _ = self.schema
         return self.model_.num_parameters + 1
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Those of the model inside, and whether the temperature is at an end of the range searched."""
-        _ = self.schema
         ends = (COLDEST, HOTTEST)
         at_end = any(math.isclose(self.temperature_.value, end, rel_tol=1e-3) for end in ends)
-        return (*self.model_.caveats, *(["the temperature is at an end of the range searched"] if at_end else []))
+        return (*super().caveats, *(["the temperature is at an end of the range searched"] if at_end else []))
 
     def summary(self) -> Summary:
         """Sum up the model inside, with the temperature."""
-        _ = self.schema
         inside, (value, before, after) = self.model_.summary(), self.temperature_
         facts = {"temperature": f"{value:.4f}"}
         if before is not None and after is not None:
@@ -162,18 +171,23 @@ class Calibrated(Wrapper):
     def _files(self) -> dict[str, bytes]:
         return {_FILE: json_bytes(self.temperature_._asdict()), **member_files(self.model_, 1)}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        self.temperature_ = Temperature(**json.loads(files[_FILE]))
-        value = self.temperature_.value
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedCalibrated:
+        temperature = Temperature(**json.loads(files[_FILE]))
+        value = temperature.value
         if not isinstance(value, float | int) or not 0 < value < math.inf:
             raise ArtifactError(f"the saved temperature is {value!r}, not a number above 0: save the model again.")
-        self.model_ = member_of(files, 1, self.extras)
+        return _state(member_of(files, 1, self.extras), temperature)
+
+
+def _state(model: ChoiceModel, temperature: Temperature) -> FittedCalibrated:
+    return FittedCalibrated(model=model, temperature=temperature, record=model.record_, history=model.history)
 
 
 def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
     """Return the T that minimises the weighted mean NLL of the choices; 1 where none is better."""
     from scipy.optimize import minimize_scalar
 
+    # 1. The log-probabilities of the choices that count; no temperature changes a probability of 0.
     picked = data.offsets[:-1] + data.require_chosen("a calibration")
     counted = data.weights > 0
     if not counted.any():
@@ -187,12 +201,14 @@ def find_temperature(model: ChoiceModel, data: ChoiceData) -> Temperature:
     def nll(t: float) -> float:
         return float(-np.average(at_temperature(log_p, data, t)[picked][counted], weights=weights))
 
-    found = minimize_scalar(
+    # 2. The minimum over b = 1/T, in which the loss is convex.
+    best = minimize_scalar(
         lambda b: nll(1 / b), bounds=(1 / HOTTEST, 1 / COLDEST), method="bounded", options={"xatol": 1e-7}
     )
-    before, after = nll(1.0), nll(1 / found.x)
+    # 3. No temperature at all, unless it gains.
+    before, after = nll(1.0), nll(1 / best.x)
     gained = before - after > _ROUNDING * max(before, 1.0)
-    return Temperature(float(1 / found.x), before, after) if gained else Temperature(1.0, before, before)
+    return Temperature(float(1 / best.x), before, after) if gained else Temperature(1.0, before, before)
 
 
 def at_temperature(log_p: Floats, data: ChoiceData, t: float) -> Floats:

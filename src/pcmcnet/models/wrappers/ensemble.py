@@ -24,17 +24,18 @@ from pcmcnet.data import ChoiceData, Sets
 from pcmcnet.data.ragged import ordered_pairs
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
 from pcmcnet.models.networks.pcmcnet_config import one_network
 from pcmcnet.models.wrappers.ensemble_interval import Spread, interval, log_mean, log_odds
-from pcmcnet.models.wrappers.wrapper import Wrapper, as_options, member_files, member_of, unfitted
+from pcmcnet.models.wrappers.wrapper import Wrapper, by_instance, member_files, member_of, unfitted
 from pcmcnet.reports.formats import Summary
 from pcmcnet.training.run_folder import member_folder, run_in
 
 log = logging.getLogger("pcmcnet")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class EnsembleConfig:
     """Options of an ensemble.
 
@@ -63,6 +64,21 @@ class EnsembleConfig:
         if isinstance(member, Ensemble):
             raise ConfigError("the members of an ensemble cannot be ensembles: ask for more members instead.")
         object.__setattr__(self, "options", {**asdict(member.config), **one_network(member.config)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleRecord(FitRecord):
+    """The seeds of the members."""
+
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedEnsemble(FittedState):
+    """The fitted members."""
+
+    members: tuple[ChoiceModel, ...]
+    record: EnsembleRecord
 
 
 class _More(TypedDict, total=False):
@@ -99,7 +115,8 @@ class Ensemble(Wrapper):
     name = "ensemble"
     config_class = EnsembleConfig
     config: EnsembleConfig
-    members_: list[ChoiceModel]
+    record_class = EnsembleRecord
+    streams = by_instance(lambda ensemble: ensemble._inner().streams and not ensemble.config.resample)
 
     def __init__(
         self,
@@ -110,22 +127,27 @@ class Ensemble(Wrapper):
         encoders: Mapping[str, Any] | None = None,
         **more: Unpack[_More],
     ) -> None:
-        super().__init__(**as_options(model, options), n=n, **more)
-        member = self._take(model, encoders)
-        self.stops_early = member.stops_early  # type: ignore[misc]
-        self.streams = member.streams and not self.config.resample  # type: ignore[misc]
+        super().__init__(model, options, encoders, n=n, **more)
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedEnsemble:
         members, seeds = [], []
-        with run_in(settings.run_folder, resume=settings.resume):
+        with run_in(run.run_folder, resume=run.resume):
             # The seeds of the first members do not depend on n: an ensemble can be resumed with more members.
-            for k, source in enumerate(np.random.SeedSequence(settings.seed).spawn(self.config.n), start=1):
+            for k, source in enumerate(np.random.SeedSequence(run.seed).spawn(self.config.n), start=1):
                 seeds.append(int(source.generate_state(1, np.uint64)[0] >> 1))
                 log.info("member %d of %d", k, self.config.n)
                 part = _reweighted(train, source) if self.config.resample else train
-                members.append(self._inner().fit(part, valid, **_settings(settings, k, seeds[-1])))
-        self.members_ = members
-        self.training_ = {"seeds": seeds}
+                members.append(self._inner().fit(part, valid, **_member_arguments(run, k, seeds[-1])))
+        return FittedEnsemble(members=tuple(members), record=EnsembleRecord(seeds=tuple(seeds)))
+
+    @property
+    def _state(self) -> FittedEnsemble:
+        return self._state_as(FittedEnsemble)
+
+    @property
+    def members_(self) -> tuple[ChoiceModel, ...]:
+        """The fitted members."""
+        return self._state.members
 
     def survey(self, train: Sets, valid: Sets | None) -> None:
         """Learn what the members need: they are fitted to the same sets."""
@@ -178,10 +200,12 @@ class Ensemble(Wrapper):
         """
         from scipy.special import expit  # here, since loading it takes time that few need
 
+        # 1. The interval of the members' log-odds, which are nearer to normal than probabilities.
         sets = self._read(data)
         logs = self._log_p_of_members(sets)
         p = np.exp(log_mean(logs))
         low, high = interval(log_odds(logs), level)
+        # 2. Back to probabilities; the mean of probabilities may lie outside, and is let in.
         agreed = (logs == logs[0]).all(axis=0)  # no rounding on the way to log-odds and back
         ends = np.where(agreed, p, np.minimum(expit(low), p)), np.where(agreed, p, np.maximum(expit(high), p))
         return sets.to_rows(ends[0]), sets.to_rows(ends[1])
@@ -204,7 +228,6 @@ class Ensemble(Wrapper):
         >>> spread.values.shape, bool(spread.low == spread.mean == spread.high)  # a logit has nothing to vary
         ((3,), True)
         """
-        _ = self.schema
         answers = [np.asarray(function(member), dtype=np.float64) for member in self.members_]
         shapes = {answer.shape for answer in answers}
         if len(shapes) > 1:
@@ -219,13 +242,11 @@ class Ensemble(Wrapper):
     @property
     def num_parameters(self) -> int:
         """Number of parameters of all members together."""
-        _ = self.schema
         return sum(member.num_parameters for member in self.members_)
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Those of the members, and whether the members are all the same."""
-        _ = self.schema
         found = dict.fromkeys(caveat for member in self.members_ for caveat in member.caveats)
         first, *others = (member._files() for member in self.members_)
         same = all(files == first for files in others)
@@ -234,18 +255,16 @@ class Ensemble(Wrapper):
 
     def summary(self) -> Summary:
         """List the members with their seeds and training losses."""
-        _ = self.schema
         kind = type(self.members_[0]).__name__
         facts = {
             "options": ", ".join(f"{k}={v}" for k, v in self.config.options.items()),
-            "trained on": "{choice_sets:,} choice sets, {alternatives:,} alternatives".format(**self.training_)
+            "trained on": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives"
             + (", weighed anew for each member" if self.config.resample else ""),
             "parameters": f"{self.num_parameters:,} in all",
         }
-        seeds = self.training_["seeds"]
         rows = [
             (f"{k + 1}", f"{seed}", f"{member.num_parameters:,}", _training_nll(member))
-            for k, (seed, member) in enumerate(zip(seeds, self.members_, strict=True))
+            for k, (seed, member) in enumerate(zip(self._state.record.seeds, self.members_, strict=True))
         ]
         title = f"Ensemble of {len(rows)} {kind} models"
         return Summary(title, facts, ("member", "seed", "parameters", "training NLL"), tuple(rows))
@@ -258,8 +277,9 @@ class Ensemble(Wrapper):
             files |= member_files(member, k)
         return files
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        self.members_ = [member_of(files, k, self.extras) for k in range(1, self.config.n + 1)]
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedEnsemble:
+        members = tuple(member_of(files, k, self.extras) for k in range(1, self.config.n + 1))
+        return FittedEnsemble(members=members, record=record)
 
 
 def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:
@@ -268,12 +288,11 @@ def _reweighted(data: ChoiceData, source: np.random.SeedSequence) -> ChoiceData:
     return replace(data, weights=data.weights * draws)
 
 
-def _settings(settings: FitSettings, number: int, seed: int) -> dict[str, Any]:
-    """How the fit of a member is to run."""
-    given = {name: getattr(settings, name) for name in ("device", "progress", "resume")}
-    folder, report = settings.run_folder, settings.on_epoch
+def _member_arguments(run: FitRun, number: int, seed: int) -> dict[str, Any]:
+    """Return the arguments for the fit of a member: its own seed, folder and number in the history."""
+    folder, report = run.run_folder, run.on_epoch
     return {
-        **given,
+        **run.inner_arguments,
         "seed": seed,
         "run_folder": None if folder is None else member_folder(folder, number),
         "on_epoch": None if report is None else lambda entry: report({**entry, "member": number}),
@@ -281,6 +300,6 @@ def _settings(settings: FitSettings, number: int, seed: int) -> dict[str, Any]:
 
 
 def _training_nll(member: ChoiceModel) -> str:
-    """The loss that the member ended with, where it is known."""
-    found = member.history[-1]["train_loss"] if member.history else member.training_.get("nll")
-    return "-" if found is None else f"{found:.4f}"
+    """Return the loss that the member ended with, if it is known."""
+    loss = member.history[-1]["train_loss"] if member.history else getattr(member.record_, "nll", None)
+    return "-" if loss is None else f"{loss:.4f}"

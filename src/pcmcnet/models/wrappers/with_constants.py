@@ -27,8 +27,15 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, ordered_pairs, spread
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, TrainingError, did_you_mean
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitSettings
-from pcmcnet.models.wrappers.wrapper import Wrapper, as_options, member_files, member_of, unfitted
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import TrainingTable
+from pcmcnet.models.wrappers.wrapper import (
+    AroundOneModel,
+    FittedAround,
+    member_files,
+    member_of,
+    unfitted,
+)
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 
@@ -39,7 +46,7 @@ _FURTHEST = 5.0  # that a constant moves in a step
 _SUM = 1e-6  # by which shares may miss 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class WithConstantsConfig:
     """Options of a model with constants.
 
@@ -63,7 +70,14 @@ class WithConstantsConfig:
         object.__setattr__(self, "shares", require_shares(self.shares))
 
 
-class WithConstants(Wrapper):
+@dataclass(frozen=True, kw_only=True)
+class FittedConstants(FittedAround):
+    """A fitted model and the constant of each label."""
+
+    constants: Mapping[str, float]
+
+
+class WithConstants(AroundOneModel):
     """A model with a constant for each label, so that its shares on a table are known ones.
 
     ``WithConstants(model, shares).fit(train)`` fits the model and finds the constants on the training part;
@@ -89,8 +103,6 @@ class WithConstants(Wrapper):
     name = "with-constants"
     config_class = WithConstantsConfig
     config: WithConstantsConfig
-    model_: ChoiceModel
-    constants_: dict[str, float]
 
     def __init__(
         self,
@@ -102,33 +114,32 @@ class WithConstants(Wrapper):
         encoders: Mapping[str, Any] | None = None,
         **more: Never,
     ) -> None:
-        super().__init__(**as_options(model, options), shares=shares or {}, **more)
-        inner = self._take(model, encoders)
-        self.stops_early = inner.stops_early  # type: ignore[misc]
+        super().__init__(model, options, encoders, shares=shares or {}, **more)
         if constants is not None:
             if not isinstance(model, ChoiceModel):
                 raise ConfigError("constants are for a fitted model: leave them out, and fit finds them.")
-            self.model_, self.constants_, self._schema = model, dict(constants), model.schema
-            self.training_ = model.training_
+            self._wrap(model, _state(model, constants))
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
-        inner = self._inner()
-        given = {name: getattr(settings, name) for name in FitSettings.__slots__ if name != "tells"}
-        self.model_ = inner.fit(train, valid if inner.stops_early else None, **given)
-        self.constants_ = shifts(self.model_, train, self.config.shares)
-        self.history, self.training_ = inner.history, inner.training_
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedConstants:
+        model = self._fit_inner(train, valid, run)
+        return _state(model, shifts(model, train, self.config.shares))
+
+    @property
+    def constants_(self) -> dict[str, float]:
+        """The constant of each label."""
+        return dict(self._state_as(FittedConstants).constants)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.model_._log_proba(data) + self._of_alternatives(data), data.offsets)
 
     def _of_alternatives(self, data: ChoiceData) -> Floats:  # (N,)
         """Return the constant of each alternative."""
-        labels, known = _require_labels(data), self.constants_
-        unseen = [labels.categories[k] for k in np.unique(labels.codes) if labels.categories[k] not in known]
+        labels, constants = _require_labels(data), self.constants_
+        unseen = [labels.categories[k] for k in np.unique(labels.codes) if labels.categories[k] not in constants]
         if unseen:
-            raise InputError(f"the label {unseen[0]!r} has no constant." + did_you_mean(unseen[0], known))
-        found: Floats = np.array([known.get(name, 0.0) for name in labels.categories])[labels.codes]
-        return found
+            raise InputError(f"the label {unseen[0]!r} has no constant." + did_you_mean(unseen[0], constants))
+        values: Floats = np.array([constants.get(name, 0.0) for name in labels.categories])[labels.codes]
+        return values
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
         """D log P_d(i) = d log P(i) - sum_j P_d(j) d log P(j)."""
@@ -143,18 +154,10 @@ class WithConstants(Wrapper):
     @property
     def num_parameters(self) -> int:
         """Those of the model inside, and the constants but one."""
-        _ = self.schema
         return self.model_.num_parameters + len(self.constants_) - 1
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """Those of the model inside."""
-        _ = self.schema
-        return self.model_.caveats
 
     def summary(self) -> Summary:
         """Sum up the model inside, with the constants."""
-        _ = self.schema
         inside = self.model_.summary()
         facts = {"constants": ", ".join(f"{name} {value:.4g}" for name, value in self.constants_.items())}
         facts["known shares"] = ", ".join(f"{name} {share:.4g}" for name, share in self.config.shares.items())
@@ -163,20 +166,23 @@ class WithConstants(Wrapper):
     def _files(self) -> dict[str, bytes]:
         return {_FILE: json_bytes(self.constants_), **member_files(self.model_, 1)}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        found = json.loads(files[_FILE])
-        if not all(isinstance(value, float | int) and math.isfinite(value) for value in found.values()):
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedConstants:
+        constants = json.loads(files[_FILE])
+        if not all(isinstance(value, float | int) and math.isfinite(value) for value in constants.values()):
             raise ArtifactError("the saved constants are not all finite numbers: save the model again.")
-        self.constants_ = found
-        self.model_ = member_of(files, 1, self.extras)
+        return _state(member_of(files, 1, self.extras), constants)
+
+
+def _state(model: ChoiceModel, constants: Mapping[str, float]) -> FittedConstants:
+    return FittedConstants(model=model, constants=dict(constants), record=model.record_, history=model.history)
 
 
 def shifts(model: ChoiceModel, data: ChoiceData, shares: Mapping[str, float]) -> dict[str, float]:
     """Return the constants that move the shares of a model on a table to known ones; that of the first label is 0."""
     log_p = model._log_proba(data)
     codes, target = require_target(data, shares)
-    found = solve_constants(lambda d: log_softmax_by_set(log_p + d[codes], data.offsets), data, codes, target)
-    return dict(zip(shares, found.tolist(), strict=True))
+    constants = solve_constants(lambda d: log_softmax_by_set(log_p + d[codes], data.offsets), data, codes, target)
+    return dict(zip(shares, constants.tolist(), strict=True))
 
 
 def require_shares(shares: Any) -> dict[str, float]:
@@ -193,6 +199,7 @@ def require_shares(shares: Any) -> dict[str, float]:
 
 def require_target(data: ChoiceData, shares: Mapping[str, float]) -> tuple[Ints, Floats]:
     """(N,), (L,) number each alternative's label in the order of the shares, and see that they can be reached."""
+    # 1. One share for each label of the table.
     labels, order = _require_labels(data), {label: k for k, label in enumerate(shares)}
     used = [labels.categories[k] for k in np.unique(labels.codes)]
     for label in order:
@@ -203,6 +210,7 @@ def require_target(data: ChoiceData, shares: Mapping[str, float]) -> tuple[Ints,
         raise InputError(
             f"shares: expected one for each label of the table, got none for {', '.join(map(repr, lost))}."
         )
+    # 2. No share above that of the sets that offer the label.
     codes = np.array([order.get(label, -1) for label in labels.categories], np.int64)[labels.codes]
     offered = np.bincount(codes, spread(data.weights, data.offsets), len(order)) / data.weights.sum()
     for label, share in shares.items():
@@ -231,6 +239,7 @@ def solve_constants(
     """
     from scipy.sparse import csr_array
 
+    # 1. The shares of the labels at constants, and the probability of each label in each set.
     L, w = len(target), data.weights / data.weights.sum()
     free = np.delete(np.arange(L), fixed)
     where = (data.set_of_alternative, codes)
@@ -239,16 +248,19 @@ def solve_constants(
         p = csr_array((np.exp(log_p_at(d)), where), shape=(len(data), L))
         return np.asarray(w @ p), p
 
+    # 2. Newton's steps.
     d = np.zeros(L)
     shares, p = at(d)
     for _ in range(_STEPS):
         miss = float(np.abs(shares - target).max())
         if miss < _EXACT:
             break
-        bend = np.diag(shares) - (p.T @ (p * w[:, None])).toarray()
+        # The derivatives of the shares, as a logit has them.
+        hessian = np.diag(shares) - (p.T @ (p * w[:, None])).toarray()
         step = np.zeros(L)
-        step[free] = np.linalg.lstsq(bend[np.ix_(free, free)], (target - shares)[free])[0]
+        step[free] = np.linalg.lstsq(hessian[np.ix_(free, free)], (target - shares)[free])[0]
         step *= min(1.0, _FURTHEST / max(float(np.abs(step).max()), 1e-300))
+        # Halve the step until it comes nearer.
         for half in range(30):
             ahead, q = at(d + step / 2**half)
             if np.abs(ahead - target).max() < miss:

@@ -1,5 +1,9 @@
+"""Rules without parameters."""
+
 import inspect
+import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +13,9 @@ import pytest
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, SchemaError
 from pcmcnet.evaluation import evaluate
-from pcmcnet.models import RankBy
+from pcmcnet.models import RankBy, Uniform, load
 from pcmcnet.models.interface.options import parse_option
-from pcmcnet.models.rules.rank_by import RankByConfig, dense_ranks
+from pcmcnet.models.rules.rules import RankByConfig, dense_ranks
 
 MakeTrips = Callable[..., pa.Table]
 
@@ -111,3 +115,35 @@ def test_a_table_without_the_column_is_refused_at_prediction(
 def test_the_summary_names_column_and_direction(trips: ChoiceData) -> None:
     assert ("minutes", "smallest") in RankBy("minutes").fit(trips).summary().rows
     assert ("minutes", "largest") in RankBy("minutes", ascending=False).fit(trips).summary().rows
+
+
+# -- Uniform ------------------------------------------------------------------------------------------------------
+
+
+def test_each_of_n_available_alternatives_has_one_nth(trips: ChoiceData) -> None:
+    model = Uniform().fit(trips)
+    expected = np.concatenate([np.full(n, 1 / n) for n in trips.sizes])
+    # Through logs and back.
+    np.testing.assert_allclose(trips.from_rows(model.predict_proba(trips)), expected, rtol=1e-15)
+    assert trips.hidden_rows.size
+    assert (model.predict_proba(trips)[trips.hidden_rows] == 0).all()
+
+
+def test_the_score_is_minus_the_mean_log_size(trips: ChoiceData) -> None:
+    expected = -np.average(np.log(trips.sizes), weights=trips.weights)
+    assert math.isclose(Uniform().fit(trips).score(trips), expected, rel_tol=1e-12)
+
+
+def test_it_needs_neither_features_nor_labels() -> None:
+    table = {"s": [0, 0, 1], "took": [0, 1, 1]}
+    data = ChoiceData.from_long(table, choice_set="s", chosen="took")
+    model = Uniform().fit(data)
+    assert model.predict_proba(data).tolist() == [0.5, 0.5, 1.0]
+    assert model.predict(data).tolist() == [0, 2]  # the first of equals
+
+
+def test_nothing_but_the_common_files_is_saved(trips: ChoiceData, tmp_path: Path) -> None:
+    folder = Uniform().fit(trips).save(tmp_path / "model")
+    files = {"README.md", "config.json", "history.json", "model.json", "schema.json"}
+    assert {path.name for path in folder.iterdir()} == files
+    assert "1 / n" in str(load(folder).summary())

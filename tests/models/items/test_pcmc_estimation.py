@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from pcmcnet.layers import stationary_distribution
-from pcmcnet.models.items.pcmc_config import PCMCConfig
-from pcmcnet.models.items.pcmc_search import chain_log_p, search
+from pcmcnet.models.items.pcmc_estimation import ChainOptions, Method, chain_log_p, fit_chain
 from pcmcnet.models.items.universe import DistinctSets
 
 
@@ -28,30 +27,30 @@ def test_log_rates_give_the_law_of_their_rates_and_padding_none() -> None:
 def test_a_pair_alone_takes_its_frequencies() -> None:
     """One set with 30 and 10 choices: q_01 / q_10 = p_1 / p_0 = 1 / 3."""
     sets = DistinctSets(np.array([0, 1]), np.array([0, 2]), np.array([30.0, 10.0]), np.arange(2), np.ones(2, int))
-    settings = PCMCConfig(restarts=1, tolerance=1e-15)
-    found = search(sets, np.zeros((2, 2)), 0.0, settings, np.random.default_rng(0))
+    settings = ChainOptions(restarts=1, tolerance=1e-15)
+    found = fit_chain(sets, np.zeros((2, 2)), 0.0, settings, np.random.default_rng(0))
     assert found.log_rates[0, 1] - found.log_rates[1, 0] == pytest.approx(-np.log(3), abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["lbfgs", "slsqp"])
-def test_rates_of_pairs_in_no_set_keep_their_start(method: str) -> None:
+def test_rates_of_pairs_in_no_set_keep_their_start(method: Method) -> None:
     start = np.log(np.random.default_rng(1).uniform(0.5, 1.0, (4, 4)))
-    settings = PCMCConfig(method=method, restarts=2)  # type: ignore[arg-type]
-    found = search(three_sets(), start, 0.1, settings, np.random.default_rng(2))
-    assert found.informed == 6
+    settings = ChainOptions(method=method, restarts=2)
+    found = fit_chain(three_sets(), start, 0.1, settings, np.random.default_rng(2))
+    assert found.informed_rates == 6
     np.testing.assert_array_equal(found.log_rates[3], start[3])
     np.testing.assert_array_equal(found.log_rates[:, 3], start[:, 3])
     assert (found.log_rates[:3, :3] != start[:3, :3])[~np.eye(3, dtype=bool)].all()
-    assert found.best.value == min(found.objectives)
+    assert found.minimum.value == min(found.objectives)
 
 
 def test_a_strong_ridge_keeps_the_start() -> None:
     start = np.zeros((4, 4))
-    found = search(three_sets(), start, 1e9, PCMCConfig(restarts=1), np.random.default_rng(0))
+    found = fit_chain(three_sets(), start, 1e9, ChainOptions(restarts=1), np.random.default_rng(0))
     np.testing.assert_allclose(found.log_rates, start, rtol=0, atol=1e-6)
-    limit = search(three_sets(), start, np.inf, PCMCConfig(restarts=3), np.random.default_rng(0))
+    limit = fit_chain(three_sets(), start, np.inf, ChainOptions(restarts=3), np.random.default_rng(0))
     np.testing.assert_array_equal(limit.log_rates, start)
-    assert limit.best.value == pytest.approx(found.best.value, rel=1e-6)
+    assert limit.minimum.value == pytest.approx(found.minimum.value, rel=1e-6)
 
 
 def test_the_penalty_parts_odds_and_speeds() -> None:
@@ -59,7 +58,9 @@ def test_the_penalty_parts_odds_and_speeds() -> None:
     q_01 q_10 does not move; nor does it with any other part, as the likelihood knows nothing of it."""
     sets = DistinctSets(np.array([0, 1]), np.array([0, 2]), np.array([30.0, 10.0]), np.arange(2), np.ones(2, int))
     for speeds in (1.0, 0.1):
-        found = search(sets, np.zeros((2, 2)), 1.0, PCMCConfig(restarts=1, speeds=speeds), np.random.default_rng(0))
+        found = fit_chain(
+            sets, np.zeros((2, 2)), 1.0, ChainOptions(restarts=1, speeds=speeds), np.random.default_rng(0)
+        )
         assert found.log_rates[0, 1] + found.log_rates[1, 0] == pytest.approx(0, abs=1e-6)
         odds = found.log_rates[0, 1] - found.log_rates[1, 0]
         slope = 10 - 40 / (1 + np.exp(-odds)) - odds / 2  # of 10 o - 40 log(1 + e^o) - o^2 / 4, which is 0 at its top
@@ -68,8 +69,8 @@ def test_the_penalty_parts_odds_and_speeds() -> None:
 
 def test_a_path_of_ridges_ends_where_a_direct_search_does() -> None:
     """The law of three sets has one penalised maximum near the start."""
-    start, options = np.zeros((4, 4)), PCMCConfig(restarts=1, tolerance=1e-13)
+    start, options = np.zeros((4, 4)), ChainOptions(restarts=1, tolerance=1e-13)
     direct, along = (
-        search(three_sets(), start, 1.0, options, np.random.default_rng(0), path) for path in ((), (100.0, 10.0))
+        fit_chain(three_sets(), start, 1.0, options, np.random.default_rng(0), path) for path in ((), (100.0, 10.0))
     )
     np.testing.assert_allclose(along.log_rates, direct.log_rates, rtol=0, atol=1e-4)

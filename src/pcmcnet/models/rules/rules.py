@@ -1,8 +1,10 @@
-"""Rank by one column: the paper's Cheapest and Shortest.
+"""Rules without parameters: equal probabilities, and ranking by one feature.
 
-The alternatives of a set are ranked by a numeric feature, the smallest value first (or the largest); equal values
-share a rank, and missing values come last. The rule gives a ranking and no probabilities: it is certain of the
-first rank,
+Uniform knows nothing: p_i = 1 / n in a set of n alternatives. It is what any other model has to beat.
+
+RankBy ranks by one column: the paper's Cheapest and Shortest. The alternatives of a set are ranked by a numeric
+feature, the smallest value first (or the largest); equal values share a rank, and missing values come last. The rule
+gives a ranking and no probabilities: it is certain of the first rank,
 
     p_i = 1 / (number of first-ranked alternatives)   for those,   0 for all others
 
@@ -11,6 +13,7 @@ so one choice against it makes the likelihood 0, and evaluation reports where th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +24,70 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.column_arrays import Numeric
 from pcmcnet.data.ragged import spread, sum_by_set
 from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.models.interface.options import takes
-from pcmcnet.models.rules.rule import Rule
 from pcmcnet.reports.formats import Summary
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule(ChoiceModel):
+    """A model without parameters: nothing is estimated, and nothing is saved except the options."""
+
+    @property
+    def num_parameters(self) -> int:
+        """None are estimated."""
+        self.require_fitted()
+        return 0
+
+    def _facts(self) -> dict[str, str]:
+        return {"seen": f"{self.table_.choice_sets:,} choice sets, {self.table_.alternatives:,} alternatives"}
+
+    def _files(self) -> dict[str, bytes]:
+        return {}
+
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
+        return FittedState(record=record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UniformConfig:
+    """The uniform model has no options."""
+
+
+class Uniform(Rule):
+    """Equal probabilities for the available alternatives of a set; no options, no parameters.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1, 2, 2, 2], "took": [1, 0, 0, 0, 1]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took")
+    >>> Uniform().fit(data).predict_proba(data).round(3)
+    array([0.5  , 0.5  , 0.333, 0.333, 0.333])
+    """
+
+    name = "uniform"
+    is_logit = True
+    config_class = UniformConfig
+    config: UniformConfig
+
+    @takes(UniformConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedState:
+        return FittedState()  # there is nothing to estimate
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        log_p: Floats = spread(-np.log(data.sizes), data.offsets)
+        return log_p
+
+    def summary(self) -> Summary:
+        """Say what the model does; there is nothing to list."""
+        return Summary("Uniform", self._facts(), ("alternative", "probability"), (("each of n", "1 / n"),))
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankByConfig:
     """Options of the ranking.
 
@@ -75,8 +135,9 @@ class RankBy(Rule):
     def __init__(self, column: Any = None, **options: Any) -> None:
         super().__init__(column=column, **options)
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
-        self._values(train)
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedState:
+        self._values(train)  # refuses a table without the column
+        return FittedState()
 
     def _values(self, data: ChoiceData) -> Floats:
         """(N,) what the ranking sorts by, the smallest first."""
@@ -120,10 +181,13 @@ def dense_ranks(values: Floats, offsets: Ints) -> Ints:
     >>> dense_ranks(np.array([7.0, 5.0, 9.0, 5.0, 4.0]), np.array([0, 4, 5]))
     array([2, 1, 3, 1, 1])
     """
+    # 1. Sort the values within each set.
     sets = spread(np.arange(len(offsets) - 1), offsets)
     order = np.lexsort((values, sets))  # set after set, each sorted
     opens = np.isin(np.arange(len(values)), offsets[:-1])  # the first place of each set, in sorted order too
+    # 2. A new rank begins with a set, and wherever the sorted value changes.
     steps = opens | np.append(True, values[order][1:] != values[order][:-1])[: len(values)]
+    # 3. Count the ranks within each set, and put them back in order.
     climbed = np.cumsum(steps)
     ranks = np.empty(len(values), np.int64)
     ranks[order] = climbed - spread(climbed[offsets[:-1]], offsets) + 1

@@ -3,7 +3,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import SchemaError
-from pcmcnet.models.forests.relative_features import positive_features, relative_columns, relative_to_least
+from pcmcnet.models.forests.tree_inputs import positive_features, relative_columns, relative_to_least
 
 OFFSETS = np.array([0, 3, 5])
 
