@@ -30,10 +30,10 @@ from benchmarks.harness import Row, Table, best_seconds
 from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import EncodedSets
-from pcmcnet.data.parquet_pieces import pieces_of
+from pcmcnet.data.chunks import Chunk, chunk_source
+from pcmcnet.data.tensors import encode_rows
 from pcmcnet.layers.pairwise import compute_dtype
-from pcmcnet.models.networks.piecewise_prediction import encode_rows
-from pcmcnet.training.piecewise import encoded_pieces
+from pcmcnet.training.chunks import encode_chunks
 from pcmcnet.training.prediction import predict
 
 COLUMNS = {
@@ -121,11 +121,12 @@ def from_tables(title: str, sets: int, *, rounds: int, device: str = "cpu") -> l
 def encode_only(model: PCMCNet, file: Path, device: str) -> None:
     """Read and encode a Parquet file as a prediction on the device does, and predict nothing."""
     schema, place = model.schema.for_prediction(), torch.device(device)
-    pieces = pieces_of(file, schema) if device == "cuda" else None
-    if pieces is None:
+    source = chunk_source(file, schema) if device == "cuda" else None
+    if source is None:
         model.encoder_.encode(ChoiceData.from_schema(file, schema), device=place)
         return
-    for _ in encoded_pieces((partial(encode_rows, model, piece) for piece in pieces), place):
+    chunks = (chunk for chunk in source.chunks() if isinstance(chunk, Chunk))
+    for _ in encode_chunks((partial(encode_rows, model.encoder_, chunk) for chunk in chunks), place):
         pass
 
 

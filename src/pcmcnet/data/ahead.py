@@ -1,19 +1,21 @@
-"""Work that is begun before its turn: tasks in threads, their results in order."""
+"""Work that threads do before its result is asked for; results come in order."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 from functools import partial
+from itertools import repeat
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
 def begun(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
-    """Hand work to a pool. None takes any once the main thread has ended: another one of the user's then does it."""
+    """Submit work to a pool; if the interpreter is shutting down, run it in the calling thread."""
     try:
         return pool.submit(work)
     except RuntimeError as error:
@@ -28,7 +30,7 @@ def begun(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
 
 
 def ahead(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, None, None]:
-    """Yield the results of tasks in their order; as many as there are threads are under way while one is in use."""
+    """Yield the results of tasks in their order; as many as there are threads run while one result is in use."""
     with ThreadPoolExecutor(threads, thread_name_prefix="pcmcnet-ahead") as pool:
         waiting: deque[Future[T]] = deque()
         try:
@@ -38,6 +40,15 @@ def ahead(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, No
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # nobody waits for what has not begun
+        finally:  # tasks that have not started are not needed any more
             for future in waiting:
                 future.cancel()
+
+
+def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
+    """Yield items, none of which is None; a thread makes the next one while one is in use."""
+    with closing(ahead(repeat(partial(next, items, None)))) as results:
+        for item in results:
+            if item is None:
+                return
+            yield item

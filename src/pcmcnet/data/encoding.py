@@ -28,7 +28,15 @@ from pcmcnet.data.column_statistics import Statistics
 from pcmcnet.data.contents import code_from_dict, code_to_dict, learn_codes, prepare
 from pcmcnet.data.kinds import ContentCode
 from pcmcnet.data.kinds.category import COMMON, CategoryCode, Unseen, embedding_width
-from pcmcnet.data.kinds.number import Each, NumericCode, curve_pieces, learn_knots, learn_numbers
+from pcmcnet.data.kinds.number import (
+    Each,
+    NumericCode,
+    code_table,
+    curve_pieces,
+    learn_knots,
+    learn_numbers,
+    standardise,
+)
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ArtifactError, ConfigError, SchemaError, did_you_mean
 
@@ -41,7 +49,7 @@ if TYPE_CHECKING:
 
 U = TypeVar("U")
 
-_ROWS = 2**14  # that are encoded at a time
+BLOCK_VALUES = 2**18  # numbers that are standardised at a time (measured: fewer and more take longer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +106,28 @@ class SideEncoder:
 
     def raw_numbers(self, columns: Columns) -> list[NDArray[np.float32]]:
         """Return the columns of numbers as they are; refuse gaps that training had not, and what becomes infinite."""
-        found = [_find(columns, code.name, "numeric").values for code in self.numeric]
-        for code, column in zip(self.numeric, found, strict=True):
-            ends = np.array([column.min(), column.max()] if len(column) else [], np.float64)  # NaN where there are gaps
-            if np.isnan(ends).any():
-                if not code.indicator:
-                    raise SchemaError(
-                        f"column {code.name!r} has {int(np.isnan(column).sum())} missing values, but had none when the "
-                        f"model was trained: fill them in, or train on a table with such gaps and missing='indicator'."
-                    )
-                ends = column[~np.isnan(column)].astype(np.float64)
-            if code.scale > 0 and _is_beyond_float32(code.standardise(ends)).any():  # as it never falls
-                far = int(_is_beyond_float32(code.standardise(column.astype(np.float64))).sum())
+        raw = [_find(columns, code.name, "numeric").values for code in self.numeric]
+        if not raw or not len(raw[0]):
+            return raw
+        # 1. The least and the largest number of each column, which is NaN where there are gaps.
+        ends = np.array([(column.min(), column.max()) for column in raw], np.float64)  # (K, 2)
+        for k in np.flatnonzero(np.isnan(ends).any(1)).tolist():
+            gaps = np.isnan(raw[k])
+            if not self.numeric[k].indicator:
                 raise SchemaError(
-                    f"column {code.name!r}: {far} values lie more than 3.4e38 training standard deviations from the "
-                    f"training mean. Correct them, or train on a table with values of this size."
+                    f"column {self.numeric[k].name!r} has {int(gaps.sum())} missing values, but had none when the "
+                    f"model was trained: fill them in, or train on a table with such gaps and missing='indicator'."
                 )
-        return found
+            ends[k] = (raw[k][~gaps].min(), raw[k][~gaps].max()) if not gaps.all() else np.nan
+        # 2. Standardised numbers never fall as numbers rise: none is further out than these.
+        beyond = _is_beyond_float32(standardise(self.numeric, code_table(self.numeric), ends)[0]).any(1)
+        for k in np.flatnonzero(beyond).tolist():
+            far = int(_is_beyond_float32(self.numeric[k].standardise(raw[k].astype(np.float64))).sum())
+            raise SchemaError(
+                f"column {self.numeric[k].name!r}: {far} values lie more than 3.4e38 training standard deviations from "
+                f"the training mean. Correct them, or train on a table with values of this size."
+            )
+        return raw
 
     def with_knots(self, each: Each) -> SideEncoder:
         """Return the same codes, with knots at quantiles of the columns, from which pieces can be made."""
@@ -126,24 +139,15 @@ class SideEncoder:
         return replace(self, numeric=(*self.numeric, *pieces))
 
     def numbers(self, columns: Columns, length: int) -> NDArray[np.float32]:
-        """(length, n_numeric) standardised values, then indicators.
-
-        Some rows at a time, of which all columns are written while they are in the processor's cache.
-        """
-        out = np.zeros((length, self.n_numeric), np.float32)
-        found = self.raw_numbers(columns)
-        for begin in range(0, length, _ROWS):
-            rows = slice(begin, begin + _ROWS)
-            extra = len(self.numeric)
-            for k, (code, column) in enumerate(zip(self.numeric, found, strict=True)):
-                values = column[rows].astype(np.float64)
-                scaled = code.standardise(values) if code.scale > 0 else np.zeros_like(values)
-                if code.indicator:
-                    gaps = np.isnan(values)
-                    scaled[gaps] = 0.0
-                    out[rows, extra] = gaps
-                    extra += 1
-                out[rows, k] = scaled
+        """(length, n_numeric) standardised values, then indicators; some rows at a time."""
+        out = np.empty((length, self.n_numeric), np.float32)
+        raw, table, width = self.raw_numbers(columns), code_table(self.numeric), len(self.numeric)
+        step = max(BLOCK_VALUES // max(width, 1), 1)
+        for begin in range(0, length if width else 0, step):
+            rows = slice(begin, begin + step)
+            block = np.array([column[rows] for column in raw], np.float64)  # (K, n)
+            values, gaps = standardise(self.numeric, table, block)
+            out[rows, :width], out[rows, width:] = values.T, gaps.T
         return out
 
     def codes(self, columns: Columns, unseen: Unseen) -> list[NDArray[np.int32]]:
@@ -240,9 +244,9 @@ class Encoder:
 
     def encode_part(self, data: ChoiceData, unseen: Unseen, device: torch.device | None = None) -> EncodedSets:
         """Turn a part of some choice data into tensors on a device; count categories never seen in training."""
-        from pcmcnet.data.tensors import encoded  # here, since it needs PyTorch
+        from pcmcnet.data.tensors import encode_sets  # here, since it needs PyTorch
 
-        return encoded(self, data, unseen, device)
+        return encode_sets(self, data, unseen, device)
 
     def seen(self, data: ChoiceData) -> Columns:
         """Return the columns of the alternatives that a network sees."""

@@ -7,6 +7,7 @@ single set may be close. What is seen of one part of a table can be put together
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,15 +45,26 @@ class Span:
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Span(low, high, self.count + other.count, self.whole and other.whole, self.lost or other.lost)
 
-    def require_steps(self, column: str) -> None:
-        """Refuse numbers that float32 makes constant or nearly so."""
+    @property
+    def is_blurred(self) -> bool:
+        """Whether float32 makes the numbers constant or nearly so."""
         top = max(-self.low, self.high)
         noise = 0 if self.whole else _STEPS * float(np.spacing(float(top)))
-        if self.lost and noise < self.high - self.low < min(_STEPS, self.count) * _step(top):
+        return self.lost and noise < self.high - self.low < min(_STEPS, self.count) * _step(top)
+
+    def require_steps(self, column: str) -> None:
+        """Raise SchemaError if float32 makes the numbers constant or nearly so."""
+        if self.is_blurred:
             raise SchemaError(
                 f"column {column!r}: its values differ by less than 32-bit numbers can tell apart "
                 f"(from {self.low} to {self.high}); subtract an offset, for example the smallest value."
             )
+
+
+def merge_spans(spans: dict[str, Span], others: Mapping[str, Span]) -> None:
+    """Add the spans of another part of a table, by column."""
+    for name, span in others.items():
+        spans[name] = spans[name] + span if name in spans else span
 
 
 def is_close(narrow: NDArray[np.float32]) -> bool:

@@ -76,9 +76,14 @@ def column_names(path: str | Path) -> list[str]:
 
 def open_source(path: Path) -> Source:
     """Open a file or folder by its ending."""
+    require_path(path)
+    return _SOURCES[ending(path)](path)
+
+
+def require_path(path: Path) -> None:
+    """Raise SchemaError if there is no such file or folder."""
     if not path.exists():
         raise SchemaError(f"{path}: no such file or folder.")
-    return _SOURCES[ending(path)](path)
 
 
 class Parquet:

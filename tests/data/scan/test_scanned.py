@@ -1,6 +1,6 @@
 """A scanned table is the table in memory, set by set and row by row, whatever files it comes from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -173,16 +173,20 @@ def test_a_sample_is_drawn_by_its_seed(scanned: ScannedData) -> None:
         scanned.sample(0)
 
 
+def prices(data: ScannedData) -> Iterator[tuple[Any, Any]]:
+    return ((chunk.table_rows, chunk.data.to_rows(chunk.data.features["price"].values)) for chunk in data.chunks())
+
+
 def test_values_by_row_come_in_the_order_of_the_table(
     scanned: ScannedData, write: Write, make_table: Make, roles: Roles
 ) -> None:
     data = ChoiceData.from_long(write(make_table()), **roles)
     price = data.to_rows(data.features["price"].values)
-    found = scanned.by_row(lambda part: part.to_rows(part.features["price"].values))
+    found = scanned.by_row(prices(scanned))
     assert found.tolist() == price.tolist()
     part, _ = scanned.split((0.5, 0.5))
     expected = part.read().to_rows(part.read().features["price"].values)
-    assert part.by_row(lambda some: some.to_rows(some.features["price"].values)).tolist() == expected.tolist()
+    assert part.by_row(prices(part)).tolist() == expected.tolist()
 
 
 def test_buffers_hold_what_the_memory_allows(scanned: ScannedData) -> None:

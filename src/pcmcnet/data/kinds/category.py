@@ -97,15 +97,15 @@ _adding = Lock()
 
 
 @contextmanager
-def reported_together() -> Iterator[None]:
-    """Report what parts of one table have once for all of them, unless an error ends the block."""
-    found = Unseen()
-    token = _together.set(found)
+def reported_together() -> Iterator[Unseen]:
+    """Report the counts of all parts of one table once, unless an error ends the block; yields these counts."""
+    counts = Unseen()
+    token = _together.set(counts)
     try:
-        yield
+        yield counts
     finally:
         _together.reset(token)
-    found.report()
+    counts.report()
 
 
 def json_schema(*, gaps: bool = False) -> dict[str, Any]:

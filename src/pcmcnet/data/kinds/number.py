@@ -62,8 +62,9 @@ class NumericCode:
     knots: tuple[float, ...] = ()
 
     def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bend, if so, and bring to mean 0 and standard deviation 1 in training."""
-        return (_bent(values, self.bend) - self.mean) / self.scale
+        """Bend, if so, and bring to mean 0 and standard deviation 1 in training; gaps stay if they are not expected."""
+        numbers: NDArray[np.float64] = standardise((self,), code_table((self,)), np.array([values]))[0][0]
+        return numbers
 
     def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the derivative of :meth:`standardise`; 0 for missing values and for a constant column."""
@@ -96,9 +97,50 @@ class PieceCode(NumericCode):
     low: float = 0.0
     high: float = 1.0
 
-    def standardise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how far numbers have come through the piece."""
-        return np.clip(NumericCode.standardise(self, values), self.low, self.high)
+
+def code_table(codes: Sequence[NumericCode]) -> NDArray[np.float64]:
+    """(4, K) mean, scale, lower and upper limit of each code."""
+    limits = (("mean", 0.0), ("scale", 0.0), ("low", -np.inf), ("high", np.inf))
+    return np.array([[getattr(code, name, none) for code in codes] for name, none in limits], np.float64)
+
+
+def standardise(codes: Sequence[NumericCode], table: Any, values: Any, xp: Any = np) -> tuple[Any, Any]:
+    """Standardise the numbers of several columns, on the host or on a device.
+
+    Parameters
+    ----------
+    codes
+        K codes.
+    table
+        (4, K) :func:`code_table` of them, where the numbers are.
+    values
+        (K, n) numbers of 64 bits, NaN for gaps. They are overwritten.
+    xp
+        The library that computes: NumPy for arrays, PyTorch for tensors.
+
+    Returns
+    -------
+    (K, n) standardised numbers with 0 for expected gaps, and (I, n) where gaps are in the columns that expect some.
+    """
+    mean, scale, low, high = table[..., None]  # (K, 1) each
+    # 1. Columns that had gaps in training have an indicator: note where it is 1.
+    with_gaps = [k for k, code in enumerate(codes) if code.indicator]
+    gaps = xp.isnan(values[with_gaps])
+    # 2. Bend long tails.
+    for k, code in enumerate(codes):
+        if code.bend > 0:
+            values[k] = xp.arcsinh(values[k] / code.bend)
+    # 3. Standardise; a column that was constant in training becomes 0, and a number stays within the limits of a bin.
+    constant = [k for k, code in enumerate(codes) if code.scale == 0]
+    values -= mean
+    values /= scale + (scale == 0)
+    values[constant] = 0.0
+    if any(isinstance(code, PieceCode) for code in codes):
+        values = xp.clip(values, low, high)
+    # 4. A gap becomes the mean.
+    if with_gaps:
+        values[with_gaps] = xp.where(gaps, 0.0, values[with_gaps])
+    return values, gaps
 
 
 def curve_pieces(code: NumericCode, most: int) -> list[PieceCode]:

@@ -21,7 +21,7 @@ from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.column_arrays import GAP, Contents
 from pcmcnet.data.column_reader import Part
 from pcmcnet.data.distinct import is_text
-from pcmcnet.data.float32_resolution import Span
+from pcmcnet.data.float32_resolution import Span, merge_spans
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.scan.cache import (
     Checked,
@@ -175,8 +175,7 @@ def _shards(converter: Converter, workers: Workers) -> tuple[Tally, tuple[ShardF
         states[made.shard.name] = made.state
         tally += made.tally
         weighted = weighted or made.weighted
-        for name, span in made.spans.items():
-            spans[name] = spans[name] + span if name in spans else span
+        merge_spans(spans, made.spans)
     if not weighted:
         raise SchemaError(f"column {schema.weight!r}: all weights are 0, expected at least one above 0.")
     for name, span in spans.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Ints
+from pcmcnet.data.ahead import read_ahead
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.read_files import column_names
 from pcmcnet.data.scan.cache import Checked, Manifest, State, Tally
@@ -323,17 +324,20 @@ class ScannedData:
                 return replace(self, filters=(*ours[:-1], replace(first, high=second.high)))
         raise InputError("only neighbouring parts of one split of a scanned table can be joined.")
 
-    def by_row(self, values: Callable[[ChoiceData], ArrayLike]) -> NDArray[np.float64]:
-        """Ask for one value per row of each part, and put them in the order of the table's rows."""
-        out, rows, done = np.empty(self.n_rows), np.empty(self.n_rows if self.filters else 0, np.int64), 0
-        for shard in self.shards():
-            found = np.asarray(values(shard.data))
-            if self.filters:
-                out[done : done + len(found)], rows[done : done + len(found)] = found, shard.table_rows
-                done += len(found)
+    def chunks(self) -> Iterator[Shard]:
+        """Open one shard after the other, as :meth:`shards` does; a thread opens the next while one is in use."""
+        return read_ahead(self.shards())
+
+    def by_row(self, values: Iterable[tuple[Ints, ArrayLike]]) -> NDArray[np.float64]:
+        """Put values in the order of the table's rows, from the rows of the table of each shard and their values."""
+        out, table_rows, done = np.empty(self.n_rows), np.empty(self.n_rows if self.filters else 0, np.int64), 0
+        for rows, of_shard in values:
+            if self.filters:  # rows of others lie between: they are sorted out at the end
+                out[done : done + len(rows)], table_rows[done : done + len(rows)] = of_shard, rows
+                done += len(rows)
             else:
-                out[shard.table_rows] = found
-        return out[np.argsort(rows)] if self.filters else out
+                out[rows] = of_shard
+        return out[np.argsort(table_rows)] if self.filters else out
 
     def fingerprint(self) -> str:
         """Return a SHA-256 of the table, of the part taken and of the memory, which decides on the order of batches."""

@@ -10,32 +10,30 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
-from pcmcnet.data.ahead import ahead, begun
+from pcmcnet.data.ahead import begun
+from pcmcnet.data.chunks import Chunk, ChunkProblem
 from pcmcnet.data.ragged import argmax_by_set
-from pcmcnet.data.scan.whole_sets import PieceReader
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.models.interface.fit_record import History
 from pcmcnet.models.interface.fit_settings import FitRun, require_part
 from pcmcnet.models.interface.fitted import FitRecord, Fitted, FittedState, TrainingTable
 from pcmcnet.models.interface.options import make_config
 from pcmcnet.models.interface.own_encoders import without_contents
-from pcmcnet.models.interface.probability_check import require_probabilities
+from pcmcnet.models.interface.prediction import by_row, chunks_log_proba, log_proba, require_probabilities
 from pcmcnet.models.interface.scikit_learn import Estimator
 from pcmcnet.progress import Report
 from pcmcnet.reports.formats import Summary
@@ -158,25 +156,19 @@ class ChoiceModel(Estimator, History, ABC):
         require_probabilities(log_p, data)
         return log_p
 
-    def _log_proba_of_pieces(self, pieces: Iterable[Callable[[], pa.Table]]) -> Iterator[Floats]:
-        """Yield log-probabilities of the rows of one piece of a table after the other; -inf for unavailable rows.
-
-        A piece is a function that reads whole sets; a thread calls it, and checks the rows, while another is predicted.
-        """
-        reader = PieceReader(self.schema.for_prediction())
-        with closing(ahead(partial(reader.read, piece) for piece in pieces)) as read:
-            at_once, tasks = self._pieces_at_once, (partial(self._log_proba_by_row, data) for data in read)
-            yield from ahead(tasks, at_once) if at_once > 1 else (task() for task in tasks)
-        reader.end()
+    @property
+    def _encodes_chunks(self) -> bool:
+        """Whether rows of a table are encoded on the model's device while others are predicted; only networks do so."""
+        return False
 
     @property
-    def _pieces_at_once(self) -> int:
-        """How many pieces of a table are predicted at a time; several in threads, which an interrupt waits for."""
+    def _chunks_at_once(self) -> int:
+        """How many chunks of a table are predicted at a time; several in threads, which an interrupt waits for."""
         return 1
 
-    def _log_proba_by_row(self, data: ChoiceData) -> Floats:
-        found: Floats = data.to_rows(self._checked_log_proba(data), fill=-np.inf)
-        return found
+    def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
+        """Yield log-probabilities of the rows of one chunk of a table after the other; a problem ends it."""
+        return chunks_log_proba(self, chunks)
 
     def require_fitted(self) -> Fitted:
         """Return the fitted record; raise NotFittedError if there is none."""
@@ -313,11 +305,7 @@ class ChoiceModel(Estimator, History, ABC):
         too: the values are then those of the first row's alternatives, in the order of ``alternatives``, then of the
         second row's, and so on.
         """
-        if isinstance(data, ScannedData):
-            self.require_fitted()
-            return data.by_row(lambda part: part.to_rows(self._checked_log_proba(part), fill=-np.inf))
-        sets = self._read(data)
-        return _by_row(sets, self._checked_log_proba(sets), data)
+        return log_proba(self, data)
 
     def predict_proba(self, data: Any) -> Floats:
         """Return probabilities, one per row of the table in its order; 0 for unavailable rows."""
@@ -330,7 +318,7 @@ class ChoiceModel(Estimator, History, ABC):
         Log-probabilities, for all models but those that give a ranking alone.
         """
         sets = self._read(data)
-        return _by_row(sets, self._scores(sets), data)
+        return by_row(sets, self._scores(sets), data)
 
     def predict(self, data: Any) -> NDArray[Any]:
         """Return the first alternative of each set's ranking: its label, or its row in a table without labels.
@@ -393,9 +381,3 @@ class ChoiceModel(Estimator, History, ABC):
         if isinstance(data, ScannedData):
             return data.read_if_fits()
         return ChoiceData.from_schema(data, schema if chosen else schema.for_prediction())
-
-
-def _by_row(sets: ChoiceData, values: Floats, data: Any) -> Floats:
-    """Put values in the order of the table: its own rows, or those of choice data, which may have outside options."""
-    found: Floats = sets.to_rows(values, fill=-np.inf)
-    return found if isinstance(data, ChoiceData) else found[: sets.n_rows - sets.added]

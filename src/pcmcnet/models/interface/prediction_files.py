@@ -1,39 +1,52 @@
 """A table larger than memory -> the same table with the probability of each row, file by file.
 
-    scan  ->  probabilities of one shard after the other, each at its row's place  ->  files with one more column
+    as it is read    chunks of whole sets  ->  their probabilities  ->  files with one more column, copied by a thread
+    by a scan        shards of whole sets  ->  probabilities, each at its row's place on disk  ->  such files
 
-Where sets lie together there is a shorter way: :mod:`pcmcnet.models.interface.one_pass_prediction`. Choice sets may go
+The first way takes one look at the ids and one at the rows. It is for tables whose sets lie together, without contents,
+and for those in which nothing is wrong: what a chunk cannot word, or predict, is left to the scan. Choice sets may go
 across files. No file of the result is in its place before all are written.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pcmcnet.arrays import Floats
 from pcmcnet.data import ScannedData, Schema
+from pcmcnet.data.ahead import ahead
+from pcmcnet.data.chunks import CHUNK_ROWS, ChunkProblem, FileChunks
 from pcmcnet.data.kinds.category import reported_together
 from pcmcnet.data.read_files import column_names
 from pcmcnet.data.scan.cache import sources_of
+from pcmcnet.data.scan.contents import row_bytes
 from pcmcnet.data.scan.sizes import bytes_of
-from pcmcnet.data.scan.sources import Stream, open_copy, open_stream
+from pcmcnet.data.scan.sources import CsvStream, Stream, open_copy, open_stream
+from pcmcnet.data.write_files import appending
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.one_pass_prediction import Copies, File, predict_in_one_pass
-from pcmcnet.storage.files import require_folder, writing
+from pcmcnet.models.interface.prediction import shards_log_proba
+from pcmcnet.storage.files import replacing, require_folder, writing
+from pcmcnet.training.device import undisturbed
 
-_SCAN = ".scan"  # in the folder of the result, until it is complete
-_ROWS = 2**16  # written at once, at most
-_LOOKED = 256  # by which the size of the others is judged
-_SHARES = 16  # of the memory, one of which these may take
+log = logging.getLogger("pcmcnet")
+
+SCAN_FOLDER = ".scan"  # in the folder of the result, until it is complete
+ROWS_WRITTEN = 2**16  # written at once, at most
+ROWS_SAMPLED = 256  # by which the size of the others is judged
+COPY_SHARES = 16  # of the memory, one of which the rows that are written at once may take
+CHUNK_SHARES = 32  # of the memory, one of which a chunk may take: several are in memory, and checks take copies
 
 
 def predict_folder(
@@ -82,15 +95,25 @@ def predict_folder(
     allowed, before = bytes_of(memory), _sources(table)
     files = partial(_files, table, output, model.schema, allowed)
     _require_no_others(output, _places(table, output), column)
-    scratch = require_folder(output) / _SCAN
+    scratch = require_folder(output) / SCAN_FOLDER
+    changed = SchemaError(f"{table} was changed while it was read: try again.")
     try:
         with Copies(files, column, scratch / "files") as copies:
-            done = predict_in_one_pass(model, table, copies, memory=allowed) if cache is None else None
-            if done is None:
-                data = ScannedData.of(table, schema, cache=cache or scratch, memory=allowed)
-                done = _predict_shards(model, data, copies, scratch / "probabilities")
+            try:
+                # 1. Predict the table as it is read, if its sets lie together and nothing is wrong with it.
+                source = _file_chunks(model, table, allowed) if cache is None else None
+                done = None if source is None else _predict_chunks(model, source, copies)
+                # 2. Else scan it: that says what is wrong with the whole table.
+                if done is None:
+                    data = ScannedData.of(table, schema, cache=cache or scratch, memory=allowed)
+                    done = _predict_shards(model, data, copies, scratch / "probabilities")
+            except (InputError, SchemaError) as error:
+                if _sources(table) != before:
+                    raise changed from error
+                raise
+            # 3. Keep the result only if it is that of one table.
             if done is None or _sources(table) != before:
-                raise SchemaError(f"{table} was changed while it was read: try again.")
+                raise changed
             copies.put_in_place()
         shutil.rmtree(scratch, ignore_errors=True)
     finally:
@@ -104,6 +127,43 @@ def _sources(table: Path) -> list[dict[str, Any]]:
     return sources_of(open_stream(table, ()).files, table)
 
 
+def _file_chunks(model: ChoiceModel, table: Path, memory: int) -> FileChunks | None:
+    """Cut a table on disk into chunks; None if it has to be scanned, for its columns or for how its rows lie."""
+    schema = model.schema.for_prediction()
+    stream = open_stream(table, schema.columns)
+    if schema.outside is not None or schema.contents or isinstance(stream, CsvStream):
+        return None
+    share = memory // (CHUNK_SHARES * model._chunks_at_once)
+    rows = max(min(CHUNK_ROWS, share // row_bytes(stream, schema)), 1)
+    return FileChunks.of(stream, schema.choice_set, rows, memory // 2)
+
+
+@undisturbed()
+def _predict_chunks(model: ChoiceModel, source: FileChunks, copies: Copies) -> int | None:
+    """Predict one chunk after the other, while a thread copies the rows of those before.
+
+    Returns the number of rows; None if the table has to be scanned.
+    """
+    log.info("predicting %s as it is read", source.stream.path)
+    problems: list[ChunkProblem] = []
+
+    def probabilities(chunks: Iterable[Any]) -> Iterator[Floats]:
+        for log_p in model._log_proba_of_chunks(chunks):
+            if isinstance(log_p, ChunkProblem):
+                problems.append(log_p)
+                return
+            yield np.exp(log_p)
+
+    with closing(source.chunks()) as chunks, closing(copies.written()) as writer, reported_together() as unseen:
+        *_, complete = [next(writer), *ahead(partial(writer.send, p) for p in probabilities(chunks))]
+        if complete and not problems:
+            return source.n_rows
+        unseen.clear()  # a scan counts them again
+    for problem in problems:
+        log.debug("%s: %s", source.stream.path, problem.reason)
+    return None
+
+
 def _predict_shards(model: ChoiceModel, data: ScannedData, copies: Copies, place: Path) -> int | None:
     """Put the probabilities of one shard after the other at the places of their rows, and then copy the files.
 
@@ -111,14 +171,64 @@ def _predict_shards(model: ChoiceModel, data: ScannedData, copies: Copies, place
     """
     rows = data.n_rows
     with _room(place, rows), reported_together():
-        for shard in data.shards():
-            found = shard.data.to_rows(np.exp(model._checked_log_proba(shard.data)))
-            _opened(place, rows)[shard.table_rows] = found
+        for table_rows, log_p in shards_log_proba(model, data):
+            _opened(place, rows)[table_rows] = np.exp(log_p)
         with closing(copies.written()) as writer:
             complete = next(writer)
-            for begin in range(0, rows, _ROWS):
-                complete = writer.send(np.array(_opened(place, rows)[begin : begin + _ROWS]))
+            for begin in range(0, rows, ROWS_WRITTEN):
+                complete = writer.send(np.array(_opened(place, rows)[begin : begin + ROWS_WRITTEN]))
     return rows if complete else None
+
+
+class CopiedFile(NamedTuple):
+    """A file of a table, and the one that is made of it."""
+
+    stream: Stream
+    target: Path
+    at_once: int  # rows that are copied at a time
+
+
+@dataclass
+class Copies:
+    """Files of a table with one more column, made in a folder, which is removed at the end, and put in their places."""
+
+    files: Callable[[], Iterable[CopiedFile]]
+    column: str
+    folder: Path
+    made: list[tuple[Path, Path]] = field(default_factory=list)  # each file, and its place
+
+    def __enter__(self) -> Self:
+        require_folder(self.folder)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self.folder)
+
+    def written(self) -> Generator[bool, Floats, None]:
+        """Write all files as far as values of the new column are known, which are sent.
+
+        Yields whether as many were sent as there are rows.
+        """
+        self.made.clear()
+        values = np.empty(0)  # sent, and not written yet
+        for k, (stream, target, at_once) in enumerate(self.files()):
+            path = self.folder / str(k)
+            with writing(target), appending(path, stream.schema, self.column) as append:
+                for batch in stream.batches(at_once):
+                    while len(values) < batch.num_rows:
+                        values = np.concatenate([values, (yield False)])
+                    append(batch, values[: batch.num_rows])
+                    values = values[batch.num_rows :]
+            self.made.append((path, target))
+        yield not len(values)
+        while True:
+            yield False
+
+    def put_in_place(self) -> None:
+        """Put all files in their places."""
+        for path, target in self.made:
+            with replacing(target) as beside:
+                path.replace(beside)
 
 
 def _require_no_others(output: Path, places: Mapping[Path, Path], column: str) -> None:
@@ -161,14 +271,14 @@ def _places(table: Path, output: Path) -> dict[Path, Path]:
     return {table: (output / table.name.removesuffix(".gz")).with_suffix(".parquet")}
 
 
-def _files(table: Path, output: Path, schema: Schema, memory: int) -> Iterator[File]:
+def _files(table: Path, output: Path, schema: Schema, memory: int) -> Iterator[CopiedFile]:
     """Open the table's files one by one, as they are written."""
     for file, target in _places(table, output).items():
         stream = open_copy(file, schema.number_columns, schema.name_columns)
-        yield File(stream, target, max(min(_ROWS, memory // _SHARES // _copied_bytes(stream)), 1))
+        yield CopiedFile(stream, target, max(min(ROWS_WRITTEN, memory // COPY_SHARES // _copied_bytes(stream)), 1))
 
 
 def _copied_bytes(stream: Stream) -> int:
     """Return about how many bytes a row takes, by the first ones."""
-    some = next(stream.batches(_LOOKED), None)
+    some = next(stream.batches(ROWS_SAMPLED), None)
     return 1 if some is None else max(some.nbytes // max(some.num_rows, 1), 1)

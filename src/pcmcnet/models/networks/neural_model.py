@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, ClassVar
 
-import pyarrow as pa
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData, Encoder, ScannedData, Schema, Sets
-from pcmcnet.data.clean_rows import may_be_clean
+from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem
 from pcmcnet.data.contents.frozen import Frozen
-from pcmcnet.data.parquet_pieces import pieces_of
-from pcmcnet.data.pieces import ROWS, opened
-from pcmcnet.errors import PcmcNetError
+from pcmcnet.data.tensors import can_encode_rows
 from pcmcnet.layers.threads import parts_for, threads
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitRun
@@ -35,12 +31,12 @@ from pcmcnet.models.interface.own_encoders import (
     require_used,
 )
 from pcmcnet.models.networks.averaging import AveragedNetwork, NetworkSpec, members_of
+from pcmcnet.models.networks.chunk_prediction import predict_rows, predict_sets
 from pcmcnet.models.networks.fine_tuning import StartingNetwork
 from pcmcnet.models.networks.fitting import FittedNetwork, NetworkRecord, build_network, fit_network, joined_parts
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
 from pcmcnet.models.networks.network_weights import read_network
-from pcmcnet.models.networks.piecewise_prediction import predict_rows, predict_sets, predict_table
 from pcmcnet.models.networks.trainer import Trainer, learn_network_encoder, network_log_proba
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
@@ -49,7 +45,7 @@ from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import size_of
 
 _SMALL = 2**17  # weights of a network that leaves threads idle, as but a part of its work is shared by them
-_TOGETHER = 4  # pieces of a table that are predicted at a time, each of which is in memory. Both by choice
+CHUNKS_AT_ONCE = 4  # chunks of a table that are predicted at a time, each of which is in memory. Both by choice
 
 
 class NeuralModel(ChoiceModel):
@@ -161,34 +157,20 @@ class NeuralModel(ChoiceModel):
         """Number of trained weights."""
         return sum(p.numel() for p in self.network_.parameters())
 
-    def predict_log_proba(self, data: Any) -> Floats:
-        """Return log-probabilities, one per row of the table in its order; -inf for unavailable rows.
-
-        As all models do; a GPU predicts some rows of a table while others are read.
-        """
-        schema = self.schema.for_prediction()
-        table = not isinstance(data, ChoiceData | ScannedData)
-        if table and in_pieces(self.network_) and may_be_clean(schema):
-            with suppress(PcmcNetError), undisturbed():  # what is wrong is said of the whole table, below
-                data = opened(data, schema)
-                pieces = pieces_of(data, schema)
-                if pieces is not None:
-                    return predict_table(self, pieces)
-        return super().predict_log_proba(data)
-
-    def _log_proba_of_pieces(self, pieces: Iterable[Callable[[], pa.Table]]) -> Iterator[Floats]:
-        """As all models do; a GPU predicts some pieces while others are encoded."""
-        if in_pieces(self.network_) and may_be_clean(self.schema.for_prediction()):
-            return predict_rows(self, pieces)
-        return super()._log_proba_of_pieces(pieces)
+    @property
+    def _encodes_chunks(self) -> bool:
+        return is_on_gpu(self.network_) and can_encode_rows(self.schema.for_prediction())
 
     @property
-    def _pieces_at_once(self) -> int:
+    def _chunks_at_once(self) -> int:
         small = device_of(self.network_).type == "cpu" and size_of(self.network_) < _SMALL
-        return min(threads(), _TOGETHER) if small else 1
+        return min(threads(), CHUNKS_AT_ONCE) if small else 1
+
+    def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
+        return predict_rows(self, chunks) if self._encodes_chunks else super()._log_proba_of_chunks(chunks)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
-        if in_pieces(self.network_) and data.n_alternatives > ROWS and not data.schema.contents:
+        if is_on_gpu(self.network_) and data.n_alternatives > CHUNK_ROWS and not data.schema.contents:
             return predict_sets(self, data)
         return network_log_proba(self.network_, self.encoder_, data, self.config.pair_budget)
 
@@ -221,8 +203,8 @@ class NeuralModel(ChoiceModel):
         return FittedNetwork(encoder=encoder, network=read_network(files["weights.safetensors"], build), record=record)
 
 
-def in_pieces(network: nn.Module) -> bool:
-    """Tell whether tables are predicted piece by piece: on a GPU, which is faster than a thread that reads them."""
+def is_on_gpu(network: nn.Module) -> bool:
+    """Return whether a network is on a GPU, which predicts tables faster than a thread reads them."""
     return device_of(network).type == "cuda"
 
 

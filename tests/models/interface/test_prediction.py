@@ -13,9 +13,10 @@ import pyarrow.parquet
 import pytest
 
 import pcmcnet as pn
+from pcmcnet.data import chunks
 from pcmcnet.data.kinds.category import reported_together
 from pcmcnet.errors import ArtifactError, InputError, SchemaError
-from pcmcnet.models.interface import one_pass_prediction, prediction_files
+from pcmcnet.models.interface import prediction_files
 from pcmcnet.models.interface.prediction_files import predict_folder
 from pcmcnet.models.networks import neural_model
 
@@ -61,8 +62,8 @@ def network() -> pn.PCMCNet:
 
 @pytest.fixture(autouse=True)
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Cut tables into many pieces, and note which tables are scanned."""
-    monkeypatch.setattr(one_pass_prediction, "ROWS", 50)
+    """Cut tables into many chunks, and note which tables are scanned."""
+    monkeypatch.setattr(prediction_files, "CHUNK_ROWS", 50)
     taken, scan = [], prediction_files._predict_shards
     monkeypatch.setattr(prediction_files, "_predict_shards", lambda *given: taken.append("scan") or scan(*given))
     return taken
@@ -100,7 +101,7 @@ def test_sets_that_lie_together_are_predicted_without_a_scan(
     folder = write(table, tmp_path / "in")
     for source, out in ((folder, tmp_path / "of folder"), (folder / "0.parquet", tmp_path / "of file")):
         with monkeypatch.context() as patch:
-            patch.setattr(neural_model, "in_pieces", lambda network: "GPU" in kind)
+            patch.setattr(neural_model, "is_on_gpu", lambda network: "GPU" in kind)
             n = predict_folder(model, source, out)
         found = written(out)
         assert found.drop_columns(["probability"]).equals(table.slice(0, n))
@@ -122,12 +123,12 @@ def test_probabilities_are_those_of_a_scan_and_of_the_table_in_memory(
         np.testing.assert_allclose(p, mnl.predict_proba(folder), rtol=0, atol=1e-14)
 
 
-def test_pieces_predicted_side_by_side_have_the_same_probabilities(
+def test_chunks_predicted_side_by_side_have_the_same_probabilities(
     network: pn.PCMCNet, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, found = write(a_table(), tmp_path / "in"), []
     for at_once in (1, 3):
-        monkeypatch.setattr(pn.PCMCNet, "_pieces_at_once", at_once)
+        monkeypatch.setattr(pn.PCMCNet, "_chunks_at_once", at_once)
         predict_folder(network, folder, tmp_path / str(at_once))
         found.append(written(tmp_path / str(at_once)))
     assert found[0].equals(found[1])
@@ -148,7 +149,7 @@ def test_categories_never_seen_are_told_of_once_for_the_whole_table(
     modes = table["mode"].to_pylist()
     modes[:200:2] = ["ship"] * 100
     folder = write(table.set_column(4, "mode", pa.array(modes)), tmp_path / "in")
-    monkeypatch.setattr(neural_model, "in_pieces", lambda module: gpu)
+    monkeypatch.setattr(neural_model, "is_on_gpu", lambda module: gpu)
     with caplog.at_level("INFO", "pcmcnet"):
         predict_folder(network, folder, tmp_path / "out", cache=tmp_path / "cache" if scanned else None)
     told = [record.getMessage() for record in caplog.records if "never seen" in record.getMessage()]
@@ -208,11 +209,9 @@ def test_tables_whose_sets_may_be_apart_are_scanned(how: str, mnl: pn.MNL, ways:
 def test_ids_that_take_more_than_the_memory_are_left_to_a_scan(
     mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, inner = write(a_table(), tmp_path / "in"), one_pass_prediction.piece_lengths
+    folder, inner = write(a_table(), tmp_path / "in"), chunks.chunk_lengths
     for room, way in ((SETS * 24, []), (SETS * 24 - 1, ["scan"])):
-        monkeypatch.setattr(
-            one_pass_prediction, "piece_lengths", lambda ids, rows, _, room=room: inner(ids, rows, room)
-        )
+        monkeypatch.setattr(chunks, "chunk_lengths", lambda ids, rows, _, room=room: inner(ids, rows, room))
         predict_folder(mnl, folder, tmp_path / str(room))
         assert ways == way
 
@@ -225,7 +224,7 @@ def test_ids_that_take_more_than_the_memory_are_left_to_a_scan(
         ("code", "000", r"column 'code', row {begin} \(choice set 99\): the label '000' stands more than once"),
     ],
 )
-def test_what_is_wrong_with_the_last_piece_is_said_as_by_a_scan_and_nothing_is_written(
+def test_what_is_wrong_with_the_last_chunk_is_said_as_by_a_scan_and_nothing_is_written(
     column: str, value: Any, message: str, mnl: pn.MNL, tmp_path: Path
 ) -> None:
     table = a_table()
@@ -255,8 +254,8 @@ def test_probabilities_that_do_not_sum_to_1_are_refused_as_by_a_scan(
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
-def test_what_only_all_pieces_show_is_refused_as_by_a_scan(mnl: pn.MNL, tmp_path: Path) -> None:
-    """Seconds of some minutes: this is judged when all pieces are read."""
+def test_what_only_all_chunks_show_is_refused_as_by_a_scan(mnl: pn.MNL, tmp_path: Path) -> None:
+    """Seconds of some minutes: this is judged when all chunks are read."""
     table = a_table()
     seconds = 1.7e9 + np.random.default_rng(0).uniform(0, 100, table.num_rows)
     table = table.set_column(table.column_names.index("price"), "price", pa.array(seconds))
@@ -293,7 +292,7 @@ def test_what_cannot_be_written_is_said_at_once(
     def full(*given: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(one_pass_prediction, "appending", full)
+    monkeypatch.setattr(prediction_files, "appending", full)
     with pytest.raises(ArtifactError, match=r"0\.parquet cannot be written: No space left on device"):
         predict_folder(mnl, write(a_table(), tmp_path / "in"), tmp_path / "out")
     assert ways == []
@@ -310,8 +309,8 @@ def test_a_table_that_changes_meanwhile_is_not_taken_for_complete(
     change: Callable[[Any], Any], mnl: pn.MNL, ways: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids were read before rows came to the table, or went: it is scanned."""
-    inner = one_pass_prediction.piece_lengths
-    monkeypatch.setattr(one_pass_prediction, "piece_lengths", lambda *given: change(inner(*given)))
+    inner = chunks.chunk_lengths
+    monkeypatch.setattr(chunks, "chunk_lengths", lambda *given: change(inner(*given)))
     table = a_table()
     assert predict_folder(mnl, write(table, tmp_path / "in"), tmp_path / "out") == table.num_rows
     assert ways == ["scan"]

@@ -1,0 +1,157 @@
+"""Log-probabilities of the rows of a table, by one of two routes.
+
+    in memory    table  ->  ChoiceData, with all checks  ->  ``model._log_proba``  ->  in the order of the rows
+    in chunks    chunks of whole choice sets, read in a thread  ->  checked or encoded in threads  ->  predicted
+                 ->  in the order of the rows
+
+:func:`log_proba` takes the second one for scanned tables, and for tables that a GPU predicts faster than a thread reads
+them; :mod:`~pcmcnet.models.interface.prediction_files` for tables that are predicted into files. Chunks come from
+:mod:`pcmcnet.data.chunks`, or they are the shards of a scanned table, which are checked already.
+
+What is wrong with a table is said of all its rows, and a chunk does not know the others. So a chunk in which something
+is wrong, or may be, ends the second route with a :class:`~pcmcnet.data.chunks.ChunkProblem`. The caller then reads the
+table whole, or scans it: that raises the error, or gives the probabilities after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data import ChoiceData, ScannedData
+from pcmcnet.data import long as long_table
+from pcmcnet.data.ahead import ahead
+from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, chunk_source, open_table
+from pcmcnet.data.column_reader import Part
+from pcmcnet.data.float32_resolution import Span
+from pcmcnet.data.kinds.category import reported_together
+from pcmcnet.data.ragged import sum_by_set
+from pcmcnet.data.scan.shards import Shard
+from pcmcnet.data.schema import Schema
+from pcmcnet.errors import InputError, SchemaError
+from pcmcnet.training.device import undisturbed
+
+if TYPE_CHECKING:
+    from pcmcnet.models.interface.choice_model import ChoiceModel
+
+T = TypeVar("T")
+MAX_MISS = 1e-3  # by which the probabilities of a set may miss 1: networks of 32 bits, and thousands of alternatives
+
+
+@undisturbed()
+def log_proba(model: ChoiceModel, data: Any) -> Floats:
+    """Return log-probabilities of anything that ``ChoiceModel.predict_log_proba`` takes, in the order of its rows."""
+    schema = model.schema.for_prediction()
+    if isinstance(data, ScannedData):
+        with reported_together():
+            return data.by_row(shards_log_proba(model, data))
+    if not isinstance(data, ChoiceData) and model._encodes_chunks:
+        data = open_table(data, schema)
+        source = chunk_source(data, schema)
+        log_p = None if source is None else table_log_proba(model, source)
+        if isinstance(log_p, np.ndarray):
+            return log_p
+        # The table is small, cannot be cut, or something is wrong with it, which all its rows are needed to word.
+    sets = model._read(data)
+    return by_row(sets, model._checked_log_proba(sets), data)
+
+
+def by_row(sets: ChoiceData, values: Floats, data: Any) -> Floats:
+    """Put values in the order of the table: its own rows, or those of choice data, which may have outside options."""
+    ordered: Floats = sets.to_rows(values, fill=-np.inf)
+    return ordered if isinstance(data, ChoiceData) else ordered[: sets.n_rows - sets.added]
+
+
+# -- in chunks --------------------------------------------------------------------------------------------------------
+
+
+def table_log_proba(model: ChoiceModel, source: ChunkSource) -> Floats | ChunkProblem:
+    """(n_rows,) log-probabilities of the rows of a table, in their order."""
+    out, done = np.empty(source.n_rows), 0
+    with closing(source.chunks()) as chunks:
+        for log_p in model._log_proba_of_chunks(chunks):
+            if isinstance(log_p, ChunkProblem):
+                return log_p
+            out[done : done + len(log_p)] = log_p
+            done += len(log_p)
+    return out
+
+
+def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
+    """Yield log-probabilities of the rows of one chunk after the other; -inf for unavailable rows.
+
+    A thread checks the rows of a chunk while another is predicted. A problem ends it.
+    """
+    reader = ChunkReader(model.schema.for_prediction())
+    with closing(ahead(partial(reader.read, chunk) for chunk in chunks)) as checked:
+        yield from _in_threads(model, (partial(_chunk_log_proba, model, data) for data in checked))
+    if (blurred := reader.blurred) is not None:
+        yield ChunkProblem(f"32 bits cannot tell the numbers of column {blurred!r} apart")
+
+
+def shards_log_proba(model: ChoiceModel, data: ScannedData) -> Iterator[tuple[Ints, Floats]]:
+    """Yield the rows of the table that each shard holds, and their log-probabilities; -inf for unavailable rows."""
+    return _in_threads(model, (partial(_shard_log_proba, model, shard) for shard in data.chunks()))
+
+
+def _in_threads(model: ChoiceModel, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
+    """Yield the results of tasks in their order; as many run at a time as the model predicts chunks at once."""
+    at_once = model._chunks_at_once
+    return ahead(tasks, at_once) if at_once > 1 else (task() for task in tasks)
+
+
+def _chunk_log_proba(model: ChoiceModel, data: ChoiceData | ChunkProblem) -> Floats | ChunkProblem:
+    """Predict the rows of a chunk; what the model refuses in them is a problem, which all rows are needed to word."""
+    if isinstance(data, ChunkProblem):
+        return data
+    try:
+        return by_row(data, model._checked_log_proba(data), data)
+    except (InputError, SchemaError) as error:
+        return ChunkProblem(str(error))
+
+
+def _shard_log_proba(model: ChoiceModel, shard: Shard) -> tuple[Ints, Floats]:
+    return shard.table_rows, by_row(shard.data, model._checked_log_proba(shard.data), shard.data)
+
+
+class ChunkReader:
+    """Turns chunks into choice data, in their order, with the checks of a table in memory."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema, self.rows, self.spans = schema, 0, dict[str, Span]()
+
+    def read(self, chunk: Chunk | ChunkProblem) -> ChoiceData | ChunkProblem:
+        """Read and check the next chunk; what is wrong with it is a problem, which all rows are needed to word."""
+        if isinstance(chunk, ChunkProblem):
+            return chunk
+        begin, self.rows = self.rows, self.rows + int(chunk.sizes.sum())
+        try:
+            part = Part(np.arange(begin, self.rows), self.spans)
+            return ChoiceData(**long_table.read(chunk.rows, self.schema, part))
+        except SchemaError as error:
+            return ChunkProblem(str(error))
+
+    @property
+    def blurred(self) -> str | None:
+        """The first column whose numbers 32 bits cannot tell apart, which only all chunks show; None if none."""
+        return next((name for name, span in self.spans.items() if span.is_blurred), None)
+
+
+# -- probabilities ----------------------------------------------------------------------------------------------------
+
+
+def require_probabilities(log_p: Floats, data: ChoiceData) -> None:
+    """Raise InputError unless log-probabilities (N,) sum to 1 in each set."""
+    with np.errstate(over="ignore"):
+        off = ~(np.abs(sum_by_set(np.exp(log_p), data.offsets) - 1) < MAX_MISS)  # also where the sum is NaN
+    if off.any():
+        raise InputError(
+            f"{int(off.sum())} of {len(data)} choice sets have no probabilities, the first of them "
+            f"{data.set_ids[int(np.argmax(off))]!s}: numbers of the model or of the table are too large. Correct "
+            f"values that are far from those of training, or fit the model again."
+        )

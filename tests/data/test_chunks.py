@@ -1,0 +1,279 @@
+"""Tables cut between choice sets: in memory, one file as it is read, and a folder whose ids are read first."""
+
+from pathlib import Path
+
+import narwhals as nw
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pcmcnet.data.chunks import (
+    Chunk,
+    ChunkProblem,
+    FileChunks,
+    FrameChunks,
+    InMemory,
+    ParquetChunks,
+    chunk_lengths,
+    chunk_source,
+    open_table,
+    set_starts,
+)
+from pcmcnet.data.scan.sources import Stream, open_stream
+from pcmcnet.data.schema import Schema
+from pcmcnet.data.tabular import read_table
+from pcmcnet.errors import SchemaError
+
+SCHEMA = Schema(choice_set="trip", individual=("age",), features=("cost", "mode"), categorical=("mode",))
+IDS = {"numbers": [5, 5, 5, 2, 2, 9, 9, 9, 7], "text": list("bbbaadddc")}
+KEY_BYTES = 2**20
+
+
+def a_table(ids: object) -> pa.Table:
+    n = len(ids)  # type: ignore[arg-type]
+    numbers = {"cost": np.arange(n, dtype=np.float64), "age": np.full(n, 40.0)}
+    return pa.table({"trip": ids, **numbers, "mode": ["bus", "car"] * (n // 2) + ["bus"] * (n % 2)})
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars"])
+@pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
+def test_chunks_are_whole_sets_of_about_as_many_rows_as_asked_for(kind: str, ids: list[object]) -> None:
+    """Sets of 3, 2, 3 and 1 rows: the last cut at or before row 4 is at 3, the last at or before 8 at 8."""
+    whole = a_table(ids)
+    table: InMemory = whole
+    if kind != "arrow":
+        pytest.importorskip(kind)
+        table = open_table(whole.to_pandas() if kind == "pandas" else nw.from_arrow(whole, backend=kind), SCHEMA)
+        assert isinstance(table, nw.DataFrame)
+    source = FrameChunks.of(table, SCHEMA, rows=4)
+    assert source is not None
+    assert source.n_rows == 9
+    chunks = list(source.chunks())
+    assert [chunk.sizes.tolist() for chunk in chunks] == [[3], [2, 3], [1]]
+    tables = [read_table(chunk.rows, SCHEMA.columns) for chunk in chunks]
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    assert rows.to_pydict() == whole.select(list(SCHEMA.columns)).to_pydict()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[1, 1, 2, 2, 1, 1], [1, 1, None, None, 2, 2], [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]],
+    ids=["apart", "gaps", "fractions"],
+)
+def test_tables_whose_sets_may_be_apart_are_read_whole(ids: list[object]) -> None:
+    assert FrameChunks.of(a_table(ids), SCHEMA, rows=2) is None
+
+
+def test_small_tables_are_read_whole() -> None:
+    assert FrameChunks.of(a_table([1, 1, 2, 2]), SCHEMA, rows=4) is None
+
+
+FAR = 6_148_914_691_236_517_205  # from 0, and three times as far is 0 again in 64 bits
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [pa.array([7, 3, 7], pa.uint32()), pa.array([2, 1, 0, 2], pa.uint8()), pa.array([0, FAR, -FAR - 1, 0])],
+    ids=["uint32", "uint8", "far apart"],
+)
+def test_ids_whose_differences_do_not_fit_their_type_are_told_apart(ids: pa.Array) -> None:
+    assert set_starts(pa.chunked_array([ids])) is None
+    starts = set_starts(pa.chunked_array([ids[:-1]]))
+    assert starts is not None
+    assert starts.tolist() == list(range(len(ids) - 1))
+
+
+def test_sets_that_go_across_chunks_begin_once() -> None:
+    starts = set_starts(pa.chunked_array([["a", "a"], ["a", "b"], ["b"]]))
+    assert starts is not None
+    assert starts.tolist() == [0, 3]
+
+
+def test_anything_but_a_parquet_file_or_a_frame_becomes_an_arrow_table(tmp_path: Path) -> None:
+    table = a_table([1, 1, 2, 2])
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    assert open_table(str(tmp_path / "a.parquet"), SCHEMA) == tmp_path / "a.parquet"
+    assert isinstance(open_table(table, SCHEMA), pa.Table)
+    assert isinstance(open_table(table.to_pydict(), SCHEMA), pa.Table)
+
+
+def test_frames_with_columns_of_several_types_are_read_whole() -> None:
+    frame = open_table(a_table([1, 1, 2, 2]).to_pandas().assign(mode=["bus", 1, "car", 2]), SCHEMA)
+    assert FrameChunks.of(frame, SCHEMA, rows=2) is None
+
+
+# -- one Parquet file --
+
+
+def a_file(folder: Path, ids: list[object], **options: object) -> Path:
+    table = a_table(ids)
+    pa.parquet.write_table(table.append_column("note", [["-"] * len(ids)]), folder / "a.parquet", **options)
+    return folder / "a.parquet"
+
+
+def read(path: Path, rows: int) -> list[Chunk | ChunkProblem]:
+    source = ParquetChunks.of(path, SCHEMA, rows)
+    assert source is not None
+    return list(source.chunks())
+
+
+def read_clean(path: Path, rows: int) -> list[Chunk]:
+    chunks = read(path, rows)
+    assert all(isinstance(chunk, Chunk) for chunk in chunks)
+    return chunks  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("ids", IDS.values(), ids=IDS)
+@pytest.mark.parametrize("group", [1, 4, 9])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 8])
+def test_chunks_are_whole_sets_in_the_order_of_the_file(
+    ids: list[object], group: int, rows: int, tmp_path: Path
+) -> None:
+    """Sets of 3, 2, 3 and 1 rows, also where a set is longer than the rows that are read at once."""
+    chunks = read_clean(a_file(tmp_path, ids, row_group_size=group), rows)
+    assert [size for chunk in chunks for size in chunk.sizes.tolist()] == [3, 2, 3, 1]
+    tables = [read_table(chunk.rows, SCHEMA.columns) for chunk in chunks]
+    assert [len(table) for table in tables] == [chunk.sizes.sum() for chunk in chunks]
+    assert pa.concat_tables(tables)["cost"].to_pylist() == list(range(9))
+
+
+def test_a_chunk_ends_with_the_last_set_that_is_read_whole(tmp_path: Path) -> None:
+    """The rows read at once are 5 5 5 2, 2 9 9 9, and 7: with the third it is known that the set 9 has ended."""
+    chunks = read_clean(a_file(tmp_path, IDS["numbers"]), 4)
+    assert [chunk.sizes.tolist() for chunk in chunks] == [[3], [2], [3, 1]]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [1, 1, 2, 2, 1, 1],
+        np.array([7, 7, 5, 5, 3, 3, 7], np.uint32),
+        list("aabbaa"),
+        [1, 2, 1, 2, 3, 3],
+        [1, 1, None, None, 2, 2],
+        [1.0, 1.0, 2.0, 2.0, 3.0, 3.0],
+    ],
+    ids=["apart", "unsigned apart", "names apart", "apart within a chunk", "gaps", "fractions"],
+)
+def test_a_file_whose_sets_may_lie_apart_ends_with_a_problem(ids: list[object], tmp_path: Path) -> None:
+    *_, last = read(a_file(tmp_path, ids), 4)
+    assert isinstance(last, ChunkProblem)
+    assert "may lie apart" in last.reason
+
+
+def test_small_files_are_read_whole(tmp_path: Path) -> None:
+    path = a_file(tmp_path, [1, 1, 2, 2])
+    assert ParquetChunks.of(path, SCHEMA, 4) is None
+    assert chunk_source(path, SCHEMA) is None
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    """The last of three groups of rows is damaged: the first can still be read."""
+    path = a_file(tmp_path, [1, 1, 2, 2, 3, 3], row_group_size=2, use_dictionary=False)
+    groups = pa.parquet.read_metadata(path)
+    damaged = next(c for k in range(5) if (c := groups.row_group(2).column(k)).path_in_schema == "cost")
+    with path.open("r+b") as file:
+        file.seek(damaged.data_page_offset)
+        file.write(bytes(damaged.total_compressed_size))
+    source = ParquetChunks.of(path, SCHEMA, 2)
+    assert source is not None
+    chunks = source.chunks()
+    first = next(chunks)
+    assert isinstance(first, Chunk)
+    assert len(read_table(first.rows, SCHEMA.columns)) == 2
+    with pytest.raises(SchemaError, match=r"a\.parquet: cannot be read as \.parquet"):
+        list(chunks)
+
+
+def test_a_file_without_a_column_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pa.parquet.write_table(pa.table({"trip": [1, 1], "age": [40.0, 40.0]}), path)
+    with pytest.raises(SchemaError, match="cost"):
+        ParquetChunks.of(path, SCHEMA, 1)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"none\.parquet: no such file"):
+        chunk_source(tmp_path / "none.parquet", SCHEMA)
+
+
+def test_tables_in_memory_are_cut_in_their_own_way(tmp_path: Path) -> None:
+    path = a_file(tmp_path, IDS["numbers"])
+    assert isinstance(chunk_source(path, SCHEMA, 4), ParquetChunks)
+    assert isinstance(chunk_source(pa.parquet.read_table(path), SCHEMA, 4), FrameChunks)
+
+
+# -- folders --
+
+
+def stream(ids: pa.Array, folder: Path, cuts: tuple[int, ...] = (0,)) -> Stream:
+    """Write ids, with a number and a word for each, to files that begin at some rows; row groups have three rows."""
+    n = len(ids)
+    table = pa.table({"id": ids, "x": np.arange(n), "word": [("bus", "car")[k % 2] for k in range(n)]})
+    for k, (begin, end) in enumerate(zip(cuts, (*cuts[1:], n), strict=True)):
+        pa.parquet.write_table(table.slice(begin, end - begin), folder / f"{k}.parquet", row_group_size=3)
+    return open_stream(folder, ["id", "x", "word"])
+
+
+@pytest.mark.parametrize("cuts", [(0,), (0, 4, 5)], ids=["one file", "three files"])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([5, 5, 5, 2, 2, 9, 9, 9, 7]),
+        pa.array(list("bbbaadddc")),
+        pa.array(list("bbbaadddc")).dictionary_encode(),
+    ],
+    ids=["numbers", "text", "words and codes"],
+)
+def test_chunks_of_files_are_whole_sets_of_about_as_many_rows_as_asked_for(
+    ids: pa.Array, cuts: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Sets of 3, 2, 3 and 1 rows: the last cut at or before row 4 is at 3, the last at or before 8 at 8."""
+    table = stream(ids, tmp_path, cuts)
+    source = FileChunks.of(table, "id", 4, KEY_BYTES)
+    assert source is not None
+    assert source.n_rows == 9
+    chunks = [chunk for chunk in source.chunks() if isinstance(chunk, Chunk)]
+    assert [chunk.sizes.tolist() for chunk in chunks] == [[3], [2, 3], [1]]
+    assert [x for chunk in chunks for x in chunk.rows["x"].to_pylist()] == list(range(9))
+    assert [word for chunk in chunks for word in chunk.rows["word"].to_pylist()] == ["bus", "car"] * 4 + ["bus"]
+
+
+def test_rows_that_are_lost_meanwhile_are_a_problem(tmp_path: Path) -> None:
+    table = stream(pa.array(np.arange(6)), tmp_path)
+    *chunks, problem = FileChunks(table, "id", np.array([3, 4]), 2).chunks()
+    assert len(chunks) == 1
+    assert isinstance(problem, ChunkProblem)
+    assert "has lost rows while it was read" in problem.reason
+
+
+@pytest.mark.parametrize("rows", range(1, 12))
+def test_cuts_are_those_of_a_table_in_memory(rows: int, tmp_path: Path) -> None:
+    ids = np.repeat([3, 1, 2, 8, 9, 4], [1, 4, 1, 6, 2, 1])
+    lengths = chunk_lengths(stream(pa.array(ids), tmp_path, (0, 7)).only("id"), rows, KEY_BYTES)
+    starts = np.array([0, 1, 5, 6, 12, 14])
+    cuts = np.unique([starts[starts <= row].max() for row in range(0, 15, rows)])
+    assert lengths is not None
+    assert lengths.tolist() == np.diff([*cuts, 15]).tolist()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[1, 1, 2, 2, 1, 1], [1, 2, 1, 3, 3, 3], [1, 1, None, 2, 2, 2], [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], list("aabbba")],
+    ids=["apart", "apart in a batch", "a gap", "fractions", "text apart"],
+)
+def test_files_whose_sets_may_lie_apart_have_no_chunks(ids: list[object], tmp_path: Path) -> None:
+    assert chunk_lengths(stream(pa.array(ids), tmp_path, (0, 4)).only("id"), 4, KEY_BYTES) is None
+
+
+def test_ids_take_no_more_than_the_room_there_is(tmp_path: Path) -> None:
+    ids = stream(pa.array(np.repeat(np.arange(100), 2)), tmp_path).only("id")
+    assert chunk_lengths(ids, 10, 100 * 24) is not None
+    assert chunk_lengths(ids, 10, 100 * 24 - 1) is None
+
+
+def test_a_folder_without_rows_has_no_chunks(tmp_path: Path) -> None:
+    lengths = chunk_lengths(stream(pa.array([], pa.int64()), tmp_path).only("id"), 4, KEY_BYTES)
+    assert lengths is not None
+    assert lengths.tolist() == []
