@@ -13,7 +13,7 @@ from itertools import cycle
 from typing import NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data.ahead import ahead
@@ -23,6 +23,7 @@ from pcmcnet.data.tensors import EncodedChunk
 from pcmcnet.layers.gpu import runs_kernels
 from pcmcnet.training.device import device_of
 from pcmcnet.training.device_batches import on_device, to_host
+from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict
 
 EncodeTask: TypeAlias = Callable[[torch.device], EncodedChunk | ChunkProblem]
@@ -38,7 +39,7 @@ class PredictedChunk(NamedTuple):
 
 
 def predict_chunks(
-    module: nn.Module, tasks: Iterable[EncodeTask], *, pair_budget: int
+    module: ChoiceNetwork, tasks: Iterable[EncodeTask], *, pair_budget: int
 ) -> Iterator[PredictedChunk | ChunkProblem]:
     """Encode chunks on the network's device and predict them, in their order; a problem ends it."""
     problems: list[ChunkProblem] = []
@@ -86,7 +87,7 @@ def _streams(device: torch.device) -> list[torch.cuda.Stream]:
 
 
 @torch.no_grad()
-def _flat(module: nn.Module, data: EncodedSets, pair_budget: int) -> Tensor:
+def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
     """(N + 1,) log-probabilities of all alternatives, set after set, and by how much a set's sum misses 1 at most.
 
     On the device; nothing waits for them.

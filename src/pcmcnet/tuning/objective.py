@@ -24,7 +24,7 @@ from pcmcnet.evaluation.metrics import nll
 from pcmcnet.evaluation.predictions import predicted_log_p
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.networks.pcmcnet_config import one_network
+from pcmcnet.models.networks.pcmcnet import one_network
 from pcmcnet.progress import Report, log
 from pcmcnet.selection import Fold
 from pcmcnet.training.config import TrainConfig

@@ -26,7 +26,7 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.fit_settings import FitRun
 from pcmcnet.models.interface.fitted import FitRecord, FittedState, TrainingTable
-from pcmcnet.models.networks.pcmcnet_config import one_network
+from pcmcnet.models.networks.pcmcnet import one_network
 from pcmcnet.models.wrappers.ensemble_interval import Spread, interval, log_mean, log_odds
 from pcmcnet.models.wrappers.wrapper import Wrapper, by_instance, member_files, member_of, unfitted
 from pcmcnet.reports.formats import Summary
