@@ -16,6 +16,7 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
+from pcmcnet.models.interface.persons import By
 from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.class_trials import ClassTrial, best_number, try_numbers
 from pcmcnet.models.items.lbfgs import Minimum
@@ -33,7 +34,6 @@ from pcmcnet.models.items.penalty_search import (
     search_penalty,
 )
 from pcmcnet.models.items.universe import DistinctSets, Universe
-from pcmcnet.models.logits.persons import By
 
 log = logging.getLogger("pcmcnet")
 

@@ -21,11 +21,11 @@ from torch.nn.functional import softplus
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
+from pcmcnet.models.interface.persons import By, Persons
 from pcmcnet.models.items.lbfgs import Minimum, lbfgs
 from pcmcnet.models.items.newton import centring_ridge, newton
 from pcmcnet.models.items.pcmc_search import PATH_TOLERANCE, Problem, Settings, chain_log_p
 from pcmcnet.models.items.universe import DistinctSets
-from pcmcnet.models.logits.persons import By, Persons
 
 APART = 1.0  # standard deviation of the strengths of classes at the start, around those of all
 FIRST = 30  # iterations from each start, before the best goes on

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 from pcmcnet.checks import require_number, require_word
 from pcmcnet.errors import ConfigError
+from pcmcnet.models.interface.persons import By
 from pcmcnet.models.items.penalty_search import Penalty, require_penalty
-from pcmcnet.models.logits.persons import By
 
 Method = Literal["lbfgs", "slsqp"]
 

@@ -10,7 +10,7 @@ from pcmcnet.checks import require_number, require_word
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.pairwise import Initialisation, Precision, RateForm, require_rate
-from pcmcnet.models.logits.persons import By
+from pcmcnet.models.interface.persons import By
 from pcmcnet.models.networks.monotone_features import Direction, require_directions
 from pcmcnet.models.networks.network_config import NetworkConfig, Utility, as_widths
 

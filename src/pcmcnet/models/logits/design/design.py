@@ -280,7 +280,7 @@ class Design:
             _ = [codes[factor.column] for term in terms.terms for factor in term.factors]
             if len(entries["names"]) > MOST_COLUMNS:
                 raise ValueError(f"{len(entries['names']):,} columns")
-            columns, cost, offset = tuple(map(str, entries["names"])), entries.get("cost"), entries.get("offset")
+            columns, cost, offset = tuple(map(str, entries["names"])), entries["cost"], entries["offset"]
             if not {cost, offset} <= {None, *columns}:
                 raise ValueError(f"cost {cost!r}, offset {offset!r}")
             return cls(entries["formula"], terms, codes, labels, columns, cost, offset)

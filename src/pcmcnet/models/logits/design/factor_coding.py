@@ -97,10 +97,8 @@ def read_code(entries: Mapping[str, Any]) -> Code:
     """Build a code from its plain values."""
     if "reference" in entries:
         levels = tuple(map(str, entries["levels"]))
-        rare = tuple(map(str, entries.get("rare", ())))
-        return LevelCode(
-            str(entries["reference"]), levels, bool(entries["pooled"]), rare, int(entries.get("n_rare", 0))
-        )
+        rare = tuple(map(str, entries["rare"]))
+        return LevelCode(str(entries["reference"]), levels, bool(entries["pooled"]), rare, int(entries["n_rare"]))
     mean, scale = float(entries["mean"]), float(entries["scale"])
     if not (math.isfinite(mean) and 0 < scale < math.inf):
         raise TypeError(f"mean {mean}, scale {scale}")

@@ -76,7 +76,7 @@ class Mixing:
             tuple((int(d), int(g)) for d, g in entries["means"]),
             tuple(map(str, entries["who"])),
             tuple(map(int, entries["mirror"])),
-            None if entries.get("cost") is None else int(entries["cost"]),
+            None if entries["cost"] is None else int(entries["cost"]),
         )
         places = [r.column for r in random]
         if not (0 <= found.located <= len(found.columns) and {*places} <= {*range(len(found.columns))}):
