@@ -200,20 +200,18 @@ def _draws(sets: ChoiceData, groups: Ints, draws: int, seed: int) -> Iterator[Ch
 
 def _refitted(model: LogitModel, part: ChoiceData) -> Floats | None:
     """Return the estimates from a draw; None where there are none, or not of the same coefficients."""
-    options, known = asdict(model.config), model.estimates_
-    if model.control:
-        options["start"] = {name: value for name, value in model.coefficients.items() if name not in known.fixed}
+    # The search starts at the estimates from the table itself, which are near those from a draw.
+    options, estimates = asdict(model.config), model.estimates_
+    options["start"] = {name: value for name, value in model.coefficients.items() if name not in estimates.fixed}
     if isinstance(model, LatentClassMNL):
         options["classes"] = model.n_classes_
-    again = type(model)(**options)
-    again.given_design = model.design_
     try:
-        found = again.fit(part, seed=model.training_["seed"], progress=False).estimates_
+        again = type(model)(**options).refit(part, model.design_, model.table_.seed)
     except (InputError, TrainingError):
         return None
-    if found.unbounded or found.names != known.names:
+    if again.unbounded or again.names != estimates.names:
         return None
-    return relabelled(model, found.values) if isinstance(model, LatentClassMNL) else found.values
+    return relabelled(model, again.values) if isinstance(model, LatentClassMNL) else again.values
 
 
 def relabelled(model: LatentClassMNL, values: Floats) -> Floats:  # (P,) -> (P,)

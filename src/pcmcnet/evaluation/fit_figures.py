@@ -29,9 +29,9 @@ ROWS = {  # with the form of their numbers
 
 def fit_figures(model: ChoiceModel, data: ChoiceData | None = None) -> dict[str, float | None]:
     """Return the figures by their names in ``ROWS``; None where there is none."""
-    _ = model.schema
+    facts = model.require_fitted().facts
     found: dict[str, float | None] = dict.fromkeys(ROWS)
-    found |= {"choice sets": model.training_["choice_sets"], "persons": model.training_.get("persons")}
+    found |= {"choice sets": facts["choice_sets"], "persons": facts.get("persons")}
     found["parameters"] = model.num_parameters
     if isinstance(model, LogitModel):
         estimates = model.estimates_

@@ -218,7 +218,7 @@ def _notes(
             f"Constants of {', '.join(moved)}: moved to known shares after the fit, so that they have no errors; the "
             f"figures of fit are those before the move."
         )
-    if len({model.training_["fingerprint"] for model in models}) > 1:
+    if len({model.table_.fingerprint for model in models}) > 1:
         notes.append("The models were fitted to different tables: their likelihoods do not compare.")
     others = [h for h, m in zip(heads, models, strict=True) if not isinstance(m, LogitModel)]
     if others:

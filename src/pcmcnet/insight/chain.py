@@ -154,7 +154,7 @@ def chain(model: ChoiceModel, data: Any, choice_set: Any, of_class: int | None =
         )
     sets = data if isinstance(data, ChoiceData) else ChoiceData.from_schema(data, model.schema.for_prediction())
     one = sets.subset([position_of(sets, choice_set)])
-    (shares,) = model.membership(one)
+    (shares,) = model.class_shares(one)
     place = int(shares.argmax()) if of_class is None else require_class(model, of_class)
     rates = model.class_rates(one)[0][place]
     labels = [name_of(one, row) for row in range(len(one.rows))]

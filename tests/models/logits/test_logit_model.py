@@ -15,7 +15,7 @@ from safetensors.numpy import save as save_arrays
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
-from pcmcnet.models import MNL, load
+from pcmcnet.models import MNL, LatentClassMNL, MixedMNL, load
 from pcmcnet.models.interface.options import parse_option
 from pcmcnet.models.logits.logit_model import LogitConfig, read_estimates
 
@@ -184,23 +184,39 @@ def test_fixed_and_bounded_coefficients_come_back_and_old_files_have_none(data: 
     assert isinstance(back, MNL)
     assert (back.estimates_.fixed, back.estimates_.at_bound) == (("minutes/60",), ("price",))
     assert str(back.summary()) == str(model.summary())
-    files = model._files()
-    entries = json.loads(files["estimates.json"])
-    del entries["fixed"], entries["at_bound"]
-    files["estimates.json"] = json.dumps(entries).encode()
-    assert (read_estimates(files).fixed, read_estimates(files).at_bound) == ((), ())
 
 
-def test_a_model_that_takes_no_fixed_coefficients_says_so(data: ChoiceData) -> None:
-    class Plain(MNL):
-        control = curved = False
+def test_a_model_that_takes_no_curves_says_so(data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=r"MNL takes no exponents .*: give them, as in boxcox\(time, 0.5\)"):
+        LatentClassMNL(formula="boxcox(price)").fit(data)
+    with pytest.raises(ConfigError, match=r"MNL takes no wtp_space=, which mnl does: willingness_to_pay\(\) gives"):
+        LatentClassMNL(formula="price + minutes", wtp_space="price").fit(data)
+    with pytest.raises(ConfigError, match=r"MixedMNL takes no exponents .*: give them"):
+        MixedMNL(formula="boxcox(price)").fit(data)
 
-    with pytest.raises(ConfigError, match="Plain does not take fixed=, which mnl does"):
-        Plain(fixed={"price": 0.0}).fit(data)
-    with pytest.raises(ConfigError, match=r"Plain takes no exponents .*: give them, as in boxcox\(time, 0.5\)"):
-        Plain(formula="boxcox(price)").fit(data)
-    with pytest.raises(ConfigError, match=r"Plain takes no wtp_space=, which mnl does: willingness_to_pay\(\) gives"):
-        Plain(formula="price + minutes", wtp_space="price").fit(data)
+
+def test_a_fit_changes_nothing_but_the_fitted_record(data: ChoiceData) -> None:
+    model = MNL(formula="price")
+    options = dict(vars(model))
+    model.fit(data)
+    assert {name for name, value in vars(model).items() if value is not options.get(name)} == {"fitted_"}
+    assert set(vars(model)) == {"config", "fitted_"}
+
+
+def test_a_refit_keeps_the_columns_and_leaves_the_model_as_it_is(model: MNL, data: ChoiceData) -> None:
+    """Other sets, the same columns: levels and scales are not learnt anew."""
+    part, fitted = data.subset(range(100)), model.fitted_
+    again = model.refit(part, model.design_, seed=0)
+    assert (again.names, again.n_sets) == (model.design_.names, 100)
+    assert model.fitted_ is fitted
+    np.testing.assert_array_equal(model.refit(data, model.design_, seed=0).values, model.estimates_.values)
+
+
+def test_other_values_make_another_model(model: MNL, data: ChoiceData) -> None:
+    other = model.with_values(np.zeros(len(model.coefficients)))
+    np.testing.assert_allclose(data.from_rows(other.predict_proba(data)), np.repeat(1 / data.sizes, data.sizes))
+    assert other.config == model.config
+    assert (other.estimates_.values != model.estimates_.values).all()
 
 
 @pytest.mark.parametrize("file", ["design.json", "estimates.json", "estimates.safetensors"])

@@ -68,8 +68,8 @@ def test_neither_the_order_of_rows_nor_that_of_persons_matters() -> None:
 def test_choices_of_a_person_go_together_unless_each_set_is_for_itself() -> None:
     data = read(panel(60, normal_tastes), **PANEL)
     together, alone = (MixedMNL(draws=50, by=by).fit(data, progress=False) for by in ("auto", "set"))
-    assert together.training_["persons"] == 60
-    assert alone.training_["persons"] == 480
+    assert together.record_.persons == 60
+    assert alone.record_.persons == 480
     assert together.estimates_.log_likelihood > alone.estimates_.log_likelihood
     assert together.estimates_.n_sets == 480
 

@@ -1,6 +1,7 @@
 """Nested logit: published estimates, simulated choices recovered, limits reported, and what it refuses."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -500,10 +501,9 @@ def test_a_saved_model_is_the_same_and_an_altered_one_is_refused(
     assert isinstance(back, NestedMNL)
     assert back.logsums == model.logsums
     np.testing.assert_array_equal(back.predict_proba(data), model.predict_proba(data))
-    again = NestedMNL(nests=NESTS)
-    again.training_ = {"nests": ["private", "rail"]}
+    other = replace(model.record_, nests=("private", "rail"))
     with pytest.raises(ValueError, match="the nests and their log-sums do not fit each other"):
-        again._restore(state_files(model))
+        model._restore(state_files(model), other, model.table_)
     (tmp_path / "model" / "estimates.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"estimates.json is truncated or altered"):
         load(tmp_path / "model")

@@ -132,8 +132,8 @@ def _require_maximum(model: Any) -> None:
 
 
 def _require_same_sets(small: LogitModel, large: LogitModel) -> None:
-    if small.training_["fingerprint"] != large.training_["fingerprint"]:
-        sizes = " and ".join(f"{model.training_['choice_sets']:,}" for model in (small, large))
+    if small.table_.fingerprint != large.table_.fingerprint:
+        sizes = " and ".join(f"{model.table_.choice_sets:,}" for model in (small, large))
         raise InputError(
             f"the two models were fitted to different tables, of {sizes} choice sets: fit both to the same data, and "
             f"choose the columns by the formula."

@@ -6,9 +6,7 @@ label beside their log-probabilities: see :mod:`pcmcnet.models.wrappers.with_con
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,13 +76,9 @@ def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, floa
         values = model.estimates_.values.copy()
         for label, places in enumerate(positions):
             values[places] += d[label]
-        other = copy.copy(model)
-        other.estimates_ = replace(model.estimates_, values=values)
-        return other
+        return model.with_values(values, known_shares=shares)
 
-    found = moved(solve_constants(lambda d: moved(d)._log_proba(sets), sets, codes, target, fixed))
-    found.training_ = {**model.training_, "known_shares": dict(shares)}
-    return found
+    return moved(solve_constants(lambda d: moved(d)._log_proba(sets), sets, codes, target, fixed))
 
 
 def _constants(model: LogitModel, labels: list[str]) -> tuple[list[Ints], int]:

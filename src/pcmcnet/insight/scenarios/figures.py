@@ -16,9 +16,8 @@ from the members of an ensemble.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,15 +139,8 @@ def answer(model: Any, ask: Callable[[Any], Floats], *, level: float, errors: An
         from scipy.special import ndtri
 
         kind = errors or model.usual_errors
-        _, error = model.estimates_.delta(lambda b: ask(_at(model, b)), kind)
+        _, error = model.estimates_.delta(lambda b: ask(model.with_values(b)), kind)
         reach = float(ndtri((1 + level) / 2)) * error
         how = f"{level:.0%} intervals by the delta method, {kind} standard errors"
         return Answer(values, values - reach, values + reach, how)
     return Answer(values, None, None, f"no intervals: {name} has no standard errors; an Ensemble of it has intervals")
-
-
-def _at(model: LogitModel, coefficients: Floats) -> LogitModel:
-    """Return a logit with other coefficients."""
-    other = copy.copy(model)
-    other.estimates_ = replace(model.estimates_, values=coefficients)
-    return other

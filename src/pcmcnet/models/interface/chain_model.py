@@ -18,6 +18,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.latent_classes import LatentClasses
 
 
 class ChainModel(ChoiceModel):
@@ -65,10 +66,12 @@ class ChainModel(ChoiceModel):
         Shares are (S, K), rates (K, n, n) for each set: what is left of such a chain without some alternatives is the
         chain of the set without them.
         """
-        return self.membership(data), self.class_rates(data)
+        return self.class_shares(data), self.class_rates(data)
 
-    def membership(self, data: Any) -> Floats:
-        """Return the shares of the classes for each set's individual, (S, K): 1 for a model of one chain."""
+    def class_shares(self, data: Any) -> Floats:
+        """Return the shares by which the laws of the chains are mixed, (S, K): ``membership``, or 1 for one chain."""
+        if isinstance(self, LatentClasses):
+            return self.membership(data)
         return np.ones((len(self._read(data)), 1))
 
 

@@ -22,7 +22,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logits.persons import By, Persons
+from pcmcnet.models.interface.persons import By, Persons
 
 
 class LatentClasses(ChoiceModel):

@@ -47,6 +47,7 @@ from pcmcnet.models.interface.fit_settings import FitRun
 from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.interface.persons import By
 from pcmcnet.models.items.binning import Grid
 from pcmcnet.models.items.lbfgs import Minimum
 from pcmcnet.models.items.pcmc_estimation import (
@@ -79,7 +80,6 @@ from pcmcnet.models.items.penalties import (
     search_penalty,
 )
 from pcmcnet.models.items.universe import DistinctSets, Universe, informative, padded
-from pcmcnet.models.logits.persons import By
 from pcmcnet.reports.formats import Summary
 from pcmcnet.selection import (
     Descent,

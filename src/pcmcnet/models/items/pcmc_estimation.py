@@ -39,10 +39,10 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.threads import threads_for
+from pcmcnet.models.interface.persons import By, Persons
 from pcmcnet.models.items.lbfgs import Minimum, as_minimum, lbfgs, value_and_gradient
 from pcmcnet.models.items.newton import centring_ridge, newton
 from pcmcnet.models.items.universe import DistinctSets
-from pcmcnet.models.logits.persons import By, Persons
 
 Method = Literal["lbfgs", "slsqp"]
 

@@ -33,7 +33,7 @@ from pcmcnet.models.logits.nests import Leaves, labels_of_nest, read_nests, requ
 _WHOLE = 1e-6  # given parts of an alternative may miss 1 by this
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class CrossNestedMNLConfig(NestConfig):
     """Options of the cross-nested logit: those of the logit models, the log-sums, and the nests.
 
@@ -48,7 +48,7 @@ class CrossNestedMNLConfig(NestConfig):
     nests: Path | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        super(CrossNestedMNLConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         nests = read_nests(self.nests) if isinstance(self.nests, Path) else self.nests
         if nests is not None:
             object.__setattr__(self, "nests", _checked(nests))
@@ -74,14 +74,13 @@ class CrossNestedMNL(NestModel):
     @property
     def allocations(self) -> dict[str, dict[str, float]]:
         """The part of each alternative in each of its nests, by label."""
-        _ = self.schema
+        state = self._state
         pairs = _pairs(self._nests())
-        shares = self.estimates_.values[len(self.estimates_.values) - len(self._shares()) :]
-        parts = np.exp(_allocation(pairs, self._shares()).logs(shares))
-        found: dict[str, dict[str, float]] = {}
+        parts = np.exp(_allocation(pairs, state.record.shares).logs(state.split()[2]))
+        allocations: dict[str, dict[str, float]] = {}
         for pair, part in zip(pairs, parts.tolist(), strict=True):
-            found.setdefault(pair.label, {})[pair.nest] = part
-        return found
+            allocations.setdefault(pair.label, {})[pair.nest] = part
+        return allocations
 
     def _nests(self) -> Mapping[str, Any]:
         if not self.config.nests:
@@ -106,16 +105,13 @@ class CrossNestedMNL(NestModel):
         rows = np.repeat(np.arange(len(counts)), counts)
         return Leaves(rows, stretches(start[labels.codes], counts), [(pair.nest,) for pair in pairs])
 
-    def _learn_shares(self, leaves: Leaves) -> None:
+    def _share_names(self, leaves: Leaves) -> tuple[str, ...]:
         pairs = _pairs(self._nests())
         present = [pairs[k] for k in np.unique(leaves.code)]
-        self.training_["shares"] = [pair.share for pair in present if pair.share]
+        return tuple(pair.share for pair in present if pair.share)
 
-    def _shares(self) -> tuple[str, ...]:
-        return tuple(self.training_["shares"])
-
-    def _allocation(self, leaves: Leaves) -> Allocation:
-        return _allocation(_pairs(self._nests()), self._shares())._replace(pair=leaves.code)
+    def _allocation(self, leaves: Leaves, shares: Sequence[str]) -> Allocation:
+        return _allocation(_pairs(self._nests()), shares)._replace(pair=leaves.code)
 
 
 class _Pair(NamedTuple):

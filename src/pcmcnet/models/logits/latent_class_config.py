@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from pcmcnet.checks import require_number, require_word
+from pcmcnet.models.interface.persons import By
 from pcmcnet.models.logits.design.individual_design import parse_membership
 from pcmcnet.models.logits.logit_config import LogitConfig
-from pcmcnet.models.logits.persons import By
 
 # Precision of the prior. On the electricity table, larch's artificial_long and simulated ones 0.001 moves estimates by
 # less than a twentieth of their standard error. With up to 4 classes, held-out likelihoods of small tables are clearly
@@ -16,7 +16,7 @@ from pcmcnet.models.logits.persons import By
 _GIVEN, _SEARCHED = 1e-3, 0.1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LatentClassMNLConfig(LogitConfig):
     """Options of the latent class logit: those of the logit models, which hold for every class, and the classes.
 
@@ -51,7 +51,7 @@ class LatentClassMNLConfig(LogitConfig):
     prior: float | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        super(LatentClassMNLConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         if self.classes != "auto":
             require_number("classes", self.classes, whole=True, low=1)
         require_number("max_classes", self.max_classes, whole=True, low=1)

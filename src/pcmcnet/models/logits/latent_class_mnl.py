@@ -10,34 +10,73 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
 from pcmcnet.errors import ConfigError, did_you_mean
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import TrainingTable, record_from_dict, record_to_dict
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.interface.persons import By, ClassProfile, Persons, class_profiles
+from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.design.individual_design import IndividualDesign, parse_membership
-from pcmcnet.models.logits.estimation import LogitSets, infer
+from pcmcnet.models.logits.estimation import Estimates, LogitSets, Maximum, infer
 from pcmcnet.models.logits.estimation.identification import require_identified
-from pcmcnet.models.logits.estimation.latent_class_search import ClassSearch, Fitted, Problem
+from pcmcnet.models.logits.estimation.latent_class_search import ClassSearch, MixtureMaximum, Problem
 from pcmcnet.models.logits.estimation.mixture_likelihood import log_shares
-from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.latent_class_config import LatentClassMNLConfig
 from pcmcnet.models.logits.logit_effects import class_slopes
-from pcmcnet.models.logits.logit_model import LogitModel
-from pcmcnet.models.logits.persons import Persons, profiles
+from pcmcnet.models.logits.logit_model import (
+    FittedLogit,
+    LogitModel,
+    LogitRecord,
+    read_design,
+    read_estimates,
+    read_schema,
+)
 from pcmcnet.storage.files import json_bytes
 
 T = TypeVar("T")
 
 _SAMPLE = 4_000  # choice sets with which a table of twice as many or more begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentClassRecord(LogitRecord):
+    """How the search for classes went."""
+
+    em: tuple[float, ...]  # log-likelihood and prior after each step of EM, from the best start
+    aic: Mapping[str, float]  # Akaike's criterion by number of classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedClasses(FittedLogit):
+    """Logits of classes, and what the shares of the classes depend on.
+
+    The estimates are the coefficients of class 1, class 2, ..., then those of the shares of class 2, class 3, ...
+    """
+
+    record: LatentClassRecord
+    who: IndividualDesign  # columns that the shares depend on
+    classes: int
+    profiles: tuple[ClassProfile, ...]  # (C,)
+    persons: int | None  # their number, if some have several choice sets
+    varying: tuple[str, ...]  # individual columns that vary within a person
+
+    def split(self) -> tuple[Floats, Floats]:
+        """Return the coefficients of the classes (C, K) and of their shares (C, G), 0 for the first class."""
+        C, K, G = self.classes, len(self.design.names), len(self.who.names)
+        values = self.estimates.values
+        return values[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), values[C * K :].reshape(C - 1, G)])
 
 
 class LatentClassMNL(LogitModel, LatentClasses):
@@ -51,56 +90,90 @@ class LatentClassMNL(LogitModel, LatentClasses):
     name = "lc-mnl"
     config_class = LatentClassMNLConfig
     config: LatentClassMNLConfig
-    control = True
-    who_: IndividualDesign
-    n_classes_: int
-    profiles_: list[dict[str, Any]]
-    persons_: int | None  # where some have several choice sets
-    varying_: tuple[str, ...]  # individual columns that vary within a person
+    record_class = LatentClassRecord
+    advice = "the data push it to infinity. Ask for fewer classes, raise prior, or leave the column out"
 
     @takes(LatentClassMNLConfig)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    @products_in_one_thread()
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedClasses:
+        config = self.config
+        # 1. The sets that count and who chooses; what utilities and the shares of classes depend on.
         sets, chosen, clusters = self._prepare(train)
-        persons = Persons.of(sets, self.config.by)
-        self.design_ = self._learn_design(sets)
-        self.who_ = self._learn_who(persons)
-        problem = self._problem(sets, chosen, persons)
-        require_identified(problem.sets.z, self.design_.names, self._of_all_classes())
+        persons = Persons.of(sets, config.by)
+        if design is None:
+            design = self._require_linear(self._learn_design(sets, wtp_space=config.wtp_space))
+        who = self._learn_who(persons)
+        problem = _problem(design, who, sets, chosen, persons)
+        require_identified(problem.sets.z, design.names, self._parameters_of_all_classes(design))
+        # 2. Of a large table, starts begin on a sample of persons. The prior keeps estimates finite on any sample.
         few = problem
-        if len(sets) >= 2 * _SAMPLE and self.config.precision > 0:  # which keeps estimates finite on any sample
-            rng, n = np.random.default_rng(settings.seed), len(persons.first)
-            some = rng.choice(n, max(round(_SAMPLE * n / len(sets)), 1), replace=False)
-            picked = np.flatnonzero(np.isin(persons.number, some))
-            part = sets.subset(picked)
-            few = self._problem(part, chosen[picked], Persons.of(part, self.config.by))
+        if len(sets) >= 2 * _SAMPLE and config.precision > 0:
+            few = _problem(design, who, *_sampled(sets, chosen, persons, config.by, run.seed))
+        # 3. The maximum for each number of classes that is considered; the one with the smallest AIC is taken.
         search = ClassSearch(
             problem=problem,
             few=few,
-            prior=self.config.precision,
-            starts=self.config.starts,
-            em_steps=self.config.em_steps,
-            max_iter=self.config.max_iter,
-            seed=settings.seed,
-            within=self._within,
-            ordered=not self._named_classes,
+            prior=config.precision,
+            starts=config.starts,
+            em_steps=config.em_steps,
+            max_iter=config.max_iter,
+            seed=run.seed,
+            within=partial(self._parameters_of_classes, design, who),
+            ordered=not self._named_classes(design),
         )
-        tried = (
-            search.up_to(self.config.max_classes) if self.config.classes == "auto" else [search.of(self.config.classes)]
+        tried = search.up_to(config.max_classes) if config.classes == "auto" else [search.of(config.classes)]
+        best = min(tried, key=lambda maximum: maximum.aic)
+        # 4. Its estimates, with the classes in the order of their shares.
+        mixture = best.mixture
+        x = mixture.join(*best.by_share())
+        estimates = self._infer(design, best, x, sets, persons, clusters)
+        self._warn_unbounded(estimates)
+        return FittedClasses(
+            design=design,
+            estimates=estimates,
+            record=LatentClassRecord(em=tuple(best.em), aic={str(m.mixture.classes): m.aic for m in tried}),
+            who=who,
+            classes=mixture.classes,
+            profiles=class_profiles(persons.table, mixture.at(x).r * mixture.weights[:, None]),
+            persons=len(persons.first) if persons.several else None,
+            varying=tuple(persons.varying),
         )
-        best = min(tried, key=lambda fitted: fitted.aic)
-        self._keep(best, sets, persons, clusters)
-        self._note()
-        self.training_["em"] = best.em
-        self.training_["aic"] = {str(f.mixture.classes): f.aic for f in tried}
 
-    def _names(self, classes: int) -> list[str]:
-        """Return the names of all parameters."""
-        names = [f"class {c}: {name}" for c in range(1, classes + 1) for name in self.design_.names]
-        return names + [f"membership {c}: {name}" for c in range(2, classes + 1) for name in self.who_.names]
+    def _infer(
+        self,
+        design: Design,
+        best: MixtureMaximum,
+        x: Floats,
+        sets: ChoiceData,
+        persons: Persons,
+        clusters: Ints | None,
+    ) -> Estimates:
+        """Return the estimates at parameters x (P,), with errors of the likelihood alone."""
+        mixture = best.mixture
+        ll, of_persons = mixture.objective(x)
+        # A person's choices are one observation: its score counts once, at the first set. The last row is the prior's.
+        scores = np.zeros((len(sets), len(x)))
+        scores[persons.first] = of_persons[:-1]
+        if clusters is not None:
+            persons.require_one_cluster(sets, clusters, str(self.config.cluster))
+        maximum = Maximum(
+            values=x,
+            log_likelihood=float(mixture.weights @ ll[:-1]),
+            scores=scores,
+            hessian=mixture.hessian(x) + mixture.prior,  # of the log-likelihood alone
+            steps=best.steps,
+            spread=mixture.spread,
+        )
+        return infer(
+            maximum,
+            mixture.within,
+            weights=sets.weights,
+            sizes=sets.sizes,
+            clusters=clusters,
+            constants_log_likelihood=self._constants_log_likelihood(design, mixture.sets, sets.weights),
+        )
 
     @property
     def _fixed(self) -> dict[str, float]:
@@ -108,31 +181,33 @@ class LatentClassMNL(LogitModel, LatentClasses):
         offset = {} if self.config.offset is None else {quoted(self.config.offset): 1.0}
         return {**self.config.fixed, **offset}
 
-    @property
-    def _named_classes(self) -> list[str]:
-        """Coefficients of single classes that options name."""
+    def _named_classes(self, design: Design) -> list[str]:
+        """Return the coefficients of single classes that options name."""
         options = (self.config.fixed, self.config.bounds or {}, self.config.start)
-        return [name for named in options for name in named if name not in self.design_.names]
+        return [name for named in options for name in named if name not in design.names]
 
-    def _of_all_classes(self) -> Parameters:
+    def _parameters_of_all_classes(self, design: Design) -> Parameters:
         """Return the parameters that every class has, as the options say that name no class."""
-        if self.config.classes == "auto" and self._named_classes:
+        named = self._named_classes(design)
+        if self.config.classes == "auto" and named:
             raise ConfigError(
-                f"{self._named_classes[0]!r} is no coefficient of every class, and how many classes there are is "
-                f"searched for: say it, classes=2." + did_you_mean(self._named_classes[0], self.design_.names)
+                f"{named[0]!r} is no coefficient of every class, and how many classes there are is "
+                f"searched for: say it, classes=2." + did_you_mean(named[0], design.names)
             )
-        fixed = {name: value for name, value in self._fixed.items() if name in self.design_.names}
-        return Parameters.of(self.design_.names, fixed=fixed, bounds={}, start={})
+        fixed = {name: value for name, value in self._fixed.items() if name in design.names}
+        return Parameters.of(design.names, fixed=fixed, bounds={}, start={})
 
-    def _within(self, classes: int) -> Parameters:
+    def _parameters_of_classes(self, design: Design, who: IndividualDesign, classes: int) -> Parameters:
         """Return the parameters of so many classes; a start is NaN where the options say nothing of it."""
 
         def of_classes(named: Mapping[str, T]) -> dict[str, T]:
-            shared = {name: value for name, value in named.items() if name in self.design_.names}
+            shared = {name: value for name, value in named.items() if name in design.names}
             each = {f"class {c}: {name}": v for c in range(1, classes + 1) for name, v in shared.items()}
             return each | {name: value for name, value in named.items() if name not in shared}
 
-        names, fixed = self._names(classes), of_classes(self._fixed)
+        names = [f"class {c}: {name}" for c in range(1, classes + 1) for name in design.names]
+        names += [f"membership {c}: {name}" for c in range(2, classes + 1) for name in who.names]
+        fixed = of_classes(self._fixed)
         start = {name: value for name, value in of_classes(self.config.start).items() if name not in fixed}
         anywhere, bounds = np.full(len(names), np.nan), of_classes(self.config.bounds or {})
         return Parameters.of(names, fixed=fixed, bounds=bounds, start=start, begin=anywhere)
@@ -144,43 +219,40 @@ class LatentClassMNL(LogitModel, LatentClasses):
         config = self.config
         return IndividualDesign.learn(config.membership, persons.table, least=config.min_chosen, base=config.base)
 
-    def _problem(self, sets: ChoiceData, chosen: Ints, persons: Persons) -> Problem:
-        logit = LogitSets.from_matrix(self.design_.matrix(sets), sets.offsets, chosen)
-        return Problem(logit, persons.number, self.who_.matrix(persons.table), persons.weights(sets))
+    # -- the fitted model -------------------------------------------------------------------------------------------
 
-    def _keep(self, best: Fitted, sets: ChoiceData, persons: Persons, clusters: Ints | None) -> None:
-        """Take the estimates, with the classes in the order of their shares."""
-        mixture = best.mixture
-        x = mixture.join(*best.by_share())
-        ll, of_persons = mixture.objective(x)
-        scores = np.zeros((len(sets), len(x)))
-        scores[persons.first] = of_persons[:-1]  # a person's score counts once; the last is the prior's
-        if clusters is not None:
-            persons.require_one_cluster(sets, clusters, str(self.config.cluster))
-        self.n_classes_ = mixture.classes
-        self.estimates_ = infer(
-            tuple(self._names(mixture.classes)),
-            x,
-            log_likelihood=float(mixture.weights @ ll[:-1]),
-            hessian=mixture.hessian(x) + mixture.prior,  # of the log-likelihood alone
-            scores=scores,
-            weights=sets.weights,
-            sizes=sets.sizes,
-            steps=best.steps,
-            clusters=clusters,
-            spread=mixture.spread,
-            constants_log_likelihood=self._constants_alone(mixture.sets, sets.weights),
-            within=mixture.within,
-        )
-        self.profiles_ = profiles(persons.table, mixture.at(x).r * mixture.weights[:, None])
-        self.persons_ = len(persons.first) if persons.several else None
-        self.varying_ = tuple(persons.varying)
+    @property
+    def _state(self) -> FittedClasses:
+        return self._state_as(FittedClasses)
+
+    @property
+    def n_classes_(self) -> int:
+        """Number of classes."""
+        return self._state.classes
+
+    @property
+    def who_(self) -> IndividualDesign:
+        """The columns that the shares of the classes depend on."""
+        return self._state.who
+
+    @property
+    def profiles_(self) -> tuple[ClassProfile, ...]:
+        """Who is in each class."""
+        return self._state.profiles
+
+    @property
+    def persons_(self) -> int | None:
+        """Number of persons, if some have several choice sets."""
+        return self._state.persons
+
+    @property
+    def varying_(self) -> tuple[str, ...]:
+        """Individual columns that vary within a person, on which shares cannot depend."""
+        return self._state.varying
 
     def _split(self) -> tuple[Floats, Floats]:
         """Return the coefficients of the classes (C, K) and of their shares (C, G)."""
-        C, K, G = self.n_classes_, len(self.design_.names), len(self.who_.names)
-        values = self.estimates_.values
-        return values[: C * K].reshape(C, K), np.concatenate([np.zeros((1, G)), values[C * K :].reshape(C - 1, G)])
+        return self._state.split()
 
     def _log_membership(self, sets: ChoiceData) -> Floats:
         return log_shares(self.who_.matrix(sets), self._split()[1])
@@ -207,10 +279,6 @@ class LatentClassMNL(LogitModel, LatentClasses):
         """Return the logits of the classes: see :meth:`ChoiceModel.as_logits`."""
         return np.exp(log_shares(self.who_.matrix(data), self._split()[1])), self._class_log_p(data)
 
-    @property
-    def _advice(self) -> str:
-        return "the data push it to infinity. Ask for fewer classes, raise prior, or leave the column out"
-
     def _facts(self) -> dict[str, str]:
         facts = super()._facts()
         if self.persons_ is not None:
@@ -222,33 +290,55 @@ class LatentClassMNL(LogitModel, LatentClasses):
         left_out = [f"{', '.join(names)}: {reason}" for reason, names in why.items() if names]
         if left_out:
             facts["left out of it"] = "; ".join(left_out)
-        aic = self.training_["aic"]
+        aic = self._state.record.aic
         if len(aic) > 1:
             facts["AIC by classes"] = ", ".join(f"{c}: {value:.2f}" for c, value in aic.items())
         for c, profile in enumerate(self.profiles_, start=1):
             whose = "choices" if self.persons_ is None else "persons"
-            parts = [f"{profile['share']:.1%} of the {whose}", *(f"{k} {v}" for k, v in profile["means"].items())]
+            parts = [f"{profile.share:.1%} of the {whose}", *(f"{k} {v}" for k, v in profile.means.items())]
             facts[f"class {c}"] = ", ".join(parts)
         return facts
 
     def _files(self) -> dict[str, bytes]:
+        state = self._state
         classes = {
-            "classes": self.n_classes_,
-            "who": self.who_.to_dict(),
-            "profiles": self.profiles_,
-            "persons": self.persons_,
-            "varying": list(self.varying_),
+            "classes": state.classes,
+            "who": state.who.to_dict(),
+            "profiles": record_to_dict(state.profiles),
+            "persons": state.persons,
+            "varying": list(state.varying),
         }
         return {**super()._files(), "classes.json": json_bytes(classes)}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        super()._restore(files)
+    def _restore(self, files: Mapping[str, bytes], record: LatentClassRecord, table: TrainingTable) -> FittedClasses:
         entries = json.loads(files["classes.json"])
-        self.n_classes_ = C = int(entries["classes"])
-        self.profiles_ = [{"share": float(p["share"]), "means": dict(p["means"])} for p in entries["profiles"]]
-        self.persons_, self.varying_ = entries.get("persons"), tuple(entries.get("varying", ()))
-        self.who_ = IndividualDesign.from_dict(entries["who"])
-        self.who_.require_fit(Schema.from_dict(json.loads(files["schema.json"])))
-        K, G = len(self.design_.names), len(self.who_.names)
-        if len(self.estimates_.values) != C * K + (C - 1) * G or len(self.profiles_) != C:
+        state = FittedClasses(
+            design=read_design(files),
+            estimates=read_estimates(files),
+            record=record,
+            who=IndividualDesign.from_dict(entries["who"]),
+            classes=int(entries["classes"]),
+            profiles=tuple(record_from_dict(ClassProfile, profile) for profile in entries["profiles"]),
+            persons=None if entries["persons"] is None else int(entries["persons"]),
+            varying=tuple(map(str, entries["varying"])),
+        )
+        state.who.require_fit(read_schema(files))
+        C, K, G = state.classes, len(state.design.names), len(state.who.names)
+        if len(state.estimates.values) != C * K + (C - 1) * G or len(state.profiles) != C:
             raise ValueError("the numbers of classes, columns and estimates do not fit each other")
+        return state
+
+
+def _problem(design: Design, who: IndividualDesign, sets: ChoiceData, chosen: Ints, persons: Persons) -> Problem:
+    """Return what the likelihood of a mixture is made of."""
+    logit = LogitSets.from_matrix(design.matrix(sets), sets.offsets, chosen)
+    return Problem(logit, persons.number, who.matrix(persons.table), persons.weights(sets))
+
+
+def _sampled(sets: ChoiceData, chosen: Ints, persons: Persons, by: By, seed: int) -> tuple[ChoiceData, Ints, Persons]:
+    """Return the sets of a random sample of persons, about ``_SAMPLE`` sets."""
+    rng, n = np.random.default_rng(seed), len(persons.first)
+    drawn = rng.choice(n, max(round(_SAMPLE * n / len(sets)), 1), replace=False)
+    picked = np.flatnonzero(np.isin(persons.number, drawn))
+    part = sets.subset(picked)
+    return part, chosen[picked], Persons.of(part, by)

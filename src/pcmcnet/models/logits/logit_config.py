@@ -14,7 +14,7 @@ from pcmcnet.models.logits.estimation import Errors
 from pcmcnet.models.logits.estimation.parameter_bounds import Bounds, checked_control
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LogitConfig:
     """Options of the logit models.
 

@@ -1,14 +1,20 @@
-"""What the logit models share: design, estimates with their errors, summary, willingness to pay, the saved form."""
+"""What the logit models share: design, estimates with their errors, summary, willingness to pay, the saved form.
+
+Every fit has four steps. ``_prepare`` takes the choice sets that count, ``_learn_design`` the columns of the utility;
+then the model finds the maximum of its log-likelihood, and ``infer`` makes estimates with standard errors of it.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
@@ -16,42 +22,104 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, Schema
 from pcmcnet.errors import ArtifactError, ConfigError, InputError
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FitRecord, FittedState
 from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.design.factor_coding import LevelCode
 from pcmcnet.models.logits.design.formula import quoted
 from pcmcnet.models.logits.estimation import Errors, Estimates, LogitSets, Ratio
 from pcmcnet.models.logits.estimation.estimates_frame import estimate_frame, estimate_rows, interval_ends
 from pcmcnet.models.logits.estimation.identification import listed
+from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
 from pcmcnet.models.logits.estimation.parameter_bounds import Bounds, Parameters
 from pcmcnet.models.logits.logit_config import LogitConfig as LogitConfig
 from pcmcnet.models.logits.willingness_to_pay import willingness_to_pay
 from pcmcnet.reports.formats import Summary
+from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import json_bytes
 
 log = logging.getLogger("pcmcnet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitRecord(FitRecord):
+    """Facts about a logit beside its estimates."""
+
+    known_shares: Mapping[str, float] | None = None  # by label, to which the constants were moved after the fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedLogit(FittedState):
+    """Columns of the utility, and estimates of what they are multiplied by."""
+
+    design: Design
+    estimates: Estimates
+    record: LogitRecord = field(default_factory=LogitRecord)
 
 
 class LogitModel(ChoiceModel):
     """A model with a design, coefficients and their errors."""
 
     config: LogitConfig
-    control = False  # whether parameters can be fixed, bounded and started
-    given_design: Design | None = None  # columns of the utility that are known and not to be learnt
-    curved = False  # whether utilities need not be linear in their parameters
-    own_worths = False  # whether the model itself, and not its design, goes to willingness-to-pay space
-    design_: Design
-    estimates_: Estimates
+    record_class: ClassVar[type[FitRecord]] = LogitRecord
+    advice: ClassVar[str] = (  # what to do about a coefficient without a finite estimate
+        "the data push it to infinity, as when a level is never or always chosen. Leave it out, or raise min_chosen"
+    )
+
+    @abstractmethod
+    def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedLogit:
+        """Return design and estimates; the design is learnt from the training part if none is given."""
+
+    @products_in_one_thread()
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLogit:
+        return self._estimate(train, run)
+
+    @undisturbed()
+    @torch.enable_grad()
+    @products_in_one_thread()
+    def refit(self, train: ChoiceData, design: Design, seed: int) -> Estimates:
+        """Return the estimates that other choice sets lead to, for the columns of a known design.
+
+        The model stays as it is, and need not be fitted.
+        """
+        if train.schema.contents:
+            train = train.without_contents()
+        return self._estimate(train, FitRun(seed=seed, progress=False), design).estimates
+
+    @property
+    def _state(self) -> FittedLogit:
+        return self._state_as(FittedLogit)
+
+    @property
+    def design_(self) -> Design:
+        """The columns of the utility."""
+        return self._state.design
+
+    @property
+    def estimates_(self) -> Estimates:
+        """The estimates, their covariances and the figures of fit."""
+        return self._state.estimates
+
+    def with_values(self, values: Floats, known_shares: Mapping[str, float] | None = None) -> Self:
+        """Return a fitted model that differs in the values of its coefficients alone.
+
+        ``known_shares`` are those to which they moved the constants, if they did.
+        """
+        fitted, state = self.require_fitted(), self._state
+        record = state.record if known_shares is None else replace(state.record, known_shares=dict(known_shares))
+        state = replace(state, estimates=replace(state.estimates, values=values), record=record)
+        other = type(self)(**self.get_params(deep=False))
+        other.fitted_ = replace(fitted, state=state)
+        return other
 
     @property
     def coefficients(self) -> dict[str, float]:
         """The estimates by name."""
-        _ = self.schema
         return dict(zip(self.estimates_.names, self.estimates_.values.tolist(), strict=True))
 
     @property
     def num_parameters(self) -> int:
         """Number of estimated parameters."""
-        _ = self.schema
         return self.estimates_.n_parameters
 
     @property
@@ -64,8 +132,7 @@ class LogitModel(ChoiceModel):
     @property
     def calibrated_constants(self) -> tuple[str, ...]:
         """The constants that were moved to known shares after the fit, and so are no estimates any more."""
-        _ = self.schema
-        moved = {f"constant[{label}]" for label in self.training_.get("known_shares") or ()}
+        moved = {f"constant[{label}]" for label in self._state.record.known_shares or ()}
         return tuple(n for n in self.estimates_.names if n in moved or n.partition(": ")[2] in moved)  # of a class
 
     @property
@@ -84,12 +151,10 @@ class LogitModel(ChoiceModel):
 
     def standard_errors(self, errors: Errors | None = None) -> dict[str, float]:
         """Return the standard errors by name; of the kind in the options, if none is named."""
-        _ = self.schema
         return self.estimates_.standard_errors(self._kind(errors))
 
     def covariance(self, errors: Errors | None = None) -> Floats:
         """Return the covariance of the estimates, in their order."""
-        _ = self.schema
         return self.estimates_.covariance(self._kind(errors))
 
     def estimates(self, errors: Errors | None = None, level: float = 0.95) -> Any:
@@ -102,7 +167,6 @@ class LogitModel(ChoiceModel):
         level
             Of the intervals.
         """
-        _ = self.schema
         return estimate_frame(self.estimates_, self._kind(errors), level, self.calibrated_constants)
 
     def summary(self, errors: Errors | None = None, level: float | None = None) -> Summary:
@@ -110,7 +174,6 @@ class LogitModel(ChoiceModel):
 
         With a ``level``, such as 0.95, the ends of each coefficient's interval stand beside them.
         """
-        _ = self.schema
         kind = self._kind(errors)
         facts = self._facts()
         facts["standard errors"] = kind
@@ -140,8 +203,8 @@ class LogitModel(ChoiceModel):
             facts["lambdas tested against"] = "1"
         if self.design_.labels is not None:
             facts["reference"] = self.design_.labels.reference
-        if known := self.training_.get("known_shares"):
-            shown = ", ".join(f"{label} {share:.4g}" for label, share in known.items())
+        if known_shares := self._state.record.known_shares:
+            shown = ", ".join(f"{label} {share:.4g}" for label, share in known_shares.items())
             facts["constants"] = f"moved to the shares {shown}; the figures of fit are those before the move"
         pooled = {name: code.pooling for name, code in self.design_.codes.items() if isinstance(code, LevelCode)}
         if any(pooled.values()):
@@ -151,9 +214,6 @@ class LogitModel(ChoiceModel):
 
     def _prepare(self, train: ChoiceData) -> tuple[ChoiceData, Ints, Ints | None]:
         """Take the sets that count, with their choices and, perhaps, clusters."""
-        for name in ("fixed", "bounds", "start", "offset"):
-            if getattr(self.config, name) and not self.control:
-                raise ConfigError(f"{type(self).__name__} does not take {name}=, which mnl does.")
         sets = train if (train.weights > 0).all() else train.subset(train.weights > 0)
         if (sets.sizes < 2).all():
             raise InputError("every choice set has a single alternative: there is nothing to learn.")
@@ -174,24 +234,27 @@ class LogitModel(ChoiceModel):
             )
         return None if alone else persons
 
-    def _learn_design(self, sets: ChoiceData, leave_out: frozenset[str] = frozenset()) -> Design:
-        """Learn the columns of the utility, unless they are given."""
-        if self.given_design is not None:
-            return self.given_design
+    def _learn_design(
+        self, sets: ChoiceData, *, wtp_space: str | None, leave_out: frozenset[str] = frozenset()
+    ) -> Design:
+        """Learn the columns of the utility; with ``wtp_space``, its parameters are in units of that cost."""
         config = self.config
-        if config.wtp_space is not None and not self.own_worths:
-            self._require_cost(config.wtp_space)
-        design = Design.learn(
+        if wtp_space is not None:
+            self._require_cost(wtp_space)
+        return Design.learn(
             config.formula,
             sets,
             reference=config.reference,
             least=config.min_chosen,
             base=config.base,
             offset=config.offset,
-            cost=None if self.own_worths else config.wtp_space,
+            cost=wtp_space,
             leave_out=leave_out,
         )
-        if not (self.curved or design.form.is_linear):
+
+    def _require_linear(self, design: Design) -> Design:
+        """Return a design whose utility is linear in its parameters; refuse another one."""
+        if not design.form.is_linear:
             what = "wtp_space=" if design.cost else "exponents to be estimated"
             remedy = "willingness_to_pay() gives the ratios" if design.cost else "give them, as in boxcox(time, 0.5)"
             raise ConfigError(f"{type(self).__name__} takes no {what}, which mnl does: {remedy}.")
@@ -219,15 +282,14 @@ class LogitModel(ChoiceModel):
         limits = {**(config.bounds or {}), **(bounds or {})}
         return Parameters.of(names, fixed=fixed, bounds=limits, start=config.start, begin=begin)
 
-    def _constants_alone(self, problem: LogitSets, weights: Floats) -> float | None:
+    def _constants_log_likelihood(self, design: Design, problem: LogitSets, weights: Floats) -> float | None:
         """Return the log-likelihood of a multinomial logit with the constants alone; None if there are none.
 
         ``problem`` has the columns of the design, ``weights`` those of its sets.
         """
-        labels = self.design_.labels
-        if labels is None or not self.design_.terms.constants:
+        if design.labels is None or not design.terms.constants:
             return None
-        columns = [self.design_.columns.index(f"constant[{level}]") for level in labels.levels]
+        columns = [design.columns.index(f"constant[{level}]") for level in design.labels.levels]
         alone = replace(problem, z=problem.z[:, columns])
         b, _, _ = alone.maximise(weights, max_iter=self.config.max_iter)
         return float(weights @ alone.log_likelihoods(b))
@@ -235,23 +297,15 @@ class LogitModel(ChoiceModel):
     @property
     def caveats(self) -> tuple[str, ...]:
         """Name the coefficients without a finite estimate."""
-        _ = self.schema
         lost = self.estimates_.unbounded
         return (
             (f"no finite estimate for {listed(lost)}, so the figures depend on where the search ended",) if lost else ()
         )
 
-    def _note(self) -> None:
-        """Warn of estimates that are none."""
-        if self.estimates_.unbounded:
-            log.warning("no finite estimate for %s: %s", listed(self.estimates_.unbounded), self._advice)
-
-    @property
-    def _advice(self) -> str:
-        """What to do about estimates that are none."""
-        return (
-            "the data push it to infinity, as when a level is never or always chosen. Leave it out, or raise min_chosen"
-        )
+    def _warn_unbounded(self, estimates: Estimates) -> None:
+        """Warn about coefficients without a finite estimate."""
+        if estimates.unbounded:
+            log.warning("no finite estimate for %s: %s", listed(estimates.unbounded), self.advice)
 
     def willingness_to_pay(self, name: str, cost: str, errors: Errors | None = None) -> Ratio:
         """Return what one more unit of something is worth in units of a cost: -b_name / b_cost, with its error.
@@ -266,22 +320,17 @@ class LogitModel(ChoiceModel):
         InputError
             When a coefficient is not what a unit is worth, such as that of log(cost) or of a product.
         """
-        _ = self.schema
         return willingness_to_pay(self, name, cost, self._kind(errors))
 
     def _files(self) -> dict[str, bytes]:
-        arrays = {"values": self.estimates_.values, "null": self.estimates_.null}
-        arrays |= {f"covariance/{kind}": np.ascontiguousarray(c) for kind, c in self.estimates_.covariances.items()}
+        estimates = self.estimates_
+        arrays = {"values": estimates.values, "null": estimates.null}
+        arrays |= {f"covariance/{kind}": np.ascontiguousarray(c) for kind, c in estimates.covariances.items()}
         return {
             "design.json": json_bytes(self.design_.to_dict()),
-            "estimates.json": json_bytes(estimates_to_dict(self.estimates_)),
+            "estimates.json": json_bytes(estimates_to_dict(estimates)),
             "estimates.safetensors": save_arrays(arrays),
         }
-
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        self.design_ = Design.from_dict(json.loads(files["design.json"]))
-        self.design_.require_fit(Schema.from_dict(json.loads(files["schema.json"])))
-        self.estimates_ = read_estimates(files)
 
 
 def require_estimated(model: LogitModel, what: str) -> None:
@@ -293,8 +342,20 @@ def require_estimated(model: LogitModel, what: str) -> None:
         )
 
 
+def read_design(files: Mapping[str, bytes]) -> Design:
+    """Read a design, and check that it gives its own columns."""
+    design = Design.from_dict(json.loads(files["design.json"]))
+    design.require_fit(read_schema(files))
+    return design
+
+
+def read_schema(files: Mapping[str, bytes]) -> Schema:
+    """Read the roles of the training table's columns."""
+    return Schema.from_dict(json.loads(files["schema.json"]))
+
+
 def read_estimates(files: Mapping[str, bytes]) -> Estimates:
-    """Read estimates back, and see that they are some."""
+    """Read estimates, and check that they are finite numbers of one size."""
     arrays = load_arrays(files["estimates.safetensors"])
     entries = json.loads(files["estimates.json"])
     size = len(entries["names"])
@@ -302,7 +363,7 @@ def read_estimates(files: Mapping[str, bytes]) -> Estimates:
     shapes = {"values": (size,), "null": (size,), **{f"covariance/{kind}": (size, size) for kind in covariances}}
     if not all(arrays[k].shape == shape and np.isfinite(arrays[k]).all() for k, shape in shapes.items()):
         raise ArtifactError("the saved estimates are not all finite numbers of one size: fit the model again.")
-    entries |= {key: tuple(entries.get(key, ())) for key in ("names", "unbounded", "fixed", "at_bound")}
+    entries |= {key: tuple(entries[key]) for key in ("names", "unbounded", "fixed", "at_bound")}
     return Estimates(**entries, values=arrays["values"], null=arrays["null"], covariances=covariances)
 
 

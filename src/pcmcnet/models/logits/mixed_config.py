@@ -16,7 +16,7 @@ from pcmcnet.models.logits.simulation.draws import Sequence
 _LEAST = 10  # draws
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MixedMNLConfig(LogitConfig):
     """Options of the mixed logit: those of the logit models, and which coefficients are random.
 
@@ -67,7 +67,7 @@ class MixedMNLConfig(LogitConfig):
     memory: float = 1.0
 
     def __post_init__(self) -> None:
-        super(MixedMNLConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         for option in ("random", "components", "means"):
             named = getattr(self, option)
             if named is not None:

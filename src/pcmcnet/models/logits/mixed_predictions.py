@@ -6,8 +6,8 @@ share (``simulation/population.py``). What is known of a person changes the shar
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,13 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import spread
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
+from pcmcnet.models.interface.persons import Persons
+from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.design.individual_design import IndividualDesign
 from pcmcnet.models.logits.estimation import Errors, LogitSets, Ratio
 from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets
-from pcmcnet.models.logits.logit_model import LogitModel
+from pcmcnet.models.logits.logit_model import FittedLogit, LogitModel, LogitRecord
 from pcmcnet.models.logits.mixed_config import MixedMNLConfig
-from pcmcnet.models.logits.persons import Persons
 from pcmcnet.models.logits.simulation.coefficients import Mixing
 from pcmcnet.models.logits.simulation.draws import Draws, keys_of
 from pcmcnet.models.logits.simulation.population import Population
@@ -33,12 +34,50 @@ from pcmcnet.models.logits.tastes import Conditional, Tastes
 _SHOWN, _KINDS = 4096, 100  # draws that stand for people, and kinds of people at most, where tastes are shown
 
 
+@dataclass(frozen=True, kw_only=True)
+class SimulationRecord:
+    """How much the estimates depend on the draws: what a second set of draws says."""
+
+    log_likelihood: float  # with the other draws, at the estimates
+    largest_shift: float  # by which an estimate would move, in standard errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedRecord(LogitRecord):
+    """Whose the coefficients are, and how exact the simulation is."""
+
+    persons: int  # who have coefficients of their own: persons, or choice sets with by="set"
+    simulation: SimulationRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedMixture(FittedLogit):
+    """A logit with random coefficients."""
+
+    record: MixedRecord
+    mixing: Mixing  # which coefficients are random, and how
+    who: Mapping[str, IndividualDesign]  # columns that means of coefficients depend on, by coefficient
+
+
 class MixedPredictions(LogitModel):
     """A logit with random coefficients, once they are specified and estimated."""
 
     config: MixedMNLConfig
-    mixing_: Mixing
-    who_: dict[str, IndividualDesign]
+    record_class = MixedRecord
+
+    @property
+    def _state(self) -> FittedMixture:
+        return self._state_as(FittedMixture)
+
+    @property
+    def mixing_(self) -> Mixing:
+        """Which coefficients are random, and how."""
+        return self._state.mixing
+
+    @property
+    def who_(self) -> Mapping[str, IndividualDesign]:
+        """The columns that means of random coefficients depend on, by coefficient."""
+        return self._state.who
 
     def _persons(self, sets: ChoiceData, clusters: Ints | None) -> Persons:
         """Find whose coefficients they are; refuse persons that are asked for and not there."""
@@ -55,21 +94,12 @@ class MixedPredictions(LogitModel):
         return sets.set_ids if person is None or self.config.by == "set" else sets.keep[person].plain()
 
     def _who(self, table: ChoiceData) -> Floats:  # (S, G)
-        """Return the numbers of individuals that means depend on, each once."""
-        columns: dict[str, Floats] = {}
-        for design in self.who_.values():
-            columns |= dict(zip(design.names[1:], design.matrix(table).T[1:], strict=True))
-        return np.column_stack([*columns.values()]) if columns else np.zeros((len(table), 0))
+        """Return the numbers of individuals that means depend on."""
+        return individual_numbers(self.who_, table)
 
-    def _columns(self, data: ChoiceData, mixing: Mixing) -> Floats:  # -> (N, K)
-        """Return the columns of the utility: those of the formula, then a mark of each nest."""
-        design, components = self.design_.matrix(data), self.config.components
-        if not components:
-            return design
-        labels, nests = labels_of(data), mixing.columns[mixing.located :]
-        table = np.array([[f"component[{components.get(label)}]" == nest for nest in nests] for label in labels])
-        assert data.labels is not None
-        return np.hstack([design, table.reshape(len(labels), len(nests))[data.labels.codes]])
+    def _columns(self, data: ChoiceData) -> Floats:  # -> (N, K)
+        """Return the columns of the utility."""
+        return utility_columns(self.design_, self.mixing_, self.config.components, data)
 
     def _draws(self, mixing: Mixing, number: int, seed: int, device: torch.device) -> Draws:
         config = self.config
@@ -78,25 +108,24 @@ class MixedPredictions(LogitModel):
     @property
     def population_(self) -> Population:
         """The coefficients of people, in draws that stand for all of them."""
-        _ = self.schema
-        draws = self._draws(self.mixing_, self.config.draws, self.training_["seed"], torch.device("cpu"))
+        draws = self._draws(self.mixing_, self.config.draws, self.table_.seed, torch.device("cpu"))
         return Population(self.mixing_, self.estimates_.values, draws)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if not len(data):
             return np.zeros(0)
-        found = self.population_.log_probabilities(self._columns(data, self.mixing_), data.offsets, self._who(data))
+        found = self.population_.log_probabilities(self._columns(data), data.offsets, self._who(data))
         out: Floats = np.where(spread(data.sizes, data.offsets) == 1, 0.0, found)
         return out
 
     def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
         """Return the logits of the draws, which all sets share: see :meth:`ChoiceModel.as_logits`."""
-        x, offsets = self._columns(data, self.mixing_), data.offsets
+        x, offsets = self._columns(data), data.offsets
         found = self.population_.log_probabilities_by_draw(x, offsets, self._who(data))
         return np.full((len(data), found.shape[1]), 1 / found.shape[1]), found
 
     def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
-        found = self.population_.log_sums(self._columns(data, self.mixing_), data.offsets, self._who(data))
+        found = self.population_.log_sums(self._columns(data), data.offsets, self._who(data))
         return found, np.full_like(found, 1 / found.shape[1])
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats | None:
@@ -104,8 +133,7 @@ class MixedPredictions(LogitModel):
             return None  # the means move as well: by differences
         if column not in self.design_.codes:
             return np.zeros(int((data.sizes**2 if column in data.features else data.sizes).sum()))
-        columns = partial(self._columns, mixing=self.mixing_)
-        return mixed_slopes(self.population_, self.design_, data, column, columns, self._who)
+        return mixed_slopes(self.population_, self.design_, data, column, self._columns, self._who)
 
     def conditional(self, data: Any, cost: str | None = None) -> Conditional:
         """Return the random coefficients of each person given the choices: means and standard deviations.
@@ -122,7 +150,7 @@ class MixedPredictions(LogitModel):
         sets = self._read(data, chosen=True)
         persons, mixing = self._persons(sets, None), self.mixing_
         chosen = sets.require_chosen("the coefficients of persons")
-        whole = LogitSets.from_matrix(self._columns(sets, mixing), sets.offsets, chosen)
+        whole = LogitSets.from_matrix(self._columns(sets), sets.offsets, chosen)
         ids = self._ids(sets)[persons.first]
         place = None if cost is None else self._cost(cost)
         who, draws = self._who(persons.table), self.population_.draws
@@ -138,7 +166,6 @@ class MixedPredictions(LogitModel):
 
         See :meth:`LogitModel.willingness_to_pay`. Other random coefficients are refused: their parameters are no means.
         """
-        _ = self.schema
         laws = {self.mixing_.labels[r.column]: r.distribution.name for r in self.mixing_.random}
         for each in (name, cost):
             if laws.get(each, "normal") != "normal":
@@ -162,7 +189,6 @@ class MixedPredictions(LogitModel):
 
         Where means depend on individuals, ``data`` has those that are meant.
         """
-        _ = self.schema
         mixing, people = self.mixing_, replace(self.population_, draws=replace(self.population_.draws, number=_SHOWN))
         if mixing.who and data is None:
             raise InputError(
@@ -189,6 +215,27 @@ class MixedPredictions(LogitModel):
         from pcmcnet.plots.effects import draw_tastes
 
         return draw_tastes(self.tastes(data), name, ax=ax)
+
+
+def individual_numbers(who: Mapping[str, IndividualDesign], table: ChoiceData) -> Floats:  # (S, G)
+    """Return the numbers of individuals that means of coefficients depend on, each once."""
+    columns: dict[str, Floats] = {}
+    for design in who.values():
+        columns |= dict(zip(design.names[1:], design.matrix(table).T[1:], strict=True))
+    return np.column_stack([*columns.values()]) if columns else np.zeros((len(table), 0))
+
+
+def utility_columns(
+    design: Design, mixing: Mixing, components: Mapping[str, str], data: ChoiceData
+) -> Floats:  # (N, K)
+    """Return the columns of the utility: those of the formula, then a mark of each nest of error components."""
+    columns = design.matrix(data)
+    if not components:
+        return columns
+    labels, nests = labels_of(data), mixing.columns[mixing.located :]
+    table = np.array([[f"component[{components.get(label)}]" == nest for nest in nests] for label in labels])
+    assert data.labels is not None
+    return np.hstack([columns, table.reshape(len(labels), len(nests))[data.labels.codes]])
 
 
 def labels_of(data: ChoiceData) -> tuple[str, ...]:

@@ -16,15 +16,22 @@ import numpy as np
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.data.ragged import log_softmax_by_set, log_sum_exp_by_set
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.options import takes
+from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.estimation import Errors, LogitSets, infer
 from pcmcnet.models.logits.estimation.identification import require_identified
-from pcmcnet.models.logits.estimation.nonlinear_likelihood import Maximum, curved_maximum
-from pcmcnet.models.logits.estimation.parallel import products_in_one_thread
-from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
+from pcmcnet.models.logits.estimation.nonlinear_likelihood import curved_maximum
 from pcmcnet.models.logits.logit_effects import Elasticities, elasticities, logit_slopes
-from pcmcnet.models.logits.logit_model import LogitConfig, LogitModel
+from pcmcnet.models.logits.logit_model import (
+    FittedLogit,
+    LogitConfig,
+    LogitModel,
+    LogitRecord,
+    read_design,
+    read_estimates,
+)
 
 
 class MNL(LogitModel):
@@ -44,45 +51,38 @@ class MNL(LogitModel):
     name = "mnl"
     is_logit = True
     config_class = LogitConfig
-    control = curved = True
 
     @takes(LogitConfig)
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
 
-    @products_in_one_thread()
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
+    def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedLogit:
+        config = self.config
+        # 1. The sets that count, and the columns of their utilities.
         sets, chosen, clusters = self._prepare(train)
-        self.design_ = self._learn_design(sets)
-        form = self.design_.form
+        design = self._learn_design(sets, wtp_space=config.wtp_space) if design is None else design
+        # 2. The parameters, and differences of utilities at their starting values; columns without any are refused.
+        form = design.form
         within = self._parameters(form.names, form.begin)
-        problem = LogitSets.from_matrix(self.design_.given(within.start).matrix(sets), sets.offsets, chosen)
+        problem = LogitSets.from_matrix(design.given(within.start).matrix(sets), sets.offsets, chosen)
         require_identified(problem.z, form.columns, within)
+        # 3. The maximum: one, found by Newton's method, if the utility is linear; else a climb from that one.
         if form.is_linear:
-            found = self._linear(problem, within, sets)
+            maximum = problem.maximum(sets.weights, within=within, max_iter=config.max_iter)
         else:
-            found = curved_maximum(self.design_, sets, problem, within, self.config.start, self.config.max_iter)
-        self.estimates_ = infer(
-            form.names,
-            found.values,
-            log_likelihood=float(sets.weights @ found.log_likelihoods),
-            hessian=found.hessian,
-            scores=found.scores,
+            maximum = curved_maximum(design, sets, problem, within, config.start, config.max_iter)
+        # 4. Its standard errors. Exponents are tested against 1.
+        estimates = infer(
+            maximum,
+            within,
             weights=sets.weights,
             sizes=sets.sizes,
-            steps=found.steps,
             clusters=clusters,
             null=form.begin,
-            spread=found.spread,
-            constants_log_likelihood=self._constants_alone(problem, sets.weights),
-            within=within,
+            constants_log_likelihood=self._constants_log_likelihood(design, problem, sets.weights),
         )
-        self._note()
-
-    def _linear(self, problem: LogitSets, within: Parameters, sets: ChoiceData) -> Maximum:
-        """Find the maximum where the utility is linear in its parameters."""
-        b, bend, steps = problem.maximise(sets.weights, within=within, max_iter=self.config.max_iter)
-        return Maximum(b, bend, problem.log_likelihoods(b), problem.scores(b), problem.spread, steps)
+        self._warn_unbounded(estimates)
+        return FittedLogit(design=design, estimates=estimates)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)
@@ -91,17 +91,17 @@ class MNL(LogitModel):
         sums = log_sum_exp_by_set(self.utilities(data), data.offsets)[:, None]
         return sums, np.ones_like(sums)
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        super()._restore(files)
-        if self.estimates_.names != self.design_.names:
+    def _restore(self, files: Mapping[str, bytes], record: LogitRecord, table: TrainingTable) -> FittedLogit:
+        state = FittedLogit(design=read_design(files), estimates=read_estimates(files), record=record)
+        if state.estimates.names != state.design.names:
             raise ValueError("the columns and the estimates do not fit each other")
+        return state
 
     def _slopes(self, data: ChoiceData, column: str) -> Floats:
         return logit_slopes(self, data, column)
 
     def utilities(self, data: ChoiceData, coefficients: Floats | None = None) -> Floats:  # -> (N,)
         """Return the utility of each alternative, set after set; at other coefficients, if given."""
-        _ = self.schema
         return self.design_.utilities(data, self.estimates_.values if coefficients is None else coefficients)
 
     def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
@@ -109,5 +109,4 @@ class MNL(LogitModel):
 
         See :func:`pcmcnet.models.logits.logit_effects.elasticities`.
         """
-        _ = self.schema
         return elasticities(self, data, column, self._kind(errors))

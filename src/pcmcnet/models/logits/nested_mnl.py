@@ -33,7 +33,7 @@ from pcmcnet.models.logits.nests import (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class NestedMNLConfig(NestConfig):
     """Options of the nested logit: those of the logit models, the log-sums, and the nests.
 
@@ -48,7 +48,7 @@ class NestedMNLConfig(NestConfig):
     nests: Path | Mapping[str, Any] | str = ""
 
     def __post_init__(self) -> None:
-        super(NestedMNLConfig, self).__post_init__()  # slots make a new class, which super() misses
+        super().__post_init__()
         nests = read_nests(self.nests) if isinstance(self.nests, Path) else self.nests
         if not isinstance(nests, str):
             object.__setattr__(self, "nests", checked_tree(nests))
@@ -88,12 +88,13 @@ class NestedMNL(NestModel):
 
     def as_nests(self, data: ChoiceData) -> tuple[Floats, Ints, Floats] | None:
         """Return the utilities (N,) and nests (N,) of alternatives, and the log-sums (M,); None for a tree of nests."""
-        if any(parent >= 0 for parent in self.training_["parents"]):
+        record = self._state.record
+        if any(parent >= 0 for parent in record.parents):
             return None
         leaves, _, v = self._placed(data)
-        place = {name: k for k, name in enumerate(self.training_["nests"])}
+        place = {name: k for k, name in enumerate(record.nests)}
         nests: Ints = np.array([place.get(path[0], -1) for path in leaves.paths])[leaves.code]
-        return v, nests, self._logsums()
+        return v, nests, self._state.logsums
 
     def _leave_out(self) -> frozenset[str]:
         by = self.config.nests

@@ -16,11 +16,11 @@ import torch
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.models.interface.persons import Persons
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
 from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets
 from pcmcnet.models.logits.latent_class_mnl import LatentClassMNL
 from pcmcnet.models.logits.mixed_mnl import MixedMNL
-from pcmcnet.models.logits.persons import Persons
 from pcmcnet.models.logits.simulation.draws import keys_of
 
 
@@ -49,9 +49,9 @@ def _of_classes(model: LatentClassMNL, data: ChoiceData) -> Floats:
 def _of_draws(model: ChoiceModel, data: ChoiceData) -> Floats:
     assert isinstance(model, MixedMNL)
     persons, mixing = Persons.of(data, "person"), model.mixing_
-    columns = model._columns(data, mixing)
+    columns = model._columns(data)
     sets = LogitSets.from_matrix(columns, data.offsets, data.require_chosen("a likelihood"))
-    draws = model._draws(mixing, model.config.draws, model.training_["seed"], torch.device("cpu"))
+    draws = model._draws(mixing, model.config.draws, model.table_.seed, torch.device("cpu"))
     keys, who = keys_of(model._ids(data)[persons.first]), model._who(persons.table)
     problem = MixedSets(sets.z, sets.offsets, persons.number[sets.sets], keys, who, mixing, draws, 0.0)
     return problem.evaluate(model.estimates_.values, "float64", scores=False)[0]

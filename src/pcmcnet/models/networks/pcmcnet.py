@@ -31,7 +31,7 @@ from pcmcnet.models.interface.fit_settings import FitRun
 from pcmcnet.models.interface.latent_classes import LatentClasses
 from pcmcnet.models.interface.options import takes
 from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.logits.persons import By
+from pcmcnet.models.interface.persons import By
 from pcmcnet.models.networks.averaging import MAX_MEMBERS, members_of
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork
 from pcmcnet.models.networks.diagram import draw_network

@@ -157,10 +157,9 @@ def test_the_base_level_can_be_chosen_even_a_rare_one() -> None:
     assert learn_levels(column, np.arange(4), least=2, base="c") == LevelCode("c", ("a",), False, ("b",), 1)
 
 
-def test_what_is_pooled_survives_json_and_old_codes_do_not_say() -> None:
+def test_what_is_pooled_survives_json() -> None:
     code = LevelCode("a", ("b",), True, ("c", "d"), 2)
     assert read_code(json.loads(json.dumps(asdict(code)))) == code
-    assert read_code({"reference": "a", "levels": ["b"], "pooled": True}) == LevelCode("a", ("b",), True)
 
 
 def test_with_0_a_level_never_chosen_has_a_coefficient() -> None:

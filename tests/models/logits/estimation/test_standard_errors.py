@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from pcmcnet.errors import InputError
-from pcmcnet.models.logits.estimation import Estimates, LogitSets, infer
+from pcmcnet.models.logits.estimation import Estimates, LogitSets, Maximum, infer
 from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.models.logits.estimation.standard_errors import z_test
 
@@ -19,16 +19,18 @@ def estimated(seed: int = 0, clusters: Any = None, weights: Any = None, sets: in
     w = np.ones(sets) if weights is None else weights
     b, hessian, steps = logit.maximise(w)
     return infer(
-        ("x", "y"),
-        b,
-        log_likelihood=float(w @ logit.log_likelihoods(b)),
-        hessian=hessian,
-        scores=logit.scores(b),
+        Maximum(
+            values=b,
+            log_likelihood=float(w @ logit.log_likelihoods(b)),
+            hessian=hessian,
+            scores=logit.scores(b),
+            steps=steps,
+            spread=logit.spread,
+        ),
+        Parameters.free(b, ("x", "y")),
         weights=w,
         sizes=sizes,
-        steps=steps,
         clusters=clusters,
-        spread=logit.spread,
     )
 
 
@@ -46,14 +48,16 @@ def known(values: list[float], covariance: list[list[float]], **more: Any) -> Es
 def test_covariances_by_hand_for_one_coefficient() -> None:
     """H = -3/4 from four sets with scores 1/4, 1/4, 1/4 and -3/4: 4/3, and 16/9 times 12/16."""
     found = infer(
-        ("x",),
-        np.array([np.log(3.0)]),
-        log_likelihood=-1.0,
-        hessian=np.array([[-0.75]]),
-        scores=np.array([[0.25], [0.25], [0.25], [-0.75]]),
+        Maximum(
+            values=np.array([np.log(3.0)]),
+            log_likelihood=-1.0,
+            hessian=np.array([[-0.75]]),
+            scores=np.array([[0.25], [0.25], [0.25], [-0.75]]),
+            steps=1,
+        ),
+        Parameters.free(np.array([np.log(3.0)]), ("x",)),
         weights=np.ones(4),
         sizes=np.full(4, 2),
-        steps=1,
         clusters=np.array([0, 0, 1, 1]),
     )
     assert found.covariance()[0, 0] == pytest.approx(4 / 3, rel=1e-12)
@@ -108,15 +112,16 @@ def test_parameters_that_are_given_leave_the_information_of_the_others() -> None
     information = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 1.0], [2.0, 1.0, 5.0]])
     low, high = np.array([-np.inf, 2.0, -1.0]), np.array([np.inf, 2.0, 0.0])
     found = infer(
-        ("a", "b", "c"),
-        np.array([0.5, 2.0, 0.0]),
-        log_likelihood=-50.0,
-        hessian=-information,
-        scores=np.ones((100, 3)),
+        Maximum(
+            values=np.array([0.5, 2.0, 0.0]),
+            log_likelihood=-50.0,
+            hessian=-information,
+            scores=np.ones((100, 3)),
+            steps=1,
+        ),
+        Parameters(("a", "b", "c"), np.zeros(3), low, high),
         weights=np.ones(100),
         sizes=np.full(100, 3),
-        steps=1,
-        within=Parameters(("a", "b", "c"), np.zeros(3), low, high),
     )
     assert (found.fixed, found.at_bound, found.n_parameters) == (("b",), ("c",), 2)
     np.testing.assert_allclose(found.covariance(), np.diag([0.25, 0, 0]), rtol=1e-12)
@@ -134,15 +139,17 @@ def test_a_direction_without_curvature_is_left_out_and_its_coefficients_named() 
     """Only b_1 + b_2 is known, with information 2 of 100 sets; the third coefficient is as known as ever."""
     information = np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 4.0]])
     found = infer(
-        ("a", "b", "c"),
-        np.array([20.0, -20.0, 1.0]),
-        log_likelihood=-1.0,
-        hessian=-information,
-        scores=np.zeros((100, 3)),
+        Maximum(
+            values=np.array([20.0, -20.0, 1.0]),
+            log_likelihood=-1.0,
+            hessian=-information,
+            scores=np.zeros((100, 3)),
+            steps=1,
+            spread=np.ones(3),
+        ),
+        Parameters.free(np.array([20.0, -20.0, 1.0]), ("a", "b", "c")),
         weights=np.ones(100),
         sizes=np.full(100, 2),
-        steps=1,
-        spread=np.ones(3),
     )
     assert found.unbounded == ("a", "b")
     assert found.standard_errors() == {"a": np.inf, "b": np.inf, "c": pytest.approx(0.5)}
@@ -156,15 +163,17 @@ def test_a_direction_without_curvature_is_left_out_and_its_coefficients_named() 
 
 def test_all_directions_may_be_flat() -> None:
     found = infer(
-        ("a",),
-        np.array([30.0]),
-        log_likelihood=-1e-13,
-        hessian=np.array([[-1e-13]]),
-        scores=np.zeros((9, 1)),
+        Maximum(
+            values=np.array([30.0]),
+            log_likelihood=-1e-13,
+            hessian=np.array([[-1e-13]]),
+            scores=np.zeros((9, 1)),
+            steps=1,
+            spread=np.ones(1),
+        ),
+        Parameters.free(np.array([30.0]), ("a",)),
         weights=np.ones(9),
         sizes=np.full(9, 2),
-        steps=1,
-        spread=np.ones(1),
     )
     assert found.unbounded == ("a",)
     assert found.standard_errors("robust") == {"a": np.inf}

@@ -101,10 +101,12 @@ class Design:
         leave_out
             Features that ``.`` does not stand for.
         """
+        # 1. The terms of the utility: columns in the place of every dot, and the offset.
         data = with_features_of_others(data)
         written, base = parse_formula(formula), require_levels(base or {}, data)
         terms = resolve(written, data, leave_out)
         terms = terms if offset is None else with_offset(terms, offset, data, written.generic)
+        # 2. Levels and scales of the columns. The outside option has no features of its own, so its rows do not count.
         chosen = data.offsets[:-1] + data.require_chosen("fitting")
         inside = np.ones(len(data.rows), np.bool_) if data.outside is None else ~data.outside
         codes: dict[str, Code] = {}
@@ -120,6 +122,7 @@ class Design:
                 if name in data.features:
                     picked = (np.cumsum(inside) - 1)[chosen[inside[chosen]]]
                 codes[name] = learn_levels(column, picked, least=least, base=base.get(name))
+        # 3. The names of the columns, which the design gives for a table of no rows.
         design = cls(formula, terms, codes, learn_labels(terms, data, chosen, reference), ())
         nobody = data.subset([])
         names = design._build(nobody)[1]
@@ -128,6 +131,7 @@ class Design:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise SchemaError(f"two coefficients would be called {twice!r}: rename a column, or a level.")
+        # 4. The space of the parameters.
         known = None if offset is None else quoted(offset)
         design = replace(design, columns=tuple(names), cost=cost, offset=known)
         if cost is not None:
@@ -211,7 +215,9 @@ class Design:
         return numbers * counts[:, None], [f"{name}[{','.join(term.labels)}]" for name in names]
 
     def _term(self, term: Term, data: ChoiceData, slope_in: str | None) -> tuple[Floats, list[str]]:
-        parts, cells = [], len(term.factors) > 1  # whether it is a cell of a table of levels that each column marks
+        # 1. A block of columns for each factor. ``cells``: all factors keep all their levels, so that each column marks
+        #    a cell of the table of levels.
+        parts, cells = [], len(term.factors) > 1
         for factor in term.factors:
             column, code = _column(factor, data), self.codes[factor.column]
             full = self._keeps_reference(term, factor, data)
@@ -219,6 +225,7 @@ class Design:
             numbers, endings = block(own, column, code, data.offsets, full=full, place=partial(row_name, data))
             parts.append((numbers, [f"{factor}{ending}" for ending in endings]))
             cells = cells and full and isinstance(code, LevelCode)
+        # 2. Their products; the derivative in an exponent is 0 for a term without it.
         numbers, names = reduce(product, parts)
         if slope_in is not None and not any(f.is_curve and f.column == slope_in for f in term.factors):
             numbers = np.zeros_like(numbers)
@@ -280,7 +287,7 @@ class Design:
             _ = [codes[factor.column] for term in terms.terms for factor in term.factors]
             if len(entries["names"]) > MOST_COLUMNS:
                 raise ValueError(f"{len(entries['names']):,} columns")
-            columns, cost, offset = tuple(map(str, entries["names"])), entries.get("cost"), entries.get("offset")
+            columns, cost, offset = tuple(map(str, entries["names"])), entries["cost"], entries["offset"]
             if not {cost, offset} <= {None, *columns}:
                 raise ValueError(f"cost {cost!r}, offset {offset!r}")
             return cls(entries["formula"], terms, codes, labels, columns, cost, offset)

@@ -81,11 +81,13 @@ def learn_levels(column: Categorical, chosen: Ints, *, least: int, base: str | N
     The reference is ``base``, or the level chosen most often. Levels chosen fewer than ``least`` times are pooled, with
     one that has the name of the pool; where even all of them together are, they join the reference.
     """
+    # 1. The reference: the base if there is one, else the level chosen most often, then by name.
     present = np.unique(column.codes)
     counts = np.bincount(column.codes[chosen], minlength=len(column.categories))
     names = column.categories
     order = sorted(present.tolist(), key=lambda k: (names[k] != base, names[k] == OTHER, -counts[k], names[k]))
     reference, rest = order[0], order[1:]
+    # 2. Levels chosen too seldom are pooled, if the pool is chosen often enough to have a coefficient.
     rare = [k for k in rest if counts[k] < least or names[k] == OTHER]
     kept = tuple(sorted(names[k] for k in rest if k not in rare))
     pooled = bool(rare) and int(counts[rare].sum()) >= max(least, 1)
@@ -97,10 +99,8 @@ def read_code(entries: Mapping[str, Any]) -> Code:
     """Build a code from its plain values."""
     if "reference" in entries:
         levels = tuple(map(str, entries["levels"]))
-        rare = tuple(map(str, entries.get("rare", ())))
-        return LevelCode(
-            str(entries["reference"]), levels, bool(entries["pooled"]), rare, int(entries.get("n_rare", 0))
-        )
+        rare = tuple(map(str, entries["rare"]))
+        return LevelCode(str(entries["reference"]), levels, bool(entries["pooled"]), rare, int(entries["n_rare"]))
     mean, scale = float(entries["mean"]), float(entries["scale"])
     if not (math.isfinite(mean) and 0 < scale < math.inf):
         raise TypeError(f"mean {mean}, scale {scale}")
@@ -121,6 +121,7 @@ def block(
             f"column {factor.column!r} is {column.kind} now and was not in training: read the table by the model's "
             f"schema, or declare the same categorical columns."
         )
+    # Numbers: gaps get the mean of training and a mark of their own, the others are transformed.
     values = column.values.astype(np.float64)
     gaps = np.isnan(values)
     if gaps.any() and not code.gaps:

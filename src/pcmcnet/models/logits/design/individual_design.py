@@ -45,6 +45,7 @@ class IndividualDesign:
         cls, formula: str, data: ChoiceData, *, least: int, base: Mapping[str, str] | None = None
     ) -> IndividualDesign:
         """Learn from the training part; levels that fewer than ``least`` sets have are pooled, ``base`` has none."""
+        # 1. The terms that are named, then a term for every other column, where the dot asks for them.
         named, dot = parse_membership(formula)
         base = require_levels(base or {}, data)
         for factor in (f for term in named for f in term.factors):
@@ -54,6 +55,7 @@ class IndividualDesign:
         for name, column in data.individual.items():
             if dot and name not in used:
                 terms.append(Term((Factor(name, "standardise" if isinstance(column, Numeric) else None),)))
+        # 2. Their levels and scales, and which of their columns can have a coefficient.
         design = cls(
             tuple(terms), {f.column: _learn(f.column, data, least, base) for t in terms for f in t.factors}, ()
         )
@@ -61,11 +63,13 @@ class IndividualDesign:
 
     def _without_dependent(self, data: ChoiceData, named: int) -> IndividualDesign:
         """Leave out what adds nothing to the columns before it; refuse to, for the first ``named`` terms."""
+        # 1. All columns but the constant, by their names.
         blocks = self._blocks(data)
         names = [name for _, endings in blocks for name in endings]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise SchemaError(f"two coefficients of membership would be called {twice!r}: rename a column, or a level.")
+        # 2. Those that, less their mean, are combinations of earlier ones: named ones are refused, others left out.
         numbers = np.concatenate([values for values, _ in blocks], axis=1)[:, 1:]
         numbers = numbers - numbers[:1]  # columns that are the same for everyone become exactly 0
         lost = [(k + 1, others) for k, others in dependent_columns(numbers - numbers.mean(axis=0))]
@@ -95,6 +99,8 @@ class IndividualDesign:
         return [(np.ones((len(data), 1)), ["constant"]), *(self._term(term, data) for term in self.terms)]
 
     def _term(self, term: Term, data: ChoiceData) -> tuple[Floats, list[str]]:
+        # A block of columns for each factor, then their products. A factor keeps its reference level where the term
+        # without it is not there by itself.
         parts, cells = [], len(term.factors) > 1
         for factor in term.factors:
             if factor.column not in data.individual:

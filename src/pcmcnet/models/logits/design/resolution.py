@@ -18,6 +18,7 @@ log = logging.getLogger("pcmcnet")
 
 def resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Formula:
     """Put columns in the place of every '.', and check that each term stands in a part it can stand in."""
+    # 1. A column in the place of every dot, unless a term names it.
     generic, individual = list(formula.generic), list(formula.individual)
     constants = data.labels is not None if formula.constants is None else formula.constants
     if formula.generic_dot:
@@ -33,11 +34,13 @@ def resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Fo
         individual_dot=False,
         constants=constants,
     )
+    # 2. Transformations are for numbers.
     for term in resolved.terms:
         for factor in term.factors:
             column, changed = find_column(factor.column, data), factor.function is not None or factor.divisor != 1
             if changed and not isinstance(column, Numeric):
                 raise SchemaError(f"{factor}: expected numbers, but column {factor.column!r} is categorical.")
+    # 3. A term of the first or third part varies within a set; one of the second part does not.
     for term in (*resolved.generic, *resolved.specific):
         if term.labels:
             _require_known(term, data)

@@ -29,6 +29,7 @@ def require_unit(design: Design, data: ChoiceData, name: str, *, money: bool = T
         When no such column exists, or its coefficient is no worth of a unit, with the reason; with ``money``, also for
         what has no unit: levels and constants.
     """
+    # 1. The term of the coefficient, and its numbers. Without any, it belongs to a level or a constant.
     if name not in design.columns:
         raise InputError(f"the utility has no coefficient {name!r}." + did_you_mean(name, design.columns))
     term = design.owners(data)[design.columns.index(name)]
@@ -39,6 +40,7 @@ def require_unit(design: Design, data: ChoiceData, name: str, *, money: bool = T
                 f"{name!r} has no unit in which others could be expressed: name the coefficient of a number."
             )
         return 1.0
+    # 2. What a unit is worth must be one number: the coefficient over what the formula divides the column by.
     reason = _reason(design, term, numbers)
     if reason:
         raise InputError(

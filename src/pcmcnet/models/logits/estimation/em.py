@@ -18,6 +18,7 @@ Run = tuple[Point, list[float]]  # where it has come to, and the values climbed
 
 def divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> Point:  # (B, K), (B, G), B <= C
     """Begin with B classes, the first of them divided in C - B + 1: what random shares of its sets would form."""
+    # 1. D copies of the first class, which share its share: the likelihood is that of B classes.
     D = mixture.classes - len(b) + 1
     of = np.concatenate([np.zeros(D - 1, int), np.arange(len(b))])
     g = g[of]
@@ -25,6 +26,7 @@ def divide(mixture: Mixture, b: Floats, g: Floats, rng: np.random.Generator) -> 
     alike = mixture.at(mixture.begin(mixture.join(b[of], g)))
     if D == 1:
         return alike
+    # 2. Copies are a saddle, where EM stands still. Random shares of the sets among them, and one M-step, lead off it.
     r = alike.r.copy()
     r[:, :D] = r[:, :D].sum(1, keepdims=True) * rng.dirichlet(np.ones(D), len(r))
     return mixture.at(mixture.begin(alike.x + mixture.direction(alike, r)))

@@ -51,6 +51,7 @@ def require_identified(
 
 def dependent_columns(z: Floats) -> list[tuple[int, list[int]]]:  # (M, K)
     """Return the columns that are linear combinations of earlier ones, with those: none, for a column of zeros."""
+    # 1. Columns of length 1, without those that are 0 everywhere.
     gram = z.T @ z
     length = np.sqrt(np.diag(gram))
     moves = np.flatnonzero(length > 0)
@@ -58,6 +59,7 @@ def dependent_columns(z: Floats) -> list[tuple[int, list[int]]]:  # (M, K)
     gram = gram[np.ix_(moves, moves)] / np.outer(length[moves], length[moves])
     if not len(moves) or np.linalg.eigvalsh(gram)[0] > _ALIKE:  # no squared sine is smaller than this eigenvalue
         return lost
+    # 2. Column by column: project on those kept so far. What is left of a dependent column is rounding.
     kept: list[int] = []
     for k in range(len(gram)):
         weights = np.linalg.solve(gram[np.ix_(kept, kept)], gram[kept, k]) if kept else np.zeros(0)

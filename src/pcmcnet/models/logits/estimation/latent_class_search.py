@@ -41,8 +41,8 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """The maximum for one number of classes."""
+class MixtureMaximum:
+    """The maximum of the log-likelihood for one number of classes."""
 
     mixture: Mixture
     x: Floats
@@ -82,9 +82,9 @@ class ClassSearch:
     within: Callable[[int], Parameters] | None = None  # for a number of classes, what is fixed or bounded
     ordered: bool = True  # whether classes may change their numbers
 
-    def up_to(self, most: int) -> list[Fitted]:
+    def up_to(self, most: int) -> list[MixtureMaximum]:
         """Find the maximum for each number of classes that has one."""
-        found: list[Fitted] = []
+        found: list[MixtureMaximum] = []
         for classes in range(1, most + 1):
             try:
                 found.append(self.of(classes, found[-1] if found else None))
@@ -94,12 +94,15 @@ class ClassSearch:
                 log.warning("%d classes are not considered: %s", classes, error)
         return found
 
-    def of(self, classes: int, fewer: Fitted | None = None) -> Fitted:
+    def of(self, classes: int, fewer: MixtureMaximum | None = None) -> MixtureMaximum:
         """Find the maximum for one number of classes, where that for fewer may be known."""
+        # 1. The mixture on the whole table, and on the sample that starts begin with if the table is large.
         within = self.within(classes) if self.within else None
         mixture = Mixture(*self.problem, classes, self.prior, limits=within)
         whole = self.few is self.problem
         sample = mixture if whole else Mixture(*self.few, classes, self.prior, limits=within, of=mixture)
+        # 2. First EM steps from random divisions of one class, and from the maximum for fewer classes with one of its
+        #    classes divided. Of a large table, only the best of the former go on to the whole.
         rng = np.random.default_rng([self.seed, classes])
         begun = self._begin(sample, self._starts(sample, rng))
         starts: list[Start] = [partial(divide, mixture, *fewer.by_share(), rng)] if fewer else []
@@ -113,6 +116,7 @@ class ClassSearch:
                 f"no start with {classes} class{'es' * (classes > 1)} keeps the log-likelihood finite: use fewer "
                 f"classes, or raise prior or min_chosen."
             )
+        # 3. The highest run goes on: EM until it slows down, then Newton's steps.
         at, em = max(begun, key=height)
         x, em, steps = self._settle(mixture, at, em)
         value = float(mixture.weights @ mixture.at(x).log_p)
@@ -123,7 +127,7 @@ class ClassSearch:
             len(em) - 1,
             steps,
         )
-        return Fitted(mixture, x, value, steps, em, self.ordered)
+        return MixtureMaximum(mixture, x, value, steps, em, self.ordered)
 
     def _settle(self, mixture: Mixture, at: Point, em: list[float]) -> tuple[Floats, list[float], int]:
         """Go on with EM and then with Newton's steps; returns the maximum, the values climbed and the steps."""

@@ -23,7 +23,12 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data.ragged import max_by_set, spread, sum_by_set, weighted_sum_by_set
 from pcmcnet.errors import TrainingError
-from pcmcnet.models.logits.estimation.maximum_likelihood import NO_CURVATURE, require_finite_curvature, uphill
+from pcmcnet.models.logits.estimation.maximum_likelihood import (
+    NO_CURVATURE,
+    Maximum,
+    require_finite_curvature,
+    uphill,
+)
 from pcmcnet.models.logits.estimation.parallel import by_part, products_in_one_thread
 from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
@@ -34,7 +39,7 @@ _DECREMENT = 1e-13
 _MOVED = 0.1
 _ROUNDING = 1e-14  # of a sum of log-probabilities
 _HALVINGS = 40
-_LOANS = 200  # of curvature, each a hundred times the one before
+_RIDGE_INCREASES = 200  # at most; each multiplies the ridge by 100
 _BLOCK = 4096
 _PART = 2**14  # rows, about, that a thread takes at a time
 
@@ -59,6 +64,7 @@ class LogitSets:
     @classmethod
     def from_matrix(cls, x: Floats, offsets: Ints, chosen: Ints) -> LogitSets:
         """Take differences of a design matrix (N, K)."""
+        # 1. All rows but the chosen ones, less the chosen one of their set; block by block, to stay in cache.
         sizes = np.diff(offsets)
         picked = offsets[:-1] + chosen
         others = np.ones(len(x), bool)
@@ -66,6 +72,7 @@ class LogitSets:
         z, pick = x[others], np.repeat(picked, sizes - 1)
         for rows in _blocks(len(z)):
             z[rows] -= x[pick[rows]]
+        # 2. Sets of one alternative have no rows left, and no part in the likelihood.
         sets = np.flatnonzero(sizes > 1)
         ends = np.cumsum(sizes[sets] - 1)
         return cls(z, np.concatenate([[0], ends]), sets, len(sizes))
@@ -146,6 +153,7 @@ class LogitSets:
         Coefficients (K,), the Hessian there (K, K), and the number of steps. The coefficient of a column of zeros stays
         where it begins.
         """
+        # Columns are scaled to differences of about 1, so that steps and gains are in units of utilities.
         w = weights[self.sets]
         unit, scale = float(w.sum()) / max(len(w), 1), 1 / self.spread
         within = Parameters.free(np.zeros(self.n_columns)) if within is None else within
@@ -153,15 +161,18 @@ class LogitSets:
         ll, p, mean = self.evaluate(b)
         value = w @ ll
         for step in range(1, max_iter + 1):
+            # 1. Newton's step at b. Half of gradient . direction is what it gains, to second order.
             gradient = -(w @ mean) * scale
             curvature = -self.hessian(p, mean, w) * np.outer(scale, scale)
             room = within.room(b, scale)
             direction = _solve(curvature, gradient) if within.anywhere else uphill(curvature, gradient, *room)
             gain = float(gradient @ direction) / 2
             direction = direction * scale
+            # 2. Nothing left to gain: stop, unless some utility still runs away to infinity.
             if gain <= _DECREMENT * (unit + abs(value)) and (gain <= _DECREMENT * unit or self._arrived(direction)):
                 b = within.inside(b + direction)  # the last step, which squares the error that is left
                 return b, self.hessian(*self.evaluate(b)[1:], w), step
+            # 3. The likelihood is concave: a step that is halved often enough raises it.
             for _ in range(_HALVINGS):
                 ll, p, mean = self.evaluate(b + direction)
                 if w @ ll > value - _ROUNDING * abs(value):
@@ -175,6 +186,18 @@ class LogitSets:
         raise TrainingError(
             f"the log-likelihood has not settled after {max_iter} steps: raise max_iter, or look for columns on very "
             f"different scales."
+        )
+
+    def maximum(self, weights: Floats, *, within: Parameters, max_iter: int) -> Maximum:
+        """Return the maximum with all that standard errors need: see :meth:`maximise`."""
+        b, hessian, steps = self.maximise(weights, within=within, max_iter=max_iter)
+        return Maximum(
+            values=b,
+            log_likelihood=float(weights @ self.log_likelihoods(b)),
+            scores=self.scores(b),
+            hessian=hessian,
+            steps=steps,
+            spread=self.spread,
         )
 
     def _arrived(self, direction: Floats) -> bool:
@@ -209,11 +232,11 @@ def _gram(weights: Floats, values: Floats) -> Floats:  # (M,), (M, K) -> (K, K)
 
 
 def _solve(curvature: Floats, gradient: Floats) -> Floats:
-    """Solve for Newton's step; where a direction has no curvature left, a little is lent to it."""
+    """Solve for Newton's step, with a ridge that grows until the information is positive definite."""
     require_finite_curvature(curvature)
     ridge = 1e-12 * max(float(np.trace(curvature)) / max(len(curvature), 1), 1e-300)
     eye = np.eye(len(curvature))
-    for _ in range(_LOANS):
+    for _ in range(_RIDGE_INCREASES):
         try:
             factor = np.linalg.cholesky(curvature + ridge * eye)
         except np.linalg.LinAlgError:

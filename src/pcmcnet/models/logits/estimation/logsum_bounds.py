@@ -102,14 +102,17 @@ def without_limit(found: Estimates, bend: Floats, logsums: Collection[str]) -> E
     logsums
         Names of the log-sums whose ends are those of the search, not bounds that somebody gave.
     """
+    # 1. The log-sums at an end of the search.
     ended = [k for k, name in enumerate(found.names) if name in logsums and at_end(found.values[k])]
     ended = [k for k in ended if found.names[k] not in found.fixed]
     if not ended:
         return found
+    # 2. How the other coefficients follow a log-sum that goes on, to first order: db = -H_bb^-1 H_bl dl.
     given = {*found.fixed, *found.at_bound, *(found.names[k] for k in ended)}
     free = [k for k, name in enumerate(found.names) if name not in given]
     onward = found.values[ended] * np.where(found.values[ended] > 1, 1, -1)
     follow = np.linalg.pinv(bend[np.ix_(free, free)]) @ (bend[np.ix_(free, ended)] @ onward)
+    # 3. Those that change nearly in proportion go on with it.
     moved = np.abs(follow) > _FOLLOWS * np.abs(found.values[free])
     lost = {found.names[k] for k in (*ended, *np.array(free, int)[moved])}
     return replace(

@@ -9,6 +9,7 @@ the Hessian is the central difference of the exact gradient. Parameters may be f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +28,18 @@ _STEP = 1e-5  # about the best for central differences of a gradient exact to 1e
 NO_CURVATURE = (
     "the log-likelihood has no finite curvature: look for columns on very different scales, or simplify the model."
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maximum:
+    """Where a weighted log-likelihood is largest, and what standard errors need to know about it."""
+
+    values: Floats  # (P,)
+    log_likelihood: float  # weighted sum over sets
+    scores: Floats  # (S, P) gradient of each set's log-likelihood, without its weight
+    hessian: Floats  # (P, P) of the weighted log-likelihood
+    steps: int
+    spread: Floats | None = None  # (P,) size of what each parameter multiplies, if some may have no finite estimate
 
 
 def maximise(
@@ -61,12 +74,15 @@ def maximise(
     enough
         What a further step could gain, relative to the log-likelihood, for a step to be taken.
     """
+    # 1. Start within the bounds, and measure every parameter in units of its scale.
     starts = np.atleast_2d(starts)
     size = np.ones(starts.shape[1]) if scale is None else scale
     within = Parameters.free(starts[0]) if within is None else within
     starts = within.inside(starts)
+    # 2. Without a Hessian, come near a maximum by quasi-Newton steps, from each start; go on from the highest point.
     near = [(x, 0) if curvature else _quasi_newton(objective, x, weights, size, within, max_iter) for x in starts]
     x, steps = max(near, key=lambda found: float(weights @ objective(found[0])[0])) if len(near) > 1 else near[0]
+    # 3. Newton's steps converge quadratically from there. They end where no step gains more than rounding.
     for _ in range(max_iter):
         bend = curvature(x) if curvature else hessian(objective, x, weights, scale=size)
         moved = _newton_step(objective, x, weights, bend * np.outer(size, size), size, within, enough)
@@ -81,7 +97,7 @@ def maximise(
 def _quasi_newton(
     objective: Objective, start: Floats, weights: Floats, size: Floats, within: Parameters, max_iter: int
 ) -> tuple[Floats, int]:
-    """Come near a maximum, by those parameters that are not fixed."""
+    """Come near a maximum, over the parameters that are not fixed."""
     from scipy.optimize import Bounds, minimize
 
     total, free = max(float(weights.sum()), 1e-300), ~within.fixed
@@ -100,6 +116,7 @@ def _quasi_newton(
             return 1e300, np.zeros_like(u)  # too far: the line search comes back
         return float(value), -(weights @ scores)[free] * size[free] / total
 
+    # The mean loss has a gradient of about the same size whatever the number of sets, so that one tolerance serves all.
     options = {"maxiter": max_iter, "gtol": 1e-5}  # Newton's steps do the rest
     limits = None if within.anywhere else Bounds(*(bound[free] / size[free] for bound in (within.low, within.high)))
     method = "BFGS" if limits is None else "L-BFGS-B"
@@ -111,17 +128,21 @@ def _newton_step(
     objective: Objective, x: Floats, weights: Floats, bend: Floats, scale: Floats, within: Parameters, enough: float
 ) -> Floats | None:
     """Take a step uphill; None where there is nothing to gain, or no step gains anything."""
+    # 1. Newton's step between the bounds. Half of gradient . step is what the quadratic model says it gains.
     ll, scores = objective(x)
     value, gradient = weights @ ll, (weights @ scores) * scale
     low, high = within.room(x, scale)
     step, least = uphill(-bend, gradient, low, high), enough * (1 + abs(value))
     if gradient @ step / 2 <= least:
+        # 2. Nothing to gain to second order: a maximum or a saddle. Off a saddle leads the direction in which the
+        #    likelihood bends upwards most.
         free = np.flatnonzero((low < 0) & (high > 0))
         values, vectors = eigh(bend[np.ix_(free, free)])
         if not len(free) or values[-1] / 2 <= max(least, _SADDLE * float(np.abs(values).max())):
             return None
         step = np.zeros_like(x)
-        step[free] = vectors[:, -1] * (1 if gradient[free] @ vectors[:, -1] >= 0 else -1)  # off a saddle, upwards
+        step[free] = vectors[:, -1] * (1 if gradient[free] @ vectors[:, -1] >= 0 else -1)
+    # 3. Halve the step until it gains: far from the maximum the quadratic model may overshoot.
     for _ in range(_HALVINGS):
         there = within.inside(x + step * scale)
         if weights @ objective(there)[0] > value:
@@ -131,12 +152,18 @@ def _newton_step(
 
 
 def uphill(information: Floats, gradient: Floats, low: Floats, high: Floats) -> Floats:  # (P, P), 3 x (P,) -> (P,)
-    """Return Newton's step between bounds; where the likelihood is flat or bends upwards, as if it bent downwards."""
+    """Return Newton's step between bounds; where the likelihood is flat or bends upwards, as if it bent downwards.
+
+    With the eigenvalues of the information replaced by their sizes, the step leads uphill at any point.
+    """
+    # 1. The step without bounds, in the axes of the information.
     free = np.flatnonzero(low < high)
     values, vectors = eigh(information[np.ix_(free, free)])
     bend, slope = sizes(values), vectors.T @ gradient[free]
     step = np.zeros_like(gradient)
     step[free] = vectors @ (slope / bend)
+    # 2. Where it leads out, the largest value of the same quadratic model between the bounds: least squares, as
+    #    g . d - d' C d / 2 is, up to a constant, minus half of |C^(1/2) d - C^(-1/2) g|^2.
     if ((step < low) | (step > high)).any():
         from scipy.optimize import lsq_linear
 
@@ -148,7 +175,7 @@ def uphill(information: Floats, gradient: Floats, low: Floats, high: Floats) -> 
 
 
 def sizes(values: Floats) -> Floats:
-    """Return sizes of curvatures; flat directions are lent a little."""
+    """Return the sizes of eigenvalues, floored at FLAT times the largest."""
     largest = max(float(np.abs(values).max(initial=0.0)), 1e-290)
     return np.maximum(np.abs(values), FLAT * largest)
 

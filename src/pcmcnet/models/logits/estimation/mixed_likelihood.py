@@ -15,9 +15,8 @@ coefficient of that column. Then, with p_j the probabilities and the sum over j 
 
     H_r = -c_p c_q sum_t [sum_j p_j z_jk z_jl - (sum_j p_j z_jk)(sum_j p_j z_jl)] + second derivatives of b.
 
-The work is in arrays (rows, R), made block by
-block: see ``simulation/blocks.py``. Products and exponentials are in float32 or float64, as asked; logarithms of
-probabilities over draws, and all sums over persons, in float64.
+The work is in arrays (rows, R), made block by block: see ``simulation/blocks.py``. Products and exponentials are in
+float32 or float64, as asked; logarithms of probabilities over draws, and all sums over persons, in float64.
 """
 
 from __future__ import annotations
@@ -98,6 +97,7 @@ class MixedSets:
         self, x: Floats, precision: Precision, *, scores: bool = True, weights: Floats | None = None
     ) -> tuple[Floats, Floats, Floats | None]:
         """Return log-likelihoods (N,), their gradients (N, P) and, where weights (N,) are given, the Hessian (P, P)."""
+        # 1. Each block adds the values of its own persons, and its part of sum_r w_r (H_r + s_r s_r').
         ll, score, P = np.zeros(len(self.keys)), np.zeros((len(self.keys), len(x))), len(x)
         parts = self.by_block(lambda block: self._part(block, x, getattr(torch, precision), scores, weights))
         total = np.zeros((P, P))
@@ -107,6 +107,7 @@ class MixedSets:
                 score[block.persons] = part.scores
             if part.hessian is not None:
                 total += part.hessian
+        # 2. Louis's formula needs the persons' own scores once more: less s s'.
         return ll, score, None if weights is None else total - (score * weights[:, None]).T @ score
 
     def by_block(self, function: Callable[[Block], T]) -> list[T]:
@@ -135,6 +136,8 @@ class MixedSets:
 
     def inside(self, block: Block, x: Floats, dtype: torch.dtype) -> tuple[Tensor, _Inside]:
         """Return the log-likelihoods of a block's persons (N,), and what is needed to differentiate them."""
+        # 1. Utilities (N, m, R). Columns whose coefficient is the same for all are multiplied once, not in every draw;
+        #    in willingness-to-pay space every coefficient is a product with that of the cost, so none is.
         draws, mixing, whole = self.coefficients(block.persons, x, dtype), self.mixing, None
         z, random = block.z.to(dtype), [r.column for r in mixing.random]
         if mixing.cost is None:
@@ -144,8 +147,10 @@ class MixedSets:
         else:
             every = mixing.whole(x, draws.value)
             v, whole = torch.bmm(z, mixing.in_utility(every)), every.transpose(0, 1)
+        # 2. Log-probabilities of the choices, summed over a person's sets: log P_nr.
         log_p, e, inverse = _exponentials(v.view(-1, v.shape[-1]), block)
         joint = block.sum_sets(log_p).double()  # (N, R)
+        # 3. Their log-mean over draws, in float64, and the shares w_r of draws given the choices.
         ll = joint.logsumexp(1)
         w = (joint - ll[:, None]).exp_().to(dtype)
         ones = np.ones((len(block.persons), 1))
@@ -170,10 +175,12 @@ class MixedSets:
             at = self.inside(block, x, torch.float64)[1]
             return moments(at.draws.value, at.w[:, :, None])
 
+        # 1. Persons with choices: draws weighted by their shares given the choices.
         for block, found in zip(self.blocks, self.by_block(given), strict=True):
             mean[block.persons], deviation[block.persons] = found
+        # 2. Persons without a choice to make: all draws count alike.
         chose = np.unique(self.person)
-        for n in np.setdiff1d(np.arange(len(self.keys)), chose):  # of whom no choice tells anything
+        for n in np.setdiff1d(np.arange(len(self.keys)), chose):
             values = self.coefficients(np.array([n]), x, torch.float64).value
             alike = torch.full_like(values[:, :1], 1 / values.shape[2]).mT
             mean[n], deviation[n] = (part[0] for part in moments(values, alike))
@@ -189,10 +196,12 @@ class MixedSets:
 
 def _exponentials(v: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:  # (N m, R) -> (T, R), (N m, R), (T, R)
     """Return the log-probabilities of the choices, and the probabilities of the rows as products; v is overwritten."""
+    # 1. The largest utility is taken out only if exponentials could overflow; the chosen alternative has utility 0.
     top = None
     if float(v.amax()) > _LARGEST[v.dtype]:
         top = block.largest(v).clamp_min_(0)
         v -= top[block.set_of_row]
+    # 2. p_j = e_j / (1 + sum of e), and the choice has log-probability -log(1 + sum of e). Padded rows add nothing.
     e = v.exp_()
     e.index_fill_(0, block.empty_rows, 0)
     total = block.sum_rows(e).add_(1 if top is None else (-top).exp())
@@ -204,8 +213,11 @@ def _scores(at: _Inside, mixing: Mixing) -> Floats:  # -> (N, P)
     """Return the gradient of each person's log-likelihood; the exponentials are overwritten."""
     z, (N, R) = at.block.z.to(at.w), at.w.shape
     random = [r.column for r in mixing.random]
+    # 1. Probabilities of the rows, times the shares of the draws.
     share = at.inverse * at.w.index_select(0, at.block.person_of_set)
     p = at.e.mul_(share.index_select(0, at.block.set_of_row)).view(N, -1, R)  # times the share of the draw
+    # 2. Their sums with z, in every draw for random coefficients, over all draws for the others: column by column
+    #    (first axis), for a derivative that is 1 (entry 0) or the draw of random coefficient l (entry 1 + l).
     by_draw = torch.zeros(N, z.shape[2], 1 + len(random), dtype=p.dtype, device=p.device)
     if at.whole is not None:
         every = torch.bmm(z.mT, p).transpose(0, 1)  # (K, N, R)
@@ -215,10 +227,12 @@ def _scores(at: _Inside, mixing: Mixing) -> Floats:  # -> (N, P)
         weighted = torch.bmm(z[:, :, random].mT, p)  # (N, D, R)
         if z.shape[2] > len(random):
             by_draw[:, :, 0] = torch.bmm(z.mT, p.sum(2, keepdim=True))[:, :, 0]
+    # 3. Derivatives of coefficients in their index, where they are no straight lines.
     if at.draws.slope is not None:
         weighted = weighted * at.draws.slope
     by_draw[:, random, 0] = weighted.sum(2)
     by_draw[:, random, 1:] = torch.bmm(weighted, at.draws.basis.mT)
+    # 4. Each parameter takes the entry of its column and basis, times its number of the individual.
     score = -by_draw[:, mixing.column, mixing.basis] * at.who[:, mixing.individual]
     return score.double().cpu().numpy()
 
@@ -234,12 +248,15 @@ def _hessian(at: _Inside, mixing: Mixing, weights: Tensor) -> Floats:  # (N,) ->
 
 
 def _curvature(at: _Inside, mixing: Mixing, weights: Tensor, part: slice) -> Tensor:  # -> (P, P)
-    """Add up some draws."""
+    """Return the weighted sum over persons and some draws of w_r (H_r + s_r s_r')."""
+    # 1. H_r + s_r s_r' in the coefficients of the columns, or in cost and worths, times weights and shares.
     w = at.w[:, part] * weights[:, None]
     score, bend = _in_coefficients(at, part)
     if at.whole is not None:
         _in_worths(score, bend, at.whole[:, :, part], mixing)
     bend *= w
+    # 2. To the parameters: that of column k multiplies slope times a feature, which is 1, a draw or a number of the
+    #    individual. One product of matrices gives the row of a parameter.
     features = _features(at.draws.basis, at, part)  # (F, N, R)
     if at.draws.slope is not None:
         for d, (column, _) in enumerate(mixing.random):
@@ -249,6 +266,7 @@ def _curvature(at: _Inside, mixing: Mixing, weights: Tensor, part: slice) -> Ten
     for k, (column, feature) in enumerate(zip(mixing.column, mixing.feature, strict=True)):
         moved = (bend[column] * features[feature]).flatten(1) @ features.flatten(1).T  # (K, F)
         total[k] = moved[mixing.column, mixing.feature]
+    # 3. The second derivatives of coefficients that bend in their index, times the score in them.
     for d, curve in at.draws.bends.items():
         mine = np.flatnonzero(mixing.column == mixing.random[d].column)
         tilt = _features(at.draws.tilt, at, part)[mixing.feature[mine]]
@@ -259,12 +277,15 @@ def _curvature(at: _Inside, mixing: Mixing, weights: Tensor, part: slice) -> Ten
 
 def _in_coefficients(at: _Inside, part: slice) -> tuple[Tensor, Tensor]:  # -> (K, N, R), (K, K, N, R)
     """Return the scores s_r in the coefficients of the columns, and H_r + s_r s_r'."""
+    # 1. Probabilities of rows, means of columns in each set, and scores: minus the sums of these over a person's sets.
     block, (N, m, K) = at.block, at.block.z.shape
     z = block.z.to(at.w).permute(2, 0, 1)  # (K, N, m)
     p = at.e[:, part] * at.inverse[:, part].index_select(0, block.set_of_row)
     mean = block.sum_rows(z.reshape(K, -1, 1) * p)  # (K, T, R)
     score = -block.sum_sets(mean)
     out = p.new_empty(K, K, N, p.shape[1])
+    # 2. Minus the covariances of the columns, summed over sets, plus the products of scores; half of it, as it is
+    #    symmetric.
     for k in range(K):
         between = block.sum_sets(mean[k] * mean[k:])
         within = torch.bmm((z[k] * z[k:]).transpose(0, 1), p.view(N, m, -1)).transpose(0, 1)

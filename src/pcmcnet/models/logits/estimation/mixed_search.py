@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pcmcnet.arrays import Floats
-from pcmcnet.models.logits.estimation.maximum_likelihood import maximise
+from pcmcnet.models.logits.estimation.maximum_likelihood import Maximum, maximise
 from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets, Precision
 from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
@@ -32,16 +32,14 @@ _SMALL = 2**20  # utilities in all draws up to which float64 throughout costs no
 Make = Callable[[int, int], MixedSets]  # number of draws, and which set of them
 
 
-@dataclass(frozen=True)
-class Maximum:
-    """Where a simulated likelihood is largest, and what other draws would say; all without the prior."""
+@dataclass(frozen=True, kw_only=True)
+class SimulatedMaximum(Maximum):
+    """Where a simulated likelihood is largest, and how other draws would change it; all without the prior.
 
-    x: Floats  # (P,)
-    log_likelihood: float
-    scores: Floats  # (N, P)
-    hessian: Floats  # (P, P)
-    steps: int
-    other_log_likelihood: float
+    ``scores`` (N, P) are those of persons.
+    """
+
+    other_log_likelihood: float  # with other draws, at the same values
     shift: Floats  # (P,) by which the estimates would move under other draws
 
 
@@ -57,20 +55,33 @@ class Search:
     prior: float
     max_iter: int
 
-    def maximum(self, starts: Floats) -> Maximum:  # (A, P)
+    def maximum(self, starts: Floats) -> SimulatedMaximum:  # (A, P)
         """Find the maximum near the best of some starts."""
+        # 1. Few draws, float32: most of the way at a fraction of the cost.
         x, steps = self._near(starts)
+        # 2. All draws: the last steps, on a likelihood exact to float64. The Hessian only leads the way.
         many = self.make(self.draws, 0)
         small = len(many.z) * self.draws <= _SMALL
         x, more = self._climb(many, x, "float64", "float64" if small else "float32", _SETTLED)
+        # 3. What standard errors need, without the prior.
         _, _, bend = many.evaluate(x, "float64" if small else "float32", weights=self.weights)
         ll, scores, _ = many.evaluate(x, "float64")
         assert bend is not None
         value = float(self.weights @ ll)
         log.info("%d draws: log-likelihood %.3f after %d further steps", self.draws, value, more)
+        # 4. Draws of another seed: the log-likelihood there, and the step towards its own maximum.
         there, slope, _ = self.make(self.draws, 1).evaluate(x, "float32")
         shift = self._newton_step(x, bend, self.weights @ slope)
-        return Maximum(x, value, scores, bend, steps + more, float(self.weights @ there), shift)
+        return SimulatedMaximum(
+            values=x,
+            log_likelihood=value,
+            scores=scores,
+            hessian=bend,
+            steps=steps + more,
+            spread=1 / self.scale,
+            other_log_likelihood=float(self.weights @ there),
+            shift=shift,
+        )
 
     def _near(self, starts: Floats) -> tuple[Floats, int]:
         """Come near the maximum with few draws; returns the parameters and the number of steps."""
@@ -87,6 +98,7 @@ class Search:
         self, problem: MixedSets, start: Floats, precision: Precision, hessian: Precision, enough: float
     ) -> tuple[Floats, int]:
         """Take Newton's steps, with likelihood and Hessian in some precision, as long as there is enough to gain."""
+        # The prior is one more person, of weight 1: it adds -pull x^2 / 2 to the log-likelihood.
         pull = self.prior / self.scale**2
 
         def objective(x: Floats) -> tuple[Floats, Floats]:

@@ -141,9 +141,11 @@ class Mixture:
 
     def at(self, x: Floats) -> Point:
         """Evaluate everything that the steps below need."""
+        # 1. Prior shares, and the logit of every class.
         b, g = self.split(x)
         log_pi = log_shares(self.who, g)
         found = [self.sets.evaluate(row) for row in b]
+        # 2. log(pi_c P_c) of each person; their sum over classes, and the shares of classes given the choices.
         joint = log_pi + self._by_person(np.column_stack([ll for ll, _, _ in found]))
         log_p, r = posterior(joint)
         value = float(self.weights @ log_p - x @ self.prior @ x / 2)
@@ -200,7 +202,7 @@ class Mixture:
         return step
 
     def _roots(self, places: list[slice], bends: list[Floats]) -> Floats:
-        """Return W (P, P) with W W' the inverse of the blocks of information; flat directions are lent a little.
+        """Return W (P, P) with W W' the inverse of the blocks of information, eigenvalues floored as in ``sizes``.
 
         Rows of parameters that are fixed are 0, so that no step moves them.
         """
@@ -218,10 +220,14 @@ class Mixture:
         In units of EM's information the Hessian is lost - 1, where EM takes it for -1. No step is taken where none
         raises the value.
         """
+        # 1. In units of EM's information (coordinates W^-1 dx), the axes of what is lost: along each, the likelihood
+        #    bends by left = 1 - lost.
         roots = self._roots(*self._bends(at, at.r))
         lost, vectors = eigh(roots.T @ self._missing(at) @ roots)
         left, axes = 1 - lost, roots @ vectors
         size, slope = np.maximum(np.abs(left), FLAT), axes.T @ self._gradient(at, at.r)
+        # 2. Divide the slope along each axis by its bend, at least ``damping``. A step that gains half of what the
+        #    quadratic model expects makes the next one bolder, any other one more careful.
         for _ in range(_TRIES):
             step = slope / np.maximum(size, damping)
             there = self.at(self.within.inside(at.x + axes @ step))
@@ -252,6 +258,7 @@ def covariance(slopes: list[Floats], shares: Floats, weights: Floats) -> Floats:
 
     It is the Hessian of sum_n w_n log sum_c exp(u_c . x_c), p the shares in the sum.
     """
+    # Parts of the persons, each a product of matrices by blocks of two classes; the matrix is symmetric.
     C, A = len(slopes), slopes[0].shape[1] if slopes else 0
 
     def add_up(rows: slice) -> Floats:

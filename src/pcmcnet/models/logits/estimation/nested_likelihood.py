@@ -61,12 +61,15 @@ class Nests(NamedTuple):
     @classmethod
     def find(cls, paths: Ints, offsets: Ints) -> Nests:  # (N,) or (N, depth), (S + 1,)
         """Sort rows by set and path: the nodes from the top down, then -1 where a path is shorter."""
+        # 1. Sort by set, then by the nodes from the top down, so that the children of a node are neighbours.
         paths = paths.reshape(len(paths), -1)
         set_of = spread(np.arange(len(offsets) - 1), offsets)
         alone = paths.max(initial=0) + 1 + np.arange(len(paths))  # beneath the end of its path a row is a node itself
         keys = np.column_stack([set_of, np.where(paths < 0, alone[:, None], paths)])
         order = np.lexsort(keys.T[::-1])
         keys, paths = keys[order], paths[order]
+        # 2. A node begins where its set, or a node above it or itself, differs from the row before. Level by level from
+        #    the leaves up, note where each begins among the nodes of the level below.
         changes = np.cumsum(keys[1:] != keys[:-1], axis=1) > 0  # some node so far differs from the row above
         levels, below = [], np.arange(len(keys) + 1)
         for depth in reversed(range(keys.shape[1])):
@@ -114,18 +117,20 @@ class Nests(NamedTuple):
 
     def slopes(self, worth: list[_Worth], w: Floats, n_nodes: int) -> tuple[Floats, Floats]:
         """(N,) weights of the chosen rows -> (N,), (S, M): derivatives of log P in utilities and log-sums."""
+        # 1. From the rows up: the weight of the chosen path in every node.
         weights = [w]
         for offsets, _, _ in self.levels:
             weights.append(sum_by_set(weights[-1], offsets))
+        # 2. From the root down: A_g of the nodes, and the derivatives in their log-sums, as in the header.
         above = np.zeros(len(weights[-1]))
         by_node = np.zeros((len(above), n_nodes + 1))
         for level in reversed(range(len(worth))):
             (offsets, node, set_of), at = self.levels[level], worth[level]
             share = np.exp(at.inside)
-            above = above - weights[level + 1] / at.lam
+            above = above - weights[level + 1] / at.lam  # B_g
             surprise = -sum_by_set(weights[level] * at.inside, offsets)
             by_node[set_of, node] = (surprise + above * (at.value - sum_by_set(share * at.below, offsets))) / at.lam
-            above = weights[level] / spread(at.lam, offsets) + share * spread(above, offsets)
+            above = weights[level] / spread(at.lam, offsets) + share * spread(above, offsets)  # A_c of the children
         return above, by_node[:, :-1]
 
 
@@ -205,18 +210,22 @@ class NestedSets:
 
     def evaluate(self, values: Floats) -> tuple[Floats, Floats]:
         """(P,) -> (S,), (S, P): log-probabilities and scores in coefficients, relative log-sums and shares."""
+        # 1. Log-sums of nodes, and utilities of rows, with log alpha where an alternative is shared out.
         b, relative, shares = np.split(values, [self.K, self.K + self.F])
         logsums = np.prod(relative**self.counts, axis=1)
         v = self.x @ b
         if self.allocation is not None:
             pair = self.allocation.pair[self.nests.order]
             v += self.allocation.logs(shares)[pair]
+        # 2. Log-probabilities of the chosen rows; those of one choice are summed.
         worth = self.nests.climb(v, logsums)
         log_p = self.nests.descend(worth)[self.chosen]
         ll = log_sum_exp_by_set(log_p, self.choices)
+        # 3. Derivatives in utilities and log-sums, by the probability of each row given the choice.
         w = np.zeros(len(v))
         w[self.chosen] = np.exp(log_p - spread(ll, self.choices))
         by_row, by_node = self.nests.slopes(worth, w, len(logsums))
+        # 4. The chain rule: v = x . b, log l = counts log r, and log alpha in the shares.
         scores = np.empty((len(ll), len(values)))
         scores[:, : self.K] = weighted_sum_by_set(by_row, self.x, self.nests.sets)
         scores[:, self.logsums] = (by_node * logsums) @ self.counts / relative

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.models.logits.design import Design
 from pcmcnet.models.logits.design.box_cox_and_wtp_space import Linearised
 from pcmcnet.models.logits.estimation.logit_likelihood import LogitSets
-from pcmcnet.models.logits.estimation.maximum_likelihood import hessian, maximise
+from pcmcnet.models.logits.estimation.maximum_likelihood import Maximum, hessian, maximise
 from pcmcnet.models.logits.estimation.nested_likelihood import Allocation, NestedSets, Nests
 from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 
@@ -54,17 +53,6 @@ class CurvedLogit:
         return self._last[1], self._last[2]
 
 
-class Maximum(NamedTuple):
-    """What was found: parameters (K,), the Hessian there (K, K), and log-likelihoods and scores of the sets."""
-
-    values: Floats
-    hessian: Floats
-    log_likelihoods: Floats  # (S,)
-    scores: Floats  # (S, K)
-    spread: Floats  # (K,) size of what each parameter moves
-    steps: int
-
-
 def curved_maximum(
     design: Design,
     sets: ChoiceData,
@@ -87,18 +75,29 @@ def curved_maximum(
     max_iter
         Steps of either search, at most.
     """
+    # 1. With the exponents held where they begin, the utility is linear: its logit has one maximum, found by Newton.
     form, weights = design.form, sets.weights
     known = {} if form.offset is None else {form.offset: 1.0}
     linear = Parameters.of(form.columns, fixed=known, bounds={}, start={})
     b, _, _ = problem.maximise(weights, within=linear, max_iter=max_iter)
+    # 2. Start there, except for the parameters whose starting values are given.
     begin = form.parameters(b, form.exponents(within.start))
     begin = within.inside(np.where([name in named for name in form.names], within.start, begin))
+    # 3. Climb with the utility linearised anew at each point, which gives exact scores.
     logit = CurvedLogit(partial(design.linearised, sets), sets.offsets, sets.require_chosen("fitting"))
     scale = 1 / logit.spread(begin)
     theta, steps = maximise(logit.objective, begin, weights, scale=scale, within=within, max_iter=max_iter)
+    # 4. The Hessian there, in steps that suit the size of what each parameter moves at the maximum.
     ll, scores = logit.objective(theta)
     spread = logit.spread(theta)
-    return Maximum(theta, hessian(logit.objective, theta, weights, scale=1 / spread), ll, scores, spread, steps)
+    return Maximum(
+        values=theta,
+        log_likelihood=float(weights @ ll),
+        scores=scores,
+        hessian=hessian(logit.objective, theta, weights, scale=1 / spread),
+        steps=steps,
+        spread=spread,
+    )
 
 
 class CurvedNestedSets(NestedSets):

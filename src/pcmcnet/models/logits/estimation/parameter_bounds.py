@@ -62,12 +62,14 @@ class Parameters:
         ConfigError
             For a name that no parameter has.
         """
+        # 1. Every option must name a parameter.
         place = {name: k for k, name in enumerate(names)}
         for option, named in (("fixed", fixed), ("bounds", bounds), ("start", start)):
             for name in named:
                 if name not in place:
                     known = did_you_mean(name, names)
                     raise ConfigError(f"{option} names {name!r}, which is no coefficient of this model.{known}")
+        # 2. Bounds first, then starting values; a fixed parameter is one whose bounds meet at its value.
         low, high = np.full(len(names), -np.inf), np.full(len(names), np.inf)
         at = np.zeros(len(names)) if begin is None else np.array(begin, np.float64)
         for name, (least, most) in bounds.items():
@@ -79,9 +81,9 @@ class Parameters:
         return cls(tuple(names), np.clip(at, low, high), low, high)
 
     @classmethod
-    def free(cls, start: Floats) -> Parameters:
-        """Return parameters that may have any value, without names."""
-        return cls(("",) * len(start), start, np.full(len(start), -np.inf), np.full(len(start), np.inf))
+    def free(cls, start: Floats, names: Sequence[str] | None = None) -> Parameters:
+        """Return parameters that may have any value; their names are empty if none are given."""
+        return cls(tuple(names or [""] * len(start)), start, np.full(len(start), -np.inf), np.full(len(start), np.inf))
 
     @property
     def fixed(self) -> Bools:
@@ -125,6 +127,7 @@ def checked_control(
     ConfigError
         For anything but numbers by name; bounds without a value between them; a fixed value or a start out of bounds.
     """
+    # 1. Options map names to numbers, or to pairs of them.
     for option, named in (("fixed", fixed), ("bounds", {} if bounds is None else bounds), ("start", start)):
         if not (isinstance(named, Mapping) and all(isinstance(name, str) for name in named)):
             raise ConfigError(f"{option} must map names of coefficients to values, got {named!r}.")
@@ -132,6 +135,7 @@ def checked_control(
         for name, value in values.items():
             require_number(f"{option}[{name!r}]", value)
     within = {name: _checked_pair(name, pair) for name, pair in (bounds or {}).items()}
+    # 2. They do not contradict each other.
     for name in sorted({*fixed} & {*start}):
         raise ConfigError(f"{name!r} is fixed, so that it has no start: leave it out of one of them.")
     for option, name, value in _pairs(fixed=fixed, start=start):

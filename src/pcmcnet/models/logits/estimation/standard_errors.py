@@ -21,6 +21,7 @@ import numpy as np
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.models.logits.estimation.identification import listed
+from pcmcnet.models.logits.estimation.maximum_likelihood import Maximum
 from pcmcnet.models.logits.estimation.parameter_bounds import Parameters
 from pcmcnet.reports.html import to_fragment
 from pcmcnet.reports.sections import Table
@@ -129,6 +130,7 @@ class Estimates:
         Errors are inf for values that depend on a coefficient without finite estimate. Coefficients that are fixed or
         at a bound count as known numbers.
         """
+        # 1. The Jacobian J of f by central differences, in steps of a part of each coefficient or of its error.
         at = np.asarray(function(self.values), np.float64)
         covariance = self.covariance(errors)
         sizes = np.maximum(np.abs(self.values), np.sqrt(np.maximum(np.diag(covariance), 0.0)))
@@ -138,7 +140,9 @@ class Estimates:
             step[k] = _STEP * size
             ahead, behind = (np.asarray(function(self.values + s * step), np.float64).ravel() for s in (1, -1))
             jacobian[:, k] = (ahead - behind) / (2 * step[k])
+        # 2. The variance of f is J V J' to first order.
         variance = np.einsum("ik,kl,il->i", jacobian, covariance, jacobian)
+        # 3. A value that moves with a coefficient without a finite estimate has no finite variance either.
         runaway = [self.names.index(name) for name in self.unbounded]
         moved = np.abs(jacobian[:, runaway] * self.values[runaway]).max(axis=1, initial=0.0)
         variance[moved > _FLAT * np.maximum(np.abs(at.ravel()), _FLAT)] = np.inf
@@ -188,47 +192,39 @@ def z_test(difference: float, error: float) -> tuple[float, float]:
 
 
 def infer(
-    names: tuple[str, ...],
-    values: Floats,
+    maximum: Maximum,
+    parameters: Parameters,
     *,
-    log_likelihood: float,
-    hessian: Floats,
-    scores: Floats,
     weights: Floats,
     sizes: Ints,
-    steps: int,
     clusters: Ints | None = None,
     null: Floats | None = None,
-    spread: Floats | None = None,
     constants_log_likelihood: float | None = None,
-    within: Parameters | None = None,
 ) -> Estimates:
-    """Turn the maximum into estimates with their errors.
+    """Turn the maximum of a log-likelihood into estimates with their errors.
 
     Parameters
     ----------
-    names, values
-        (K,) coefficients.
-    log_likelihood, hessian, scores
-        At the maximum: weighted sum, weighted (K, K), and unweighted scores of the sets (S, K).
+    maximum
+        Where it is, with scores and Hessian there.
+    parameters
+        (K,) names, and which parameters were fixed or bounded.
     weights, sizes, clusters
         (S,) weight, number of alternatives and, perhaps, cluster of each set.
-    steps
-        Steps that the maximisation took.
     null
         (K,) values to test against; 0 if not given.
-    spread
-        (K,) size of what each coefficient multiplies, where coefficients may have no finite estimate.
     constants_log_likelihood
         What constants alone reach, to be shown beside.
-    within
-        Parameters that were fixed or bounded, if any.
     """
-    within = Parameters.free(values) if within is None else within
-    ended = within.at_bound(values)
-    inverse, flat = _inverse(-hessian, spread, float(weights.sum()), ~(within.fixed | ended))
-    each = scores * weights[:, None]
+    names, values = parameters.names, maximum.values
+    # 1. The inverse of the information, over the parameters that are neither fixed nor at a bound.
+    ended = parameters.at_bound(values)
+    free = ~(parameters.fixed | ended)
+    inverse, flat = _inverse(-maximum.hessian, maximum.spread, float(weights.sum()), free)
+    # 2. It is the classical covariance; the robust one puts the products of the scores between two of it.
+    each = maximum.scores * weights[:, None]
     covariances = {"classical": inverse, "robust": inverse @ (each.T @ each) @ inverse}
+    # 3. The clustered one first sums the scores of a cluster, whose sets are not independent.
     n_clusters = None
     if clusters is not None:
         n_clusters = len(np.unique(clusters[weights > 0]))
@@ -242,14 +238,14 @@ def infer(
         values=values,
         null=np.zeros_like(values) if null is None else null,
         covariances=covariances,
-        log_likelihood=log_likelihood,
+        log_likelihood=maximum.log_likelihood,
         null_log_likelihood=float(-(weights @ np.log(sizes))),
         n_sets=int((weights > 0).sum()),
-        steps=steps,
+        steps=maximum.steps,
         clusters=n_clusters,
         constants_log_likelihood=constants_log_likelihood,
         unbounded=tuple(names[k] for k in flat),
-        fixed=tuple(names[k] for k in np.flatnonzero(within.fixed)),
+        fixed=tuple(names[k] for k in np.flatnonzero(parameters.fixed)),
         at_bound=tuple(names[k] for k in np.flatnonzero(ended)),
         weight=float(weights.sum()),
     )
@@ -261,14 +257,17 @@ def _inverse(information: Floats, spread: Floats | None, weight: float, free: Bo
     Coefficients that are not free are taken as given: they have rows and columns of 0. By the size of what it
     multiplies, a coefficient has about as much information as there are sets, by weight.
     """
+    # 1. Units in which all coefficients have about the same information, so that eigenvalues compare.
     place = np.flatnonzero(free)
     information = information[np.ix_(place, place)]
     scale = 1 / (np.sqrt(np.maximum(np.diag(information), 1e-300)) if spread is None else spread[place])
+    # 2. Invert along the axes in which the likelihood bends; along the others it has no maximum.
     values, vectors = np.linalg.eigh(information * np.outer(scale, scale))
     usual = max(float(values.max(initial=0.0)), 0.0 if spread is None else weight, 1e-300)
     solid = values > _FLAT * usual
     inverse = np.zeros((len(free), len(free)))
     inverse[np.ix_(place, place)] = (vectors[:, solid] / values[solid]) @ vectors[:, solid].T * np.outer(scale, scale)
+    # 3. The coefficients with a large part in some flat axis are those without a finite estimate.
     flat = np.abs(vectors[:, ~solid])
     moved = (flat > 0.1 * flat.max(axis=0, initial=0.0)).any(axis=1)
     return inverse, place[moved].tolist()

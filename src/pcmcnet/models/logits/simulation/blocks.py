@@ -72,11 +72,13 @@ def blocks(z: Floats, offsets: Ints, person: Ints, elements: int, device: torch.
     device
         Where the blocks are to be.
     """
+    # 1. Sets person by person, and how many rows each person has.
     order = np.argsort(person, kind="stable")
     known, counts = np.unique(person, return_counts=True)  # persons that have rows
     sizes = np.diff(offsets)[order]
     first = np.cumsum(counts) - counts
     rows = np.add.reduceat(sizes, first) if len(known) else sizes
+    # 2. Persons of like numbers of rows go together, so that little is padded.
     ranked = np.argsort(rows, kind="stable")
     for group in _cuts(rows[ranked], elements):
         members = ranked[group]
@@ -96,14 +98,17 @@ def _cuts(rows: Ints, most: int) -> Iterator[slice]:
 
 def _block(z: Floats, offsets: Ints, persons: Ints, sets: Ints, person: Ints, device: torch.device) -> Block:
     """Put the rows of some sets, person after person, into a block."""
+    # 1. Whose each set is, how many rows a person has, and the most of them, m.
     place = {int(n): k for k, n in enumerate(persons)}
     owner = np.array([place[int(n)] for n in person[sets]], np.int64)
     sizes = np.diff(offsets)[sets]
     per_person = np.bincount(owner, sizes, minlength=len(persons)).astype(np.int64)
     m = int(per_person.max())
+    # 2. Empty rows are counted to the person's last set.
     ends = np.cumsum(np.bincount(owner, minlength=len(persons)))
     padded = sizes.copy()
     padded[ends - 1] += m - per_person
+    # 3. The rows of every person from the beginning of its m on; zeros after them.
     filled = np.zeros((len(persons) * m, z.shape[1]))
     inside = stretches(np.arange(len(persons)) * m, per_person)
     rows = stretches(offsets[sets], sizes)

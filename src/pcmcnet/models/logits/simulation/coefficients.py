@@ -67,6 +67,7 @@ class Mixing:
     @classmethod
     def from_dict(cls, entries: Mapping[str, Any]) -> Mixing:
         """Build from plain values, as JSON has them."""
+        # 1. The fields, each as its type.
         random = tuple(Random(int(column), Distribution(**law)) for column, law in entries["random"])
         found = cls(
             tuple(map(str, entries["columns"])),
@@ -76,8 +77,9 @@ class Mixing:
             tuple((int(d), int(g)) for d, g in entries["means"]),
             tuple(map(str, entries["who"])),
             tuple(map(int, entries["mirror"])),
-            None if entries.get("cost") is None else int(entries["cost"]),
+            None if entries["cost"] is None else int(entries["cost"]),
         )
+        # 2. Places must be of columns, coefficients and numbers that are there.
         places = [r.column for r in random]
         if not (0 <= found.located <= len(found.columns) and {*places} <= {*range(len(found.columns))}):
             raise ValueError("random coefficients of columns that are not there")
@@ -176,10 +178,12 @@ class Mixing:
 
     def sample(self, locations: Tensor, triangle: Tensor, draws: Tensor) -> Sampled:  # (N, D), (D, D), (N, D, R)
         """Return the random coefficients, for standard draws."""
+        # 1. The indices a + L x, which are the coefficients themselves of normal, uniform and triangular ones.
         spread = triangle @ draws if self.group else triangle.diagonal()[:, None] * draws
         index = spread.add_(locations[:, :, None])
         if all(r.distribution.name in ("normal", "uniform", "triangular") for r in self.random):
             return Sampled(index, None, draws, draws, {})
+        # 2. Others are functions of their index, or, truncated normals, of location and spread.
         value, slope, basis, tilt = index, torch.ones_like(index), draws.clone(), draws.clone()
         bends = {}
         for d, (_, distribution) in enumerate(self.random):
@@ -215,6 +219,7 @@ class Mixing:
 
     def start(self, estimates: Floats, scale: Floats) -> Floats:  # (K0,), (K,) -> (P,)
         """Return parameters to begin with, near the estimates of the logit without random coefficients."""
+        # 1. Locations: the estimates, or the indices at which a distribution has about their size.
         x = np.zeros(len(self.names))
         estimates, scale = self._in_units(estimates, scale)
         x[: self.located] = estimates
@@ -224,6 +229,7 @@ class Mixing:
                 x[column], spread[d] = distribution.start(float(estimates[column]), float(scale[column]))
             else:
                 spread[d] = 0.5 * scale[column]
+        # 2. Spreads on the diagonal of L; coefficients begin uncorrelated.
         for p, (d, c) in zip(self.spreads, self._pairs, strict=True):
             x[p] = spread[d] if d == c else 0.0
         return x
@@ -250,12 +256,14 @@ class Mixing:
 
     def mirrored(self, x: Floats) -> tuple[Mixing, Floats]:
         """Turn draws so that the diagonal of L is not negative; returns the parameters for them."""
+        # 1. Column c of L changes its sign with draw c: L x = (L S)(S x) for a diagonal S of signs.
         signs = np.where(np.diag(self.triangle(x)) < 0, -1, 1)
         turned = np.array([signs[c] for _, c in self._pairs])
         out = x.copy()
         out[len(x) - len(turned) :] *= turned
+        # 2. Draws are mirrored likewise, except those of a distribution that takes the size of its spread alone.
         mirror = np.array(self.mirror or (1,) * self.dimensions)
-        for d, r in enumerate(self.random):  # whose draws do not depend on the sign of its spread
+        for d, r in enumerate(self.random):
             signs[d] = signs[d] if r.distribution.by_index else 1
         return replace(self, mirror=tuple((mirror * signs).tolist())), out
 

@@ -129,14 +129,17 @@ class Distribution:
 
     def of_spread(self, location: Tensor, spread: Tensor, t: Tensor) -> Curve:  # (N, 1), (), (N, R)
         """Return the truncated normal, whose draws depend on its parameters; derivatives are those in its own sign."""
+        # 1. r = a / |b| and lam = phi(r) / Phi(r), by logarithms: Phi(r) may be as small as Phi(-30).
         size = spread.abs().clamp_min(1e-12).double()
         ratio = (location.double() / size).clamp_min(_FAR)
         log_mass = torch.special.log_ndtr(ratio)
         lam = (-0.5 * ratio**2 - 0.5 * math.log(2 * math.pi) - log_mass).exp()
+        # 2. The draw x above -r, and its derivatives in r, as in the header; m by erfcx, which cannot underflow.
         x = -torch.special.ndtri(0.5 * (1 - t.double()) * log_mass.exp())
         mills = math.sqrt(math.pi / 2) * torch.special.erfcx(x / _ROOT_2)
         first = -lam * mills
         second = lam * (ratio + lam) * mills - lam * (x * mills - 1) * first
+        # 3. Derivatives of |b| (r + x) in location and spread.
         slope = 1 + first
         bend = self.sign * second / size
         per_spread = (x - ratio * first) / slope.clamp_min(1e-300) * spread.sign()

@@ -63,11 +63,13 @@ class Draws:
         return self.of(np.array([_NOBODY]))
 
     def _points(self, key: Tensor) -> Tensor:  # (N,) -> (N, D, R or R / 2) whole numbers of 31 bits
+        # 1. One number per person and dimension: the shift of a shared sequence, or the seed of the person's own.
         of_dimension = _mixed(key[:, None] + _GOLDEN * torch.arange(1, self.dimensions + 1, device=self.device))
         shift: Tensor = (of_dimension & _ONES)[:, :, None]  # (N, D, 1)
         if self.sequence in ("sobol", "halton"):
             moved: Tensor = self._shared ^ shift.to(torch.int32)
             return moved if self.sequence == "sobol" else (self._shared.long() + shift).bitwise_and(_ONES)
+        # 2. Noise by counting on from that number; a Latin hypercube takes its order, and one offset.
         steps = torch.arange(1, self._half + 1, device=self.device)
         noise = _mixed(of_dimension[:, :, None] + _GOLDEN * steps).bitwise_and(_ONES)
         if self.sequence == "random":

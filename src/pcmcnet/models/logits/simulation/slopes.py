@@ -31,6 +31,7 @@ def mixed_slopes(
 
     ``columns`` and ``who`` give the columns of the utility (N, K), and the numbers of individuals (S, G), of a table.
     """
+    # Sets in parts that bound memory; each fills its own stretch of the result.
     feature = column in data.features
     lengths = data.sizes**2 if feature else data.sizes
     out, ends = np.zeros(int(lengths.sum())), np.cumsum(lengths)
@@ -46,10 +47,12 @@ def _part(
     people: Population, design: Design, data: ChoiceData, column: str, x: Floats, h: Floats, length: int
 ) -> Floats:
     """Differentiate some sets."""
+    # 1. Probabilities in every draw.
     b = people.coefficients(h if h.shape[1] else np.zeros((1, 0))).numpy()  # (1 or S, K, R)
     of_row = data.set_of_alternative if len(b) > 1 else np.zeros(len(x), np.int64)
     p = _softmax(_product(x, b, of_row), data.offsets)  # (N, R)
     out = np.zeros(length)
+    # 2. For each alternative whose column moves, the derivative of the mean over draws, as in the header.
     for rows, offsets, cells, which, slope in moves(design, data, column):
         used = np.flatnonzero(which)
         u = _product(slope, b[:, used], of_row[rows])

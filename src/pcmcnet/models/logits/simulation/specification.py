@@ -54,6 +54,7 @@ def specify(
     ConfigError
         For a name that no coefficient has, or a distribution that cannot be correlated.
     """
+    # 1. Distributions by column; a name stands for one coefficient, or for all of a term.
     named = dict.fromkeys(_numeric(design, sources, offset), "normal") if random is None else random
     found: dict[int, Distribution] = {}
     for name, text in named.items():
@@ -61,11 +62,13 @@ def specify(
             if design.names[column] == offset:
                 raise ConfigError(f"random names {name!r}, the offset, whose coefficient is 1: leave it out of one.")
             found[column] = Distribution.parse(name, text)
+    # 2. Error components come after the columns of the design.
     parts = [Random(column, found[column]) for column in sorted(found)]
     parts += [Random(len(design.names) + k, Distribution("normal")) for k in range(len(nests))]
     if not parts:
         raise ConfigError("random names no coefficient: a mixed logit needs one, or nests; else use mnl.")
     columns = (*design.names, *(f"component[{nest}]" for nest in nests))
+    # 3. Means that depend on individuals: pairs of a random coefficient and a number, which several may share.
     place = {part.column: d for d, part in enumerate(parts)}
     who: dict[str, int] = {}
     pairs = []

@@ -7,7 +7,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.models.logits.persons import Persons
+from pcmcnet.models.interface.persons import Persons
 
 # Five sets of two: A, B, A, B, A. The trip's length varies within a person, the home does not.
 TABLE: dict[str, Any] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -77,9 +77,17 @@ def _differing(values: Floats | Ints, first: Ints) -> Ints:  # (S,), (S,) first 
     return np.flatnonzero((values != before) & ((values == values) | (before == before)))
 
 
-def profiles(people: ChoiceData, mass: Floats) -> list[dict[str, Any]]:  # (N, C)
-    """Describe who is in each class: its share, means of numbers and the most frequent category."""
-    found = []
+@dataclass(frozen=True, kw_only=True)
+class ClassProfile:
+    """Who is in a class: its share, and by column the mean of a number or the most frequent category."""
+
+    share: float
+    means: Mapping[str, str]
+
+
+def class_profiles(people: ChoiceData, mass: Floats) -> tuple[ClassProfile, ...]:  # (N, C)
+    """Describe who is in each class, by the weight that each person has in it."""
+    profiles = []
     for weights in mass.T:
         total = float(weights.sum())
         means = {}
@@ -91,5 +99,5 @@ def profiles(people: ChoiceData, mass: Floats) -> list[dict[str, Any]]:  # (N, C
                 by_level = np.bincount(column.codes, weights, minlength=len(column.categories))
                 top = int(by_level.argmax())
                 means[name] = f"{column.categories[top]} {by_level[top] / max(total, 1e-300):.0%}"
-        found.append({"share": total / float(mass.sum()), "means": means})
-    return found
+        profiles.append(ClassProfile(share=total / float(mass.sum()), means=means))
+    return tuple(profiles)
