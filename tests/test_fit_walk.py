@@ -33,7 +33,7 @@ def test_a_fit_hashes_its_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice_data, "fingerprint", noted)
     model = pn.PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1).fit(data, progress=False)
     assert hashed == [data]
-    assert model.training_["fingerprint"] == fingerprint(data)
+    assert model.table_.fingerprint == fingerprint(data)
 
 
 @pytest.mark.slow

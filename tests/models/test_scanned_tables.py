@@ -126,7 +126,7 @@ def test_a_table_that_fits_its_memory_is_the_table_in_memory(table: Path, in_mem
         a = model.fit(small, progress=False).predict_proba(in_memory)
         b = type(model)(**{k: getattr(model.config, k) for k in OPTIONS if hasattr(model.config, k)})
         assert a.tolist() == b.fit(in_memory, progress=False).predict_proba(in_memory).tolist()
-    assert model.training_["fingerprint"] == in_memory.fingerprint()
+    assert model.table_.fingerprint == in_memory.fingerprint()
     assert len(model.predict(small)) == len(in_memory)
 
 
@@ -137,9 +137,9 @@ def test_fitting_from_disk_learns_as_well_as_from_memory(scanned: ScannedData, i
     uniform = -float(np.log(in_memory.sizes).mean())
     assert disk.score(in_memory) > uniform + 0.8 * (memory.score(in_memory) - uniform)
     assert disk.score(scanned) == pytest.approx(disk.score(in_memory), rel=1e-6)  # batches of other widths
-    assert disk.training_["choice_sets"] == len(in_memory)
-    assert disk.training_["alternatives"] == len(in_memory.rows)
-    assert disk.training_["table"]["columns"]
+    assert disk.table_.choice_sets == len(in_memory)
+    assert disk.table_.alternatives == len(in_memory.rows)
+    assert disk.table_.columns
 
 
 def test_predictions_come_in_the_order_of_the_rows(scanned: ScannedData, in_memory: ChoiceData) -> None:
@@ -203,7 +203,7 @@ def test_an_interrupted_fit_goes_on_bit_for_bit(scanned: ScannedData, tmp_path: 
 def test_both_parts_of_a_split_can_be_fitted_again_together(scanned: ScannedData, in_memory: ChoiceData) -> None:
     parts = scanned.split((0.8, 0.2))
     model = pn.PCMCNet(**OPTIONS, refit=True).fit(*parts, progress=False)
-    assert model.training_["choice_sets"] == len(scanned)
+    assert model.table_.choice_sets == len(scanned)
     with pytest.raises(ConfigError, match="both from one split of a scanned table"):
         pn.PCMCNet(**OPTIONS, refit=True).fit(parts[0], in_memory, progress=False)
 

@@ -70,7 +70,7 @@ def test_a_saved_model_comes_back_whole(saved: Path, fitted: PCMCNet, trips: Cho
     assert back.config == fitted.config
     assert back.schema == fitted.schema
     assert back.history == fitted.history
-    assert back.training_ == fitted.training_
+    assert (back.record_, back.table_) == (fitted.record_, fitted.table_)
     assert str(back.summary()) == str(fitted.summary())
     assert back.num_parameters == fitted.num_parameters
 
@@ -136,7 +136,7 @@ def test_the_card_tells_a_person_what_the_model_is(saved: Path, fitted: PCMCNet)
     ):
         assert line in card
     assert str(fitted.summary()) in card
-    assert fitted.training_["fingerprint"] in card
+    assert fitted.table_.fingerprint in card
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="has only names in UTF-8")
@@ -151,8 +151,8 @@ def test_the_manifest_tells_versions_and_the_training_table(saved: Path, trips: 
     manifest = json.loads((saved / "model.json").read_bytes())
     assert manifest["model"] == "pcmcnet"
     assert manifest["versions"]["torch"] == version("torch")
-    assert manifest["training"]["fingerprint"] == trips.fingerprint()
-    assert manifest["training"]["choice_sets"] == len(trips)
+    assert manifest["fit"]["table"]["fingerprint"] == trips.fingerprint()
+    assert manifest["fit"]["table"]["choice_sets"] == len(trips)
 
 
 # -- damage --------------------------------------------------------------------------------------------------------
