@@ -243,7 +243,7 @@ def test_rates_of_alternatives_that_are_any_factor_apart_are_not_lost(members: i
     model = PCMCNet(**QUICK, utility="none", members=members)
     model.fit(ChoiceData.from_long(rows(draw([4] * 40, 1)), **ROLES), progress=False)
     torch.manual_seed(6)
-    for member in model.network_.members:
+    for member in members_of(model.network_):
         torch.nn.init.normal_(member.rates.output.weight, std=40.0)
     check(model, draw([2, 3, 5], 2), tmp_path)
 
