@@ -98,7 +98,7 @@ FIRST = (*DESCRIPTION, "example", "alternatives", 0)
         (
             entry("table", "choice_sets"),
             INFINITY,
-            "TrainingTable.choice_sets: a value of another type was expected, got inf",
+            "TrainingTable.choice_sets: a value of another type was expected",
         ),
         (entry("table", "unheard"), 1, "TrainingTable: entry 'unheard' is unknown"),
         (entry("table", "fingerprint"), KeyError, "fingerprint"),
@@ -119,7 +119,7 @@ def test_the_facts_of_a_member_are_checked_too(tmp_path: Path) -> None:
     kind = json.loads(path.read_bytes())
     kind["fit"]["table"]["description"] = 1
     hostile_loads.write(folder, path.name, json.dumps(kind).encode())
-    with pytest.raises(ArtifactError, match="TrainingTable.description"):
+    with pytest.raises(ArtifactError, match=r"TrainingTable\.description"):
         load(folder)
 
 

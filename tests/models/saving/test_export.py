@@ -16,6 +16,7 @@ from pcmcnet import MNL, ChoiceData, PCMCNet
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.layers import PairwiseRates, stationary_distribution
 from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
+from pcmcnet.models.networks.averaging import members_of
 
 ROOT = Path(__file__).parents[3]
 ROLES: dict[str, Any] = {
