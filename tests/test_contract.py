@@ -6,6 +6,9 @@ return from set to set, a weight, closed rows, and rows of all sets mixed.
 
 import inspect
 import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import FrozenInstanceError, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from pcmcnet import MODELS, ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.insight.axioms import audit
 from pcmcnet.models import KINDS, ChoiceModel, load, model_class
+from pcmcnet.models.interface.fitted import Fitted, TrainingTable, record_from_dict, record_to_dict
 from quick_models import QUICK
 
 # Options that make a model quick to fit, or that it cannot do without.
@@ -30,7 +34,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "lc-mnl": {"classes": 2, "membership": "income", "starts": 2},
     "cross-nested-mnl": {"nests": {"road": ["car", "bus"], "shared": ["bus", "train"], "light": ["bike"]}},
     "nested-mnl": {"nests": {"car": "road", "bus": "road", "bike": "light", "train": "rail"}},
-    "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},  # learns its decay, and averages five networks
+    "pcmcnet": {"hidden": (8,), "epochs": 3, "batch_size": 8},  # learns its decay, and averages six networks
     "rank-by": {"column": "price"},
 }
 WITHOUT_PARAMETERS = {"uniform", "rank-by"}
@@ -112,17 +116,109 @@ def test_fit_returns_the_model_and_changes_neither_the_data_nor_the_global_rando
     assert np.array_equal(np.random.get_state()[1], before_numpy)  # type: ignore[index]  # noqa: NPY002
 
 
-def test_a_fit_that_fails_leaves_the_model_as_it_was(name: str, toy: ChoiceData, monkeypatch: Any) -> None:
-    """The part that fails last is what a fit records once everything is estimated."""
-    model = fresh(name).fit(toy, seed=1, progress=False)
-    before, state = model.predict_log_proba(toy), dict(model.__dict__)
-    other = toy.subset(np.arange(len(toy))[::-1][:20])
+def test_a_fitted_model_holds_its_options_and_one_record(name: str, model: ChoiceModel) -> None:
+    """The constructor sets the options, what no option can hold, and ``fitted_``; a fit adds nothing."""
+    unfitted = fresh(name)
+    assert set(vars(model)) == set(vars(unfitted))
+    assert set(vars(unfitted)) - {"config", "fitted_"} <= {"encoders", *inspect.signature(KINDS[name]).parameters}
+    assert unfitted.fitted_ is None
+    assert isinstance(model.fitted_, Fitted)
+    assert model.config == unfitted.config
+
+
+def test_a_fit_assigns_the_record_alone(name: str, toy: ChoiceData) -> None:
+    model = fresh(name)
+    before = dict(vars(model))
+    model.fit(toy, seed=1, progress=False)
+    del before["fitted_"]
+    assert all(vars(model)[attribute] is value for attribute, value in before.items())
+
+
+def test_the_record_and_its_parts_are_frozen(model: ChoiceModel) -> None:
+    fitted = model.require_fitted()
+    assert isinstance(model.record_, model.record_class)
+    for part in (fitted, fitted.table, fitted.state, model.record_, *dataclasses_in(model.record_)):
+        with pytest.raises(FrozenInstanceError):
+            setattr(part, fields(part)[0].name, None)
+
+
+def dataclasses_in(value: Any) -> Iterator[Any]:
+    """Yield the dataclasses inside a record, at any depth."""
+    inner: Any = ()
+    if is_dataclass(value):
+        inner = [getattr(value, field.name) for field in fields(value)]
+    elif isinstance(value, Mapping):
+        inner = value.values()
+    elif isinstance(value, tuple):
+        inner = value
+    for part in inner:
+        if is_dataclass(part):
+            yield part
+        yield from dataclasses_in(part)
+
+
+def test_the_record_survives_json(model: ChoiceModel) -> None:
+    """Its types are the saved format: what is written as JSON is read back as an equal record."""
+    for kind, record in ((model.record_class, model.record_), (TrainingTable, model.table_)):
+        text = json.dumps(record_to_dict(record), allow_nan=False)
+        assert record_from_dict(kind, json.loads(text)) == record
+
+
+@pytest.mark.parametrize("fitted_before", [False, True], ids=["fresh", "fitted"])
+def test_a_fit_that_fails_leaves_the_model_as_it_was(
+    name: str, toy: ChoiceData, fitted_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The facts of the table are noted last, once everything is estimated."""
+    model = fresh(name)
+    if fitted_before:
+        model.fit(toy, seed=1, progress=False)
+    state, other = dict(vars(model)), toy.subset(np.arange(len(toy))[::-1][:20])
+    before = model.predict_log_proba(toy) if fitted_before else None
+
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr(ChoiceData, "fingerprint", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(type(model), "_training_table", interrupt)
         with pytest.raises(KeyboardInterrupt):
             model.fit(other, seed=2, progress=False)
-    assert model.__dict__ == state
-    np.testing.assert_array_equal(model.predict_log_proba(toy), before)
+    assert vars(model).keys() == state.keys()
+    assert all(vars(model)[attribute] is value for attribute, value in state.items())
+    if before is not None:
+        np.testing.assert_array_equal(model.predict_log_proba(toy), before)
+
+
+def test_a_callback_that_raises_leaves_the_model_as_it_was(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
+    unfitted = fresh(name)
+    state = dict(vars(unfitted))
+
+    def fail(entry: dict[str, Any]) -> None:
+        raise RuntimeError("enough")
+
+    if model.history:  # it trains in epochs
+        with pytest.raises(RuntimeError, match="enough"):
+            unfitted.fit(toy, seed=1, progress=False, on_epoch=fail)
+        assert vars(unfitted) == state
+
+
+def test_fitting_again_gives_the_same_bits(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
+    """Twice in a row, and after a fit with another seed to fewer sets."""
+    again = fresh(name).fit(toy.subset(np.arange(20)), seed=2, progress=False)
+    for _ in range(2):
+        require_same_bits(again.fit(toy, seed=1, progress=False), model, toy)
+
+
+def test_fits_in_four_threads_give_the_same_bits(name: str, model: ChoiceModel, toy: ChoiceData) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        fits = list(pool.map(lambda _: fresh(name).fit(toy, seed=1, progress=False), range(4)))
+    for fit in fits:
+        require_same_bits(fit, model, toy)
+
+
+def require_same_bits(one: ChoiceModel, other: ChoiceModel, toy: ChoiceData) -> None:
+    np.testing.assert_array_equal(one.predict_log_proba(toy), other.predict_log_proba(toy))
+    assert record_to_dict(one.record_) == record_to_dict(other.record_)
+    assert one.table_ == other.table_
 
 
 def test_one_seed_gives_one_model(name: str, model: ChoiceModel, toy: ChoiceData) -> None:

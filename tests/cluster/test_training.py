@@ -30,8 +30,8 @@ class Doomed(pn.PCMCNet):
 
     marker = ""
 
-    def _build(self, encoder: Any) -> Any:
-        network, steps, marker = super()._build(encoder), [0], Path(self.marker)
+    def _build(self, encoder: Any, classes: int) -> Any:
+        network, steps, marker = super()._build(encoder, classes), [0], Path(self.marker)
 
         def count(module: Any, batch: Any) -> None:
             together = torch.distributed.is_initialized() and torch.distributed.get_rank() == 1
@@ -97,9 +97,9 @@ def test_a_breakdown_of_training_is_told_at_once(data: pn.ChoiceData, tmp_path: 
 @pytest.mark.slow
 def test_a_worker_that_dies_every_time_ends_the_fit_with_what_to_do(data: pn.ChoiceData, tmp_path: Path) -> None:
     class Hopeless(Doomed):
-        def _build(self, encoder: Any) -> Any:
+        def _build(self, encoder: Any, classes: int) -> Any:
             Path(self.marker).unlink(missing_ok=True)
-            return super()._build(encoder)
+            return super()._build(encoder, classes)
 
     options = {**OPTIONS, "epochs": 4}  # each start gets through one epoch
     model = Hopeless(**options)

@@ -25,8 +25,8 @@ from safetensors import safe_open
 from choice_tables import trips
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import load
-from pcmcnet.models.networks.decay_search import SearchLog
 from pcmcnet.models.saving.manifest import MANIFEST
+from pcmcnet.selection import TrialLog
 from pcmcnet.training.checkpoint import Checkpoint
 from pcmcnet.training.run_folder import SEARCH, checkpoints
 
@@ -257,7 +257,7 @@ def require_sound(folder: Path) -> None:
     for path in checkpoints(folder):
         if path.name == SEARCH:
             entries = json.loads(path.read_bytes())
-            assert SearchLog.opened(path, entries["identity"], resume=True).curves == entries["curves"]
+            assert TrialLog.open(path, entries["identity"], resume=True).losses == entries["losses"]
             continue
         with safe_open(path, framework="pt") as file:
             identity = json.loads(file.metadata()["state"])["identity"]

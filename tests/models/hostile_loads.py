@@ -32,7 +32,7 @@ from pcmcnet.errors import PcmcNetError
 from pcmcnet.models import load
 
 GOLDEN = Path(__file__).parent / "golden"
-NAMES = sorted(path.name for path in (GOLDEN / "format-1").iterdir() if path.is_dir())
+NAMES = sorted(path.name for path in (GOLDEN / "format-2").iterdir() if path.is_dir())
 NAMES += ["rf"] * len(NAMES)  # every second one a forest, which is read by compiled code
 PATIENCE = 60  # seconds for one load
 ROOM = 4 << 30  # bytes of memory beyond what is in use at the start
@@ -187,7 +187,7 @@ def main(first: int, last: int) -> int:
         for seed in range(first, last):
             rng, folder = random.Random(seed), Path(place) / str(seed)
             kind = NAMES[seed % len(NAMES)]
-            shutil.copytree(GOLDEN / "format-1" / kind, folder)
+            shutil.copytree(GOLDEN / "format-2" / kind, folder)
             tell(f"seed {seed}: {kind} ")
             tell(f"{alter(folder, rng)} ")
             faulthandler.dump_traceback_later(PATIENCE, exit=True)

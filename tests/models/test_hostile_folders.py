@@ -28,7 +28,7 @@ SLOW = pytest.mark.slow
 @pytest.fixture
 def golden(tmp_path: Path) -> Any:
     """Copies of golden folders, to spoil."""
-    return lambda name: Path(shutil.copytree(GOLDEN / "format-1" / name, tmp_path / name))
+    return lambda name: Path(shutil.copytree(GOLDEN / "format-2" / name, tmp_path / name))
 
 
 def write(folder: Path, name: str, content: bytes) -> None:
@@ -226,7 +226,7 @@ def test_json_that_is_deep_long_or_odd_is_refused(name: str, content: str, golde
         load(folder)
 
 
-@pytest.mark.parametrize("entry", ["training", "versions"])
+@pytest.mark.parametrize("entry", ["fit", "versions"])
 def test_entries_of_the_manifest_may_be_as_deep_as_they_like(entry: str, golden: Any) -> None:
     folder = golden("pcmcnet")
     whole = json.loads((folder / "model.json").read_bytes())

@@ -91,7 +91,7 @@ class Reordered:
 
     def __init__(self, whole: EncodedSets, places: dict[int, int], scanned: ScannedData) -> None:
         self.whole, self.places, self.scanned = whole, places, scanned
-        self.device, self.mean_pairs = whole.device, whole.mean_pairs
+        self.device, self.mean_pairs, self.largest = whole.device, whole.mean_pairs, whole.largest
 
     def __len__(self) -> int:
         return len(self.whole)

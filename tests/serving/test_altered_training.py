@@ -16,7 +16,7 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import PCMCNet, Uniform, load
 
-GOLDEN = Path(__file__).parents[1] / "models" / "golden" / "format-1"
+GOLDEN = Path(__file__).parents[1] / "models" / "golden" / "format-2"
 NAMES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 INFINITY = float("inf")
 
@@ -27,16 +27,15 @@ hostile_loads = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(hostile_loads)
 
 
-def altered(folder: Path, table: Any) -> Path:
-    """Put other facts of the training table into a folder, and make the hash fit."""
+def altered(folder: Path, fit: Any) -> Path:
+    """Put other facts of the training table and the fit into a folder, and make the hash fit."""
     manifest = json.loads((folder / "model.json").read_bytes())
-    changed = {**manifest, "fit": {**manifest["fit"], "table": table}}
-    hostile_loads.write(folder, "model.json", json.dumps(changed).encode())
+    hostile_loads.write(folder, "model.json", json.dumps({**manifest, "fit": fit}).encode())
     return folder
 
 
-def table_of(folder: Path) -> Any:
-    return json.loads((folder / "model.json").read_bytes())["fit"]["table"]
+def fit_of(folder: Path) -> Any:
+    return json.loads((folder / "model.json").read_bytes())["fit"]
 
 
 @pytest.fixture
@@ -57,56 +56,61 @@ def statuses(one_client: Any) -> Callable[[Path], list[int]]:
 def entry(*keys: Any) -> Any:
     """A function that sets an entry deep inside, or removes it."""
 
-    def put(table: Any, value: Any) -> None:
+    def put(fit: Any, value: Any) -> None:
         *above, last = keys
         for key in above:
-            table = table[key]
+            fit = fit[key]
         if value is KeyError:
-            del table[last]
+            del fit[last]
         else:
-            table[last] = value
+            fit[last] = value
 
     return put
 
 
-COLUMNS = ("description", "columns")
-FIRST = ("description", "example", "alternatives", 0)
-NOTED = ": not what a fit notes"
+DESCRIPTION = ("table", "description")
+COLUMNS = (*DESCRIPTION, "columns")
+FIRST = (*DESCRIPTION, "example", "alternatives", 0)
 
 
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        (entry("description"), 1, "TrainingTable.description: a value of another type"),
-        (entry(*COLUMNS), [], "table, columns" + NOTED),
-        (entry(*COLUMNS, "x"), {}, "table, columns" + NOTED),
-        (entry(*COLUMNS, "price"), 1, "column 'price'" + NOTED),
-        (entry(*COLUMNS, "price", "quartiles"), 1, "the facts of column 'price'" + NOTED),
-        (entry(*COLUMNS, "price", "quartiles"), [3.0, 4.0], "the facts of column 'price'" + NOTED),
-        (entry(*COLUMNS, "price", "max"), None, "the facts of column 'price'" + NOTED),
-        (entry(*COLUMNS, "price", "max"), 1e39, "the facts of column 'price'" + NOTED),
-        (entry(*COLUMNS, "price", "min"), 10**400, "the facts of column 'price'" + NOTED),
-        (entry(*COLUMNS, "price", "min"), 1e9, "the facts of column 'price'" + NOTED),
-        (entry(*COLUMNS, "comfort", "most"), INFINITY, "the facts of column 'comfort'" + NOTED),
-        (entry(*COLUMNS, "comfort", "categories"), ["low", 1], "the facts of column 'comfort'" + NOTED),
-        (entry("description", "example"), {}, "the example" + NOTED),
-        (entry("description", "example", "individual"), KeyError, "the example" + NOTED),
-        (entry("description", "example", "alternatives"), [], "the example" + NOTED),
-        (entry("description", "example", "chosen"), 99, "the example" + NOTED),
-        (entry(*FIRST, "price"), INFINITY, "column 'price' of the example" + NOTED),
-        (entry(*FIRST, "price"), KeyError, "the example" + NOTED),
-        (entry(*FIRST, "comfort"), 1, "column 'comfort' of the example" + NOTED),
-        (entry("choice_sets"), INFINITY, "TrainingTable.choice_sets: a value of another type"),
-        (entry("choice_sets"), KeyError, "TrainingTable"),
-        (entry("motto"), "new", "TrainingTable: entry 'motto' is unknown"),
+        (entry(*DESCRIPTION), 1, "TrainingTable.description: a value of another type was expected, got 1"),
+        (entry(*COLUMNS), [], "table, columns: not what a fit notes"),
+        (entry(*COLUMNS, "x"), {}, "table, columns: not what a fit notes"),
+        (entry(*COLUMNS, "price"), 1, "column 'price': not what a fit notes"),
+        (entry(*COLUMNS, "price", "quartiles"), 1, "the facts of column 'price': not what a fit notes"),
+        (entry(*COLUMNS, "price", "quartiles"), [3.0, 4.0], "the facts of column 'price': not what a fit notes"),
+        (entry(*COLUMNS, "price", "max"), None, "the facts of column 'price': not what a fit notes"),
+        (entry(*COLUMNS, "price", "max"), 1e39, "the facts of column 'price': not what a fit notes"),
+        (entry(*COLUMNS, "price", "min"), 10**400, "the facts of column 'price': not what a fit notes"),
+        (entry(*COLUMNS, "price", "min"), 1e9, "the facts of column 'price': not what a fit notes"),
+        (entry(*COLUMNS, "comfort", "most"), INFINITY, "the facts of column 'comfort': not what a fit notes"),
+        (entry(*COLUMNS, "comfort", "categories"), ["low", 1], "the facts of column 'comfort': not what a fit notes"),
+        (entry(*DESCRIPTION, "example"), {}, "the example: not what a fit notes"),
+        (entry(*DESCRIPTION, "example", "individual"), KeyError, "the example: not what a fit notes"),
+        (entry(*DESCRIPTION, "example", "alternatives"), [], "the example: not what a fit notes"),
+        (entry(*DESCRIPTION, "example", "chosen"), 99, "the example: not what a fit notes"),
+        (entry(*FIRST, "price"), INFINITY, "column 'price' of the example: not what a fit notes"),
+        (entry(*FIRST, "price"), KeyError, "the example: not what a fit notes"),
+        (entry(*FIRST, "comfort"), 1, "column 'comfort' of the example: not what a fit notes"),
+        (
+            entry("table", "choice_sets"),
+            INFINITY,
+            "TrainingTable.choice_sets: a value of another type was expected",
+        ),
+        (entry("table", "unheard"), 1, "TrainingTable: entry 'unheard' is unknown"),
+        (entry("table", "fingerprint"), KeyError, "fingerprint"),
+        (entry("record", "converged"), "yes", "converged: expected bool or NoneType, got 'yes'"),
     ],
 )
 def test_facts_that_no_table_has_are_refused_by_name(where: Any, value: Any, message: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / "mnl", tmp_path / "mnl"))
-    table = table_of(folder)
-    where(table, value)
+    fit = fit_of(folder)
+    where(fit, value)
     with pytest.raises(ArtifactError, match=rf"incomplete or altered \(.*{message}"):
-        load(altered(folder, table))
+        load(altered(folder, fit))
 
 
 def test_the_facts_of_a_member_are_checked_too(tmp_path: Path) -> None:
@@ -115,7 +119,7 @@ def test_the_facts_of_a_member_are_checked_too(tmp_path: Path) -> None:
     kind = json.loads(path.read_bytes())
     kind["fit"]["table"]["description"] = 1
     hostile_loads.write(folder, path.name, json.dumps(kind).encode())
-    with pytest.raises(ArtifactError, match=r"TrainingTable.description"):
+    with pytest.raises(ArtifactError, match=r"TrainingTable\.description"):
         load(folder)
 
 
@@ -141,7 +145,9 @@ KINDS = {"pcmcnet", "ensemble", "rf", "mnl", "pcmc"}
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in KINDS else pytest.mark.slow) for n in NAMES])
 def test_golden_folders_without_a_description_are_served(name: str, statuses: Any, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(GOLDEN / name, tmp_path / name))
-    assert statuses(altered(folder, {**table_of(folder), "description": {}})) == [200, 200, 404, 422, 422]
+    fit = fit_of(folder)
+    fit["table"]["description"] = {}
+    assert statuses(altered(folder, fit)) == [200, 200, 404, 422, 422]
 
 
 @pytest.mark.parametrize(("first", "folders"), [(0, 48), pytest.param(48, 600, marks=pytest.mark.slow)])
@@ -152,9 +158,9 @@ def test_altered_facts_of_training_are_refused_or_served(
     served = 0
     for seed in range(first, first + folders):
         folder = Path(shutil.copytree(GOLDEN / NAMES[seed % len(NAMES)], tmp_path / str(seed)))
-        table = hostile_loads.alter_json(json.dumps(table_of(folder)).encode(), random.Random(seed))
+        fit = hostile_loads.alter_json(json.dumps(fit_of(folder)).encode(), random.Random(seed))
         try:
-            answers = statuses(altered(folder, json.loads(table)))
+            answers = statuses(altered(folder, json.loads(fit)))
         except ArtifactError:
             continue
         served += 1

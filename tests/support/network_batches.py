@@ -15,7 +15,7 @@ from pcmcnet.data import Batch, ChoiceData, Encoder
 def scrambled(model: Any, data: ChoiceData, *, scale: float = 0.5, seed: int = 0) -> tuple[Any, Batch]:
     """A network of a model with normal weights, and a batch of all sets."""
     encoder = Encoder.learn(data, labels=model.config.labels)
-    network: nn.Module = model._build(encoder).double().eval()
+    network: nn.Module = model._build(encoder, 1).double().eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in network.parameters():

@@ -66,7 +66,7 @@ def built(model: pn.PCMCNet, encoder: Encoder) -> ChoiceNetwork:
     """Threads share a random state, so they get copies of one network."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        return model._build(encoder)
+        return model._build(encoder, 1)
 
 
 def require_same(
@@ -104,7 +104,7 @@ def test_a_group_comes_to_the_weights_of_one_process(
     encoder = Encoder.learn(part)
     sets, valid = (encoder.encode(some).to(torch.device(device)) for some in (part, held_out))
     network = built(model, encoder).to(device)
-    model._prepare(network, sets)
+    network.prepare(sets, model.config.pair_budget)
 
     def fit() -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
         module = copy.deepcopy(network)
@@ -125,7 +125,7 @@ def test_nothing_but_rounding_tells_a_group_from_one_process() -> None:
     model = pn.PCMCNet(hidden=(8,), dropout=0.0, epochs=2, batch_size=8, weight_decay=1.0)
     encoder = Encoder.learn(data)
     sets, network = encoder.encode(data), built(model, encoder)
-    model._prepare(network, sets)
+    network.prepare(sets, model.config.pair_budget)
     network.double()
     sets = replace(sets, **{name: getattr(sets, name).double() for name in ("numeric", "individual_numeric", "weight")})
 
@@ -160,7 +160,7 @@ def test_processes_that_read_their_own_shards_come_to_the_weights_of_one(n: int,
     parts = [part.counted() for part in scanned.split((0.8, 0.2), seed=0)]
     encoder = Encoder.learn(parts[0])
     network = built(model, encoder)
-    model._prepare(network, next(EncodedStream(parts[0], encoder, torch.device("cpu")).pieces()))
+    network.prepare(next(EncodedStream(parts[0], encoder, torch.device("cpu")).pieces()), model.config.pair_budget)
     opened: list[set[str]] = []
 
     def fit() -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

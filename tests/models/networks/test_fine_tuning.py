@@ -7,6 +7,7 @@ import torch
 
 from pcmcnet import MNL, ChoiceData, Ensemble, PCMCNet, PointerNetwork, StopFit, load
 from pcmcnet.errors import ConfigError, InputError, NotFittedError, SchemaError
+from pcmcnet.models.networks.fitting import InitRecord
 
 ROLES: dict[str, Any] = {"choice_set": "set", "chosen": "took", "features": ["price", "brand"], "individual": ["age"]}
 QUICK: dict[str, Any] = {"hidden": (4,), "epochs": 2, "weight_decay": 0.1, "batch_size": 8}
@@ -41,7 +42,7 @@ def test_a_fit_goes_on_from_the_weights_given(data: ChoiceData, fitted: PCMCNet)
     more = PCMCNet(**QUICK).fit(data, init=fitted, progress=False)
     assert more.history[0]["train_loss"] < fitted.history[0]["train_loss"]
     np.testing.assert_array_equal(fitted.predict_proba(data), before)  # it stays as it was
-    assert more.training_["init"] == {"fingerprint": data.fingerprint(), "epochs": 2}
+    assert more.record_.init == InitRecord(fingerprint=data.fingerprint(), epochs=2)
 
 
 def test_a_model_may_go_on_from_itself(data: ChoiceData, fitted: PCMCNet) -> None:
@@ -135,7 +136,7 @@ def test_a_callback_can_end_a_fit_with_what_was_learnt(data: ChoiceData, tmp_pat
     options: dict[str, Any] = {**QUICK, "epochs": 9, "schedule": "constant", "warmup": 0.0}
     model = PCMCNet(**options).fit(data, progress=False, on_epoch=enough, run_folder=tmp_path / "run")
     assert [entry["epoch"] for entry in seen] == [1, 2]
-    assert (model.training_["epochs"], len(model.history)) == (2, 2)
+    assert (model.record_.epochs, len(model.history)) == (2, 2)
     short = PCMCNet(**{**options, "epochs": 2}).fit(data, progress=False)
     for name, weights in short.network_.state_dict().items():
         torch.testing.assert_close(model.network_.state_dict()[name], weights)

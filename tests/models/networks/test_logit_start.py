@@ -13,8 +13,10 @@ from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.data.batches import Distinct
 from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.models import MNL, PCMCNet
+from pcmcnet.models.networks import trainer
 from pcmcnet.models.networks.chain_network import PCMCNetwork
 from pcmcnet.models.networks.logit_start import FROM_DECAY, start_as_logit
+from pcmcnet.training import train
 
 MakeTrips = Callable[..., pa.Table]
 
@@ -151,27 +153,21 @@ def test_weights_of_sets_count_and_their_scale_does_not() -> None:
 # -- in a fit ------------------------------------------------------------------------------------------------------
 
 
-class Watched(PCMCNet):
-    """Remembers the slopes that training starts from."""
-
-    slopes: Tensor
-
-    def _begin(self, network: Any, config: Any, sample: Any) -> None:
-        super()._begin(network, config, sample)
-        assert isinstance(network, PCMCNetwork)
-        assert network.utility is not None
-        self.slopes = network.utility.slopes.detach().clone()
-
-
 @pytest.mark.parametrize("factor", [0.99, 1.0])
 def test_a_network_that_is_held_firmly_starts_as_the_logit(
-    factor: float, trips: ChoiceData, quick: dict[str, Any]
+    factor: float, trips: ChoiceData, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = quick | {"weight_decay": factor * FROM_DECAY, "epochs": 1}
-    model = Watched(**options).fit(trips, progress=False)
-    assert isinstance(model, Watched)
+    slopes: list[Tensor] = []  # that training starts from
+
+    def noted(network: PCMCNetwork, *arguments: Any, **options: Any) -> Any:
+        assert network.utility is not None
+        slopes.append(network.utility.slopes.detach().clone())
+        return train(network, *arguments, **options)
+
+    monkeypatch.setattr(trainer, "train", noted)
+    model = PCMCNet(**quick | {"weight_decay": factor * FROM_DECAY, "epochs": 1}).fit(trips, progress=False)
     utility = LinearUtility(model.encoder_.features, 2, 7)
     if factor == 1.0:
         start_as_logit(utility, model.encoder_.encode(trips))
         assert utility.slopes.any()
-    torch.testing.assert_close(model.slopes, utility.slopes.detach(), rtol=0, atol=1e-6)
+    torch.testing.assert_close(slopes[0], utility.slopes.detach(), rtol=0, atol=1e-6)

@@ -145,7 +145,7 @@ def test_a_validation_part_is_scored_each_epoch_and_the_best_epoch_kept(
     train, valid = parts
     model = PCMCNet(**quick | {"epochs": 6}).fit(train, valid, progress=False)
     losses = [entry["valid_loss"] for entry in model.history]
-    assert model.training_["epochs"] == 1 + int(np.argmin(losses))
+    assert model.record_.epochs == 1 + int(np.argmin(losses))
     assert -model.score(valid) == pytest.approx(min(losses), rel=1e-6)
 
 
@@ -155,7 +155,7 @@ def test_refit_trains_on_both_parts_for_as_many_epochs_as_the_best_took(
     train, valid = parts
     with caplog.at_level(logging.INFO, "pcmcnet"):
         model = PCMCNet(**quick | {"refit": True}).fit(train, valid, progress=False)
-    best = model.training_["epochs"]
+    best = model.record_.epochs
     assert f"training again on both parts for {best} epochs" in caplog.messages
     direct = PCMCNet(**quick | {"epochs": best}).fit(train.concat(valid), progress=False)
     assert weights(model) == weights(direct)
@@ -165,7 +165,7 @@ def test_refit_trains_on_both_parts_for_as_many_epochs_as_the_best_took(
 def test_refit_without_a_validation_part_changes_nothing(trips: ChoiceData, quick: dict[str, Any]) -> None:
     with_it = PCMCNet(**quick | {"refit": True}).fit(trips, progress=False)
     assert weights(with_it) == weights(PCMCNet(**quick).fit(trips, progress=False))
-    assert with_it.training_["refit"] is False
+    assert with_it.record_.refit is False
 
 
 # -- interruption --------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_a_fit_interrupted_after_any_epoch_of_either_phase_goes_on_bit_for_bit(
     monkeypatch.setattr(loop, "show_epochs", counting(left))
     whole = PCMCNet(**options).fit(train, valid, progress=False)
     reports = -left[0]
-    assert reports == len(whole.history) + (whole.training_["epochs"] if with_valid else 0)
+    assert reports == len(whole.history) + (whole.record_.epochs if with_valid else 0)
     for number in range(1, reports + 1):
         folder = tmp_path / str(number)
         left[0] = number
@@ -210,7 +210,7 @@ def test_a_fit_interrupted_after_any_epoch_of_either_phase_goes_on_bit_for_bit(
         resumed = PCMCNet(**options).fit(train, valid, progress=False, run_folder=folder, resume=True)
         assert weights(resumed) == weights(whole)
         assert untimed(resumed) == untimed(whole)
-        assert resumed.training_ == whole.training_
+        assert (resumed.record_, resumed.table_) == (whole.record_, whole.table_)
     np.testing.assert_array_equal(resumed.predict_proba(parts[1]), whole.predict_proba(parts[1]))
 
 
@@ -276,7 +276,7 @@ def test_the_summary_tells_the_validation_loss_of_the_weights_kept(
     parts: tuple[ChoiceData, ChoiceData], quick: dict[str, Any]
 ) -> None:
     model = PCMCNet(**quick).fit(*parts, progress=False)
-    kept = model.history[model.training_["epochs"] - 1]["valid_loss"]
+    kept = model.history[model.record_.epochs - 1]["valid_loss"]
     assert model.summary().facts["validation NLL"] == f"{kept:.4f}"
 
 

@@ -108,7 +108,7 @@ def test_the_papers_network_is_the_papers_weight_for_weight(trips: ChoiceData) -
         "rates.layers.0.bias": (1,),
     }
     assert model.network_.prior_weights == []
-    assert "search" not in model.training_
+    assert model.record_.decay_search is None
 
 
 def test_every_part_of_the_table_has_its_weights(fitted: PCMCNet) -> None:
@@ -427,8 +427,8 @@ def test_no_start_of_the_papers_is_dead_for_many_seeds(seed: int, make_mlba: Mak
 class DeadStart(PCMCNet):
     """Starts with every score far below 0."""
 
-    def _build(self, encoder: Encoder) -> PCMCNetwork:
-        network = super()._build(encoder)
+    def _build(self, encoder: Encoder, classes: int) -> PCMCNetwork:
+        network = super()._build(encoder, classes)
         with torch.no_grad():
             network.rates.output.bias.fill_(-100.0)
         return network

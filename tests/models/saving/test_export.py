@@ -16,6 +16,7 @@ from pcmcnet import MNL, ChoiceData, PCMCNet
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
 from pcmcnet.layers import PairwiseRates, stationary_distribution
 from pcmcnet.layers.stationary.elimination_for_export import exported_distribution
+from pcmcnet.models.networks.averaging import members_of
 
 ROOT = Path(__file__).parents[3]
 ROLES: dict[str, Any] = {
@@ -243,7 +244,7 @@ def test_rates_of_alternatives_that_are_any_factor_apart_are_not_lost(members: i
     model = PCMCNet(**QUICK, utility="none", members=members)
     model.fit(ChoiceData.from_long(rows(draw([4] * 40, 1)), **ROLES), progress=False)
     torch.manual_seed(6)
-    for member in model.network_.members:
+    for member in members_of(model.network_):
         torch.nn.init.normal_(member.rates.output.weight, std=40.0)
     check(model, draw([2, 3, 5], 2), tmp_path)
 

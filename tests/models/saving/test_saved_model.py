@@ -151,8 +151,8 @@ def test_the_manifest_tells_versions_and_the_training_table(saved: Path, trips: 
     manifest = json.loads((saved / "model.json").read_bytes())
     assert manifest["model"] == "pcmcnet"
     assert manifest["versions"]["torch"] == version("torch")
-    assert manifest["training"]["fingerprint"] == trips.fingerprint()
-    assert manifest["training"]["choice_sets"] == len(trips)
+    assert manifest["fit"]["table"]["fingerprint"] == trips.fingerprint()
+    assert manifest["fit"]["table"]["choice_sets"] == len(trips)
 
 
 # -- damage --------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_a_bit_flipped_anywhere_in_the_manifest_is_noticed(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "content", [b"[]", b"null", b'{"format": 1}', b'{"format": 1, "model": [], "training": {}, "files": {}}', b"\xff"]
+    "content", [b"[]", b"null", b'{"format": 2}', b'{"format": 2, "model": [], "fit": {}, "files": {}}', b"\xff"]
 )
 def test_a_manifest_of_another_kind_is_refused(content: bytes, folder: Path) -> None:
     (folder / "model.json").write_bytes(content)
@@ -208,7 +208,7 @@ def test_a_manifest_of_another_kind_is_refused(content: bytes, folder: Path) -> 
 
 
 def test_a_manifest_edited_by_hand_is_refused(folder: Path) -> None:
-    edit_manifest(folder, lambda m: m["training"].update(choice_sets=10**6), sign=False)
+    edit_manifest(folder, lambda m: m["fit"]["table"].update(choice_sets=10**6), sign=False)
     with pytest.raises(ArtifactError, match=r"model.json is altered since it was saved"):
         load(folder)
 
@@ -223,7 +223,7 @@ def test_a_manifest_that_names_a_file_elsewhere_is_refused(name: str, folder: Pa
 
 def test_a_newer_format_asks_for_an_upgrade_even_if_hashes_are_made_differently_by_then(folder: Path) -> None:
     edit_manifest(folder, lambda m: m.update(format=FORMAT + 1), sign=False)
-    with pytest.raises(ArtifactError, match=r"has format 2, and this version of pcmcnet reads up to 1: upgrade"):
+    with pytest.raises(ArtifactError, match=r"has format 3, and this version of pcmcnet reads format 2: upgrade"):
         load(folder)
 
 
@@ -266,7 +266,7 @@ def test_a_digest_tells_the_model_that_was_meant_from_others(folder: Path) -> No
     (folder / "README.md").write_text("edited")
     assert load(folder, digest=digest).num_parameters > 0
     assert load(folder, digest=digest.upper()).num_parameters > 0
-    edit_manifest(folder, lambda m: m["training"].update(choice_sets=1))
+    edit_manifest(folder, lambda m: m["fit"]["table"].update(choice_sets=1))
     with pytest.raises(ArtifactError, match=r"is another model than was asked for: the SHA-256 of its model.json is"):
         load(folder, digest=digest)
 
@@ -317,8 +317,8 @@ def test_a_model_saved_without_one_of_its_parts_is_incomplete(name: str, folder:
         ("config.json", b"{", r"incomplete or altered \("),
         ("schema.json", b"{}", r"incomplete or altered \(the schema names no choice_set"),
         ("encoder.json", b"{}", r"the saved encoder is incomplete \(KeyError"),
-        ("history.json", b'{"epoch": 1}', r"incomplete or altered \(the history is no list of epochs\)"),
-        ("history.json", b"[1]", r"incomplete or altered \(the history is no list of epochs\)"),
+        ("history.json", b'{"epoch": 1}', r"incomplete or altered \(the history is not a list of epochs\)"),
+        ("history.json", b"[1]", r"incomplete or altered \(the history is not a list of epochs\)"),
         (
             "weights.safetensors",
             b"no tensors",

@@ -81,17 +81,17 @@ def test_a_fresh_network_is_a_uniform_law_and_one_held_firmly_starts_as_a_logit(
     encoder = Encoder.learn(trips)
     batch = encoder.encode(trips).batch(np.arange(len(trips)))
     model = OwnScores(hidden=(4,))
-    network = model._build(encoder)
+    network = model._build(encoder, 1)
     uniform = -batch.mask.sum(1).log()
     torch.testing.assert_close(network(batch)[:, 0], uniform)
     for decay, starts in ((1.0, False), (4.0, True)):
-        fresh = model._build(encoder)
-        model._begin(fresh, SetNetworkConfig(weight_decay=decay), lambda _: encoder.encode(trips))
+        fresh = model._build(encoder, 1)
+        fresh.set_starting_values(lambda _: encoder.encode(trips), decay)
         assert torch.allclose(fresh(batch)[:, 0], uniform) is not starts
 
 
 def test_without_a_utility_it_is_the_network_alone(trips: ChoiceData) -> None:
-    network = OwnScores(utility="none")._build(Encoder.learn(trips))
+    network = OwnScores(utility="none")._build(Encoder.learn(trips), 1)
     assert network.utility is None
     assert network.prior_weights == []
     assert OwnScores(utility="none", epochs=1, weight_decay=4.0).fit(trips, progress=False).num_parameters > 0

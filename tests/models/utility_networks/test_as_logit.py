@@ -39,7 +39,7 @@ def test_the_errors_of_the_linear_part_are_then_those_of_the_logit(
     logit: MNL, network_of: Callable[..., Any], journeys: ChoiceData
 ) -> None:
     model = as_logit(network_of("lmnl"), logit)
-    model.network_.information.copy_(torch.from_numpy(model._information(journeys)))
+    model.network_.information.copy_(torch.from_numpy(model._information(model._state, journeys)))
     assert model.coefficients == pytest.approx(dict(logit.coefficients), rel=1e-5)
     assert model.standard_errors == pytest.approx(dict(logit.standard_errors()), rel=1e-4)
 

@@ -35,8 +35,8 @@ from pcmcnet.models.logits.estimation.parameter_bounds import Bounds, Parameters
 from pcmcnet.models.logits.logit_config import LogitConfig as LogitConfig
 from pcmcnet.models.logits.willingness_to_pay import willingness_to_pay
 from pcmcnet.reports.formats import Summary
-from pcmcnet.runtime.torch_settings import undisturbed
 from pcmcnet.storage.files import json_bytes
+from pcmcnet.training.device import undisturbed
 
 log = logging.getLogger("pcmcnet")
 

@@ -1,0 +1,221 @@
+"""Averaged networks: the mean of probabilities, members with bins, and the architecture that is saved."""
+
+import pickle
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pcmcnet as pn
+from choice_tables import ROLES, read, trips
+from pcmcnet import ChoiceData, PCMCNet
+from pcmcnet.data import Batch, Encoder
+from pcmcnet.data.kinds.number import PieceCode
+from pcmcnet.errors import ArtifactError
+from pcmcnet.models.networks.averaging import (
+    MAX_MEMBERS,
+    AveragedNetwork,
+    BinnedView,
+    NetworkSpec,
+    bins_of_members,
+    members_of,
+)
+from pcmcnet.models.networks.chain_network import AveragedChains, PCMCNetwork
+from pcmcnet.models.networks.fitting import AUTO_MEMBERS, BIN_PERIODS, build_network
+from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output
+from pcmcnet.training.network import ChoiceNetwork
+
+OPTIONS: dict[str, Any] = {"hidden": (6,), "epochs": 2, "weight_decay": 0.1, "members": 6}
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    return read(trips(60, slope=-0.3), **{key: ROLES[key] for key in ("alternative", "individual", "features")})
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> PCMCNet:
+    """Six networks, of which the third and the last see bins."""
+    return PCMCNet(**OPTIONS).fit(data, progress=False)
+
+
+def everything(model: PCMCNet, data: ChoiceData) -> Batch:
+    return model.encoder_.encode(data).batch(np.arange(len(data)))
+
+
+# -- the mean -------------------------------------------------------------------------------------------------------
+
+
+class Fixed(ChoiceNetwork):
+    """A network whose probabilities are written down."""
+
+    def __init__(self, p: list[list[float]]) -> None:
+        super().__init__()
+        self.p = torch.tensor(p)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.p.log()
+
+
+def test_an_average_is_the_mean_of_probabilities(model: PCMCNet, data: ChoiceData) -> None:
+    """(.2, .8) and (.6, .4): the mean is (.4, .6), and padding has none."""
+    batch = everything(model, data)
+    batch = replace(batch, mask=torch.tensor([[True, True, False]]))
+    average = AveragedNetwork([Fixed([[0.2, 0.8, 0.0]]), Fixed([[0.6, 0.4, 0.0]])], [nn.Identity()])
+    torch.testing.assert_close(average(batch).exp(), torch.tensor([[0.4, 0.6, 0.0]]))
+    assert average(batch)[0, 2] == -torch.inf
+
+
+def test_a_fit_averages_the_probabilities_of_its_members(model: PCMCNet, data: ChoiceData) -> None:
+    with torch.no_grad():
+        each = []
+        for member, bins in zip(members_of(model.network_), model.spec_.bins, strict=True):
+            encoder = model.encoder_.with_pieces(bins)
+            alone = PCMCNetwork(encoder, model.config)
+            alone.load_state_dict(member.state_dict())
+            each.append(alone.eval()(encoder.encode(data).batch(np.arange(len(data)))).exp())
+        average = model.network_.eval()(everything(model, data)).exp()
+    torch.testing.assert_close(average, torch.stack(each).mean(0))
+    assert min(float((a - b).abs().max()) for a in each for b in each if a is not b) > 1e-3
+
+
+def test_the_first_member_is_the_network_of_a_single_fit(model: PCMCNet, data: ChoiceData) -> None:
+    single = PCMCNet(**OPTIONS | {"members": 1}).fit(data, progress=False)
+    weights = members_of(model.network_)[0].state_dict()
+    assert members_of(single.network_) == [single.network_]
+    assert all(torch.equal(weight, weights[name]) for name, weight in single.network_.state_dict().items())
+    assert [entry["train_loss"] for entry in model.history] == [entry["train_loss"] for entry in single.history]
+
+
+def test_a_saved_average_has_all_members(model: PCMCNet, data: ChoiceData, tmp_path: Path) -> None:
+    loaded = pn.load(model.save(tmp_path / "model"))
+    assert np.array_equal(loaded.predict_proba(data), model.predict_proba(data))
+    assert loaded.record_.spec == model.spec_
+    assert loaded.summary().facts["networks"].startswith("6, from different starts")
+    assert loaded.summary().facts["networks"].endswith("2 of them see numbers by curves, too")
+    assert "parameters in all, of 6 networks" in model.diagram()
+
+
+def test_a_fit_from_an_average_starts_at_each_member(model: PCMCNet, data: ChoiceData, tmp_path: Path) -> None:
+    loaded = pn.load(model.save(tmp_path / "model"))
+    more = PCMCNet(**OPTIONS | {"epochs": 1, "lr": 1e-9}).fit(data, init=loaded, progress=False)
+    assert more.spec_ == model.spec_
+    np.testing.assert_allclose(more.predict_proba(data), model.predict_proba(data), atol=1e-5)  # Adam steps of 1e-9
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "members": 3}], ids=["learnt", "given"])
+def test_a_pickled_average_holds_no_table(data: ChoiceData, options: dict[str, Any]) -> None:
+    model = PCMCNet(epochs=1, hidden=(4,), **options).fit(data, progress=False)
+    sent = pickle.dumps(model)
+    assert len(sent) < len(pickle.dumps(model.network_)) + 30_000
+    assert np.array_equal(pickle.loads(sent).predict_proba(data), model.predict_proba(data))
+
+
+def test_an_average_computes_in_chunks_as_its_members_do(model: PCMCNet) -> None:
+    assert model.network_.computes_in_chunks == members_of(model.network_)[0].computes_in_chunks
+
+
+# -- bins -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_member_sees_numbers_as_they_are() -> None:
+    for members in range(1, 9):
+        for period in BIN_PERIODS:
+            bins = bins_of_members(members, period)
+            assert len(bins) == members
+            assert bins[0] == 0
+            assert sum(number > 0 for number in bins) == (members // period if period else 0)
+
+
+def test_a_third_of_the_members_has_bins_if_nothing_decides(model: PCMCNet) -> None:
+    assert OPTIONS["members"] == AUTO_MEMBERS
+    assert model.spec_ == NetworkSpec(bins=(0, 0, 8, 0, 0, 16))
+
+
+def test_a_view_is_what_the_member_was_trained_on(model: PCMCNet, data: ChoiceData) -> None:
+    sets = np.arange(len(data))
+    for bins in (0, 8, 16):
+        encoder = model.encoder_.with_pieces(bins)
+        seen = BinnedView(model.encoder_, encoder)(model.encoder_.encode(data).batch(sets))
+        trained_on = encoder.encode(data).batch(sets)
+        real = trained_on.mask
+        # The encoder computes bins in float64, the view in float32.
+        torch.testing.assert_close(seen.numeric[real], trained_on.numeric[real], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(seen.individual_numeric, trained_on.individual_numeric, atol=1e-4, rtol=1e-4)
+        assert (seen.numeric.shape[2] > model.encoder_.features.n_numeric) == (bins > 0)
+
+
+def test_bins_come_before_the_indicators_of_gaps() -> None:
+    table = {name: np.asarray(values).copy() for name, values in trips(40, slope=-0.3).items()}
+    table["minutes"] = table["minutes"].astype(float)
+    table["minutes"][::7] = np.nan
+    roles = {"choice_set": "trip", "chosen": "took", "features": ["minutes", "price"], "missing": "indicator"}
+    data = ChoiceData.from_long(table, **roles)
+    encoder = Encoder.learn(data).with_knots(data)
+    binned = encoder.with_pieces(8)
+    assert {code.name for code in binned.features.numeric if isinstance(code, PieceCode)} == {"price"}
+    seen, trained_on = (e.encode(data).batch(np.arange(40)) for e in (encoder, binned))
+    view = BinnedView(encoder, binned)(seen).numeric[trained_on.mask]
+    torch.testing.assert_close(view, trained_on.numeric[trained_on.mask], atol=1e-4, rtol=1e-4)
+
+
+def test_views_follow_the_average_to_its_device(model: PCMCNet) -> None:
+    """A device without numbers stands for a GPU."""
+    network = deepcopy(model.network_).to("meta")
+    assert {tensor.device.type for tensor in (*network.parameters(), *network.buffers())} == {"meta"}
+    assert any(True for _ in model.network_.views.buffers())  # type: ignore[union-attr]
+
+
+def test_slopes_go_through_the_bins(model: PCMCNet, data: ChoiceData) -> None:
+    network = deepcopy(model.network_).double().eval()
+    batch = everything(model, data)
+    away = batch.numeric.double() + 0.003  # from knots, where a curve has two slopes
+    batch = replace(batch, numeric=away, individual_numeric=batch.individual_numeric.double())
+    step = torch.zeros_like(batch.numeric)
+    step[:, 0, 0] = 1e-6
+    with torch.no_grad():
+        up, down = (network(replace(batch, numeric=batch.numeric + by)) for by in (step, -step))
+    slopes = jacobian_by_output(network, batch, Input(individual=False, k=0))[:, :, 0]
+    # Central differences with a step of 1e-6 in float64.
+    torch.testing.assert_close(slopes[batch.mask], ((up - down) / 2e-6)[batch.mask], atol=1e-6, rtol=1e-4)
+
+
+# -- architecture ---------------------------------------------------------------------------------------------------
+
+
+def test_a_built_network_has_the_shapes_of_the_fitted_one(model: PCMCNet) -> None:
+    network = build_network(model._build, model.encoder_, model.spec_, AveragedChains)
+    assert type(network) is type(model.network_)
+    shapes = [{name: weight.shape for name, weight in n.state_dict().items()} for n in (network, model.network_)]
+    assert shapes[0] == shapes[1]
+
+
+def test_a_spec_counts_its_members() -> None:
+    assert NetworkSpec().members == 1
+    assert NetworkSpec(bins=(0, 8, 0)).members == 3
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        NetworkSpec(bins=()),
+        NetworkSpec(bins=(8, 0, 0)),
+        NetworkSpec(bins=(0, 7, 0)),
+        NetworkSpec(bins=(0,) * (MAX_MEMBERS + 1)),
+        NetworkSpec(classes=0),
+        NetworkSpec(classes=2, bins=(0, 0)),
+    ],
+)
+def test_an_architecture_that_no_fit_has_is_refused(spec: NetworkSpec) -> None:
+    with pytest.raises(ArtifactError, match="has an unknown architecture NetworkSpec"):
+        spec.require_valid()
+
+
+def test_architectures_of_fits_are_valid(model: PCMCNet) -> None:
+    for spec in (model.spec_, NetworkSpec(), NetworkSpec(classes=4), NetworkSpec(bins=(0, 8, 0, 16))):
+        spec.require_valid()
