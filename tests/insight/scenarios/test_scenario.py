@@ -29,7 +29,10 @@ TWO = {
 
 
 def with_coefficients(model: MNL, *values: float) -> MNL:
-    model.estimates_ = replace(model.estimates_, values=np.array(values))
+    fitted = model.require_fitted()
+    state: Any = fitted.state
+    moved = replace(state, estimates=replace(model.estimates_, values=np.array(values)))
+    model.fitted_ = replace(fitted, state=moved)
     return model
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ def test_a_temperature_that_is_none_is_refused(fitted: PCMCNet, trips: ChoiceDat
     with pytest.raises(NotFittedError, match="this Calibrated is not fitted"):
         Calibrated(PCMCNet()).predict_proba(trips)
     spoilt = Calibrated(fitted, 2.0)
-    spoilt.temperature_ = Temperature(-2.0)
+    state: Any = spoilt.require_fitted().state
+    spoilt.fitted_ = replace(spoilt.require_fitted(), state=replace(state, temperature=Temperature(-2.0)))
     folder = spoilt.save(tmp_path / "model")
     with pytest.raises(ArtifactError, match=r"temperature is -2.0, not a number above 0"):
         load(folder)
