@@ -35,6 +35,7 @@ STAGES = [
         "layers",
         "runtime",
         "training",
+        "selection",
         "models",
         "evaluation",
     ),
