@@ -34,6 +34,7 @@ STAGES = [
         "datasets",
         "layers",
         "training",
+        "selection",
         "models",
         "evaluation",
     ),
