@@ -218,7 +218,7 @@ def test_a_design_of_more_columns_than_can_be_estimated_is_refused(golden: Any) 
 def test_a_formula_with_more_columns_than_any_memory_holds_is_refused(golden: Any) -> None:
     """30 categories of 2 levels each: their product has a billion columns, of which each name is short."""
     folder, names = golden("mnl"), [f"c{k}" for k in range(30)]
-    level = {"reference": "a", "levels": ["b"], "pooled": False, "rare": []}
+    level = {"reference": "a", "levels": ["b"], "pooled": False, "rare": [], "n_rare": 0}
     schema = json.loads((folder / "schema.json").read_bytes())
     rewrite(folder, "schema.json", features=[*schema["features"], *names])
     alter_manifest(folder, lambda m: m["fit"]["table"].update(description={}))  # its example has no such columns
