@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,16 @@ def golden(tmp_path: Path) -> Any:
 def write(folder: Path, name: str, content: bytes) -> None:
     """Put a file in the place of another, and make the hashes fit."""
     (folder / name).write_bytes(content)
+    facts = {"files": hashlib.sha256(content).hexdigest(), "sizes": len(content)}
+    alter_manifest(folder, lambda m: [m[entry].update({name: fact}) for entry, fact in facts.items()])
+
+
+def alter_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest, and make its hash fit."""
     manifest = json.loads((folder / "model.json").read_bytes())
-    manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    change(manifest)
     del manifest["sha256"]
-    manifest["sha256"] = digest_of(manifest)
-    (folder / "model.json").write_text(json.dumps(manifest))
+    (folder / "model.json").write_text(json.dumps({**manifest, "sha256": digest_of(manifest)}))
 
 
 def rewrite(folder: Path, name: str, **entries: Any) -> None:
@@ -169,6 +175,22 @@ def test_numbers_that_ask_for_all_memory_are_refused(
         load(folder)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"classes": 10**9, "bins": [0]},
+        {"classes": 1, "bins": [0] * 10**6},
+        {"classes": 2, "bins": [0, 0]},
+        {"classes": 1, "bins": [0, 10**9]},
+    ],
+)
+def test_an_architecture_that_no_fit_has_is_refused(spec: dict[str, Any], golden: Any) -> None:
+    folder = golden("pcmcnet-classes")
+    alter_manifest(folder, lambda m: m["fit"]["record"].update(spec=spec))
+    with pytest.raises(ArtifactError, match="the saved model has an unknown architecture"):
+        load(folder)
+
+
 def nested(levels: int) -> dict[str, Any]:
     return {"model": "calibrated", "options": nested(levels - 1)} if levels else {"model": "uniform", "options": {}}
 
@@ -196,9 +218,10 @@ def test_a_design_of_more_columns_than_can_be_estimated_is_refused(golden: Any) 
 def test_a_formula_with_more_columns_than_any_memory_holds_is_refused(golden: Any) -> None:
     """30 categories of 2 levels each: their product has a billion columns, of which each name is short."""
     folder, names = golden("mnl"), [f"c{k}" for k in range(30)]
-    level = {"reference": "a", "levels": ["b"], "pooled": False}
+    level = {"reference": "a", "levels": ["b"], "pooled": False, "rare": [], "n_rare": 0}
     schema = json.loads((folder / "schema.json").read_bytes())
     rewrite(folder, "schema.json", features=[*schema["features"], *names])
+    alter_manifest(folder, lambda m: m["fit"]["table"].update(description={}))  # its example has no such columns
     codes = {"price": {"mean": 0, "scale": 1, "gaps": False}, **dict.fromkeys(names, level)}
     rewrite(folder, "design.json", resolved=f"{':'.join(codes)} | 0", codes=codes)
     with pytest.raises(ArtifactError, match=r"columns, at most 100,000 are estimated"):

@@ -56,13 +56,19 @@ class NetworkSpec:
         """Number of averaged networks."""
         return len(self.bins)
 
-    def require_valid(self) -> None:
-        """Raise ArtifactError if no fit leads to this architecture."""
+    def require_valid(self, weights: int) -> None:
+        """Raise ArtifactError if no fit leads to this architecture with that many weights, of which a class has some.
+
+        An impossible network is refused before it is built, since it may take all memory.
+        """
         allowed = {0, *BIN_NUMBERS}
         bins_fit = 1 <= self.members <= MAX_MEMBERS and set(self.bins) <= allowed and not self.bins[0]
         # The classes of several networks do not match: an average has one class.
-        if not bins_fit or self.classes < 1 or (self.classes > 1 and self.members > 1):
-            raise ArtifactError(f"the saved model has an unknown architecture {self}: save the model again.")
+        if not bins_fit or not 1 <= self.classes <= weights or (self.classes > 1 and self.members > 1):
+            raise ArtifactError(
+                f"the saved model has an unknown architecture, {self.classes} classes and {self.members} members with "
+                f"bins {self.bins[:MAX_MEMBERS]}: save the model again."
+            )
 
 
 def bins_of_members(members: int, period: int) -> tuple[int, ...]:

@@ -195,12 +195,12 @@ class NeuralModel(ChoiceModel):
         return {"encoder.json": encoder, "weights.safetensors": save_tensors(weights)}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedNetwork:
-        entries, spec = json.loads(files["encoder.json"]), record.spec
-        spec.require_valid()
+        entries, spec, weights = json.loads(files["encoder.json"]), record.spec, files["weights.safetensors"]
+        spec.require_valid(len(weights) // 4)  # float32 numbers
         require_same(self.encoders, entries.get("modules", {}))
         encoder = Encoder.from_dict(entries, frozen_ones(self.encoders))
         build = partial(build_network, self._build, encoder, spec, self.average_class)
-        return FittedNetwork(encoder=encoder, network=read_network(files["weights.safetensors"], build), record=record)
+        return FittedNetwork(encoder=encoder, network=read_network(weights, build), record=record)
 
 
 def is_on_gpu(network: nn.Module) -> bool:
