@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -31,8 +31,10 @@ import pyarrow.compute as pc
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.ahead import read_ahead
+from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.file_errors import ending, one_sentence, require_columns
+from pcmcnet.data.parts import sets_between
 from pcmcnet.data.read_files import Parquet, require_path
 from pcmcnet.data.scan.id_hashes import Keys, keys_of
 from pcmcnet.data.scan.sources import Stream
@@ -135,6 +137,12 @@ class FrameChunks:
                 yield Chunk(self.table[rows], sizes[first:last])
             else:
                 yield Chunk({name: column[rows] for name, column in self.table.items()}, sizes[first:last])
+
+
+def sets_in_chunks(data: ChoiceData, rows: int) -> Iterator[ChoiceData]:
+    """Yield choice data in chunks of about ``rows`` alternatives; nothing is copied."""
+    cuts = sorted({*np.searchsorted(data.offsets, range(0, len(data.rows), rows)).tolist(), len(data)})
+    return (replace(data, **sets_between(data, begin, end)) for begin, end in pairwise(cuts))
 
 
 def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:

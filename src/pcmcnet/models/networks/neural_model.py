@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData, EncodedSets, EncodedStream, Encoder, ScannedData, Schema, Sets, Source
 from pcmcnet.data.batches import Several
-from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem
+from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem, sets_in_chunks
 from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.encoding import learn_encoder
 from pcmcnet.data.ragged import stretches
@@ -37,7 +37,7 @@ from pcmcnet.models.interface.own_encoders import (
     require_same,
     require_used,
 )
-from pcmcnet.models.networks.chunk_prediction import predict_rows, predict_sets
+from pcmcnet.models.interface.prediction import MAX_MISS
 from pcmcnet.models.networks.decay_search import Search, SearchLog, at_most
 from pcmcnet.models.networks.fine_tuning import Start
 from pcmcnet.models.networks.held_out_trials import Trials, held_out_trials
@@ -47,6 +47,7 @@ from pcmcnet.models.networks.network_summary import network_summary
 from pcmcnet.models.saving.network_weights import read_network
 from pcmcnet.models.saving.run_folder import REFIT, SEARCH, network_file, run_in
 from pcmcnet.reports.formats import Summary
+from pcmcnet.runtime.chunks import predict_chunks
 from pcmcnet.runtime.device import device_of, resolve_device
 from pcmcnet.runtime.device_batches import encode_on, to_host
 from pcmcnet.runtime.prediction import predict, size_of
@@ -282,11 +283,16 @@ class NeuralModel(ChoiceModel):
         return min(threads(), CHUNKS_AT_ONCE) if small else 1
 
     def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
-        return predict_rows(self, chunks) if self._encodes_chunks else super()._log_proba_of_chunks(chunks)
+        if not self._encodes_chunks:
+            return super()._log_proba_of_chunks(chunks)
+        budget = self.config.pair_budget
+        return predict_chunks(self.network_, self.encoder_, chunks, pair_budget=budget, max_miss=MAX_MISS)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if is_on_gpu(self.network_) and data.n_alternatives > CHUNK_ROWS and not data.schema.contents:
-            return predict_sets(self, data)
+            chunks = sets_in_chunks(data, CHUNK_ROWS)
+            log_ps = predict_chunks(self.network_, self.encoder_, chunks, pair_budget=self.config.pair_budget)
+            return np.concatenate(list(cast("Iterator[Floats]", log_ps)))  # choice data has no problems: it is checked
         encoded = encode_on(device_of(self.network_), self.encoder_, data)
         out = np.empty(len(data.rows))
         found = predict(self.network_, encoded, pair_budget=self.config.pair_budget)
