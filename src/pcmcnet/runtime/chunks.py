@@ -18,7 +18,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data.ahead import ahead
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.chunks import Chunk, ChunkProblem
+from pcmcnet.data.chunks import Chunk, ChunkProblem, blurred_columns
 from pcmcnet.data.encoding import Encoder
 from pcmcnet.data.float32_resolution import Span, merge_spans
 from pcmcnet.data.kinds.category import Unseen
@@ -61,8 +61,7 @@ def predict_chunks(
         merge_spans(spans, chunk.spans)
         yield log_p[:-1].numpy()
     # 2. Only all chunks together show whether 32 bits tell the numbers of a column apart.
-    blurred = [name for name, span in spans.items() if span.is_blurred]
-    problems += [ChunkProblem(f"32 bits may not tell the numbers of column {name!r} apart") for name in blurred]
+    problems += blurred_columns(spans)
     # 3. Report what was seen, unless the table is read once more.
     if problems:
         yield problems[0]
