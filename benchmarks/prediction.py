@@ -30,8 +30,7 @@ from benchmarks.harness import Row, Table, best_seconds
 from benchmarks.shapes import AIRLINE, NETWORK
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import EncodedSets
-from pcmcnet.data.chunks import Chunk, chunk_source
-from pcmcnet.data.tensors import encode_rows
+from pcmcnet.data.chunks import chunk_source
 from pcmcnet.layers.pairwise import compute_dtype
 from pcmcnet.training.chunks import encode_chunks
 from pcmcnet.training.prediction import predict
@@ -125,8 +124,7 @@ def encode_only(model: PCMCNet, file: Path, device: str) -> None:
     if source is None:
         model.encoder_.encode(ChoiceData.from_schema(file, schema), device=place)
         return
-    chunks = (chunk for chunk in source.chunks() if isinstance(chunk, Chunk))
-    for _ in encode_chunks((partial(encode_rows, model.encoder_, chunk) for chunk in chunks), place):
+    for _ in encode_chunks(model.encoder_, source.chunks(), place):
         pass
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -31,8 +31,11 @@ import pyarrow.compute as pc
 
 from pcmcnet.arrays import Ints
 from pcmcnet.data.ahead import read_ahead
+from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.distinct import is_text
 from pcmcnet.data.file_errors import ending, one_sentence, require_columns
+from pcmcnet.data.float32_resolution import Span
+from pcmcnet.data.parts import sets_between
 from pcmcnet.data.read_files import Parquet, require_path
 from pcmcnet.data.scan.id_hashes import Keys, keys_of
 from pcmcnet.data.scan.sources import Stream
@@ -61,6 +64,12 @@ class ChunkProblem:
     """Why a table has to be read whole: something that chunks cannot show, or cannot word for all rows."""
 
     reason: str
+
+
+def blurred_columns(spans: Mapping[str, Span]) -> list[ChunkProblem]:
+    """Return a problem for each column whose numbers 32 bits cannot tell apart, which only all chunks together show."""
+    blurred = [name for name, span in spans.items() if span.is_blurred]
+    return [ChunkProblem(f"32 bits may not tell the numbers of column {name!r} apart") for name in blurred]
 
 
 Chunks: TypeAlias = Generator[Chunk | ChunkProblem, None, None]
@@ -137,6 +146,12 @@ class FrameChunks:
                 yield Chunk({name: column[rows] for name, column in self.table.items()}, sizes[first:last])
 
 
+def sets_in_chunks(data: ChoiceData, rows: int) -> Iterator[ChoiceData]:
+    """Yield choice data in chunks of about ``rows`` alternatives; nothing is copied."""
+    cuts = sorted({*np.searchsorted(data.offsets, range(0, len(data.rows), rows)).tolist(), len(data)})
+    return (replace(data, **sets_between(data, begin, end)) for begin, end in pairwise(cuts))
+
+
 def _columns(frame: nw.DataFrame[Any], schema: Schema) -> dict[str, Any] | None:
     """Take the columns of a frame; None if one holds several types, of which each chunk could be read in its own way.
 
@@ -159,8 +174,7 @@ class ParquetChunks:
 
     path: Path
     file: Parquet
-    columns: list[str]
-    choice_set: str
+    schema: Schema
     rows: int
 
     @classmethod
@@ -170,8 +184,7 @@ class ParquetChunks:
         with one_sentence(path):
             file = Parquet(path, mapped=True)
             require_columns(schema.columns, file.names, where=str(path))
-        found = cls(path, file, list(schema.columns), schema.choice_set, rows)
-        return found if found.n_rows > rows else None
+        return cls(path, file, schema, rows) if file.file.metadata.num_rows > rows else None
 
     @property
     def n_rows(self) -> int:
@@ -184,14 +197,14 @@ class ParquetChunks:
 
     def _decoded(self) -> Iterator[Chunk | ChunkProblem]:
         apart = ChunkProblem(f"{self.path}: rows of a choice set may lie apart")
-        rest, rows_read, ids = None, 0, []
+        rest, rows_read, ids, id_column = None, 0, [], self.schema.choice_set
         with one_sentence(self.path):
-            for batch in self.file.file.iter_batches(self.rows, columns=self.columns):
+            for batch in self.file.file.iter_batches(self.rows, columns=list(self.schema.columns)):
                 # put the rows that were left over before the new ones, and see where sets begin among them
                 table = without_views(pa.Table.from_batches([batch]))
                 rest = table if rest is None else pa.concat_tables([rest, table])
                 rows_read += len(table)
-                starts = set_starts(rest[self.choice_set])
+                starts = set_starts(rest[id_column])
                 if starts is None:
                     yield apart
                     return
@@ -200,7 +213,7 @@ class ParquetChunks:
                     starts = np.append(starts, len(rest))
                 if len(starts) > 1:
                     chunk = rest.slice(0, starts[-1])
-                    ids += chunk[self.choice_set].take(pa.array(starts[:-1])).chunks
+                    ids += chunk[id_column].take(pa.array(starts[:-1])).chunks
                     yield Chunk(chunk, np.diff(starts))
                     rest = rest.slice(starts[-1])
         # no set of one chunk may go on in another

@@ -236,17 +236,13 @@ class Encoder:
 
         ``tell`` of categories never seen in training.
         """
+        from pcmcnet.data.tensors import encode_sets  # here, since it needs PyTorch
+
         unseen = Unseen()
-        encoded = self.encode_part(data, unseen, device)
+        encoded = encode_sets(self, data, unseen, device)
         if tell:
             unseen.report()
         return encoded
-
-    def encode_part(self, data: ChoiceData, unseen: Unseen, device: torch.device | None = None) -> EncodedSets:
-        """Turn a part of some choice data into tensors on a device; count categories never seen in training."""
-        from pcmcnet.data.tensors import encode_sets  # here, since it needs PyTorch
-
-        return encode_sets(self, data, unseen, device)
 
     def seen(self, data: ChoiceData) -> Columns:
         """Return the columns of the alternatives that a network sees."""

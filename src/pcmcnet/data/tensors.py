@@ -52,6 +52,16 @@ class EncodedChunk:
     spans: dict[str, Span] = field(default_factory=dict)  # of the columns that are wider than float32
 
 
+def encode_chunk(
+    encoder: Encoder, chunk: Chunk | ChunkProblem | ChoiceData, device: torch.device
+) -> EncodedChunk | ChunkProblem:
+    """Turn a chunk, of a table as it lies or of choice data, into tensors on a device; pass on a problem."""
+    if isinstance(chunk, ChoiceData):
+        unseen = Unseen()
+        return EncodedChunk(encode_sets(encoder, chunk, unseen, device), unseen)
+    return chunk if isinstance(chunk, ChunkProblem) else encode_rows(encoder, chunk, device)
+
+
 # -- choice data ------------------------------------------------------------------------------------------------------
 
 

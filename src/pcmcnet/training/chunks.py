@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import cycle
-from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,59 +17,79 @@ from torch import Tensor
 from pcmcnet.arrays import Floats
 from pcmcnet.data.ahead import ahead
 from pcmcnet.data.batches import EncodedSets
-from pcmcnet.data.chunks import ChunkProblem
-from pcmcnet.data.tensors import EncodedChunk
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.chunks import Chunk, ChunkProblem, blurred_columns
+from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.float32_resolution import Span, merge_spans
+from pcmcnet.data.kinds.category import Unseen
+from pcmcnet.data.tensors import EncodedChunk, encode_chunk
 from pcmcnet.layers.gpu import runs_kernels
 from pcmcnet.training.device import device_of
 from pcmcnet.training.device_batches import on_device, to_host
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import predict
 
-EncodeTask: TypeAlias = Callable[[torch.device], EncodedChunk | ChunkProblem]
 ENCODING_THREADS = 2  # measured: with more, they and the launches of the network wait for each other
 
 
-class PredictedChunk(NamedTuple):
-    """A chunk with its probabilities."""
-
-    chunk: EncodedChunk
-    log_p: Floats  # (N,) of its alternatives, set after set
-    miss: float  # by how much the probabilities of a set miss the sum 1, at most
-
-
 def predict_chunks(
-    module: ChoiceNetwork, tasks: Iterable[EncodeTask], *, pair_budget: int
-) -> Iterator[PredictedChunk | ChunkProblem]:
-    """Encode chunks on the network's device and predict them, in their order; a problem ends it."""
-    problems: list[ChunkProblem] = []
+    module: ChoiceNetwork,
+    encoder: Encoder,
+    chunks: Iterable[Chunk | ChunkProblem | ChoiceData],
+    *,
+    pair_budget: int,
+    max_miss: float | None = None,
+) -> Iterator[Floats | ChunkProblem]:
+    """Yield log p (N,) of the alternatives of one chunk after the other, set after set; a problem ends it.
+
+    It is a problem if the probabilities of a set miss the sum 1 by ``max_miss`` or more; None: the caller checks that.
+    """
+    unseen, spans, problems = Unseen(), dict[str, Span](), list[ChunkProblem]()
 
     def on_the_device() -> Iterator[tuple[EncodedChunk, Tensor]]:
-        for chunk in encode_chunks(tasks, device_of(module)):
+        for chunk in encode_chunks(encoder, chunks, device_of(module)):
             if isinstance(chunk, ChunkProblem):
                 problems.append(chunk)
                 return
             yield chunk, _flat(module, chunk.sets, pair_budget)
 
+    # 1. Predict on the device; results come to the host while it works on the next chunk.
     for chunk, log_p in to_host(on_the_device()):
-        yield PredictedChunk(chunk, log_p[:-1].numpy(), float(log_p[-1]))
-    yield from problems
+        if max_miss is not None and not log_p[-1] < max_miss:  # also where the sum is NaN
+            yield ChunkProblem("probabilities do not sum to 1")
+            return
+        unseen.add(chunk.unseen)
+        merge_spans(spans, chunk.spans)
+        yield log_p[:-1].numpy()
+    # 2. Only all chunks together show whether 32 bits tell the numbers of a column apart.
+    problems += blurred_columns(spans)
+    # 3. Report what was seen, unless the table is read once more.
+    if problems:
+        yield problems[0]
+    else:
+        unseen.report()
 
 
-def encode_chunks(tasks: Iterable[EncodeTask], device: torch.device) -> Iterator[EncodedChunk | ChunkProblem]:
-    """Encode chunks in threads, and yield them in their order."""
+def encode_chunks(
+    encoder: Encoder, chunks: Iterable[Chunk | ChunkProblem | ChoiceData], device: torch.device
+) -> Iterator[EncodedChunk | ChunkProblem]:
+    """Encode chunks on a device in threads, and yield them in their order."""
+    tasks = (partial(encode_chunk, encoder, chunk, device) for chunk in chunks)
     if device.type != "cuda":
-        return ahead((partial(task, device) for task in tasks), ENCODING_THREADS)
+        return ahead(tasks, ENCODING_THREADS)
     streams, reader = cycle(_streams(device)), torch.cuda.current_stream(device)
     return ahead(
-        (partial(_encode_on, stream, task, reader) for task, stream in zip(tasks, streams, strict=False)),
+        (partial(_on_stream, stream, task, reader) for task, stream in zip(tasks, streams, strict=False)),
         ENCODING_THREADS,
     )
 
 
-def _encode_on(stream: torch.cuda.Stream, task: EncodeTask, reader: torch.cuda.Stream) -> EncodedChunk | ChunkProblem:
+def _on_stream(
+    stream: torch.cuda.Stream, encode: Callable[[], EncodedChunk | ChunkProblem], reader: torch.cuda.Stream
+) -> EncodedChunk | ChunkProblem:
     """Encode a chunk on a stream of its own; its memory is kept until the reader is done with it, too."""
     with torch.cuda.stream(stream):
-        chunk = task(stream.device)
+        chunk = encode()
     stream.synchronize()
     if isinstance(chunk, EncodedChunk):
         chunk.sets.record_stream(reader)
@@ -97,7 +116,7 @@ def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
     for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
         index = on_device(sets, data.device)
         if runs_kernels(log_p):
-            from pcmcnet.training.batches_triton import spread
+            from pcmcnet.training.spread_triton import spread
 
             spread(log_p, index, data, flat)
             continue

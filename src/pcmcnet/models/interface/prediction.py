@@ -26,7 +26,7 @@ from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, ScannedData
 from pcmcnet.data import long as long_table
 from pcmcnet.data.ahead import ahead
-from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, chunk_source, open_table
+from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, blurred_columns, chunk_source, open_table
 from pcmcnet.data.column_reader import Part
 from pcmcnet.data.float32_resolution import Span
 from pcmcnet.data.kinds.category import reported_together
@@ -90,8 +90,7 @@ def chunks_log_proba(model: ChoiceModel, chunks: Iterable[Chunk | ChunkProblem])
     reader = ChunkReader(model.schema.for_prediction())
     with closing(ahead(partial(reader.read, chunk) for chunk in chunks)) as checked:
         yield from _in_threads(model, (partial(_chunk_log_proba, model, data) for data in checked))
-    if (blurred := reader.blurred) is not None:
-        yield ChunkProblem(f"32 bits cannot tell the numbers of column {blurred!r} apart")
+    yield from blurred_columns(reader.spans)
 
 
 def shards_log_proba(model: ChoiceModel, data: ScannedData) -> Iterator[tuple[Ints, Floats]]:
@@ -135,11 +134,6 @@ class ChunkReader:
             return ChoiceData(**long_table.read(chunk.rows, self.schema, part))
         except SchemaError as error:
             return ChunkProblem(str(error))
-
-    @property
-    def blurred(self) -> str | None:
-        """The first column whose numbers 32 bits cannot tell apart, which only all chunks show; None if none."""
-        return next((name for name, span in self.spans.items() if span.is_blurred), None)
 
 
 # -- probabilities ----------------------------------------------------------------------------------------------------

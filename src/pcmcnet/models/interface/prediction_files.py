@@ -145,23 +145,18 @@ def _predict_chunks(model: ChoiceModel, source: FileChunks, copies: Copies) -> i
     Returns the number of rows; None if the table has to be scanned.
     """
     log.info("predicting %s as it is read", source.stream.path)
-    problems: list[ChunkProblem] = []
-
-    def probabilities(chunks: Iterable[Any]) -> Iterator[Floats]:
-        for log_p in model._log_proba_of_chunks(chunks):
-            if isinstance(log_p, ChunkProblem):
-                problems.append(log_p)
-                return
-            yield np.exp(log_p)
-
     with closing(source.chunks()) as chunks, closing(copies.written()) as writer, reported_together() as unseen:
-        *_, complete = [next(writer), *ahead(partial(writer.send, p) for p in probabilities(chunks))]
-        if complete and not problems:
+        tasks = (partial(_write, writer, log_p) for log_p in model._log_proba_of_chunks(chunks))
+        *_, last = [next(writer), *ahead(tasks)]
+        if last is True:
             return source.n_rows
-        unseen.clear()  # a scan counts them again
-    for problem in problems:
-        log.debug("%s: %s", source.stream.path, problem.reason)
+        unseen.clear()  # the scan counts them again
+    log.debug("%s: %s", source.stream.path, last.reason if last else "rows have come or gone")
     return None
+
+
+def _write(writer: Generator[bool, Floats, None], log_p: Floats | ChunkProblem) -> bool | ChunkProblem:
+    return log_p if isinstance(log_p, ChunkProblem) else writer.send(np.exp(log_p))
 
 
 def _predict_shards(model: ChoiceModel, data: ScannedData, copies: Copies, place: Path) -> int | None:

@@ -8,14 +8,15 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+import numpy as np
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData, Encoder, ScannedData, Schema, Sets
-from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem
+from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem, sets_in_chunks
 from pcmcnet.data.contents.frozen import Frozen
 from pcmcnet.data.tensors import can_encode_rows
 from pcmcnet.layers.threads import parts_for, threads
@@ -30,8 +31,8 @@ from pcmcnet.models.interface.own_encoders import (
     require_same,
     require_used,
 )
+from pcmcnet.models.interface.prediction import MAX_MISS
 from pcmcnet.models.networks.averaging import AveragedNetwork, NetworkSpec, members_of
-from pcmcnet.models.networks.chunk_prediction import predict_rows, predict_sets
 from pcmcnet.models.networks.fine_tuning import StartingNetwork
 from pcmcnet.models.networks.fitting import FittedNetwork, NetworkRecord, build_network, fit_network, joined_parts
 from pcmcnet.models.networks.network_config import NetworkConfig
@@ -40,6 +41,7 @@ from pcmcnet.models.networks.network_weights import read_network
 from pcmcnet.models.networks.trainer import Trainer, learn_network_encoder, network_log_proba
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
+from pcmcnet.training.chunks import predict_chunks
 from pcmcnet.training.device import device_of, resolve_device, undisturbed
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import size_of
@@ -167,11 +169,16 @@ class NeuralModel(ChoiceModel):
         return min(threads(), CHUNKS_AT_ONCE) if small else 1
 
     def _log_proba_of_chunks(self, chunks: Iterable[Chunk | ChunkProblem]) -> Iterator[Floats | ChunkProblem]:
-        return predict_rows(self, chunks) if self._encodes_chunks else super()._log_proba_of_chunks(chunks)
+        if not self._encodes_chunks:
+            return super()._log_proba_of_chunks(chunks)
+        budget = self.config.pair_budget
+        return predict_chunks(self.network_, self.encoder_, chunks, pair_budget=budget, max_miss=MAX_MISS)
 
     def _log_proba(self, data: ChoiceData) -> Floats:
         if is_on_gpu(self.network_) and data.n_alternatives > CHUNK_ROWS and not data.schema.contents:
-            return predict_sets(self, data)
+            chunks = sets_in_chunks(data, CHUNK_ROWS)
+            log_ps = predict_chunks(self.network_, self.encoder_, chunks, pair_budget=self.config.pair_budget)
+            return np.concatenate(list(cast("Iterator[Floats]", log_ps)))  # choice data has no problems: it is checked
         return network_log_proba(self.network_, self.encoder_, data, self.config.pair_budget)
 
     @undisturbed()

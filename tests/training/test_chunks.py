@@ -13,8 +13,8 @@ from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.data import chunks
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface import prediction
-from pcmcnet.models.networks import chunk_prediction, neural_model
-from pcmcnet.models.networks.chunk_prediction import predict_sets
+from pcmcnet.models.networks import neural_model
+from pcmcnet.training.chunks import predict_chunks
 
 SIZES = np.array([3, 2, 4, 1, 3, 2, 5, 3])
 ROLES = {"choice_set": "trip", "features": ["cost", "mode"], "individual": ["age"]}
@@ -47,7 +47,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     monkeypatch.setattr(neural_model, "is_on_gpu", lambda network: True)
     monkeypatch.setattr(prediction, "table_log_proba", table_log_proba)
-    for module in (neural_model, chunk_prediction, chunks):
+    for module in (neural_model, chunks):
         monkeypatch.setattr(module, "CHUNK_ROWS", 4)
     return results
 
@@ -66,11 +66,16 @@ def test_a_table_in_chunks_has_the_probabilities_of_the_whole(
 
 
 def test_choice_sets_in_chunks_have_the_probabilities_of_the_whole(
-    model: PCMCNet, monkeypatch: pytest.MonkeyPatch
+    model: PCMCNet, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(chunk_prediction, "CHUNK_ROWS", 4)
     data = ChoiceData.from_long(a_table(), **ROLES)
-    np.testing.assert_allclose(predict_sets(model, data), model._log_proba(data), atol=1e-6)
+    whole = model.predict_log_proba(data)
+    request.getfixturevalue("as_on_a_gpu")
+    np.testing.assert_allclose(model.predict_log_proba(data), whole, atol=1e-6)
+    in_chunks = chunks.sets_in_chunks(data, 4)
+    parts = list(predict_chunks(model.network_, model.encoder_, in_chunks, pair_budget=1000))
+    assert len(parts) > 3
+    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-6)
 
 
 def test_categories_never_seen_are_reported_once_for_all_chunks(
@@ -135,7 +140,7 @@ def test_an_error_in_the_route_in_chunks_is_not_passed_over(
     def broken(*given: object) -> None:
         raise SchemaError("a bug")
 
-    monkeypatch.setattr(chunk_prediction, "encode_rows", broken)
+    monkeypatch.setattr("pcmcnet.data.tensors.encode_rows", broken)
     with pytest.raises(SchemaError, match="a bug"):
         model.predict_log_proba(pa.table(a_table()))
 
@@ -144,17 +149,17 @@ def test_an_error_in_the_route_in_chunks_is_not_passed_over(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_predicts_in_chunks_what_a_cpu_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    for module, way in ((neural_model, "predict_sets"), (prediction, "table_log_proba")):
+    for module, way in ((neural_model, "sets_in_chunks"), (prediction, "table_log_proba")):
         inner = getattr(module, way)
         monkeypatch.setattr(module, way, lambda *given, way=way, inner=inner: calls.append(way) or inner(*given))
-    for module in (neural_model, chunk_prediction, chunks):
+    for module in (neural_model, chunks):
         monkeypatch.setattr(module, "CHUNK_ROWS", 4)
     data = ChoiceData.from_long(a_table(), chosen="chosen", **ROLES)
     model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.1).fit(data, device="cuda", progress=False)
     pa.parquet.write_table(pa.table(a_table()), tmp_path / "a.parquet")
     sources = (tmp_path / "a.parquet", pa.table(a_table()).to_pandas(), a_table(), data)
     probabilities = [model.predict_proba(source) for source in sources]
-    assert calls == ["table_log_proba"] * 3 + ["predict_sets"]
+    assert calls == ["table_log_proba"] * 3 + ["sets_in_chunks"]
     model.network_.cpu()
     for each in probabilities:
         np.testing.assert_allclose(each, model.predict_proba(a_table()), atol=1e-5)
