@@ -20,7 +20,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import PCMCNet, load
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitSettings
+from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.reports.formats import Summary
 
 
@@ -32,14 +33,13 @@ class ProportionalConfig:
 class Proportional(ChoiceModel):
     name = "proportional"
     config_class = ProportionalConfig
-    seed: int
 
     @property
     def num_parameters(self) -> int:
         return 0
 
-    def _fit(self, train: ChoiceData, valid: ChoiceData | None, settings: FitSettings) -> None:
-        self.seed = settings.seed
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedState:
+        return FittedState()
 
     def _log_proba(self, data: ChoiceData) -> NDArray[np.float64]:
         x = data.features["x"].values.astype(np.float64) ** self.config.power  # type: ignore[union-attr]
@@ -49,8 +49,8 @@ class Proportional(ChoiceModel):
     def _files(self) -> dict[str, bytes]:
         return {}
 
-    def _restore(self, files: Mapping[str, bytes]) -> None:
-        pass
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
+        return FittedState(record=record)
 
     def summary(self) -> Summary:
         return Summary("Proportional", {}, ("nothing",), ())
@@ -225,8 +225,8 @@ def test_a_seed_is_a_whole_number_of_at_least_0(seed: Any) -> None:
 
 def test_a_seed_may_come_from_numpy() -> None:
     model = Proportional().fit(read(), seed=np.int64(3))  # type: ignore[arg-type]
-    assert type(model.seed) is int
-    assert model.seed == 3
+    assert type(model.table_.seed) is int
+    assert model.table_.seed == 3
 
 
 def test_going_on_needs_a_folder() -> None:
