@@ -116,7 +116,7 @@ def _flat(module: ChoiceNetwork, data: EncodedSets, pair_budget: int) -> Tensor:
     for sets, batch, log_p in predict(module, data, pair_budget=pair_budget):
         index = on_device(sets, data.device)
         if runs_kernels(log_p):
-            from pcmcnet.training.spread_triton import spread
+            from pcmcnet.training.batches_triton import spread
 
             spread(log_p, index, data, flat)
             continue

@@ -50,7 +50,7 @@ class Proportional(ChoiceModel):
         return {}
 
     def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedState:
-        return FittedState()
+        return FittedState(record=record)
 
     def summary(self) -> Summary:
         return Summary("Proportional", {}, ("nothing",), ())
