@@ -48,8 +48,8 @@ class DatasetError(InputError):
     """A named table cannot be found; the message gives the command that installs it."""
 
 
-class NotFittedError(PcmcNetError, RuntimeError):
-    """A model was asked for something before ``fit``."""
+class NotFittedError(PcmcNetError, RuntimeError, AttributeError):
+    """A model was asked for something before ``fit``; an AttributeError, since fitted attributes do not exist yet."""
 
 
 class StopFit(PcmcNetError):  # noqa: N818 - a wish, and no error

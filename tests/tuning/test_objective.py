@@ -7,7 +7,7 @@ import pytest
 import pcmcnet as pn
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.networks.curve_members import MEMBERS
+from pcmcnet.models.networks.fitting import AUTO_MEMBERS
 from pcmcnet.tuning.held_out import HeldOut
 from pcmcnet.tuning.objective import Objective
 from pcmcnet.tuning.result import FOLD, TrialRecord
@@ -91,7 +91,7 @@ def test_trials_have_one_network_and_the_last_fit_as_many_as_the_rule_says(
 
     def noted(self: Any, *given: Any, **named: Any) -> Any:
         fitted = real(self, *given, **named)
-        numbers.append(len(fitted.members_) or 1)
+        numbers.append(fitted.spec_.members)
         return fitted
 
     monkeypatch.setattr(ChoiceModel, "fit", noted)
@@ -99,7 +99,7 @@ def test_trials_have_one_network_and_the_last_fit_as_many_as_the_rule_says(
     search({}, lambda _: None)
     assert set(numbers) == {1}
     search.refit(kept(1), None)
-    assert numbers[-1] == MEMBERS
+    assert numbers[-1] == AUTO_MEMBERS
 
 
 def test_sets_of_weight_0_take_no_part(slope: Any) -> None:

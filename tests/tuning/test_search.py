@@ -342,7 +342,9 @@ KILLED = """
     import numpy as np
     import pcmcnet as pn
 
-    prepare, seen = pn.PCMCNet._prepare, []
+    from pcmcnet.models.networks.chain_network import PCMCNetwork
+
+    prepare, seen = PCMCNetwork.prepare, []
 
     def mortal(self, *args):
         seen.append(self)
@@ -350,7 +352,7 @@ KILLED = """
             os.kill(os.getpid(), signal.SIGKILL)
         prepare(self, *args)
 
-    pn.PCMCNet._prepare = mortal
+    PCMCNetwork.prepare = mortal
     data = pn.ChoiceData.from_long(
         "trips.parquet", choice_set="trip", chosen="took", alternative="mode", features=["x", "y"], keep=["person"]
     )

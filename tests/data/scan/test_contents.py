@@ -146,7 +146,7 @@ def test_weights_are_those_of_a_table_in_memory_for_the_same_batches(scanned: Sc
 
     def weights(source: Any) -> list[Any]:
         torch.manual_seed(0)
-        network = PCMCNet(hidden=(8,))._build(encoder)
+        network = PCMCNet(hidden=(8,))._build(encoder, 1)
         assert isinstance(network, PCMCNetwork)
         train(network, source, config, seed=0, progress=False)
         return [p.tolist() for p in network.parameters()]
