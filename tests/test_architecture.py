@@ -204,60 +204,6 @@ def test_the_rule_knows_every_folder_and_spares_the_public_list() -> None:
     assert violations("from pcmcnet.cli import main", "pcmcnet/__main__.py") == []
 
 
-def imports_at_load(source: str) -> Iterator[ast.ImportFrom]:
-    """Yield the imports that run when a module is loaded: not those in functions, nor those for annotations alone."""
-    body: list[ast.stmt] = list(ast.parse(source).body)
-    while body:
-        node = body.pop()
-        if isinstance(node, ast.ImportFrom):
-            yield node
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
-            body += [*node.body, *node.orelse]
-
-
-def folder_imports(stage: Path) -> dict[str, set[str]]:
-    """Return which folders of a stage import which; the files at its root are a folder of their own.
-
-    A package that only collects names, its ``__init__.py``, may take them from anywhere.
-    """
-    modules = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in stage.rglob("*.py")}
-    edges: dict[str, set[str]] = {}
-    for file in modules.values():
-        if file.name == "__init__.py":
-            continue
-        folder = file.parent.relative_to(PACKAGE).as_posix()
-        for node in imports_at_load(file.read_text("utf-8")):
-            for alias in node.names:
-                # the module that is imported: a.b of "from a.b import c", or a.b.c where c is a module itself
-                target = modules.get(f"{node.module}.{alias.name}") or modules.get(f"{node.module}")
-                target = target or modules.get(f"{node.module}.__init__")
-                if target is not None and target.parent != file.parent:
-                    edges.setdefault(folder, set()).add(target.parent.relative_to(PACKAGE).as_posix())
-    return edges
-
-
-def cycle(edges: dict[str, set[str]]) -> list[str]:
-    """Return folders that import each other in a circle, the first again at the end; none if there is no circle."""
-
-    def walk(folder: str, trail: list[str]) -> list[str]:
-        if folder in trail:
-            return [*trail[trail.index(folder) :], folder]
-        return next(filter(None, (walk(other, [*trail, folder]) for other in sorted(edges.get(folder, ())))), [])
-
-    return next(filter(None, (walk(folder, []) for folder in sorted(edges))), [])
-
-
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if (PACKAGE / stage).is_dir()])
-def test_folders_of_a_stage_do_not_import_each_other_in_circles(stage: str) -> None:
-    assert cycle(folder_imports(PACKAGE / stage)) == []
-
-
-def test_a_circle_of_folders_is_noticed() -> None:
-    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
-    assert cycle({"a": {"b", "c"}, "b": {"c"}}) == []
-    assert folder_imports(PACKAGE / "data")["data/scan"] >= {"data"}
-
-
 @cache
 def loaded(code: str) -> set[str]:
     """Return the modules that are there after a program that prints nothing else, PyTorch in any case."""
