@@ -6,9 +6,8 @@ from pathlib import Path
 SRC = Path(__file__).parent / "src"
 
 KERNELS = [
-    "src/pcmcnet/layers/gpu/launch.py",
-    "src/pcmcnet/layers/likelihood/triton_logs.py",
-    "src/pcmcnet/layers/pairwise/hopper/*.py",
+    "src/pcmcnet/layers/kernel_launch.py",
+    "src/pcmcnet/layers/likelihood_triton.py",
     "src/pcmcnet/layers/pairwise/triton/*.py",
     "src/pcmcnet/layers/stationary/*_triton.py",
 ]

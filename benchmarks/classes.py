@@ -20,7 +20,7 @@ import numpy as np
 from pcmcnet import ChoiceData, PCMCNet
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.datasets import packaged
-from pcmcnet.evaluation.leaderboard_tables import part_of
+from pcmcnet.evaluation.leaderboard_entries import part_of
 from pcmcnet.selection import mean_gain
 
 SETS = 1_500

@@ -20,10 +20,9 @@ from benchmarks.harness import RUNS, Row, Section, Table, run
 from pcmcnet import ChoiceData, Constraints, PCMCNet, optimise_offers
 from pcmcnet.arrays import Floats
 from pcmcnet.datasets import airline
-from pcmcnet.decisions.chain_offers import best_chain_offer
+from pcmcnet.decisions.branch_and_bound import climb, starting_offers
 from pcmcnet.decisions.constraints import Rows
-from pcmcnet.decisions.local_search import climb, starting_offers
-from pcmcnet.decisions.logit_mixture_offers import best_mixture_offer
+from pcmcnet.decisions.exact_offers import best_chain_offer, best_mixture_offer
 from pcmcnet.decisions.offer_value import Chains, Logits, OfferValue, earned
 
 SEEDS, LIMIT, BRIEF, STARTS, PEOPLE = 10, 60.0, 20.0, 8, 10_000

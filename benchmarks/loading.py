@@ -75,8 +75,8 @@ def write_table(path: Path, sets: int, seed: int = 0) -> int:
 def choice_sets(path: Path) -> dict[str, float]:
     """Time ``from_long`` and the encoding; count the bytes of the columns that stay."""
     from pcmcnet.data import ChoiceData, Encoder
-    from pcmcnet.data.column_arrays import raw
-    from pcmcnet.data.tabular import read_table
+    from pcmcnet.data.columns.arrays import raw
+    from pcmcnet.data.files.tabular import read_table
 
     roles = {"choice_set": "session", "chosen": "choice", "alternative": "itinerary"}
     clock = Clock()

@@ -140,10 +140,9 @@ def problem(sets: int, sizes: tuple[int, int], columns: int, draws: int, persons
     """Make a likelihood of simulated choice sets."""
     import numpy as np
 
-    from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets
-    from pcmcnet.models.logits.simulation.coefficients import Mixing, Random
-    from pcmcnet.models.logits.simulation.distributions import Distribution
-    from pcmcnet.models.logits.simulation.draws import Draws
+    from pcmcnet.models.logit.draws import Draws
+    from pcmcnet.models.logit.mixed_likelihood import MixedSets
+    from pcmcnet.models.logit.random_coefficients import Distribution, Mixing, Random
 
     rng = np.random.default_rng(0)
     others = rng.integers(sizes[0] - 1, sizes[1], sets)

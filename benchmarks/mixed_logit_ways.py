@@ -149,9 +149,9 @@ def with_draws_of(model: Any, data: Any, theirs: dict[str, Any]) -> float:
     import numpy as np
     import torch
 
-    from pcmcnet.models.logits.estimation import LogitSets
-    from pcmcnet.models.logits.estimation.mixed_likelihood import MixedSets
-    from pcmcnet.models.logits.simulation.draws import Draws
+    from pcmcnet.models.logit.draws import Draws
+    from pcmcnet.models.logit.logit_likelihood import LogitSets
+    from pcmcnet.models.logit.mixed_likelihood import MixedSets
 
     normal = np.load(theirs["keep"])
 

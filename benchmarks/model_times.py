@@ -17,8 +17,7 @@ import torch
 from benchmarks.harness import Row, Table
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.contestants import entrants, require_contestants
-from pcmcnet.evaluation.leaderboard_tables import SETS, require_tables
+from pcmcnet.evaluation.leaderboard_entries import SETS, entrants, require_contestants, require_tables
 from pcmcnet.models import ChoiceModel
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.recipe import Floats, losses
 from pcmcnet import ChoiceData, PCMCNet
-from pcmcnet.data.ragged import stretches
+from pcmcnet.data.columns.ragged import stretches
 from pcmcnet.datasets import packaged
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.what_if import with_values
+from pcmcnet.insight.questions import with_values
 from pcmcnet.models import ChoiceModel
 
 PRICES = {"mode-canada": "cost", "swissmetro": "cost", "electricity": "pf"}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pcmcnet import Calibrated, ChoiceData, Ensemble, PCMCNet
 from pcmcnet.datasets import packaged
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.wrappers.calibrated import find_temperature
+from pcmcnet.models.calibrated import find_temperature
 
 Floats = NDArray[np.float64]
 MEMBERS = 3

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.harness import Row, Table
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.models import BradleyTerry
 
 TABLES = 12

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from pcmcnet.datasets import mlba
-from pcmcnet.experiments import table1
-from pcmcnet.experiments.context_effects import Fresh, networks, simple_models, source, training_part
+from pcmcnet.experiments import experiment1
+from pcmcnet.experiments.experiment1 import Fresh, networks, simple_models, source, training_part
 from pcmcnet.experiments.report import Picture, Result, Section, facts
 from pcmcnet.models import ChoiceModel
 from pcmcnet.plots import draw_learning_curve, draw_preference_maps, learning_curve, preference_map
@@ -38,15 +38,15 @@ def main() -> None:
     train = training_part(None, arguments.train, seed=0)
     test = Fresh.of(mlba.simulate(arguments.test, seed=2))
     logit, *_ = simple_models()
-    rows = table1.measure([logit, *networks(arguments.epochs)], train, test, seeds=1)
+    rows = experiment1.measure([logit, *networks(arguments.epochs)], train, test, seeds=1)
     shutil.rmtree(arguments.output, ignore_errors=True)
     arguments.output.mkdir(parents=True)
     pictures = draw(arguments.output, rows[-1].models[0])
     found = Result(
-        title=table1.TITLE,
+        title=experiment1.TITLE,
         command=shlex.join(["python", *sys.argv]),
-        sections=(table1.section(rows, test), Section(title="PCMC-Net 3x16", blocks=pictures)),
-        values=table1.values(rows, test.floor()),
+        sections=(experiment1.table1_section(rows, test), Section(title="PCMC-Net 3x16", blocks=pictures)),
+        values=experiment1.table1_values(rows, test.floor()),
         facts=facts(**{"training sets": source(None, train, 0)}, seed=0, seconds=time.perf_counter() - began),
     )
     found.write(arguments.output)

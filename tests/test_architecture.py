@@ -105,7 +105,7 @@ def imports(source: str, package: str) -> Iterator[Import]:
 
 
 def violations(source: str, file: str) -> list[str]:
-    """Say how a file, named by its path from src such as pcmcnet/data/tabular.py, breaks the rule.
+    """Say how a file, named by its path from src such as pcmcnet/data/files/tabular.py, breaks the rule.
 
     There is one exception. A method such as ``comparison.plot()`` imports the function that draws it when it is called,
     ``from pcmcnet.plots.comparison import plot_comparison``: importing its own stage loads no picture.
@@ -185,7 +185,7 @@ def test_the_rule_notices(source: str, problem: str) -> None:
     "source",
     [
         "from pcmcnet.errors import SchemaError",
-        "from pcmcnet.data.column_arrays import Column",
+        "from pcmcnet.data.columns.arrays import Column",
         "from .columns import Column",
         "from . import columns",
         "import pcmcnet.errors",
@@ -202,6 +202,60 @@ def test_the_rule_knows_every_folder_and_spares_the_public_list() -> None:
     assert "'utils' is not a stage" in found
     assert violations("from pcmcnet.cli import main", "pcmcnet/api.py") == []
     assert violations("from pcmcnet.cli import main", "pcmcnet/__main__.py") == []
+
+
+def imports_at_load(source: str) -> Iterator[ast.ImportFrom]:
+    """Yield the imports that run when a module is loaded: not those in functions, nor those for annotations alone."""
+    body: list[ast.stmt] = list(ast.parse(source).body)
+    while body:
+        node = body.pop()
+        if isinstance(node, ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.unparse(node.test):
+            body += [*node.body, *node.orelse]
+
+
+def folder_imports(stage: Path) -> dict[str, set[str]]:
+    """Return which folders of a stage import which; the files at its root are a folder of their own.
+
+    A package that only collects names, its ``__init__.py``, may take them from anywhere.
+    """
+    modules = {".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts): file for file in stage.rglob("*.py")}
+    edges: dict[str, set[str]] = {}
+    for file in modules.values():
+        if file.name == "__init__.py":
+            continue
+        folder = file.parent.relative_to(PACKAGE).as_posix()
+        for node in imports_at_load(file.read_text("utf-8")):
+            for alias in node.names:
+                # the module that is imported: a.b of "from a.b import c", or a.b.c where c is a module itself
+                target = modules.get(f"{node.module}.{alias.name}") or modules.get(f"{node.module}")
+                target = target or modules.get(f"{node.module}.__init__")
+                if target is not None and target.parent != file.parent:
+                    edges.setdefault(folder, set()).add(target.parent.relative_to(PACKAGE).as_posix())
+    return edges
+
+
+def cycle(edges: dict[str, set[str]]) -> list[str]:
+    """Return folders that import each other in a circle, the first again at the end; none if there is no circle."""
+
+    def walk(folder: str, trail: list[str]) -> list[str]:
+        if folder in trail:
+            return [*trail[trail.index(folder) :], folder]
+        return next(filter(None, (walk(other, [*trail, folder]) for other in sorted(edges.get(folder, ())))), [])
+
+    return next(filter(None, (walk(folder, []) for folder in sorted(edges))), [])
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if (PACKAGE / stage).is_dir()])
+def test_folders_of_a_stage_do_not_import_each_other_in_circles(stage: str) -> None:
+    assert cycle(folder_imports(PACKAGE / stage)) == []
+
+
+def test_a_circle_of_folders_is_noticed() -> None:
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle({"a": {"b", "c"}, "b": {"c"}}) == []
+    assert folder_imports(PACKAGE / "data")["data/scan"] >= {"data"}
 
 
 @cache
@@ -260,7 +314,7 @@ def test_tables_are_read_scanned_and_learnt_from_without_torch(tmp_path: Path) -
     program = f"""
 from pcmcnet import ChoiceData
 from pcmcnet.data import Encoder
-from pcmcnet.data.encoding import learn_encoder
+from pcmcnet.data.encoder import learn_encoder
 file, roles = {str(tmp_path / "table.parquet")!r}, {roles}
 in_memory, on_disk = ChoiceData.from_long(file, **roles), ChoiceData.scan(file, **roles)
 train, held_out = in_memory.split((0.5, 0.5))

@@ -12,7 +12,7 @@ import pytest
 import pcmcnet as pn
 from choice_tables import ROLES, trips
 from pcmcnet.data import choice_data
-from pcmcnet.data.fingerprint import fingerprint
+from pcmcnet.data.subsets import fingerprint
 
 ROOT = Path(__file__).parents[1]
 TRACED = """
@@ -52,6 +52,6 @@ def test_the_architecture_page_names_modules_of_the_walk() -> None:
     section = page.partition("## The walk of a fit")[2].partition("\n## ")[0]
     named = set(re.findall(r"`([\w/]+\.py)`", section))
     assert set(entered) <= named <= set(run)
-    assert calls["data/fingerprint.py:fingerprint"] == calls["storage/lock.py:_acquire"] == 1
+    assert calls["data/subsets.py:fingerprint"] == calls["storage/lock.py:_acquire"] == 1
     assert not [module for module in run if module.startswith("data/scan/")]
     assert len(entered) <= 35  # a reader who follows the fit changes folders through these

@@ -55,17 +55,17 @@ def test_each_mutation_of_the_sample_has_tests_and_is_python() -> None:
 
 def test_a_file_is_tested_by_its_mirror_or_by_the_folder_it_is_in(tmp_path: Path) -> None:
     (tmp_path / "tests" / "layers").mkdir(parents=True)
-    (tmp_path / "tests" / "layers" / "test_dropout.py").touch()
-    assert mirror("layers/dropout.py", tmp_path) == ["tests/layers/test_dropout.py"]
+    (tmp_path / "tests" / "layers" / "test_perceptron.py").touch()
+    assert mirror("layers/perceptron.py", tmp_path) == ["tests/layers/test_perceptron.py"]
     assert mirror("layers/pairwise/cpu.py", tmp_path) == ["tests/layers"]
     assert mirror("errors.py", tmp_path) == []
 
 
 def test_a_changed_test_concerns_the_file_that_it_mirrors_and_a_changed_contract_all_files(tmp_path: Path) -> None:
     (tmp_path / "tests" / "layers").mkdir(parents=True)
-    (tmp_path / "tests" / "layers" / "test_dropout.py").touch()
-    for file, known in (("layers/dropout.py", False), ("layers/threads.py", True)):  # the second by its folder
-        assert concerns(["tests/layers/test_perceptron.py"], file, tmp_path) == known
-        assert concerns(["tests/layers/test_dropout.py"], file, tmp_path)
+    (tmp_path / "tests" / "layers" / "test_perceptron.py").touch()
+    for file, known in (("layers/perceptron.py", False), ("layers/threads.py", True)):  # the second by its folder
+        assert concerns(["tests/layers/test_inner_logit.py"], file, tmp_path) == known
+        assert concerns(["tests/layers/test_perceptron.py"], file, tmp_path)
         assert concerns(["tests/test_contract.py"], file, tmp_path)
         assert not concerns(["tests/test_docs.py"], file, tmp_path)

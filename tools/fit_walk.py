@@ -42,7 +42,7 @@ class Walk:
 
     run: list[str] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
-    calls: Counter[str] = field(default_factory=Counter)  # of functions, as data/fingerprint.py:fingerprint
+    calls: Counter[str] = field(default_factory=Counter)  # of functions, as data/subsets.py:fingerprint
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
         """Take a call into account; Python's profiler calls this."""

@@ -20,7 +20,7 @@ from typer.main import get_command
 
 import pcmcnet as pn
 from pcmcnet.cli.app import app
-from pcmcnet.models.interface.option_docs import REQUIRED, OptionDoc, option_docs
+from pcmcnet.models.interface.options import REQUIRED, OptionDoc, option_docs
 
 ROOT = Path(__file__).parents[1]
 _MARK = re.compile(r"^<!-- (commands|options|file)(?:: ([\w.]+))? -->$", re.MULTILINE)

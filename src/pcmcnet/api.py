@@ -1,7 +1,7 @@
 """The public names of pcmcnet, under which ``import pcmcnet`` gives them: the one module that takes from anywhere."""
 
 from pcmcnet.data import ChoiceData, ScannedData, Schema
-from pcmcnet.data.contents.frozen import Frozen
+from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.decisions import (
     Constraints,
     Frontier,
@@ -68,7 +68,7 @@ from pcmcnet.models import (
     WithConstants,
     load,
 )
-from pcmcnet.storage.versions import package_version
+from pcmcnet.storage.files import package_version
 from pcmcnet.tuning import Tuning, tune
 
 __version__ = package_version("pcmcnet")

@@ -26,8 +26,8 @@ import numpy as np
 
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, ScannedData, Sets
-from pcmcnet.data.ragged import stretches
-from pcmcnet.data.splits import fold_parts, generator
+from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.subsets import fold_parts, generator
 from pcmcnet.errors import ArtifactError, InputError, TrainingError
 from pcmcnet.storage.files import json_bytes, parse_json, write_bytes
 from pcmcnet.training.checkpoint import require_same_run

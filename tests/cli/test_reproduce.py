@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pcmcnet.data.write_files import write_table
+from pcmcnet.data.files.write_files import write_table
 from pcmcnet.datasets import mlba
 
 Run = Callable[..., Any]

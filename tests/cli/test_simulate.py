@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pcmcnet.data.tabular import read_table
+from pcmcnet.data.files.tabular import read_table
 from pcmcnet.datasets import airline, markov, mlba
 
 Run = Callable[..., Any]

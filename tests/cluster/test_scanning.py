@@ -10,7 +10,7 @@ import pytest
 
 import pcmcnet as pn
 from pcmcnet import cluster
-from pcmcnet.cluster.scanning import RayWorkers
+from pcmcnet.cluster.training import RayWorkers
 from pcmcnet.data import Encoder
 from pcmcnet.errors import SchemaError
 

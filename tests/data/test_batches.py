@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pcmcnet.data.batches import Batch, Coded, EncodedSets, Portion, plan_batches, plan_persons
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.encoder import Encoder
 from pcmcnet.errors import ConfigError
 
 sizes_of_sets = st.lists(st.integers(1, 12), max_size=40).map(lambda s: np.array(s, np.int64))

@@ -13,8 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.column_reader import Reader
-from pcmcnet.data.number_or_category import is_categorical
+from pcmcnet.data.column_reader import Reader, is_categorical
 from pcmcnet.errors import SchemaError
 
 READ = {"memory": ChoiceData.from_long, "disk": lambda *args, **roles: ChoiceData.scan(*args, **roles).read()}

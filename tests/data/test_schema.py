@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.data.column_arrays import CURVES
+from pcmcnet.data.columns.arrays import CURVES
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError

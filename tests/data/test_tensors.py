@@ -12,9 +12,9 @@ import torch
 from pcmcnet import ChoiceData
 from pcmcnet.data import tensors
 from pcmcnet.data.chunks import Chunk, ChunkProblem
-from pcmcnet.data.column_arrays import Categorical, Numeric
-from pcmcnet.data.encoding import Encoder, SideEncoder
-from pcmcnet.data.float32_resolution import Span
+from pcmcnet.data.columns.arrays import Categorical, Numeric
+from pcmcnet.data.columns.statistics import Span
+from pcmcnet.data.encoder import Encoder, SideEncoder
 from pcmcnet.data.kinds.category import CategoryCode, Unseen
 from pcmcnet.data.kinds.number import NumericCode, PieceCode
 from pcmcnet.data.tensors import EncodedChunk, encode_rows

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet import MNL, ChoiceData, Schema, load
+from pcmcnet.data.files.write_files import write_table
 from pcmcnet.data.scan import ScannedData
+from pcmcnet.data.schema import long_roles, wide_roles
 from pcmcnet.data.wide import long_form
-from pcmcnet.data.wide_roles import long_roles, wide_roles
-from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import SchemaError
 
 WIDE: dict[str, Any] = {

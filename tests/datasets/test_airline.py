@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import pcmcnet as pn
-from pcmcnet.data.ragged import sum_by_set
+from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.datasets import airline
+from pcmcnet.datasets.airline import SEGMENTS, Segment
 from pcmcnet.datasets.truth import contiguous_offsets
 from pcmcnet.errors import ConfigError, InputError, SchemaError
 
@@ -112,3 +113,168 @@ def test_other_kinds_missing_columns_and_scattered_sets_are_refused() -> None:
         InputError, match=r"column 'individual': expected the rows of each choice set to stand together"
     ):
         airline.probabilities(backwards)
+
+
+# -- Airline process ---------------------------------------------------------------------------------------------------
+# How customers choose: the formulas written out, context effects on sets made by hand, and segments.
+
+
+BUSINESS: dict[str, Any] = {"officeID": "OF01", "isContinental": 1, "isDomestic": 0, "depWeekDay": 0}
+WHO = {**BUSINESS, "staySaturday": 0, "dtd": 20}
+SLOW = {"airlines": "AL05", "totalPrice": 200.0, "totalTripDurationMinutes": 500, "outDepTime": 36_000}
+FAST = {**SLOW, "totalPrice": 420.0, "totalTripDurationMinutes": 240}
+DECOY = {**SLOW, "totalPrice": 250.0, "totalTripDurationMinutes": 625}  # a quarter worse than SLOW in both
+
+
+def law(*itineraries: dict[str, Any], **who: Any) -> np.ndarray:
+    """Probabilities of one set made by hand."""
+    rows = [{"individual": 0, "nFlights": 2, "nAirlines": 1, **WHO, **who, **row} for row in itineraries]
+    return airline.probabilities({name: [row[name] for row in rows] for name in rows[0]})
+
+
+def logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def by_hand(rows: list[dict[str, Any]]) -> list[float]:
+    """The module's formulas, one alternative and one pair at a time."""
+
+    def gaps(i: dict[str, Any], j: dict[str, Any]) -> tuple[float, float, float]:
+        dx = math.log(j["totalPrice"] / i["totalPrice"])
+        dy = math.log(j["totalTripDurationMinutes"] / i["totalTripDurationMinutes"])
+        return dx, dy, (j["outDepTime"] - i["outDepTime"]) / 3600
+
+    def dominates(i: dict[str, Any], j: dict[str, Any]) -> float:
+        dx, dy, dz = gaps(i, j)
+        near = math.exp(-((dx**2 + dy**2) / 0.7**2 + dz**2 / 36) / 2)
+        return logistic(dx / 0.12) * logistic(dy / 0.12) * near
+
+    def alike(i: dict[str, Any], j: dict[str, Any]) -> float:
+        dx, dy, dz = gaps(i, j)
+        return math.exp(-((dx**2 + dy**2) / 0.35**2 + dz**2 / 16) / 2)
+
+    def utility(c: Segment, k: int) -> float:
+        i, others = rows[k], rows[:k] + rows[k + 1 :]
+        quality = 3 * (0.618034 * int(i["airlines"][2:]) % 1) - 1.5
+        return (
+            -c.price * math.log(i["totalPrice"])
+            - c.duration * math.log(i["totalTripDurationMinutes"])
+            - c.connection * (i["nFlights"] - 2)
+            - c.airline_change * (i["nAirlines"] - 1)
+            + c.time * math.cos(2 * math.pi * (i["outDepTime"] / 3600 - c.hour) / 24)
+            + c.quality * quality
+            + c.attraction * math.log(1 + sum(dominates(i, j) for j in others))
+            - c.dominance * math.log(1 + sum(dominates(j, i) for j in others))
+            - c.similarity * math.log(sum(alike(i, j) for j in rows))
+        )
+
+    I = rows[0]  # the individual, as in the formulas
+    share = logistic(
+        1.2
+        - 3 * I["staySaturday"]
+        - 1.2 * (math.log(1 + I["dtd"]) - 2.5)
+        + 0.8 * (I["depWeekDay"] in (0, 1, 2, 3))
+        + 0.5 * I["isDomestic"]
+        + 0.5 * I["isContinental"]
+        + 0.8 * math.sin(int(I["officeID"][2:]))
+    )
+    weights = {name: [math.exp(utility(c, k)) for k in range(len(rows))] for name, c in SEGMENTS.items()}
+    business, leisure = ([w / sum(all_) for w in all_] for all_ in (weights["business"], weights["leisure"]))
+    return [share * b + (1 - share) * e for b, e in zip(business, leisure, strict=True)]
+
+
+def test_probabilities_are_the_formulas_written_out() -> None:
+    table = airline.simulate(12, seed=5)
+    rows = table.to_pylist()
+    wanted = []
+    for k in range(12):
+        wanted += by_hand([row for row in rows if row["individual"] == k])
+    np.testing.assert_allclose(airline.probabilities(table), wanted, rtol=1e-11)
+    np.testing.assert_array_equal(airline.probabilities(table), table["true_prob"].to_numpy())
+
+
+@pytest.mark.parametrize(("one", "other"), [("business", "leisure"), ("leisure", "business")])
+def test_a_dominated_neighbour_draws_choices_to_what_dominates_it(
+    one: str, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attraction: in either segment the odds of what has a decoy rise by a fifth, where a logit keeps them."""
+    monkeypatch.setitem(SEGMENTS, other, SEGMENTS[one])
+    slow, fast = law(SLOW, FAST)
+    with_decoy = law(SLOW, FAST, DECOY)
+    assert with_decoy[0] / with_decoy[1] > 1.2 * slow / fast
+    assert with_decoy[2] < 0.2 * with_decoy[0]
+    mirrored = law(SLOW, FAST, {**FAST, "totalPrice": 525.0, "totalTripDurationMinutes": 300})
+    assert mirrored[0] / mirrored[1] < slow / fast / 1.2
+
+
+def test_attraction_raises_even_the_probability_itself() -> None:
+    """Not regular: SLOW is chosen more often though there is more to choose from."""
+    assert law(SLOW, FAST, DECOY, dtd=90, staySaturday=0)[0] > law(SLOW, FAST, dtd=90, staySaturday=0)[0]
+
+
+def test_a_near_duplicate_takes_from_its_like_more_than_from_others() -> None:
+    """Similarity: without it, SLOW and FAST would lose in proportion."""
+    twin = {**SLOW, "totalPrice": 202.0, "outDepTime": 37_800}
+    alone, together = law(SLOW, FAST), law(SLOW, FAST, twin)
+    assert together[0] / alone[0] < 0.75 * together[1] / alone[1]
+
+
+@pytest.mark.parametrize(("one", "other"), [("business", "leisure"), ("leisure", "business")])
+def test_two_copies_get_less_than_twice_the_odds_of_one(one: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two copies have D = 1/4 over each other and N = 1: the odds of both are 2^(1 - 0.3) 1.25^(1 - 1.2) of one's."""
+    monkeypatch.setitem(SEGMENTS, other, SEGMENTS[one])
+    far = {**SLOW, "totalPrice": 2000.0, "totalTripDurationMinutes": 60}  # changes the sums by less than 1e-4
+    alone, copies = law(SLOW, far), law(SLOW, far, SLOW)
+    assert copies[0] == copies[2]
+    odds = (copies[0] + copies[2]) / copies[1] / (alone[0] / alone[1])
+    assert odds == pytest.approx(2**0.7 / 1.25**0.2, rel=1e-3)
+
+
+def test_only_relative_prices_and_durations_matter() -> None:
+    scaled = [{**row, "totalPrice": 2 * row["totalPrice"]} for row in (SLOW, FAST, DECOY)]  # type: ignore[operator]
+    np.testing.assert_allclose(law(*scaled), law(SLOW, FAST, DECOY), rtol=1e-12)
+
+
+def test_probabilities_follow_the_order_of_the_alternatives() -> None:
+    p = law(SLOW, FAST, DECOY)
+    np.testing.assert_allclose(law(DECOY, SLOW, FAST), p[[2, 0, 1]], rtol=1e-13)
+
+
+def test_a_set_alone_has_the_law_that_it_has_in_a_table() -> None:
+    table = airline.simulate(300, seed=3)
+    ids = table["individual"].to_numpy()
+    for k in (0, 17, 299):
+        part = table.filter(ids == k)
+        np.testing.assert_array_equal(airline.probabilities(part), part["true_prob"].to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("change", "factor"),
+    [
+        ({"staySaturday": 1}, math.exp(-3)),
+        ({"dtd": 41}, 2**-1.2),
+        ({"depWeekDay": 4}, math.exp(-0.8)),
+        ({"isContinental": 0}, math.exp(-0.5)),
+        ({"isDomestic": 1}, math.exp(0.5)),
+        ({"officeID": "OF03"}, math.exp(0.8 * (math.sin(3) - math.sin(1)))),
+    ],
+)
+def test_the_odds_of_business_depend_on_the_individual_as_stated(change: dict[str, Any], factor: float) -> None:
+    base, other = (airline.business_share({k: [v] for k, v in {**WHO, **c}.items()})[0] for c in ({}, change))
+    assert other / (1 - other) == pytest.approx(factor * base / (1 - base), rel=1e-12)
+
+
+def test_business_pays_for_speed_and_leisure_does_not() -> None:
+    hurried, patient = law(SLOW, FAST, dtd=0), law(SLOW, FAST, dtd=200, staySaturday=1)
+    assert hurried[1] > 0.5 > patient[1]
+
+
+def test_extreme_ratios_give_probabilities_not_nan() -> None:
+    p = law(SLOW, {**SLOW, "totalPrice": 1e300}, {**SLOW, "totalTripDurationMinutes": 1e-300})
+    assert p.sum() == pytest.approx(1, abs=1e-12)
+    assert np.isfinite(p).all()
+
+
+def test_every_segment_has_context() -> None:
+    for c in airline.SEGMENTS.values():
+        assert min(c.attraction, c.dominance, c.similarity) > 0

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pcmcnet.datasets import airline, airline_table
-from pcmcnet.datasets.airline_table import RANGES, ROLES
+from pcmcnet.datasets import airline
+from pcmcnet.datasets.airline import RANGES, ROLES
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,12 @@ def test_sizes_are_those_of_a_real_table(table: pa.Table) -> None:
 
 
 def test_the_world_reaches_every_pair_office_and_airline() -> None:
-    world = airline_table.world()
+    world = airline.world()
     assert set(world.airline.ravel()) == set(range(63))
     assert (np.sort(world.airline, axis=1)[:, 1:] != np.sort(world.airline, axis=1)[:, :-1]).all()
     assert world.popularity.min() > 0.003
     assert not (world.domestic & world.continental).any()
-    assert (len(airline_table.PAIRS), len(airline_table.OFFICES), len(airline_table.AIRLINES)) == (97, 11, 63)
+    assert (len(airline.PAIRS), len(airline.OFFICES), len(airline.AIRLINES)) == (97, 11, 63)
 
 
 @pytest.mark.slow  # a table of the paper's size: about 15 s

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pcmcnet.decisions.branch_and_bound import starting_offers
 from pcmcnet.decisions.constraints import Rows
-from pcmcnet.decisions.local_search import starting_offers
-from pcmcnet.decisions.logit_offers import best_logit_mixture_offer, best_logit_offer
+from pcmcnet.decisions.exact_offers import best_logit_mixture_offer, best_logit_offer
 from pcmcnet.decisions.offer_value import Logits, earned
 
 

@@ -8,9 +8,9 @@ import pytest
 import pcmcnet as pn
 from choice_tables import logit_choices, read
 from pcmcnet.decisions.constraints import Rows
-from pcmcnet.decisions.nested_offers import NestedLogits, best_nested_offer
+from pcmcnet.decisions.exact_offers import NestedLogits, best_nested_offer
 from pcmcnet.decisions.offer_value import AnyModel, earned
-from pcmcnet.decisions.structure import structure_of
+from pcmcnet.decisions.optimise_offer import structure_of
 
 
 def nested(n: int, rng: np.random.Generator) -> NestedLogits:

@@ -7,7 +7,7 @@ import torch
 import pcmcnet as pn
 from choice_tables import read, trips
 from pcmcnet.decisions.offer_value import AnyModel, Chains, Logits, earned
-from pcmcnet.decisions.structure import structure_of
+from pcmcnet.decisions.optimise_offer import structure_of
 
 OFFERS = np.array([[True, True, False], [True, True, True], [False, True, False]])
 

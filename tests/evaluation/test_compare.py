@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
-from pcmcnet.evaluation import compare, evaluate
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError, TrainingError
+from pcmcnet.evaluation import compare
+from pcmcnet.evaluation.bootstrap import by_group, interval, p_values, resampled_means
+from pcmcnet.evaluation.compare import Cell, Failure, Fold, fresh, measure, model_identity, plan_folds, tally
 from pcmcnet.evaluation.comparison import Comparison
+from pcmcnet.evaluation.report import evaluate
 from pcmcnet.models import MNL, PCMCNet, PointerNetwork, RandomForest
 from pcmcnet.models.interface.choice_model import ChoiceModel
 
@@ -378,3 +381,260 @@ def test_a_logit_without_a_finite_estimate_says_so_in_the_result(tmp_path: Path)
     for _ in range(2):  # measured, then read back
         found = quietly({"logit": MNL()}, data, folds=2, folder=tmp_path / "out")
         assert any("logit: no finite estimate for 'cost'" in note and "2 of 2 fits" in note for note in found.notes)
+
+
+# -- Cross validation --------------------------------------------------------------------------------------------------
+
+
+PLAIN: dict[str, Any] = {"folds": None, "split": None, "valid": 0.0, "seed": 3}
+
+
+def ids(part: ChoiceData | None) -> list[int]:
+    assert part is not None
+    return [int(i) for i in part.set_ids]
+
+
+@pytest.mark.parametrize("by", [None, "person"])
+def test_folds_are_those_of_the_data(by: str | None, trips: ChoiceData) -> None:
+    plan = plan_folds(trips.groups(by), **{**PLAIN, "folds": 4})
+    expected = trips.folds(4, seed=3, by=by)
+    assert [[ids(f.cut(trips).train), ids(f.cut(trips).test)] for f in plan] == [[ids(a), ids(b)] for a, b in expected]
+    assert sorted(np.concatenate([f.test for f in plan]).tolist()) == list(range(len(trips)))
+    assert all(f.valid is None for f in plan)
+
+
+def test_five_folds_are_the_rule(trips: ChoiceData) -> None:
+    assert len(plan_folds(trips.groups(None), **PLAIN)) == 5
+
+
+def test_a_split_is_that_of_the_data(trips: ChoiceData) -> None:
+    (fold,) = plan_folds(trips.groups("person"), **{**PLAIN, "split": (0.7, 0.3)})
+    train, test = trips.split((0.7, 0.3), seed=3, by="person")
+    assert (ids(fold.cut(trips).train), ids(fold.cut(trips).test)) == (ids(train), ids(test))
+
+
+def test_what_is_held_out_comes_from_the_training_part_in_whole_groups(trips: ChoiceData) -> None:
+    people = trips.groups("person")
+    for fold in plan_folds(people, **{**PLAIN, "folds": 2, "valid": 0.4}):
+        assert fold.valid is not None
+        parts = [fold.train, fold.valid, fold.test]
+        assert sorted(np.concatenate(parts).tolist()) == list(range(len(trips)))
+        for k in (0, 1):
+            assert not set(people[parts[k]]) & set(people[np.concatenate(parts[k + 1 :])])
+        assert len(fold.valid) == pytest.approx(0.4 * 20, abs=4)  # up to one person
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"folds": 3, "split": (0.8, 0.2)}, "folds and split exclude each other"),
+        ({"folds": 1}, "the number of folds must lie between 2 and 40"),
+        ({"split": (0.8, 0.1, 0.1)}, r"split must be two shares, .*got \(0.8, 0.1, 0.1\)"),
+        ({"split": 0.2}, "split must be two shares, .*got 0.2"),
+        ({"split": (0.8, 0.8)}, "positive shares that add up to 1"),
+        ({"valid": 1.0}, "valid must be a number of at least 0 and below 1"),
+        ({"folds": 2, "valid": 0.5, "seed": -1}, "seed must be a whole number"),
+    ],
+)
+def test_impossible_plans_are_refused(change: dict[str, Any], message: str, trips: ChoiceData) -> None:
+    with pytest.raises(InputError, match=message):
+        plan_folds(trips.groups(None), **{**PLAIN, **change})
+
+
+def test_a_failure_is_one_line_and_names_classes_of_others() -> None:
+    assert Failure.of(ConfigError("no\n such  thing.")) == Failure("ConfigError", "no such thing.")
+    assert Failure.of(KeyError("x")) == Failure("KeyError", "KeyError: 'x'")
+    assert Failure.of(MemoryError()) == Failure("MemoryError", "MemoryError")
+    assert Failure.of(TrainingError()).message == "TrainingError"
+
+
+def test_a_fresh_model_has_the_options_and_nothing_else(kinds: dict[str, Any], trips: ChoiceData) -> None:
+    fitted = kinds["TiltScores"](scale=3.0, sizes=(4, 5)).fit(trips)
+    copy = fresh(fitted)
+    assert (type(copy), copy.config) == (type(fitted), fitted.config)
+    assert copy.fitted_ is None
+
+
+def test_the_identity_tells_options_and_classes_apart(kinds: dict[str, Any]) -> None:
+    found = [kinds["Tilt"](), kinds["Tilt"](scale=2.0), kinds["TiltScores"]()]
+    assert len({str(model_identity(model)) for model in found}) == 3
+    assert model_identity(kinds["Tilt"]()) == model_identity(kinds["Tilt"]())
+
+
+def test_a_cell_is_what_evaluating_the_fitted_model_says(kinds: dict[str, Any], trips: ChoiceData) -> None:
+    (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.7, 0.3), "valid": 0.2})
+    parts, model = fold.cut(trips), kinds["Tilt"](scale=2.0)
+    cell = measure(model, parts, top=(1, 2), seed=5, device="cpu")
+    (fitted,) = kinds["Tilt"].fits
+    assert fitted is not model
+    assert fitted.parts == (parts.train, parts.valid)
+    assert (fitted.seed, fitted.device) == (5, "cpu")
+    report = evaluate(fitted, parts.test, top=(1, 2))
+    assert {name: values.mean() for name, values in cell.metrics.items()} == pytest.approx(report.values, rel=1e-12)
+    assert cell.parameters == 1
+    assert min(cell.fit_seconds, cell.predict_seconds) > 0
+
+
+def test_a_model_is_asked_without_the_answers(kinds: dict[str, Any], trips: ChoiceData) -> None:
+    (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.5, 0.5)})
+    measure(kinds["Tilt"](), fold.cut(trips), top=(1,), seed=0, device="cpu")
+    (question,) = kinds["Tilt"].asked
+    assert question.chosen is None
+    assert ids(question) == ids(fold.cut(trips).test)
+
+
+def test_nothing_is_held_back_from_a_model_that_does_not_stop_early(
+    trips: ChoiceData, kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds["Tilt"], "stops_early", False)
+    (fold,) = plan_folds(trips.groups(None), **{**PLAIN, "split": (0.7, 0.3), "valid": 0.2})
+    parts = fold.cut(trips)
+    assert parts.valid is not None
+    measure(kinds["Tilt"](), parts, top=(1,), seed=0, device="cpu")
+    train, valid = kinds["Tilt"].fits[-1].parts
+    assert valid is None
+    assert len(train) == len(parts.train) + len(parts.valid)
+
+
+# -- Pooling -----------------------------------------------------------------------------------------------------------
+# Values that can be worked out by hand: four sets of two alternatives, two folds.
+
+
+PLAN = [Fold(np.array([0, 2]), None, np.array([1, 3])), Fold(np.array([1, 3]), None, np.array([0, 2]))]
+TESTED = np.array([1, 3, 0, 2])
+NLL = {"a": np.array([1.0, 2.0, 3.0, 4.0]), "b": np.array([2.0, 2.0, 5.0, 4.0])}  # of sets 0, 1, 2, 3
+
+
+def data(weights: list[float] | None = None) -> ChoiceData:
+    table = {"trip": np.repeat(np.arange(4), 2), "took": [1, 0] * 4, "w": np.repeat(weights or [1, 1, 1, 1], 2)}
+    return ChoiceData.from_long(table, choice_set="trip", chosen="took", weight="w")
+
+
+def cells(nll: np.ndarray[Any, Any], seconds: tuple[float, float] = (1.0, 3.0)) -> list[Cell | Failure]:
+    return [
+        Cell({"nll": nll[fold.test], "top_1": (nll[fold.test] < 2.5).astype(float)}, s, s / 10, 4 + k)
+        for k, (fold, s) in enumerate(zip(PLAN, seconds, strict=True))
+    ]
+
+
+def compared(
+    kinds: dict[str, Any], outcomes: dict[str, Any], table: ChoiceData | None = None, **change: Any
+) -> Comparison:
+    gives = change.pop("gives", {})
+    models = {label: kinds[gives.get(label, "Tilt")]() for label in outcomes}
+    options: dict[str, Any] = {"groups": None, "top": (1,), "seed": 0, "resamples": 200, "design": {}}
+    return tally(models, outcomes, table or data(), PLAN, **{**options, **change})
+
+
+def test_values_are_means_over_all_sets_and_folds_are_kept(kinds: dict[str, Any]) -> None:
+    """a: (1 + 2 + 3 + 4) / 4 = 2.5; its folds have (2 + 4) / 2 and (1 + 3) / 2."""
+    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()})
+    assert found.best == "a"
+    assert dict(found["a"].values) == {"nll": 2.5, "top_1": 0.5}
+    assert found["b"].values["nll"] == 3.25
+    assert [fold.values["nll"] for fold in found["a"].folds] == [3.0, 2.0]
+    assert found["a"].spread("nll") == pytest.approx(np.sqrt(0.5), rel=1e-15)
+    assert (found["a"].fit_seconds, found["a"].predict_seconds, found["a"].parameters) == (2.0, 0.2, 4)
+    assert found.uniform["nll"] == pytest.approx(np.log(2), rel=1e-15)
+
+
+def test_weights_weigh_and_sets_without_take_no_part(kinds: dict[str, Any]) -> None:
+    """Weights 1, 2, 0, 1: a (1 + 2 2 + 4) / 4, though b holds set 2 impossible; b (2 + 4 + 4) / 4."""
+    nll = {**NLL, "b": np.array([2.0, 2.0, np.inf, 4.0])}
+    found = compared(kinds, {label: cells(values) for label, values in nll.items()}, data([1, 2, 0, 1]))
+    assert found["a"].values["nll"] == 9 / 4
+    assert (found["b"].values["nll"], found["b"].n_impossible) == (10 / 4, 0)
+    assert found["b"].difference == pytest.approx(1 / 4, rel=1e-15)
+    assert found.n_sets == 4
+
+
+def test_differences_are_paired_set_by_set(kinds: dict[str, Any]) -> None:
+    """b - a is (1, 0, 2, 0): mean 0.75, and its interval and p-value are those of these four numbers."""
+    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()})
+    gap = (NLL["b"] - NLL["a"])[TESTED]
+    assert found["b"].difference == 0.75
+    rng = np.random.default_rng
+    assert found["b"].intervals["difference"] == pytest.approx(interval(gap, rng=rng(0), resamples=200), rel=1e-12)
+    means = resampled_means(gap, rng=rng(0), resamples=200)
+    assert found["b"].p_value == p_values(means[:, None])[0]
+    expected = interval(NLL["a"][TESTED], rng=rng(0), resamples=200)
+    assert found["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
+    assert (found["a"].difference, found["a"].p_value, "difference" in found["a"].intervals) == (0.0, None, False)
+
+
+def test_a_constant_advantage_is_certain_though_the_values_vary(kinds: dict[str, Any]) -> None:
+    """Alone, the intervals overlap; paired, the difference is 0.1 in every set."""
+    found = compared(kinds, {"a": cells(NLL["a"]), "b": cells(NLL["a"] + 0.1)})
+    assert found["b"].intervals["nll"][0] < found["a"].intervals["nll"][1]
+    assert found["b"].intervals["difference"] == pytest.approx((0.1, 0.1), rel=1e-12)
+    assert found["b"].p_value == pytest.approx(2 / 201, rel=1e-12)
+
+
+def test_groups_are_resampled_whole(kinds: dict[str, Any]) -> None:
+    groups = np.array([0, 0, 1, 1])
+    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, groups=groups)
+    means, total = by_group(NLL["a"][TESTED][:, None], np.ones(4), groups[TESTED])
+    expected = interval(means, total, rng=np.random.default_rng(0), resamples=200)[0]
+    assert found["a"].intervals["nll"] == pytest.approx(expected, rel=1e-12)
+    assert found["a"].intervals["nll"] == pytest.approx((1.5, 3.5), rel=1e-12)  # two people: their range
+    assert found["a"].values["nll"] == 2.5
+
+
+def test_one_group_says_nothing_about_the_spread(kinds: dict[str, Any]) -> None:
+    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, groups=np.zeros(4, np.int64))
+    assert found["b"].intervals["difference"] == (-np.inf, np.inf)
+    assert found["b"].p_value is None
+
+
+def test_without_resamples_there_is_neither_interval_nor_p_value(kinds: dict[str, Any]) -> None:
+    found = compared(kinds, {label: cells(nll) for label, nll in NLL.items()}, resamples=0)
+    assert (found["b"].intervals, found["b"].p_value, found["b"].difference) == ({}, None, 0.75)
+
+
+def test_the_best_gives_probabilities_that_hold_no_choice_impossible(kinds: dict[str, Any]) -> None:
+    outcomes = {
+        "scores": cells(NLL["a"] - 1),
+        "infinite": cells(np.array([0.0, 0.0, 0.0, np.inf])),
+        "a": cells(NLL["a"]),
+        "b": cells(NLL["b"]),
+    }
+    found = compared(kinds, outcomes, gives={"scores": "TiltScores"})
+    assert found.best == "a"
+    assert found["scores"].difference == -1.0
+    assert (found["infinite"].values["nll"], found["infinite"].difference) == (np.inf, np.inf)
+    assert found["infinite"].n_impossible == 1
+    assert found["infinite"].intervals["difference"][1] == np.inf
+
+
+def test_without_probabilities_there_is_no_best(kinds: dict[str, Any]) -> None:
+    found = compared(kinds, {"s": cells(NLL["a"])}, gives={"s": "TiltScores"})
+    assert (found.best, found["s"].difference) == (None, None)
+
+
+def test_a_ranking_has_only_what_it_was_measured_by(kinds: dict[str, Any]) -> None:
+    hits: list[Cell | Failure] = [Cell({"top_1": np.array([1.0, 0.0])}, 1.0, 1.0, 0)] * 2
+    found = compared(kinds, {"a": cells(NLL["a"]), "r": hits}, gives={"r": "TiltRanking"})
+    assert dict(found["r"].values) == {"top_1": 0.5}
+    assert set(found["r"].intervals) == {"top_1"}
+    assert (found["r"].difference, found["r"].p_value, found["r"].gives) == (None, None, "ranking")
+
+
+def test_a_failed_model_keeps_its_place_and_the_folds_before(kinds: dict[str, Any]) -> None:
+    outcomes = {
+        "a": cells(NLL["a"]),
+        "x": [cells(NLL["b"])[0], Failure("KeyError", "KeyError: 3")],
+        "b": cells(NLL["b"]),
+    }
+    found = compared(kinds, outcomes)
+    assert [row.label for row in found.rows] == ["a", "x", "b"]
+    row = found["x"]
+    assert (row.error, dict(row.values), row.fit_seconds) == ("KeyError: 3", {}, None)
+    assert [fold.error for fold in row.folds] == [None, "KeyError: 3"]
+    assert found["b"].difference == 0.75
+
+
+def test_a_fold_without_weight_has_no_mean(kinds: dict[str, Any]) -> None:
+    found = compared(kinds, {"a": cells(NLL["a"])}, data([1, 0, 1, 0]))
+    assert [dict(fold.values) for fold in found["a"].folds] == [{}, {"nll": 2.0, "top_1": 0.5}]
+    assert found["a"].values["nll"] == 2.0
+    assert found["a"].spread("nll") is None

@@ -3,7 +3,7 @@ import pytest
 from choice_tables import logit_choices, read
 from pcmcnet import MNL, RankBy, Uniform
 from pcmcnet.errors import NotFittedError
-from pcmcnet.evaluation.fit_figures import ROWS, fit_figures
+from pcmcnet.evaluation.report import ROWS, fit_figures
 
 DATA = read(logit_choices(60, {"x": 1.0}), alternative="mode", features=["x"], person="person")
 

@@ -7,7 +7,7 @@ import pytest
 
 import choice_tables
 from pcmcnet import MNL, ChoiceData
-from pcmcnet.evaluation.in_sample import in_sample_warning, seen_by
+from pcmcnet.evaluation.predictions import in_sample_warning, seen_by
 
 
 def make_trips(seed: int = 0) -> ChoiceData:

@@ -1,4 +1,6 @@
 import logging
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +15,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ArtifactError, ConfigError, DatasetError
 from pcmcnet.evaluation import compare, leaderboard
-from pcmcnet.evaluation.leaderboard_tables import BoardTable, part_of
+from pcmcnet.evaluation.compare import model_identity
+from pcmcnet.evaluation.leaderboard import TooSlowError, limited, time_limit
+from pcmcnet.evaluation.leaderboard_entries import BoardTable, part_of
 from pcmcnet.models import MNL, Uniform
 
 QUICK: dict[str, Any] = {"folds": 2, "resamples": 100, "progress": False}
@@ -114,7 +118,7 @@ def test_persons_stay_together_unless_the_table_is_cut_by_set(
     panel = ChoiceData.from_long(trips_table(), **roles)
     table = BoardTable(name="panel", use="judged", read=partial(part_of, panel))
     both = [table, replace(table, name="panel-random", by_set=True, ranked=False)]
-    monkeypatch.setattr("pcmcnet.evaluation.leaderboard_tables.public_tables", lambda: {t.name: t for t in both})
+    monkeypatch.setattr("pcmcnet.evaluation.leaderboard_entries.public_tables", lambda: {t.name: t for t in both})
     board = leaderboard(None, ["uniform"], **QUICK)
     assert board["panel"].comparison.design["by"] == "person"
     assert board["panel-random"].comparison.design["by"] is None
@@ -141,3 +145,45 @@ def test_progress_names_each_table(tables: dict[str, ChoiceData], caplog: pytest
     assert said[0] == "table 1 of 2: trips 0"
     assert "table 2 of 2: trips 1" in said
     assert sum(line.startswith("fold 2/2, uniform: ") for line in said) == 2
+
+
+# -- Time limit --------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_that_takes_too_long_is_interrupted_and_the_clock_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(TooSlowError, match=r"not fitted within 0.05 s: allow more seconds"), time_limit(0.05):
+        time.sleep(20)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    with time_limit(0.05):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_outside_the_main_thread_there_is_no_limit() -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        with time_limit(0.01):
+            time.sleep(0.05)
+            done.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [1]
+
+
+def test_a_limited_model_is_the_same_model(trips: ChoiceData, kinds: dict[str, Any]) -> None:
+    model = MNL(formula="x", min_chosen=3)
+    timed = limited(model, 100.0)
+    assert model_identity(timed) == model_identity(model)
+    assert isinstance(timed, MNL)
+    assert timed.fit(trips).score(trips) == model.fit(trips).score(trips)
+
+
+def test_a_fit_that_is_too_slow_ends(trips: ChoiceData, kinds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds["Tilt"], "_fit", lambda *_: time.sleep(20))
+    with pytest.raises(TooSlowError, match=r"not fitted within 0\.05 s"):
+        limited(kinds["Tilt"](), 0.05).fit(trips)

@@ -1,12 +1,20 @@
 import itertools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pcmcnet.evaluation.metrics import brier, kl, nll, places, standing, top, uniform_log_p
+import pcmcnet as pn
+from choice_tables import trips
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.metrics import brier, kl, nll, places_of_chosen, standing, top_hits, uniform_log_p
+from pcmcnet.evaluation.predictions import seen_by
 
 OFFSETS, CHOSEN = np.array([0, 2, 5]), np.array([1, 0])
 LOG_P = np.log([0.75, 0.25, 0.5, 0.25, 0.25])  # two sets, of 2 and 3 alternatives
@@ -72,7 +80,7 @@ def test_kl_keeps_probabilities_that_underflow() -> None:
 def test_top_shares_ties_by_their_places(n: int, expected: list[float]) -> None:
     """The place of each choice: 2nd or 3rd (a = 1, t = 2); 1st; any of 1st to 4th; last of 3."""
     log_p = log([0.5, 0.25, 0.25, *[0.6, 0.4], *[0.25] * 4, *[0.5, 0.4, 0.1]])
-    found = top(log_p, np.array([0, 3, 5, 9, 12]), np.array([2, 0, 1, 2]), n)
+    found = top_hits(log_p, np.array([0, 3, 5, 9, 12]), np.array([2, 0, 1, 2]), n)
     np.testing.assert_allclose(found, expected, rtol=1e-15, atol=0)
 
 
@@ -87,8 +95,8 @@ def test_float32_rounding_is_a_tie_and_a_real_difference_is_not() -> None:
     offsets, chosen = np.array([0, 2, 4, 6]), np.array([0, 0, 0])
     ulp = float(np.spacing(np.float32(64)))  # log p below -64 in float32 is no finer
     log_p = np.array([-64.0, -64 + ulp, -64.0, -64 - ulp, -1.0, -1 + 1e-4])
-    assert top(log_p, offsets, chosen, 1).tolist() == [0.5, 0.5, 0.0]
-    assert top(log_p, offsets, chosen, 1, tie=0.0).tolist() == [0.0, 1.0, 0.0]
+    assert top_hits(log_p, offsets, chosen, 1).tolist() == [0.5, 0.5, 0.0]
+    assert top_hits(log_p, offsets, chosen, 1, tie=0.0).tolist() == [0.0, 1.0, 0.0]
 
 
 @given(choice_sets(), st.integers(1, 6))
@@ -101,7 +109,7 @@ def test_top_is_the_mean_over_all_orders_of_the_tied(
         orders = itertools.permutations(range(len(scores)))  # the rank of each alternative among its equals
         ranked = [sorted(range(len(scores)), key=lambda i: (-scores[i], order[i])) for order in orders]
         expected.append(np.mean([ranking.index(c) < n for ranking in ranked]))
-    np.testing.assert_allclose(top(log_p, offsets, chosen, n), expected, rtol=1e-12)
+    np.testing.assert_allclose(top_hits(log_p, offsets, chosen, n), expected, rtol=1e-12)
 
 
 @given(choice_sets())
@@ -124,13 +132,13 @@ def test_places_are_uniform_over_the_tied_and_follow_the_seed() -> None:
     """One better, three tied: places 1, 2 and 3, each in a third of 30,000 sets."""
     sets = 30_000
     log_p, offsets = np.tile(log([0.4, 0.2, 0.2, 0.2]), sets), np.arange(0, 4 * sets + 1, 4)
-    found = places(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
+    found = places_of_chosen(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
     shares = np.bincount(found, minlength=4) / sets
     assert shares[0] == 0
     np.testing.assert_allclose(shares[1:], 1 / 3, rtol=0, atol=0.0136)  # five standard errors
-    again = places(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
+    again = places_of_chosen(log_p, offsets, np.full(sets, 2), np.random.default_rng(0))
     np.testing.assert_array_equal(found, again)
-    assert (found != places(log_p, offsets, np.full(sets, 2), np.random.default_rng(1))).any()
+    assert (found != places_of_chosen(log_p, offsets, np.full(sets, 2), np.random.default_rng(1))).any()
 
 
 @given(choice_sets(), st.integers(0, 2**16))
@@ -138,5 +146,70 @@ def test_places_lie_among_the_tied(
     sets: tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]], seed: int
 ) -> None:
     better, tied = standing(*sets)
-    found = places(*sets, np.random.default_rng(seed))
+    found = places_of_chosen(*sets, np.random.default_rng(seed))
     assert ((better <= found) & (found < better + tied)).all()
+
+
+# -- Per set -----------------------------------------------------------------------------------------------------------
+# A scanned table is evaluated shard by shard, to the same report as in memory.
+
+
+ROLES: dict[str, Any] = {
+    "choice_set": "trip",
+    "chosen": "took",
+    "features": ["price", "minutes"],
+    "available": "open",
+    "weight": "weight",
+}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 sets of 2 to 6 alternatives, of which some are not available; some sets have no weight."""
+    rows = trips(300, sizes=(2, 6), slope=-0.1, mixed=True)
+    rows["weight"] = (rows["trip"] % 4).astype(float)
+    path = tmp_path_factory.mktemp("table") / "trips.parquet"
+    pq.write_table(pa.table(rows), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def in_memory(table: Path) -> pn.ChoiceData:
+    return pn.ChoiceData.from_long(table, **ROLES)
+
+
+@pytest.fixture(scope="module")
+def scanned(table: Path) -> pn.ScannedData:
+    found = pn.ChoiceData.scan(table, memory="1 MiB", **ROLES)
+    assert len(found.manifest.shards) > 2
+    return found
+
+
+@pytest.mark.parametrize("model", [pn.MNL(), pn.RankBy(column="price")], ids=["mnl", "ranking"])
+def test_the_report_is_that_of_the_table_in_memory(
+    model: Any, scanned: pn.ScannedData, in_memory: pn.ChoiceData
+) -> None:
+    model.fit(in_memory)
+    found, expected = (pn.evaluate(model, data, (1, 2), resamples=50) for data in (scanned, in_memory))
+    assert found.to_dict() == expected.to_dict()
+    assert found.n_sets == 300
+
+
+def test_a_part_of_a_split_is_evaluated_alone(scanned: pn.ScannedData, in_memory: pn.ChoiceData) -> None:
+    model = pn.MNL().fit(in_memory)
+    part, _ = scanned.split((0.5, 0.5))
+    assert pn.evaluate(model, part, resamples=20) == pn.evaluate(model, part.read(), resamples=20)
+
+
+def test_known_probabilities_are_for_tables_in_memory(scanned: pn.ScannedData, in_memory: pn.ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"truth is for choice sets in memory: evaluate data.sample"):
+        pn.evaluate(pn.MNL().fit(in_memory), scanned, truth=np.ones(scanned.n_rows))
+
+
+def test_what_a_model_was_trained_on_is_known_of_a_scanned_table_too(
+    scanned: pn.ScannedData, in_memory: pn.ChoiceData
+) -> None:
+    model = pn.MNL().fit(in_memory)
+    assert seen_by(model, scanned) == "some"  # by a set that both hold: the fingerprints are of different kinds
+    model.note_table(fingerprint=scanned.fingerprint())
+    assert seen_by(model, scanned) == "all"

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.files.write_files import write_table
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.evaluation import Report, evaluate
-from pcmcnet.evaluation.per_set import metrics_per_set
+from pcmcnet.evaluation.metrics import metrics_per_set
 
 P = [0.75, 0.25, 0.5, 0.25, 0.25]  # set 1 takes the second of two, set 2 the second of three: tied for 2nd
 LOG2, LOG3 = math.log(2), math.log(3)

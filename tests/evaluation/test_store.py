@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pcmcnet.errors import ArtifactError
-from pcmcnet.evaluation.cross_validation import Cell
-from pcmcnet.evaluation.store import CellStore
+from pcmcnet.evaluation.compare import Cell, CellStore
 
 PLAN = {"table": "a" * 64, "seed": 0, "split": None, "top": [1, 5]}
 MODEL = {"model": "tilt", "class": "tests.Tilt", "options": {"scale": 1.0, "sizes": (1, 2)}}

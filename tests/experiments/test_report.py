@@ -1,17 +1,24 @@
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
 
+from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.experiments.report import Result, facts
+from pcmcnet.experiments import experiment2, report
+from pcmcnet.experiments.report import Result, facts, fit_all
+from pcmcnet.models import ChoiceModel, PCMCNet, Uniform
 from pcmcnet.plots.style import save_picture
 from pcmcnet.reports.sections import Picture, Section, Table, Text, note
+from pcmcnet.training import loop
 
 EVIL = "<script>alert('x')</script>&\"|"
 
@@ -127,3 +134,91 @@ def test_what_a_terminal_would_obey_is_written_out(tmp_path: Path) -> None:
         assert "\x1b" not in text
         assert [f"x1b[{k}m" in text.replace("\\\\", "\\") for k in range(1, 6)] == [True] * 5
     assert "\x1b" not in str(found)
+
+
+# -- Kept fits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(bookings: Callable[..., pa.Table]) -> list[ChoiceData]:
+    tables = [experiment2.with_airline(bookings(sets, seed=sets)) for sets in (30, 10)]
+    return [ChoiceData.from_long(table, **experiment2.ROLES) for table in tables]
+
+
+def weights(folder: Path) -> bytes:
+    return next(folder.glob("pcmcnet-*/weights.safetensors")).read_bytes()
+
+
+def test_a_fit_is_named_by_all_that_it_depends_on(tmp_path: Path, parts: list[ChoiceData]) -> None:
+    for kind, seed, data in [
+        (Uniform(), 0, parts),
+        (Uniform(), 1, parts),
+        (PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0), 0, parts),
+        (PCMCNet(hidden=(4,), epochs=2, weight_decay=0.0), 0, parts),
+        (Uniform(), 0, parts[::-1]),
+        (Uniform(), 0, parts),
+    ]:
+        fit_all({"model": kind}, *data, tmp_path, seed=seed)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_models_that_do_not_stop_on_the_second_part_learn_from_both(tmp_path: Path, parts: list[ChoiceData]) -> None:
+    small: dict[str, Any] = {"hidden": (4,), "epochs": 1, "weight_decay": 0.0}
+    contestants: dict[str, ChoiceModel] = {
+        "net": PCMCNet(**small),
+        "paper's rule": PCMCNet(**small, min_delta=0.01),
+        "uniform": Uniform(),
+    }
+    fitted = fit_all(contestants, *parts, tmp_path)
+    sets = {}
+    for label, model in fitted.items():
+        assert isinstance(model, ChoiceModel)
+        sets[label] = model.table_.choice_sets
+    assert sets == {"net": 40, "paper's rule": 30, "uniform": 40}
+
+
+def test_an_interrupted_network_goes_on_to_the_same_weights(
+    tmp_path: Path, parts: list[ChoiceData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = PCMCNet(hidden=(4,), epochs=3, weight_decay=0.5)
+    fit_all({"net": model}, *parts, tmp_path / "whole")
+    epochs: list[int] = []
+    real = loop._epoch
+
+    def stops_after_two(steps: Any, config: Any, state: Any, **options: Any) -> object:
+        epochs.append(state.epoch + 1)
+        if epochs == [1, 2, 3]:
+            raise KeyboardInterrupt
+        return real(steps, config, state, **options)
+
+    monkeypatch.setattr(loop, "_epoch", stops_after_two)
+    with pytest.raises(KeyboardInterrupt):
+        fit_all({"net": model}, *parts, tmp_path / "cut")
+    fit_all({"net": model}, *parts, tmp_path / "cut")
+    assert epochs == [1, 2, 3, 3]
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+# -- Published ---------------------------------------------------------------------------------------------------------
+# The figures against those printed in the paper, typed a second time.
+
+
+def test_table_1_is_that_of_the_paper() -> None:
+    rows = report.table1()
+    assert [row.kl for row in rows.values()] == [0.119, 0.022, 0.018, 0.011, 0.009]
+    assert [row.parameters for row in rows.values()] == [2, 4290, 97, 369, 641]
+    assert report.sizes("table1") == (20_000, 10_000)
+
+
+def test_table_3_is_that_of_the_paper() -> None:
+    rows = report.table3().values()
+    assert [row.top_1 for row in rows] == [0.063, 0.164, 0.154, 0.224, 0.271, 0.273, 0.257, 0.331]
+    assert [row.top_5 for row in rows] == [0.255, 0.471, 0.472, 0.624, 0.672, 0.674, 0.665, 0.745]
+    assert [row.nll for row in rows] == [3.24, None, None, 2.44, 2.33, None, 2.33, 2.03]
+    assert report.sizes("table3") == (27_160, 6_791)
+
+
+def test_table_2_is_made_of_options_of_the_model() -> None:
+    config = PCMCNet.paper(**report.table2()).config
+    assert (config.hidden, config.batch_size, config.lr, config.dropout) == ((512, 512), 16, 0.001, 0.5)
+    assert (config.activation, config.epochs) == ("leaky_relu", 66)

@@ -10,7 +10,7 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, TrainingError
-from pcmcnet.experiments import itineraries, published, table3
+from pcmcnet.experiments import experiment2, report
 from pcmcnet.models import (
     MNL,
     ChoiceModel,
@@ -29,7 +29,7 @@ SIZES = {"train": 60, "dev": 20, "test": 30}
 
 def write(folder: Path, bookings: Bookings, test_seed: int = 2, **change: Any) -> Path:
     folder.mkdir()
-    for k, (part, name) in enumerate(itineraries.FILES.items()):
+    for k, (part, name) in enumerate(experiment2.FILES.items()):
         table = bookings(SIZES[part], seed=test_seed if part == "test" else k, first=1000 * k)
         for column, values in change.items() if part == "test" else ():
             table = table.set_column(table.column_names.index(column), column, pa.array(values))
@@ -38,13 +38,13 @@ def write(folder: Path, bookings: Bookings, test_seed: int = 2, **change: Any) -
 
 
 def choices(table: pa.Table) -> ChoiceData:
-    return ChoiceData.from_long(itineraries.with_airline(table), **itineraries.ROLES)
+    return ChoiceData.from_long(experiment2.with_airline(table), **experiment2.ROLES)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The eight models, small enough for a test."""
-    full = table3.models
+    full = experiment2.models
 
     def models(**options: Any) -> dict[str, ChoiceModel]:
         if options.get("paper_settings"):
@@ -53,15 +53,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             Uniform(),
             RankBy(column="totalPrice"),
             RankBy(column="totalTripDurationMinutes"),
-            MNL(formula=table3.UTILITY),
-            LatentClassMNL(formula=table3.UTILITY, classes=2, starts=1),
+            MNL(formula=experiment2.UTILITY),
+            LatentClassMNL(formula=experiment2.UTILITY, classes=2, starts=1),
             RandomForest(trees=5),
             PointerNetwork(hidden=8, epochs=2, weight_decay=0.0),
             PCMCNet(hidden=(8,), epochs=options["epochs"] or 2, weight_decay=0.0),
         ]
-        return dict(zip(published.table3(), quick, strict=True))
+        return dict(zip(report.table3(), quick, strict=True))
 
-    monkeypatch.setattr(table3, "models", models)
+    monkeypatch.setattr(experiment2, "models", models)
 
 
 DATED = {"model.json", "README.md", "history.json", "forest.skops"}  # hold the hour, or the seconds taken
@@ -76,9 +76,9 @@ def artefacts(out: Path, probe: ChoiceData) -> dict[str, bytes]:
 
 
 def test_the_papers_files_give_eight_rows_beside_the_published_ones(tmp_path: Path, bookings: Bookings) -> None:
-    found = table3.run(tmp_path / "out", data=write(tmp_path / "data", bookings), seed=1)
+    found = experiment2.run_table3(tmp_path / "out", data=write(tmp_path / "data", bookings), seed=1)
     head, *rows = found.sections[0].tables[0]
-    assert [row[0] for row in rows] == list(published.table3())
+    assert [row[0] for row in rows] == list(report.table3())
     assert rows[-1][head.index("NLL, paper")] == "2.03"
     by_label = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     for label in ("Cheapest", "Shortest", "RF*"):
@@ -90,7 +90,7 @@ def test_the_papers_files_give_eight_rows_beside_the_published_ones(tmp_path: Pa
     assert values["Cheapest"]["top_1"] > 0.4  # of four, the cheapest is booked most
     assert "60 sets to fit, 20 to stop, 30 to test" in str(found)
     written = json.loads((tmp_path / "out" / "result.json").read_text("utf-8"))
-    assert [row["model"] for row in written["values"]["rows"]] == list(published.table3())
+    assert [row["model"] for row in written["values"]["rows"]] == list(report.table3())
     assert written["values"]["rows"][-1]["published"]["nll"] == 2.03
 
 
@@ -98,8 +98,8 @@ def test_no_test_set_has_any_influence_on_what_is_fitted(tmp_path: Path, booking
     """Other searches, prices a thousand times as high, an airline never seen: not a byte of any model changes."""
     probe = choices(bookings(25, seed=5))
     strange = {"totalPrice": np.full(120, 1e6), "airlines": ["ZZ"] * 120, "OD": ["X-Y"] * 120}
-    clean = table3.run(tmp_path / "a", data=write(tmp_path / "clean", bookings))
-    corrupt = table3.run(tmp_path / "b", data=write(tmp_path / "corrupt", bookings, test_seed=9, **strange))
+    clean = experiment2.run_table3(tmp_path / "a", data=write(tmp_path / "clean", bookings))
+    corrupt = experiment2.run_table3(tmp_path / "b", data=write(tmp_path / "corrupt", bookings, test_seed=9, **strange))
     ours, theirs = artefacts(tmp_path / "a", probe), artefacts(tmp_path / "b", probe)
     assert ours == theirs
     networks = [name for name in ours if name.endswith("weights.safetensors")]
@@ -112,9 +112,9 @@ def test_the_development_part_does_have_an_influence(tmp_path: Path, bookings: B
     """The same comparison finds a difference where there is one."""
     probe = choices(bookings(25, seed=5))
     data = write(tmp_path / "data", bookings)
-    table3.run(tmp_path / "a", data=data)
-    pyarrow.csv.write_csv(bookings(20, seed=7, first=1000), data / itineraries.FILES["dev"])
-    table3.run(tmp_path / "b", data=data)
+    experiment2.run_table3(tmp_path / "a", data=data)
+    pyarrow.csv.write_csv(bookings(20, seed=7, first=1000), data / experiment2.FILES["dev"])
+    experiment2.run_table3(tmp_path / "b", data=data)
     assert artefacts(tmp_path / "a", probe) != artefacts(tmp_path / "b", probe)
 
 
@@ -122,9 +122,9 @@ def test_what_was_fitted_is_not_fitted_again(
     tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write(tmp_path / "data", bookings)
-    first = table3.run(tmp_path / "out", data=data)
+    first = experiment2.run_table3(tmp_path / "out", data=data)
     monkeypatch.setattr(ChoiceModel, "fit", None)
-    again = table3.run(tmp_path / "out", data=data)
+    again = experiment2.run_table3(tmp_path / "out", data=data)
     assert [r["values"] for r in again.values["rows"]] == [r["values"] for r in first.values["rows"]]
 
 
@@ -135,14 +135,14 @@ def test_a_model_that_fails_is_a_row_and_no_end(
         raise TrainingError("no luck today.")
 
     monkeypatch.setattr(LatentClassMNL, "fit", fail)
-    found = table3.run(tmp_path / "out", data=write(tmp_path / "data", bookings))
+    found = experiment2.run_table3(tmp_path / "out", data=write(tmp_path / "data", bookings))
     rows = found.sections[0].tables[0]
     assert rows[5] == ["LC-MNL*", "failed: no luck today."]
     assert len(rows[6]) == len(rows[0])
 
 
 def test_a_simulated_table_tells_the_best_possible_nll(tmp_path: Path) -> None:
-    found = table3.run(tmp_path / "out", simulated=True, sets=80, seed=3)
+    found = experiment2.run_table3(tmp_path / "out", simulated=True, sets=80, seed=3)
     best = found.values["best_possible_nll"]
     assert 0 < best < found.values["rows"][0]["values"]["nll"]
     assert f"best possible NLL on these test sets is {best:.3f}" in str(found)
@@ -150,8 +150,8 @@ def test_a_simulated_table_tells_the_best_possible_nll(tmp_path: Path) -> None:
 
 def test_larchs_table_is_cross_validated(tmp_path: Path, bookings: Bookings, monkeypatch: pytest.MonkeyPatch) -> None:
     data = choices(bookings(40, seed=1))
-    monkeypatch.setattr(itineraries, "larch_table", lambda: data)
-    found = table3.run(tmp_path / "out", folds=2)
+    monkeypatch.setattr(experiment2, "larch_table", lambda: data)
+    found = experiment2.run_table3(tmp_path / "out", folds=2)
     assert found.values["rows"][0]["values"]["nll"] == pytest.approx(np.log(4))
     assert all(row["error"] is None for row in found.values["rows"])
     assert "2-fold cross-validation" in str(found)
@@ -159,7 +159,7 @@ def test_larchs_table_is_cross_validated(tmp_path: Path, bookings: Bookings, mon
 
 
 def test_the_papers_settings_are_those_of_its_table_2() -> None:
-    network = table3.models(paper_settings=True)["PCMC-Net"]
+    network = experiment2.models(paper_settings=True)["PCMC-Net"]
     config = network.config
     assert (config.hidden, config.batch_size, config.lr, config.dropout) == ((512, 512), 16, 0.001, 0.5)
     assert (config.rate, config.epsilon, config.schedule, config.refit) == ("relu", 0.5, "constant", True)
@@ -176,5 +176,5 @@ def test_the_papers_settings_are_those_of_its_table_2() -> None:
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        table3.run(tmp_path / "out", **options)
+        experiment2.run_table3(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()

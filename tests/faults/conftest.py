@@ -25,7 +25,7 @@ from safetensors import safe_open
 from choice_tables import trips
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import load
-from pcmcnet.models.saving.manifest import MANIFEST
+from pcmcnet.models.interface.saving import MANIFEST
 from pcmcnet.selection import TrialLog
 from pcmcnet.training.checkpoint import Checkpoint
 from pcmcnet.training.run_folder import SEARCH, checkpoints

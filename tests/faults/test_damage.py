@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.tabular import read_table
-from pcmcnet.data.write_files import write_table
+from pcmcnet.data.files.tabular import read_table
+from pcmcnet.data.files.write_files import write_table
 from pcmcnet.errors import ArtifactError, PcmcNetError
 from pcmcnet.evaluation import compare
 from pcmcnet.models import MNL, Boosted, PCMCNet, Uniform, load

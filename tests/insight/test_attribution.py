@@ -7,8 +7,8 @@ import pytest
 
 from pcmcnet import MNL, MODELS, ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.attribution import attribution
-from pcmcnet.insight.what_if import compose
+from pcmcnet.insight.questions import compose
+from pcmcnet.insight.removals import attribution
 from pcmcnet.models import ChoiceModel
 
 

@@ -12,8 +12,7 @@ from choice_tables import largest
 from pcmcnet.data import ChoiceData
 from pcmcnet.datasets import markov, mlba
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.axiom_checks import Finding
-from pcmcnet.insight.axioms import audit, draw_triples
+from pcmcnet.insight.axioms import Finding, audit, draw_triples
 from pcmcnet.models import MNL, PCMCNet, RandomForest, RankBy
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,7 @@ import pytest
 from choice_tables import logit_choices, read
 from pcmcnet import Calibrated, PCMCNet, RankBy
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.calibration import Calibration, calibrate, calibration, equal_bins
 from pcmcnet.models import Uniform

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from pcmcnet import MNL, ChoiceData, PCMCNet
-from pcmcnet.insight.context_search import search
-from pcmcnet.insight.context_summary import context_summary
+from pcmcnet.insight.context_effects import context_summary, search
 from pcmcnet.insight.order_effects import order_effects
 from pcmcnet.insight.preference_map import preference_map_in_set
 

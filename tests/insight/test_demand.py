@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from pcmcnet import MNL, MODELS, ChoiceData
-from pcmcnet.data.ragged import sum_by_set
+from pcmcnet.data.columns.ragged import sum_by_set
 from pcmcnet.errors import InputError
-from pcmcnet.insight import slopes as asking
+from pcmcnet.insight import elasticity as asking
 from pcmcnet.insight.demand import demand
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.what_if import with_values
+from pcmcnet.insight.questions import with_values
 from pcmcnet.models import ChoiceModel
 
 

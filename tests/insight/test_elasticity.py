@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from pcmcnet import MNL, MODELS, ChoiceData, PCMCNet
-from pcmcnet.data.ragged import spread, sum_by_set
+from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import ConfigError, DatasetError, InputError
 from pcmcnet.insight.demand import demand
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.what_if import with_values
+from pcmcnet.insight.questions import with_values
 from pcmcnet.models import ChoiceModel
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pcmcnet import MNL, ChoiceData, Uniform, compare, evaluate
-from pcmcnet.insight import fit_quality as module
-from pcmcnet.insight.fit_quality import fit_quality
+from pcmcnet.insight import calibration as module
+from pcmcnet.insight.calibration import fit_quality
 
 
 @pytest.fixture(scope="module")

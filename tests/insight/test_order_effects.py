@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.order_effects import order_effects
-from pcmcnet.insight.order_terms import exact_terms, moebius, sampled_terms
+from pcmcnet.insight.order_effects import exact_terms, moebius, order_effects, sampled_terms
 from pcmcnet.models import MNL, PCMC, ChoiceModel
 
 Floats = NDArray[np.float64]

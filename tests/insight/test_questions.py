@@ -5,8 +5,16 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.alternative_names import name_of
-from pcmcnet.insight.questions import id_of, place_of, position_of, require_place, require_sampling, set_of, some_sets
+from pcmcnet.insight.questions import (
+    id_of,
+    name_of,
+    place_of,
+    position_of,
+    require_place,
+    require_sampling,
+    set_of,
+    some_sets,
+)
 
 TABLE: dict[str, Any] = {
     "trip": ["x", "y", "x", "y", "y", "z"],

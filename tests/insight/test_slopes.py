@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from pcmcnet import MNL, ChoiceData, PCMCNet, RankBy
-from pcmcnet.data.ragged import ordered_pairs, spread, sum_by_set
+from pcmcnet.data.columns.ragged import ordered_pairs, spread, sum_by_set
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight import slopes as module
-from pcmcnet.insight.slopes import chunks, slopes
+from pcmcnet.insight import elasticity as module
+from pcmcnet.insight.elasticity import chunks, slopes
 
 FORMULA = "price + time + price:income"
 

@@ -1,10 +1,16 @@
 """A table in a few numbers, worked out by hand."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from pcmcnet import ChoiceData
-from pcmcnet.insight.table_summary import TableSummary, summarise
+from pcmcnet import MNL, ChoiceData, PCMCNet, RankBy
+from pcmcnet.errors import InputError
+from pcmcnet.insight.chain import chain
+from pcmcnet.insight.removals import attribution
+from pcmcnet.insight.table_summary import ExampleSet, TableSummary, example_sets, summarise
+from pcmcnet.models.interface.choice_model import ChoiceModel
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +70,84 @@ def test_categories_come_with_their_shares_and_labels_with_those_of_the_choices(
     assert (who.role, who.categories) == ("individual", (("a", 0.5), ("b", 0.5)))
     shares = {label.label: (label.offered, label.chosen) for label in found.labels}
     assert shares == {"bike": (0.75, 0.75), "car": (1.0, 0.25), "bus": (1.0, 0.0)}
+
+
+# -- Example sets ------------------------------------------------------------------------------------------------------
+# Three sets to look at: which they are, and what is said of them.
+
+
+Make = Callable[..., ChoiceData]
+
+
+def by_kind(model: ChoiceModel, data: ChoiceData) -> dict[str, ExampleSet]:
+    return {example.kind: example for example in example_sets(model, data)}
+
+
+def test_the_surprising_choice_is_the_least_probable_and_the_large_set_the_largest(driven: ChoiceData) -> None:
+    model = MNL().fit(driven)
+    found = by_kind(model, driven)
+    p = model.predict_proba(driven)
+    fit = np.flatnonzero((driven.sizes > 1) & (driven.weights > 0))
+    assert driven.chosen is not None
+    chosen = driven.from_rows(p)[driven.offsets[:-1] + driven.chosen]
+    least = fit[np.argmin(chosen[fit])]
+    assert found["surprising"].choice_set == driven.set_ids[least]
+    assert found["surprising"].nll == pytest.approx(-np.log(chosen[least]), rel=1e-12)
+    assert len(found["large"].p) == driven.sizes.max()
+    assert len({example.choice_set for example in found.values()}) == 3
+    typical = found["typical"].nll
+    assert typical is not None
+    assert abs(typical - np.median(-np.log(chosen[fit]))) < 0.2
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_an_example_holds_what_the_other_functions_say_of_its_set(make_driven: Make, labels: bool) -> None:
+    data = make_driven(labels=labels)
+    model = PCMCNet(hidden=(4,), epochs=1, weight_decay=0.0).fit(data, progress=False)
+    example = by_kind(model, data)["surprising"]
+    assert example.attribution is not None
+    assert example.attribution.to_dict() == attribution(model, data, example.choice_set).to_dict()
+    assert example.chosen is not None
+    assert example.attribution.alternative == example.names[example.chosen]
+    assert example.chain is not None
+    assert example.chain.to_dict() == chain(model, data, example.choice_set).to_dict()
+    assert example.chain.labels == example.names
+    assert example.p.sum() == pytest.approx(1, abs=1e-6)  # a network computes in float32
+    assert {len(values) for values in example.columns.values()} == {len(example.p)}
+    assert set(example.individual) == {"income", "purpose"}
+
+
+def test_where_choices_are_unknown_the_set_nearest_to_evens_is_shown(make_driven: Make) -> None:
+    data = make_driven(chosen=None)
+    model = MNL().fit(make_driven())
+    found = by_kind(model, data)
+    assert list(found) == ["typical", "uncertain", "large"]
+    assert found["uncertain"].nll is None
+    p = found["uncertain"].p
+    entropy = -(p * np.log(p)).sum() / np.log(len(p))
+    assert entropy > 0.9
+    assert found["uncertain"].attribution is not None
+
+
+def test_no_set_is_called_large_where_all_have_as_many_alternatives(driven: ChoiceData) -> None:
+    alike = driven.subset(driven.sizes == 3)
+    assert list(by_kind(MNL().fit(driven), alike)) == ["typical", "surprising"]
+
+
+def test_a_ranking_has_examples_without_attribution(driven: ChoiceData) -> None:
+    found = by_kind(RankBy(column="price").fit(driven), driven)
+    surprising = found["surprising"]
+    assert surprising.attribution is None
+    assert surprising.chain is None
+    assert surprising.chosen is not None
+    prices = surprising.columns["price"]
+    assert sorted(prices).index(prices[surprising.chosen]) >= 1
+
+
+def test_a_table_of_single_alternatives_has_no_example(driven: ChoiceData) -> None:
+    with pytest.raises(InputError, match="no example to show"):
+        example_sets(MNL().fit(driven), driven.subset(driven.sizes == 1))
+
+
+def test_a_table_of_one_set_has_one_example(driven: ChoiceData) -> None:
+    assert [e.kind for e in example_sets(MNL().fit(driven), driven.subset([2]))] == ["typical"]

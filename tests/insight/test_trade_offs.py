@@ -7,8 +7,8 @@ import pytest
 
 from pcmcnet import MNL, ChoiceData, RankBy
 from pcmcnet.errors import InputError
-from pcmcnet.insight.trade_offs import main_trade_offs, reference_of, trade_offs
-from pcmcnet.models.wrappers.ensemble import Ensemble
+from pcmcnet.insight.willingness_to_pay import main_trade_offs, reference_of, trade_offs
+from pcmcnet.models.ensemble import Ensemble
 
 
 @pytest.fixture(scope="module")

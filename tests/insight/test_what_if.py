@@ -5,7 +5,7 @@ import pytest
 
 from pcmcnet import MNL, ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.what_if import compose, with_values
+from pcmcnet.insight.questions import compose, with_values
 
 TABLE = {
     "trip": ["b", "b", "a", "a", "a"],

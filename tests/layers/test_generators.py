@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pcmcnet.layers.dropout import dropped
 from pcmcnet.layers.generators import Draws, drawing_from, generator_on, redirected, seeds_on
 from pcmcnet.layers.pairwise import PairwiseRates
+from pcmcnet.layers.perceptron import dropped
 
 CPU = torch.device("cpu")
 

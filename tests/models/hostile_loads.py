@@ -27,7 +27,7 @@ import numpy as np
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from pcmcnet.data.tabular import read_table
+from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import PcmcNetError
 from pcmcnet.models import load
 

@@ -14,7 +14,7 @@ import pytest
 
 from pcmcnet.errors import ArtifactError
 from pcmcnet.models import KINDS, load
-from pcmcnet.models.saving.manifest import FORMAT
+from pcmcnet.models.interface.saving import FORMAT
 
 GOLDEN = Path(__file__).parent / "golden"
 FOLDERS = sorted(path.parent for path in GOLDEN.glob(f"format-{FORMAT}/*/model.json"))

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from pcmcnet import Explanation
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.insight.attribution import Attribution
 from pcmcnet.insight.demand import DemandCurve
-from pcmcnet.insight.example_sets import ExampleSet
 from pcmcnet.insight.importance import Importance, ImportanceRow
-from pcmcnet.models.logits.tastes import Tastes
+from pcmcnet.insight.removals import Attribution
+from pcmcnet.insight.table_summary import ExampleSet
+from pcmcnet.models.mixed_mnl import Tastes
 from pcmcnet.plots.charts import Bars, Chart, Line
 from pcmcnet.plots.effects import (
     attribution_chart,

@@ -7,8 +7,7 @@ import pytest
 
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.comparison import Comparison, Row
-from pcmcnet.evaluation.standings import Leaderboard
-from pcmcnet.evaluation.table_result import TableResult
+from pcmcnet.evaluation.standings import Leaderboard, TableResult
 from pcmcnet.plots import draw_ranks, leaderboard_page, rank_chart, write_leaderboard_page
 from pcmcnet.plots.leaderboard import Bar, RankChart
 

@@ -17,9 +17,8 @@ from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.explanation import PARTS
 from pcmcnet.plots import write_explanation
 from pcmcnet.plots.report import sections_of
-from pcmcnet.reports import html
-from pcmcnet.reports.html import plotly_script, to_html
-from pcmcnet.reports.markdown import to_markdown
+from pcmcnet.reports import formats
+from pcmcnet.reports.formats import plotly_script, to_html, to_markdown
 from pcmcnet.reports.sections import Dot, Facts, Figure, Intervals, Section, Table, Text, Tiles
 from pcmcnet.reports.tables import markdown_table
 
@@ -50,7 +49,7 @@ def test_a_file_is_no_folder(explained: dict[str, Explanation], tmp_path: Path) 
 def test_without_plotly_nothing_is_written(
     explained: dict[str, Explanation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(html, "find_spec", lambda name: None)
+    monkeypatch.setattr(formats, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="plotly"):
         write_explanation(explained["table"], tmp_path)
     assert not any(tmp_path.iterdir())

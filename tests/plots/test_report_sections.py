@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pcmcnet import Explanation
-from pcmcnet.insight.trade_offs import TradeOff, TradeOffs
+from pcmcnet.insight.willingness_to_pay import TradeOff, TradeOffs
 from pcmcnet.plots import write_explanation
 from pcmcnet.plots.page_figures import BLUE, GREY, ORANGE
 from pcmcnet.plots.report import sections_of
@@ -17,7 +17,7 @@ from pcmcnet.plots.report_sections import (
     examples_section,
     trade_offs_section,
 )
-from pcmcnet.reports.html import plotly_script
+from pcmcnet.reports.formats import plotly_script
 from pcmcnet.reports.sections import Figure, Heading, Table, Text, Thumbnail
 
 

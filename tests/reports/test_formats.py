@@ -1,4 +1,36 @@
-from pcmcnet.reports.formats import InEveryFormat, Printed, Summary
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pcmcnet.errors import InputError
+from pcmcnet.reports import formats
+from pcmcnet.reports.formats import (
+    InEveryFormat,
+    InNotebooks,
+    Printed,
+    Summary,
+    data_frame,
+    to_markdown,
+    to_text,
+    without_figures,
+)
+from pcmcnet.reports.sections import (
+    Block,
+    Code,
+    Facts,
+    Figure,
+    Heading,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Tiles,
+    note,
+    warning,
+)
+from pcmcnet.reports.tables import PrintsAsTable
 
 EVIL = "<b>_x_ & \x1b[2J"
 
@@ -79,3 +111,111 @@ def test_a_summary_is_written_for_a_paper_a_page_and_a_notebook() -> None:
     assert r"cost\_eur & $-$1.5 \\" in summary.to_latex()
     assert "<td>-1.5</td>" in summary.to_html() == summary._repr_html_()
     assert r"| cost\_eur | -1.5 |" in summary.to_markdown()
+
+
+# -- Data frames -------------------------------------------------------------------------------------------------------
+
+
+TABLE = pa.table({"name": ["a", "b"], "value": [1.5, 2.0]})
+
+
+def test_a_column_may_become_the_index() -> None:
+    pytest.importorskip("pandas")
+    assert data_frame(TABLE)["name"].tolist() == ["a", "b"]
+    assert data_frame(TABLE, index="name").loc["b", "value"] == 2.0
+
+
+def test_without_pandas_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"estimates needs pandas, .*: pip install pandas, or use coefficients\."):
+        data_frame(TABLE, asked="estimates", instead="coefficients")
+    with pytest.raises(InputError, match=r"pip install pandas\."):
+        data_frame(TABLE)
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------------------
+# The report in Markdown: the words and tables of the page, and numbers in place of figures.
+
+
+def test_every_kind_of_block_has_its_form() -> None:
+    cells = [["a", "b"], ["x|y", "1"]]
+    blocks = (
+        Text("One *word*."),
+        warning("Mind it."),
+        Heading("More"),
+        Facts({"seed": 0}),
+        Tiles((("NLL", "1.2", "uniform: 3"),)),
+        Table(cells=cells),
+        Figure(traces=(), caption="Seen.", numbers=cells),
+    )
+    text = to_markdown("Report", [Section(name="s", title="All", blocks=blocks)])
+    assert text == (
+        "# Report\n\n## All\n\nOne \\*word\\*.\n\n**Mind it.**\n\n### More\n\n- seed: 0\n\n- NLL: 1.2 (uniform: 3)\n\n"
+        "| a | b |\n| --- | ---: |\n| x\\|y | 1 |\n\n| a | b |\n| --- | ---: |\n| x\\|y | 1 |\n\nSeen.\n"
+    )
+
+
+# -- Notebook ----------------------------------------------------------------------------------------------------------
+# What a notebook shows of results, and what a prompt does.
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(PrintsAsTable):
+    values: tuple[int, ...]
+
+    def _cells(self) -> list[list[str]]:
+        return [["<n>", "square"], *([str(v), str(v * v)] for v in self.values)]
+
+
+@dataclass(frozen=True)
+class Found(InNotebooks):
+    numbers: list[float]
+
+    def _short(self) -> str:
+        return f"{len(self.numbers)} numbers"
+
+    def _blocks(self) -> list[Block]:
+        return [Text("a < b"), Table(cells=[["x"], *([str(n)] for n in self.numbers)])]
+
+
+def test_a_table_has_one_line_in_a_prompt_and_rows_in_a_notebook() -> None:
+    found = Rows(tuple(range(1000)))
+    assert repr(found) == "Rows(1000 rows; print it for the table)"
+    assert repr(Rows((1,))) == "Rows(1 row; print it for the table)"
+    page = found._repr_html_()
+    assert "&lt;n&gt;" in page
+    assert page.count("<tr") == 1001
+
+
+def test_a_result_has_one_line_in_a_prompt_and_its_blocks_in_a_notebook() -> None:
+    found = Found([1.5] * 300)
+    assert repr(found) == "Found(300 numbers)"
+    assert found == Found([1.5] * 300)  # still a dataclass
+    page = found._repr_html_()
+    assert "<strong>Found: 300 numbers</strong>" in page
+    assert "a &lt; b" in page
+
+
+def test_a_class_may_have_its_own_line() -> None:
+    class Own(Found):
+        def __repr__(self) -> str:
+            return "own"
+
+    assert repr(Own([])) == "own"
+
+
+def test_a_figure_is_the_table_of_its_numbers() -> None:
+    figure = Figure(traces=(), caption="what is seen", numbers=[["x", "y"], ["1", "2"]])
+    other = [Code("a"), Picture(file=Path("a.png"), caption="b")]
+    assert without_figures([figure, *other]) == [Table(cells=figure.numbers, folded="what is seen"), *other]
+
+
+# -- Text --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_terminal_shows_paragraphs_tables_and_notes() -> None:
+    first = Section(
+        title="One", blocks=(Text("Words."), Table(cells=[["a", "b"], ["x", "10"]]), note("n1"), note("n2"))
+    )
+    second = Section(title="Two", blocks=(Facts({"seed": 0}), Text("More.")))
+    assert to_text("Title", [first, second]) == "Title\n\nWords.\n\na   b\nx  10\n\nn1\nn2\n\nMore."

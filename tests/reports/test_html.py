@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.reports import html
-from pcmcnet.reports.html import plotly_script, to_html, write_html
-from pcmcnet.reports.markdown import to_markdown
+from pcmcnet.reports import formats
+from pcmcnet.reports.formats import plotly_script, to_html, to_markdown, write_html
 from pcmcnet.reports.sections import (
     Block,
     Code,
@@ -156,7 +155,7 @@ def test_figures_that_need_half_the_width_share_a_line() -> None:
 
 
 def test_without_plotly_one_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "find_spec", lambda name: None)
+    monkeypatch.setattr(formats, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="needs plotly: pip install plotly"):
         plotly_script()
 

@@ -3,7 +3,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcmcnet.reports.latex import latex_cell, latex_table, latex_text
+from pcmcnet.reports.tables import latex_cell, latex_table, latex_text
 
 CELLS = [["coefficient", "a_1"], ["cost & time", "-1.278***"], ["", "(0.050)"], ["[x]", "inf"]]
 

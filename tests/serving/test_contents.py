@@ -18,11 +18,10 @@ from torch import nn
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.serving import openapi
-from pcmcnet.serving.batch import together
-from pcmcnet.serving.columns import inputs_of
-from pcmcnet.serving.refusal import RefusalError
-from pcmcnet.serving.sets import SetReader
+from pcmcnet.serving.requests import RefusalError
+from pcmcnet.serving.sets import SetReader, inputs_of
 from pcmcnet.serving.settings import ServeSettings
+from pcmcnet.serving.worker import together
 
 AT = "set 1, alternative 2, column '{}': "
 

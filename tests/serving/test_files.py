@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving import page
+from pcmcnet.serving import app
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(page, "files", lambda package: tmp_path)
+    monkeypatch.setattr(app, "files", lambda package: tmp_path)
     (tmp_path / "secret.html").write_text("outside of the page")
     return tmp_path / "page"
 
@@ -41,4 +41,4 @@ def test_without_a_page_there_is_a_pointer(folder: Path, net: PCMCNet, make_clie
 
 
 def test_the_page_is_part_of_the_package() -> None:
-    assert page.page_files()["/"].kind == "text/html; charset=utf-8"
+    assert app.page_files()["/"].kind == "text/html; charset=utf-8"

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.column_arrays import GAP, Contents, number_contents
-from pcmcnet.data.contents.frozen import Frozen
+from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
 from pcmcnet.data.describe import describe
-from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.kinds import KINDS, Kind, register
-from pcmcnet.data.kinds.errors import BadContentError
-from pcmcnet.data.kinds.json_checks import is_whole
+from pcmcnet.data.kinds.frozen import Frozen
+from pcmcnet.data.kinds.kind import BadContentError, is_whole
 from pcmcnet.errors import ConfigError, SchemaError
 from pcmcnet.models import PCMCNet, load
 

@@ -15,7 +15,7 @@ from browser import needs_chromium, violations
 from choice_tables import largest
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import MNL, PCMCNet
-from pcmcnet.serving.page import page_files
+from pcmcnet.serving.app import page_files
 from served_page import cell, expect, get, link, probabilities, serving, settled
 
 pytestmark = needs_chromium

@@ -1,6 +1,7 @@
 """What is wrong with a choice set is said with its place."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,8 @@ import pytest
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.models import PCMCNet
-from pcmcnet.serving.columns import inputs_of
-from pcmcnet.serving.refusal import RefusalError
-from pcmcnet.serving.sets import SetReader
+from pcmcnet.serving.requests import RefusalError
+from pcmcnet.serving.sets import SetReader, inputs_of, require_known
 from pcmcnet.serving.settings import ServeSettings
 
 Change = Callable[[Any], Any]
@@ -173,3 +173,17 @@ def test_a_label_that_is_also_a_feature_of_numbers_is_read_as_both() -> None:
     found = reader.read([{"alternatives": [{"item": 1, "price": 1}, {"item": 2.0, "price": 2}]}])
     expected = ChoiceData.from_long({name: values[:2] for name, values in table.items()}, **roles)
     assert found.fingerprint() == expected.fingerprint()
+
+
+# -- Columns -----------------------------------------------------------------------------------------------------------
+# Columns that a request may give, and what is said of those that it may not.
+
+
+@pytest.mark.parametrize("name", ["trip", "took", "town", "who"])
+def test_columns_of_a_table_that_no_prediction_reads_are_told_apart_from_unknown_ones(name: str, net: PCMCNet) -> None:
+    """The person is one of them, as are the id of the set, the choice and what is kept."""
+    schema = replace(net.schema, keep=("town",), person="who")
+    with pytest.raises(RefusalError, match=rf"set 0: column '{name}' takes no part in a prediction: leave it out"):
+        require_known([name], inputs_of(schema), schema, individual=True, at="set 0")
+    with pytest.raises(RefusalError, match="set 0: unknown column 'whom'"):
+        require_known(["whom"], inputs_of(schema), schema, individual=True, at="set 0")

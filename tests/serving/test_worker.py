@@ -13,10 +13,9 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
 from pcmcnet.models import PCMCNet
 from pcmcnet.serving.app import create_app
-from pcmcnet.serving.jobs import Job
-from pcmcnet.serving.refusal import RefusalError
+from pcmcnet.serving.requests import RefusalError
 from pcmcnet.serving.settings import ServeSettings
-from pcmcnet.serving.worker import Worker
+from pcmcnet.serving.worker import Job, Worker
 
 
 class Slow:
@@ -244,3 +243,14 @@ def test_a_model_that_breaks_down_is_a_500_with_a_message(
     assert answer.status_code == 500
     assert answer.json() == {"error": "something went wrong inside the server: its log says what."}
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+# -- Jobs --------------------------------------------------------------------------------------------------------------
+# Questions to a model: their size.
+
+
+def test_a_set_of_n_alternatives_has_n_squared_ordered_pairs() -> None:
+    """Sets of 2, 3 and 1: 4 + 9 + 1."""
+    table = {"trip": np.repeat([0, 1, 2], [2, 3, 1]), "price": np.arange(6.0)}
+    data = ChoiceData.from_long(table, choice_set="trip", features=["price"])
+    assert Job("main", "log_proba", data).pairs == 14

@@ -2,15 +2,16 @@
 
 import errno
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from pcmcnet.data.tabular import read_table
-from pcmcnet.data.write_files import writable, write_table
+from pcmcnet.data.files.tabular import read_table
+from pcmcnet.data.files.write_files import writable, write_table
 from pcmcnet.errors import ArtifactError, InputError
-from pcmcnet.storage.files import parse_json, replacing, write_bytes
+from pcmcnet.storage.files import package_version, parse_json, replacing, write_bytes
 
 
 def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:
@@ -109,3 +110,12 @@ def test_what_is_no_json_or_too_deep_is_a_value_error(text: str | bytes) -> None
     with pytest.raises(ValueError, match=r"nested too deeply|Expecting|decode"):
         parse_json(text)
     assert parse_json('{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}
+
+
+# -- Versions ----------------------------------------------------------------------------------------------------------
+# Versions of installed packages.
+
+
+def test_a_package_that_is_installed_has_a_version_and_another_says_so() -> None:
+    assert package_version("numpy") == version("numpy")
+    assert package_version("no-such-package") == "not installed as a package"

@@ -11,11 +11,11 @@ import torch
 
 from choice_tables import ROLES, read, trips
 from pcmcnet import PCMCNet
-from pcmcnet.data.encoding import learn_encoder
+from pcmcnet.data.encoder import learn_encoder
 from pcmcnet.layers import settings
 from pcmcnet.layers.likelihood import choice_nll
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
+from pcmcnet.models.pcmcnet import PCMCNetConfig
 from pcmcnet.training import compiled_steps
 from pcmcnet.training.compiled_steps import CompiledSteps
 from pcmcnet.training.prediction import predict

@@ -9,7 +9,7 @@ import torch
 
 import pcmcnet as pn
 from pcmcnet.data.batches import EncodedSets, plan_batches
-from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.encoder import Encoder
 from pcmcnet.datasets import airline
 from pcmcnet.training import device_batches, prediction
 from pcmcnet.training.device_batches import batches_on, encode_on, gathered, to_host

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from choice_tables import logit_choices, read
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.column_arrays import raw
-from pcmcnet.data.ragged import log_softmax_by_set
+from pcmcnet.data.columns.arrays import raw
+from pcmcnet.data.columns.ragged import log_softmax_by_set
 from pcmcnet.errors import TrainingError
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.reports.formats import Summary
 

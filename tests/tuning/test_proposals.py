@@ -7,7 +7,8 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from pcmcnet.models import PCMCNet
-from pcmcnet.tuning.proposals import (
+from pcmcnet.tuning.space import Choice, Range, Space
+from pcmcnet.tuning.study import (
     DECAY,
     DEFAULTS,
     INTERRUPTED,
@@ -19,7 +20,6 @@ from pcmcnet.tuning.proposals import (
     losses,
     reached,
 )
-from pcmcnet.tuning.space import Choice, Range, Space
 
 SPACE = Space({"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))})
 

@@ -7,8 +7,7 @@ import pytest
 from pcmcnet.errors import ConfigError
 from pcmcnet.models import MODELS, PCMCNet, PointerNetwork, RandomForest, RankBy, Uniform
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.tuning.default_spaces import NAMES, SPACES
-from pcmcnet.tuning.space import Choice, Range, Space, in_words, parse_search
+from pcmcnet.tuning.space import NAMES, SPACES, Choice, Range, Space, in_words, parse_search
 
 
 def ends(dimension: Range | Choice) -> list[Any]:

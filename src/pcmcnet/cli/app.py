@@ -28,7 +28,7 @@ from pcmcnet.cli.serve import serve
 from pcmcnet.cli.simulate import simulate
 from pcmcnet.cli.tune import tune
 from pcmcnet.interrupts import ending_at_once
-from pcmcnet.storage.versions import package_version
+from pcmcnet.storage.files import package_version
 
 
 class Command(TyperCommand):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcmcnet.cli import completion, roles
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, Open, kept_when_interrupted, open_page, say, show, whole_numbers, written
 
 if TYPE_CHECKING:
@@ -23,26 +23,26 @@ def compare(
         str,
         typer.Option(
             help="Models, separated by commas: name, name:value, or Label=name[:value].",
-            autocompletion=completion.model_lists,
+            autocompletion=options.model_lists,
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
-    schema: roles.SchemaFile = None,
-    choice_set: roles.ChoiceSet = None,
-    chosen: roles.Chosen = None,
-    rank: roles.Rank = None,
-    alternative: roles.Alternative = None,
-    person: roles.Person = None,
-    individual: roles.Individual = None,
-    features: roles.Features = None,
-    categorical: roles.Categorical = None,
-    available: roles.Available = None,
-    weight: roles.Weight = None,
-    keep: roles.Keep = None,
-    outside: roles.Outside = None,
-    conflict: roles.Conflict = None,
-    missing: roles.Missing = None,
-    kinds: roles.Kinds = None,
+    schema: options.SchemaFile = None,
+    choice_set: options.ChoiceSet = None,
+    chosen: options.Chosen = None,
+    rank: options.Rank = None,
+    alternative: options.Alternative = None,
+    person: options.Person = None,
+    individual: options.Individual = None,
+    features: options.Features = None,
+    categorical: options.Categorical = None,
+    available: options.Available = None,
+    weight: options.Weight = None,
+    keep: options.Keep = None,
+    outside: options.Outside = None,
+    conflict: options.Conflict = None,
+    missing: options.Missing = None,
+    kinds: options.Kinds = None,
     folds: Annotated[int | None, typer.Option(help="Folds of the cross-validation.  [default: 5]")] = None,
     split: Annotated[float | None, typer.Option(help="Instead of folds: test on this share, fit on the rest.")] = None,
     by: Annotated[str | None, typer.Option(help="Column whose groups stay whole and are resampled together.")] = None,
@@ -84,8 +84,8 @@ def compare(
         require_number("--split", split, low=0, high=1, open_low=True, open_high=True)
     require_number("--valid", valid, low=0, high=1, open_high=True)
     resolve_device(device)
-    found = roles.of_command(context.params, "comparing")
-    found = roles.keeping(found, by, *(getattr(model.config, "cluster", None) for model in contestants.values()))
+    found = options.of_command(context.params, "comparing")
+    found = options.keeping(found, by, *(getattr(model.config, "cluster", None) for model in contestants.values()))
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
     say(f"read {data!r}")

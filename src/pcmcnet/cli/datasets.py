@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import completion
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, show
 
 
 def datasets(
     name: Annotated[
-        str | None, typer.Argument(help="A table; none lists them all.", autocompletion=completion.table_names)
+        str | None, typer.Argument(help="A table; none lists them all.", autocompletion=options.table_names)
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the table here, in long form.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Write the roles of its columns here, as TOML.")] = None,
@@ -25,7 +25,7 @@ def datasets(
     Example: `pcmcnet datasets itinerary -o itinerary.parquet --schema itinerary.toml`, then
     `pcmcnet fit itinerary.parquet --schema itinerary.toml -o model`
     """
-    from pcmcnet.data.write_files import require_table_path, write_table
+    from pcmcnet.data.files.write_files import require_table_path, write_table
     from pcmcnet.datasets import packaged
     from pcmcnet.storage.files import write_bytes
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcmcnet.cli import roles
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, show, whole_numbers
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ def evaluate(
     top: Annotated[str, typer.Option(help="Report the accuracy within the first N, for these N.")] = "1,5",
     truth: Annotated[str | None, typer.Option(help="Column with known probabilities: adds the KL divergence.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    stream: roles.Stream = False,
-    cache: roles.Cache = None,
-    memory: roles.Memory = None,
+    stream: options.Stream = False,
+    cache: options.Cache = None,
+    memory: options.Memory = None,
     json_: Json = False,
 ) -> None:
     """Print NLL, accuracy and Brier score of MODEL on TABLE, with bootstrap intervals.
@@ -37,10 +37,10 @@ def evaluate(
     A table larger than memory: `pcmcnet evaluate model trips/ --stream --memory "2 GiB"`
     """
     from pcmcnet.data import ChoiceData, ScannedData, Sets
-    from pcmcnet.data.tabular import read_table
+    from pcmcnet.data.files.tabular import read_table
     from pcmcnet.errors import ConfigError
     from pcmcnet.evaluation import evaluate as assess
-    from pcmcnet.evaluation.in_sample import in_sample_warning, seen_by
+    from pcmcnet.evaluation.predictions import in_sample_warning, seen_by
     from pcmcnet.models import load
 
     sizes = whole_numbers("--top", top)
@@ -49,7 +49,7 @@ def evaluate(
     if stream:
         if truth is not None:
             raise ConfigError("--truth is for a table that is read whole: leave out --stream, or --truth.")
-        data: Sets = ScannedData.of(table, estimator.schema, cache=cache, memory=memory or roles.MEMORY)
+        data: Sets = ScannedData.of(table, estimator.schema, cache=cache, memory=memory or options.MEMORY)
     elif cache is not None or memory is not None:
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
     else:
@@ -68,7 +68,7 @@ def _numbers(rows: pa.Table, column: str) -> NDArray[np.float64]:
     import numpy as np
     import pyarrow as pa
 
-    from pcmcnet.data.tabular import read_table
+    from pcmcnet.data.files.tabular import read_table
     from pcmcnet.errors import SchemaError
 
     try:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import completion
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, Open, open_page, show, written
 
 
@@ -25,7 +25,7 @@ def explain(
         str,
         typer.Option(
             help="Models to cross-validate on TABLE beside, separated by commas; none for no others.",
-            autocompletion=completion.model_lists,
+            autocompletion=options.model_lists,
         ),
     ] = "uniform,mnl",
     open_: Open = False,
@@ -45,7 +45,7 @@ def explain(
     from pcmcnet.insight.explanation import explain as find_out
     from pcmcnet.models import load
     from pcmcnet.plots import write_explanation
-    from pcmcnet.reports.html import plotly_script
+    from pcmcnet.reports.formats import plotly_script
     from pcmcnet.storage.files import require_folder
     from pcmcnet.storage.lock import sole_writer
 

@@ -20,7 +20,7 @@ def export(
     Example: `pcmcnet export model model.onnx` also writes model.encoder.json
     """
     from pcmcnet.models import load
-    from pcmcnet.models.saving.export import ENCODER
+    from pcmcnet.models.networks.export import ENCODER
 
     written = load(model).export(file)
     beside = written.with_suffix(f".{ENCODER}")

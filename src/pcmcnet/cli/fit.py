@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import completion, roles
-from pcmcnet.cli.engine import Engine, Workers, workers_of
+from pcmcnet.cli import options
+from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, say, show
 
 if TYPE_CHECKING:
@@ -24,24 +24,24 @@ def fit(
         Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the model.")],
-    schema: roles.SchemaFile = None,
-    choice_set: roles.ChoiceSet = None,
-    chosen: roles.Chosen = None,
-    rank: roles.Rank = None,
-    alternative: roles.Alternative = None,
-    person: roles.Person = None,
-    individual: roles.Individual = None,
-    features: roles.Features = None,
-    categorical: roles.Categorical = None,
-    available: roles.Available = None,
-    weight: roles.Weight = None,
-    keep: roles.Keep = None,
-    outside: roles.Outside = None,
-    conflict: roles.Conflict = None,
-    missing: roles.Missing = None,
-    kinds: roles.Kinds = None,
+    schema: options.SchemaFile = None,
+    choice_set: options.ChoiceSet = None,
+    chosen: options.Chosen = None,
+    rank: options.Rank = None,
+    alternative: options.Alternative = None,
+    person: options.Person = None,
+    individual: options.Individual = None,
+    features: options.Features = None,
+    categorical: options.Categorical = None,
+    available: options.Available = None,
+    weight: options.Weight = None,
+    keep: options.Keep = None,
+    outside: options.Outside = None,
+    conflict: options.Conflict = None,
+    missing: options.Missing = None,
+    kinds: options.Kinds = None,
     model: Annotated[
-        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=completion.model_names)
+        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=options.model_names)
     ] = "pcmcnet",
     set_: Annotated[
         list[str] | None,
@@ -59,9 +59,9 @@ def fit(
     by: Annotated[str | None, typer.Option(help="Column whose groups stay whole when sets are held out.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
-    stream: roles.Stream = False,
-    cache: roles.Cache = None,
-    memory: roles.Memory = None,
+    stream: options.Stream = False,
+    cache: options.Cache = None,
+    memory: options.Memory = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted fit in the same folder.")] = False,
     engine: Engine = "local",
     workers: Workers = None,
@@ -88,7 +88,7 @@ def fit(
     from pcmcnet.data import ChoiceData, ScannedData
     from pcmcnet.errors import ConfigError
     from pcmcnet.models import Ensemble, model_in_words
-    from pcmcnet.models.saving.saved_model import require_free
+    from pcmcnet.models.interface.saving import require_free
     from pcmcnet.storage.lock import sole_writer
     from pcmcnet.training.device import get_ready
 
@@ -97,25 +97,25 @@ def fit(
     if resample and members == 1:
         raise ConfigError("--resample weighs the choice sets for each of several members: give --members.")
     estimator = one if members == 1 else Ensemble(one, members, resample=resample)
-    found = roles.of_command(context.params, "fitting")
+    found = options.of_command(context.params, "fitting")
     if not stream and (cache is not None or memory is not None):
         raise ConfigError("--cache and --memory are for a table that is read part by part: add --stream.")
     require_number("--valid", valid, low=0, high=1, open_high=True)
     if (valid or resume) and not one.stops_early:
         raise ConfigError(f"--valid and --resume are for models that train in epochs, and {model} does not: leave out.")
-    found = roles.keeping(found, by, getattr(one.config, "cluster", None))
+    found = options.keeping(found, by, getattr(one.config, "cluster", None))
     context.with_resource(sole_writer(output))
     require_free(output)
     if one.stops_early and not many:
         get_ready(device)
     if stream and many:
         from pcmcnet.cluster.engine import connected
-        from pcmcnet.cluster.scanning import scan_by_roles
+        from pcmcnet.cluster.training import scan_by_roles
 
         context.with_resource(connected(many))  # for the scan and for the fit
-        data: Sets = scan_by_roles(table, found, workers=many, cache=cache, memory=memory or roles.MEMORY)
+        data: Sets = scan_by_roles(table, found, workers=many, cache=cache, memory=memory or options.MEMORY)
     elif stream:
-        data = ScannedData.of(table, found, cache=cache, memory=memory or roles.MEMORY)
+        data = ScannedData.of(table, found, cache=cache, memory=memory or options.MEMORY)
     else:
         data = ChoiceData.from_schema(table, found)
     train, held_out = data.split((1 - valid, valid), seed=seed, by=by) if valid else (data, None)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import completion
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, Open, kept_when_interrupted, open_page, show, written
 
 
@@ -15,11 +15,11 @@ def leaderboard(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results.")],
     tables: Annotated[
         str | None,
-        typer.Option(help="Tables, separated by commas.  [default: all]", autocompletion=completion.table_lists),
+        typer.Option(help="Tables, separated by commas.  [default: all]", autocompletion=options.table_lists),
     ] = None,
     models: Annotated[
         str | None,
-        typer.Option(help="Models, separated by commas.  [default: all]", autocompletion=completion.contestant_lists),
+        typer.Option(help="Models, separated by commas.  [default: all]", autocompletion=options.contestant_lists),
     ] = None,
     use: Annotated[str | None, typer.Option(help="Keep tables of this use: development, judged, simulated.")] = None,
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation of each table.")] = 5,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli import completion
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, columns, show
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def models(
     name: Annotated[
-        str | None, typer.Argument(help="A model; none lists them all.", autocompletion=completion.model_names)
+        str | None, typer.Argument(help="A model; none lists them all.", autocompletion=options.model_names)
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -56,7 +56,7 @@ def _about(kind: type[ChoiceModel]) -> dict[str, Any]:
 
 
 def _options(kind: type[ChoiceModel]) -> list[dict[str, Any]]:
-    from pcmcnet.models.interface.option_docs import REQUIRED, option_docs
+    from pcmcnet.models.interface.options import REQUIRED, option_docs
 
     found = option_docs(kind.config_class)
     return [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcmcnet.cli.engine import Engine, Workers, workers_of
+from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcmcnet.cli import roles
-from pcmcnet.cli.engine import Engine, Workers, workers_of
+from pcmcnet.cli import options
+from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, show
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def predict(
         Path, typer.Option("-o", "--output", help="File to write (.parquet, .csv, .arrow), or a folder.")
     ],
     column: Annotated[str, typer.Option(help="Name of the new column.")] = "probability",
-    cache: roles.Cache = None,
-    memory: roles.Memory = None,
+    cache: options.Cache = None,
+    memory: options.Memory = None,
     engine: Engine = "local",
     workers: Workers = None,
     json_: Json = False,
@@ -46,8 +46,8 @@ def predict(
     By several workers, each file by one of them; the same command again makes only what is missing:
     `pcmcnet predict model trips/ --engine ray --workers 4 -o predicted/`
     """
-    from pcmcnet.data.read_files import column_names
-    from pcmcnet.data.write_files import require_table_path
+    from pcmcnet.data.files.read_files import column_names
+    from pcmcnet.data.files.write_files import require_table_path
     from pcmcnet.errors import ConfigError, SchemaError
     from pcmcnet.models import load
     from pcmcnet.models.interface.prediction_files import predict_folder
@@ -66,7 +66,7 @@ def predict(
         return
     if output.is_dir() or not output.suffix:
         context.with_resource(sole_writer(output))
-        n = predict_folder(load(model), table, output, column=column, cache=cache, memory=memory or roles.MEMORY)
+        n = predict_folder(load(model), table, output, column=column, cache=cache, memory=memory or options.MEMORY)
         show(f"wrote {n:,} rows to {output}", {"output": str(output), "rows": n}, as_json=json_)
         return
     if cache is not None or memory is not None:
@@ -86,11 +86,10 @@ def _predict_file(estimator: ChoiceModel, table: Path, output: Path, column: str
     """Write the rows of a table with their probabilities; returns the number of rows."""
     import pyarrow as pa
 
-    from pcmcnet.data.csv_copy import append_column
-    from pcmcnet.data.file_errors import ending
-    from pcmcnet.data.read_files import read_as_written
+    from pcmcnet.data.files.csv_files import append_column
+    from pcmcnet.data.files.read_files import ending, read_as_written
+    from pcmcnet.data.files.write_files import writable, write_table
     from pcmcnet.data.wide import long_form
-    from pcmcnet.data.write_files import writable, write_table
 
     is_csv = ending(table).startswith(".csv")
     woven = long_form(table, estimator.schema.for_prediction())

@@ -51,12 +51,12 @@ def table1(
 
     Example: `pcmcnet reproduce table1 -o table1`
     """
-    from pcmcnet.experiments import table1 as experiment
+    from pcmcnet.experiments import experiment1 as experiment
     from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
     _hold(context, output)
-    result = experiment.run(
+    result = experiment.run_table1(
         output,
         seeds=seeds,
         seed=seed,
@@ -89,12 +89,12 @@ def figure2(
 
     Example: `pcmcnet reproduce figure2 -o figure2`
     """
-    from pcmcnet.experiments import figure2 as experiment
+    from pcmcnet.experiments import experiment1 as experiment
     from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
     _hold(context, output)
-    result = experiment.run(
+    result = experiment.run_figure2(
         output, seed=seed, sets=sets, data=data, cells=cells, epochs=epochs, device=device, command=_command()
     )
     _show(result, output, as_json=json_)
@@ -127,12 +127,12 @@ def table3(
 
     Example: `pcmcnet reproduce table3 -o table3`
     """
-    from pcmcnet.experiments import table3 as experiment
+    from pcmcnet.experiments import experiment2 as experiment
     from pcmcnet.training.device import resolve_device
 
     resolve_device(device)
     _hold(context, output)
-    result = experiment.run(
+    result = experiment.run_table3(
         output,
         data=data,
         simulated=simulated,

@@ -45,7 +45,7 @@ def scenario(
     By groups of people, as a table: `pcmcnet scenario model trips.csv --change "minutes -= 5 where mode in ('bus',
     'train')" --by purpose -o effects.csv`
     """
-    from pcmcnet.data.write_files import write_table
+    from pcmcnet.data.files.write_files import write_table
     from pcmcnet.errors import InputError
     from pcmcnet.insight.scenarios import scenario as ask
     from pcmcnet.models import load

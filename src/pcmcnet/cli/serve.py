@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli.engine import Engine, Workers, workers_of
+from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import say
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pcmcnet.cli import completion
+from pcmcnet.cli import options
 from pcmcnet.cli.output import Json, show
 
 
@@ -15,7 +15,7 @@ def simulate(
     process: Annotated[
         str,
         typer.Argument(
-            help="What to simulate: mlba, airline or rock-paper-scissors.", autocompletion=completion.simulator_names
+            help="What to simulate: mlba, airline or rock-paper-scissors.", autocompletion=options.simulator_names
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .parquet, .csv or .arrow.")],
@@ -37,7 +37,7 @@ def simulate(
 
     Example: `pcmcnet simulate airline --sets 33951 --seed 1 -o airline.parquet`
     """
-    from pcmcnet.data.write_files import require_table_path, write_table
+    from pcmcnet.data.files.write_files import require_table_path, write_table
     from pcmcnet.datasets import airline, markov, mlba, truth
     from pcmcnet.errors import ConfigError, did_you_mean
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pcmcnet.cli import completion, roles
-from pcmcnet.cli.engine import Engine, Workers, workers_of
+from pcmcnet.cli import options
+from pcmcnet.cli.options import Engine, Workers, workers_of
 from pcmcnet.cli.output import Json, kept_when_interrupted, say, show, written
 
 
@@ -18,31 +18,31 @@ def tune(
         Path, typer.Argument(help="CSV, Parquet or Arrow file, or a folder of Parquet; a row per alternative.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the trials, the result and the model.")],
-    schema: roles.SchemaFile = None,
-    choice_set: roles.ChoiceSet = None,
-    chosen: roles.Chosen = None,
-    rank: roles.Rank = None,
-    alternative: roles.Alternative = None,
-    person: roles.Person = None,
-    individual: roles.Individual = None,
-    features: roles.Features = None,
-    categorical: roles.Categorical = None,
-    available: roles.Available = None,
-    weight: roles.Weight = None,
-    keep: roles.Keep = None,
-    outside: roles.Outside = None,
-    conflict: roles.Conflict = None,
-    missing: roles.Missing = None,
-    kinds: roles.Kinds = None,
+    schema: options.SchemaFile = None,
+    choice_set: options.ChoiceSet = None,
+    chosen: options.Chosen = None,
+    rank: options.Rank = None,
+    alternative: options.Alternative = None,
+    person: options.Person = None,
+    individual: options.Individual = None,
+    features: options.Features = None,
+    categorical: options.Categorical = None,
+    available: options.Available = None,
+    weight: options.Weight = None,
+    keep: options.Keep = None,
+    outside: options.Outside = None,
+    conflict: options.Conflict = None,
+    missing: options.Missing = None,
+    kinds: options.Kinds = None,
     model: Annotated[
-        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=completion.model_names)
+        str, typer.Option(help="Kind of model; `pcmcnet models` lists them.", autocompletion=options.model_names)
     ] = "pcmcnet",
     trials: Annotated[int, typer.Option(help="Configurations to try, the defaults and failed ones included.")] = 25,
     space: Annotated[
         str | None,
         typer.Option(
             help="default, paper or wide; those of --search come on top.  [default: default]",
-            autocompletion=completion.space_names,
+            autocompletion=options.space_names,
         ),
     ] = None,
     search: Annotated[
@@ -85,8 +85,8 @@ def tune(
 
     many = workers_of(engine, workers)
     estimator, searched = _read_search(model, space, search or [], set_ or [])
-    found = roles.of_command(context.params, "tuning")
-    found = roles.keeping(found, by, getattr(estimator.config, "cluster", None))
+    found = options.of_command(context.params, "tuning")
+    found = options.keeping(found, by, getattr(estimator.config, "cluster", None))
     context.with_resource(sole_writer(output))
     data = ChoiceData.from_schema(table, found)
     say(f"read {data!r}")

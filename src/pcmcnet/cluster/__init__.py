@@ -8,14 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pcmcnet.cluster.offers import write_offers
-    from pcmcnet.cluster.prediction import predict
-    from pcmcnet.cluster.scanning import scan
+    from pcmcnet.cluster.prediction import predict, write_offers
     from pcmcnet.cluster.search import tune
-    from pcmcnet.cluster.training import fit
+    from pcmcnet.cluster.training import fit, scan
 
 __all__ = ["fit", "predict", "scan", "tune", "write_offers"]
-_HOMES = {"fit": "training", "predict": "prediction", "scan": "scanning", "tune": "search", "write_offers": "offers"}
+_HOMES = {
+    "fit": "training",
+    "predict": "prediction",
+    "scan": "training",
+    "tune": "search",
+    "write_offers": "prediction",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,10 +14,16 @@ import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+
+import ray
+import torch.distributed
+from ray.train.torch import TorchConfig
 
 from pcmcnet.checks import require_number
 from pcmcnet.errors import ConfigError
@@ -180,3 +186,72 @@ def _require_room(ray: Any, workers: int) -> None:
     cpus = ray.cluster_resources().get("CPU", 0)
     if len(ray.nodes()) == 1 and cpus < workers:
         raise ConfigError(f"{workers} workers need as many CPUs, and this Ray has {cpus:g}: ask for fewer workers.")
+
+
+# -- Process group -----------------------------------------------------------------------------------------------------
+# How the workers of one machine find each other: by a file, so that none of them opens a port to other machines.
+#
+# By itself, Ray Train lets workers meet at a TCP port of the first one, which PyTorch opens on every network interface
+# and to whoever connects.
+
+
+@dataclass
+class OneMachine(TorchConfig):
+    """Workers that all see one folder of their machine."""
+
+    folder: str = ""
+
+    @property
+    def backend_cls(self) -> Any:
+        """What starts the group, and ends it as Ray does."""
+        return _ByFile
+
+
+class _ByFile(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray names the class by a property
+    def on_start(self, worker_group: Any, backend_config: OneMachine) -> None:
+        """Let all workers join a group; at each start in a new file, as the old one names dead workers."""
+        gpu = worker_group.get_resources_per_worker().get("GPU", 0)
+        place, size = str(Path(backend_config.folder) / uuid4().hex), len(worker_group)
+        joined = [
+            worker_group.execute_single_async(rank, _join, "nccl" if gpu else "gloo", place, rank, size)
+            for rank in range(size)
+        ]
+        ray.get(joined)
+
+
+def _join(backend: str, place: str, rank: int, size: int) -> None:
+    store = torch.distributed.FileStore(place, size)  # type: ignore[attr-defined]  # public all the same
+    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
+
+
+# -- Progress actor ----------------------------------------------------------------------------------------------------
+# A place where workers leave word of their epochs, and learn that they are to end.
+#
+# Ray keeps it in a process of its own. Whoever started the work takes what was left there.
+
+
+class Board:
+    """Messages by the name of the work; the order of each work's messages is kept."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, list[dict[str, Any]]] = {}
+        self.ended: dict[str, str] = {}
+
+    def leave(self, work: str, entry: dict[str, Any]) -> str | None:
+        """Leave an epoch's entry of the history; returns why the work is to end, if it is."""
+        self.entries.setdefault(work, []).append(entry)
+        return self.ended.get(work)
+
+    def take(self) -> dict[str, list[dict[str, Any]]]:
+        """Return all entries since the last time."""
+        taken, self.entries = self.entries, {}
+        return taken
+
+    def end(self, work: str, why: str) -> None:
+        """Let a work end at its next entry."""
+        self.ended[work] = why
+
+
+def new_board(ray: Any) -> Any:
+    """Start a board that takes no CPU from workers and outlives none of them."""
+    return ray.remote(num_cpus=0)(Board).remote()

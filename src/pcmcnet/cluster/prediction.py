@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,15 +23,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from pcmcnet.cluster.engine import connected, quiet
-from pcmcnet.data.parquet_folder import is_hidden
-from pcmcnet.data.tabular import read_table
-from pcmcnet.data.write_files import write_table
+from pcmcnet.data.files.read_files import is_hidden
+from pcmcnet.data.files.tabular import read_table
+from pcmcnet.data.files.write_files import write_table
+from pcmcnet.decisions.constraints import Constraints
+from pcmcnet.decisions.optimise_offer import Revenue
+from pcmcnet.decisions.optimise_offers import OfferSearch, Written, searched_piece, write_searched
 from pcmcnet.errors import ArtifactError, PcmcNetError, SchemaError
 from pcmcnet.models import load
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.saving.saved_model import state_files
+from pcmcnet.models.interface.saving import state_files
 from pcmcnet.progress import show_steps
-from pcmcnet.storage.files import parse_json, require_folder
+from pcmcnet.storage.files import as_path, parse_json, require_folder
 from pcmcnet.storage.lock import sole_writer
 
 _KEY = b"pcmcnet.prediction"  # in the footer of a result
@@ -249,3 +253,65 @@ def _rows(file: Path) -> int:
         return int(pyarrow.parquet.read_metadata(file).num_rows)
     except (pa.ArrowException, OSError):
         return -1  # said when the file is read
+
+
+# -- Offers ------------------------------------------------------------------------------------------------------------
+# Offers to the individuals of a table, by several workers.
+#
+# This process reads the pieces of the table and writes their offers, in their order; workers search. Twice as many
+# pieces as workers are under way at most, so that memory is bounded. When a worker dies, Ray gives its piece to
+# another.
+
+
+def write_offers(
+    model: ChoiceModel | str | Path,
+    catalogue: Any,
+    individuals: str | Path,
+    path: str | Path,
+    revenue: Revenue = "revenue",
+    *,
+    outside: Any = None,
+    constraints: Constraints | None = None,
+    seed: int = 0,
+    workers: int = 2,
+) -> Written:
+    """Find an offer for each individual of a table by several workers: the same file as from one process.
+
+    Parameters
+    ----------
+    model
+        A fitted model, or the folder of one.
+    workers
+        Processes that search.
+    catalogue, individuals, path, revenue, outside, constraints, seed
+        As for :func:`pcmcnet.write_offers`.
+    """
+    fitted = model if isinstance(model, ChoiceModel) else load(model)
+    search = OfferSearch(fitted, catalogue, revenue, outside, constraints or Constraints(), seed)
+    with connected(workers) as ray:
+
+        def by_workers(search: OfferSearch, pieces: Iterator[pa.Table]) -> Iterator[pa.Table]:
+            task = ray.remote(num_cpus=1, max_retries=-1)(_searched)
+            shared, waiting = ray.put(search), deque[Any]()
+            for number, piece in enumerate(pieces):
+                waiting.append(task.remote(shared, number, piece))
+                if len(waiting) >= 2 * workers:
+                    yield _unless_refused(ray.get(waiting.popleft()))
+            while waiting:
+                yield _unless_refused(ray.get(waiting.popleft()))
+
+        return write_searched(search, as_path(individuals), as_path(path), by_workers)
+
+
+def _searched(search: OfferSearch, number: int, piece: pa.Table) -> pa.Table | PcmcNetError:
+    """Search a piece; that it cannot be is an answer too, since another try would not help."""
+    try:
+        return searched_piece(search, number, piece)
+    except PcmcNetError as error:
+        return error
+
+
+def _unless_refused(found: pa.Table | PcmcNetError) -> pa.Table:
+    if isinstance(found, PcmcNetError):
+        raise found
+    return found

@@ -17,8 +17,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from pcmcnet.cluster.engine import connected, wants_gpu
-from pcmcnet.cluster.progress_actor import new_board
+from pcmcnet.cluster.engine import connected, new_board, wants_gpu
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import PcmcNetError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel

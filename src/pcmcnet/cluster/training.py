@@ -14,28 +14,189 @@ on from the last checkpoint: the run ends as if nothing had happened.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 from pcmcnet.checks import require_number
-from pcmcnet.cluster.engine import connected, on_loopback, wants_gpu
-from pcmcnet.cluster.progress_actor import new_board
-from pcmcnet.cluster.run_folder import SharedFolder
-from pcmcnet.cluster.scanning import RayWorkers
-from pcmcnet.data import ScannedData, Sets
+from pcmcnet.cluster.engine import connected, new_board, on_loopback, wants_gpu
+from pcmcnet.data import ScannedData, Schema, Sets
 from pcmcnet.data.scan.cache import Checked
+from pcmcnet.data.scan.workers import keep_freed_memory
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError, TrainingError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import show_epochs
+from pcmcnet.storage.files import write_bytes
 from pcmcnet.training.data_parallel import Group, training_in
+from pcmcnet.training.run_folder import checkpoints, is_run_file
+
+log = logging.getLogger("pcmcnet")
+
+# -- Run folder --------------------------------------------------------------------------------------------------------
+# The folder of a run that several machines share: any folder, or any address that fsspec knows.
+#
+# Each worker has a folder of its own, filled from the shared one when it starts. The first worker copies every new
+# checkpoint back; it appears under its name when it is complete.
+
+
+class SharedFolder:
+    """A run's checkpoints at some address, and a folder of this process's own."""
+
+    def __init__(self, address: str, own: Path) -> None:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+        try:
+            self.files, self.root = url_to_fs(address)
+        except (ImportError, ValueError) as error:
+            raise InputError(f"{address} cannot be a shared folder: {error}.") from error
+        self.own, self._copied = own, dict[Path, tuple[int, int]]()
+
+    @classmethod
+    @contextmanager
+    def opened(cls, address: str) -> Iterator[SharedFolder]:
+        """Yield a folder whose local part is removed at the end."""
+        with tempfile.TemporaryDirectory(prefix="pcmcnet-") as own:
+            yield cls(address, Path(own))
+
+    def holds_checkpoints(self) -> bool:
+        """Tell whether an unfinished run has left its state there."""
+        return bool(self._found())
+
+    def pull(self) -> None:
+        """Fill this process's folder with the checkpoints that are there."""
+        for path in self._found():
+            place = self.own / os.path.relpath(path, self.root)
+            place.parent.mkdir(exist_ok=True)
+            self.files.get_file(path, str(place))
+
+    def push(self) -> None:
+        """Copy the checkpoints that are new."""
+        for file in checkpoints(self.own):
+            stat = file.stat()
+            state = (stat.st_mtime_ns, stat.st_ino)
+            if self._copied.get(file) != state:
+                self._put(file)
+                self._copied[file] = state
+
+    def _put(self, file: Path) -> None:
+        target = f"{self.root}/{file.relative_to(self.own).as_posix()}"
+        try:
+            if "file" in (self.files.protocol if isinstance(self.files.protocol, tuple) else (self.files.protocol,)):
+                write_bytes(target, file.read_bytes())
+                return
+            folder, _, name = target.rpartition("/")
+            self.files.makedirs(folder, exist_ok=True)
+            beside = f"{folder}/.new.{name}"
+            self.files.put_file(str(file), beside)
+            self.files.mv(beside, target)
+        except OSError as error:
+            raise ArtifactError(f"checkpoint {target} cannot be written: {error.strerror or error}.") from error
+
+    def _found(self) -> list[str]:
+        """Return the checkpoints that are there, of the run itself or of its members."""
+        if not self.files.exists(self.root):
+            return []
+        return [path for path in self.files.find(self.root, maxdepth=2) if is_run_file(path.rpartition("/")[2])]
+
+
+# -- Scanning ----------------------------------------------------------------------------------------------------------
+# Scan a table by the workers of Ray: they share its pieces, then its shards, and make the bytes of one process.
+#
+# All machines see the table and the folder of the cache. A piece whose worker dies is done again, from its beginning.
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_WAITING = 2  # pieces for each worker that are handed out at a time
+
+
+def scan(
+    table: str | Path,
+    *,
+    workers: int = 2,
+    cache: str | Path | None = None,
+    memory: str | int = "1 GiB",
+    **roles: Any,
+) -> ScannedData:
+    """Scan a table as :meth:`ChoiceData.scan` does, by several workers.
+
+    Parameters
+    ----------
+    table, cache
+        Paths that all workers see.
+    workers
+        Processes that share the table, each of which takes up to two fifths of ``memory`` meanwhile.
+    memory, roles
+        As for :meth:`ChoiceData.scan`.
+    """
+    return scan_by_roles(table, Schema.from_dict(roles), workers=workers, cache=cache, memory=memory)
+
+
+def scan_by_roles(table: str | Path, schema: Schema, *, workers: int, cache: Any, memory: str | int) -> ScannedData:
+    """Do the same with roles that are known."""
+    place = None if cache is None else Path(cache).absolute()
+    with connected(workers) as ray:
+        found = ScannedData.of(
+            Path(table).absolute(), schema, cache=place, memory=memory, workers=RayWorkers(ray, workers)
+        )
+    return found.by(None)
+
+
+class RayWorkers:
+    """Workers of a Ray that this process is connected to."""
+
+    def __init__(self, ray: Any, count: int) -> None:
+        self.ray, self.count = ray, count
+
+    def __enter__(self) -> RayWorkers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        pass
+
+    def map(self, function: Callable[[T], U], items: Sequence[T]) -> Iterator[U]:
+        """Yield what a function makes of each item, in their order; what it raises is raised in its turn."""
+        given, task = self.ray.put(function), self.ray.remote(_call).options(num_cpus=1)
+        begun: deque[Any] = deque()
+        try:
+            for item in items:
+                begun.append(task.remote(given, item))
+                if len(begun) > _WAITING * self.count:
+                    yield self._result(begun.popleft())
+            while begun:
+                yield self._result(begun.popleft())
+        finally:
+            for left in begun:
+                self.ray.cancel(left)
+
+    def _result(self, begun: Any) -> Any:
+        found = self.ray.get(begun)
+        if isinstance(found, PcmcNetError):
+            raise found
+        return found
+
+
+def _call(function: Callable[[T], U], item: T) -> U | PcmcNetError:
+    """Do a piece of the work; an error of ours is a result, as doing it again would not help."""
+    keep_freed_memory()
+    try:
+        return function(item)
+    except PcmcNetError as error:
+        return error
+
+
+# -- Training ----------------------------------------------------------------------------------------------------------
+
 
 POLL = 0.25  # seconds between looks at the board
-log = logging.getLogger("pcmcnet")
 _FIT = "fit"
 
 
@@ -148,7 +309,7 @@ def _run(ray: Any, given: Mapping[str, Any], *, workers: int, failures: int, epo
     import ray.train
     from ray.train.torch import TorchTrainer
 
-    from pcmcnet.cluster.process_group import OneMachine
+    from pcmcnet.cluster.engine import OneMachine
 
     board = new_board(ray)
     with tempfile.TemporaryDirectory(prefix="pcmcnet-ray-") as own:

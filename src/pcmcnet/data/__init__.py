@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.scan import ScannedData
 from pcmcnet.data.schema import Schema
 

@@ -18,11 +18,16 @@ table whole, with all checks.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -30,18 +35,64 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.ahead import read_ahead
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.distinct import is_text
-from pcmcnet.data.file_errors import ending, one_sentence, require_columns
-from pcmcnet.data.float32_resolution import Span
-from pcmcnet.data.parts import sets_between
-from pcmcnet.data.read_files import Parquet, require_path
-from pcmcnet.data.scan.id_hashes import Keys, keys_of
-from pcmcnet.data.scan.sources import Stream
+from pcmcnet.data.columns.distinct import Keys, is_text, keys_of
+from pcmcnet.data.columns.statistics import Span
+from pcmcnet.data.files.read_files import Parquet, ending, one_sentence, require_columns, require_path, without_views
+from pcmcnet.data.files.sources import Stream
+from pcmcnet.data.files.tabular import read_table
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.tabular import read_table
-from pcmcnet.data.views import without_views
+from pcmcnet.data.subsets import sets_between
+
+# -- Ahead -------------------------------------------------------------------------------------------------------------
+# Work that threads do before its result is asked for; results come in order.
+
+
+T = TypeVar("T")
+
+
+def begun(pool: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
+    """Submit work to a pool; if the interpreter is shutting down, run it in the calling thread."""
+    try:
+        return pool.submit(work)
+    except RuntimeError as error:
+        if "shutdown" not in str(error):
+            raise
+    done = Future[T]()
+    try:
+        done.set_result(work())
+    except Exception as error:  # noqa: BLE001 - as a pool does
+        done.set_exception(error)
+    return done
+
+
+def ahead(tasks: Iterable[Callable[[], T]], threads: int = 1) -> Generator[T, None, None]:
+    """Yield the results of tasks in their order; as many as there are threads run while one result is in use."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="pcmcnet-ahead") as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(begun(pool, partial(copy_context().run, task)))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # tasks that have not started are not needed any more
+            for future in waiting:
+                future.cancel()
+
+
+def read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
+    """Yield items, none of which is None; a thread makes the next one while one is in use."""
+    with closing(ahead(repeat(partial(next, items, None)))) as results:
+        for item in results:
+            if item is None:
+                return
+            yield item
+
+
+# -- Chunks ------------------------------------------------------------------------------------------------------------
+
 
 CHUNK_ROWS = 3 * 2**16  # rows of a chunk, about (measured)
 CHUNK_VALUES = 2**25  # values of a chunk in all columns, about: wide tables have fewer rows in a chunk (measured)

@@ -15,16 +15,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.arrow_numbers import array_to_numpy
-from pcmcnet.data.column_arrays import Categorical, Column
-from pcmcnet.data.column_reader import Part, Reader, require_exact
-from pcmcnet.data.contents import read_contents
-from pcmcnet.data.distinct import UNREADABLE, by_first_row, distinct
-from pcmcnet.data.exploded_rankings import explode, read_ranks
-from pcmcnet.data.number_or_category import categorical_inputs
+from pcmcnet.data.column_reader import Part, Reader, categorical_inputs, require_exact
+from pcmcnet.data.columns.arrays import Categorical, Column, array_to_numpy
+from pcmcnet.data.columns.distinct import UNREADABLE, by_first_row, distinct
+from pcmcnet.data.files.tabular import folder_of, read_table
+from pcmcnet.data.kinds.contents import read_contents
 from pcmcnet.data.outside import with_outside, without_features
+from pcmcnet.data.rankings import explode, read_ranks
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.tabular import folder_of, read_table
 from pcmcnet.errors import SchemaError
 
 LIGHTEST, HEAVIEST = 1e-30, 1e30  # weights whose sums, and products with losses, float32 holds

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Bools, Ints
-from pcmcnet.data.column_arrays import GAP, Categorical, Column, Numeric
 from pcmcnet.data.column_reader import MISSING_CATEGORY, Reader
-from pcmcnet.data.distinct import is_text
+from pcmcnet.data.columns.arrays import GAP, Categorical, Column, Numeric
+from pcmcnet.data.columns.distinct import is_text
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import SchemaError
 

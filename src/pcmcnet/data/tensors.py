@@ -27,14 +27,14 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Coded, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.chunks import Chunk, ChunkProblem, Rows
-from pcmcnet.data.column_arrays import Categorical, Columns
-from pcmcnet.data.distinct import UNREADABLE, distinct, names
-from pcmcnet.data.encoding import Encoder, SideEncoder
-from pcmcnet.data.float32_resolution import Span
+from pcmcnet.data.columns.arrays import Categorical, Columns
+from pcmcnet.data.columns.distinct import UNREADABLE, distinct, names
+from pcmcnet.data.columns.statistics import Span
+from pcmcnet.data.encoder import Encoder, SideEncoder
+from pcmcnet.data.files.read_files import without_views
 from pcmcnet.data.kinds.category import Unseen
 from pcmcnet.data.kinds.number import NumericCode, code_table, standardise
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.views import without_views
 
 BLOCK_ROWS = 2**17  # standardised at a time on a device: no intermediate tensor is as large as the result
 STREAM_END_BYTES = 64  # more than those that end a stream of Arrow's

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pcmcnet.data.distinct import UNREADABLE, distinct, names
-from pcmcnet.data.schema import Schema
-from pcmcnet.data.tabular import names_of, read_table
-from pcmcnet.data.wide_roles import OWN, Label, label_of, labels_of
+from pcmcnet.data.columns.distinct import UNREADABLE, distinct, names
+from pcmcnet.data.files.tabular import names_of, read_table
+from pcmcnet.data.schema import OWN, Label, Schema, label_of, labels_of
 from pcmcnet.errors import SchemaError
 
 Place = str | Mapping[Any, str | float]  # a template with {alternative}, or label -> column or constant

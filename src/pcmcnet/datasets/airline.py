@@ -12,6 +12,9 @@ Shapes: columns (N,) of all alternatives, set after set -> probabilities (N,).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,14 +22,410 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.arrays import Floats
-from pcmcnet.data.ragged import spread
-from pcmcnet.data.tabular import read_table
-from pcmcnet.datasets import airline_process
-from pcmcnet.datasets.airline_process import SEGMENTS, Segment
-from pcmcnet.datasets.airline_table import AIRLINES, OFFICES, PAIRS, RANGES, ROLES, Searches, draw_searches
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data.columns.ragged import log_softmax_by_set, spread
+from pcmcnet.data.files.tabular import read_table
 from pcmcnet.datasets.truth import BestNLL, best_nll, contiguous_offsets, require_seed, require_sets, sample
 from pcmcnet.errors import InputError
+
+# -- Airline process ---------------------------------------------------------------------------------------------------
+# How simulated airline customers choose: two segments, utilities and context, in closed form.
+#
+# There are two segments, business and leisure, whose shares depend on the individual:
+#
+#     p(i | S, I) = pi(I) p_business(i | S) + (1 - pi(I)) p_leisure(i | S),
+#     pi(I) = logistic(1.2 - 3 staySaturday - 1.2 (log(1 + dtd) - 2.5) + 0.8 [Monday to Thursday] + 0.5 isDomestic
+#                      + 0.5 isContinental + 0.8 sin(number of the office)).
+#
+# Within segment c, p_c(i | S) is proportional to exp(U_ci), where U_ci is utility and context,
+#
+#     U_ci = - b_c log price_i - d_c log duration_i - k_c (nFlights_i - 2) - m_c (nAirlines_i - 1)
+#            + t_c cos(2 pi (hour_i - h_c) / 24) + q_c quality(airline_i)
+#            + attraction_c log(1 + sum_{j != i} D_ij) - dominance_c log(1 + sum_{j != i} D_ji)
+#            - similarity_c log(sum_j N_ij),
+#
+# with the coefficients of `SEGMENTS`, hour_i of outbound departure, and for airline number k quality = 3 frac(0.618034
+# k) - 1.5. With dx, dy and dz what j exceeds i by in log price, log duration and hour, the two relations between
+# alternatives are
+#
+#     D_ij = logistic(dx / 0.12) logistic(dy / 0.12) exp(-((dx^2 + dy^2) / 0.7^2 + dz^2 / 6^2) / 2),
+#     N_ij = exp(-((dx^2 + dy^2) / 0.35^2 + dz^2 / 4^2) / 2).
+#
+# D_ij is close to 1 where i is both cheaper and shorter than a j in its vicinity: such a j draws choices to i
+# (attraction) and is itself passed over. N_ij is 1 for a copy and 0 for anything unlike: near duplicates take from each
+# other more than from others (similarity). Log price makes preferences relative: a search in which all prices double is
+# the same.
+#
+# Shapes: columns (N,) of all alternatives, set after set -> probabilities (N,).
+
+
+Arrays = Mapping[str, NDArray[Any]]  # columns by name, words as codes from 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """Coefficients of one segment, all of them 0 or above; the module's formulas say what each is of."""
+
+    price: float
+    duration: float
+    connection: float
+    airline_change: float
+    time: float
+    hour: float
+    quality: float
+    attraction: float
+    dominance: float
+    similarity: float
+
+
+SEGMENTS = {
+    "business": Segment(
+        price=2.0,
+        duration=4.5,
+        connection=0.8,
+        airline_change=0.4,
+        time=1.5,
+        hour=8.0,
+        quality=0.9,
+        attraction=1.0,
+        dominance=1.2,
+        similarity=0.3,
+    ),
+    "leisure": Segment(
+        price=7.0,
+        duration=2.0,
+        connection=0.4,
+        airline_change=0.1,
+        time=0.6,
+        hour=12.0,
+        quality=0.4,
+        attraction=1.0,
+        dominance=1.2,
+        similarity=0.3,
+    ),
+}
+"""Who chooses how."""
+
+CLEAR, VICINITY, VICINITY_HOURS = 0.12, 0.7, 6.0
+NEAR, NEAR_HOURS = 0.35, 4.0
+PAIRS_PER_CHUNK = 1 << 17  # pairs in one temporary array, small enough for the cache
+
+
+def mixture(who: Arrays, what: Arrays, offsets: Ints) -> Floats:
+    """Mix the segments' laws: individuals (S,), itineraries (N,), codes for words -> (N,)."""
+    attracts, dominated, alike = _relations(what, offsets)
+    share = spread(segment_share(who), offsets)
+    hour = what["outDepTime"] / 3600
+    quality = 3 * np.modf(0.618034 * (what["airlines"] + 1))[0] - 1.5
+    p = np.zeros(len(hour))
+    for weight, c in ((share, SEGMENTS["business"]), (1 - share, SEGMENTS["leisure"])):
+        utility = (
+            -c.price * np.log(what["totalPrice"])
+            - c.duration * np.log(what["totalTripDurationMinutes"])
+            - c.connection * (what["nFlights"] - 2)
+            - c.airline_change * (what["nAirlines"] - 1)
+            + c.time * np.cos(2 * np.pi * (hour - c.hour) / 24)
+            + c.quality * quality
+        )
+        context = c.attraction * attracts - c.dominance * dominated - c.similarity * alike
+        p += weight * np.exp(log_softmax_by_set(utility + context, offsets))
+    return p
+
+
+def segment_share(who: Arrays) -> Floats:  # (S,)
+    """Evaluate pi(I)."""
+    score = (
+        1.2
+        - 3.0 * who["staySaturday"]
+        - 1.2 * (np.log1p(who["dtd"]) - 2.5)
+        + 0.8 * (who["depWeekDay"] <= 3)
+        + 0.5 * who["isDomestic"]
+        + 0.5 * who["isContinental"]
+        + 0.8 * np.sin(who["officeID"] + 1)
+    )
+    share: Floats = 1 / (1 + np.exp(-score))
+    return share
+
+
+def _relations(what: Arrays, offsets: Ints) -> tuple[Floats, Floats, Floats]:
+    """Sum the relations over a set's pairs: log(1 + sum D_ij), log(1 + sum D_ji), log(sum N_ij), each (N,).
+
+    Sets of one size are a block without padding, so that a set's company does not change its last bit.
+    """
+    place = np.stack([np.log(what["totalPrice"]), np.log(what["totalTripDurationMinutes"]), what["outDepTime"] / 3600])
+    sums = np.zeros((3, place.shape[1]))
+    sizes = np.diff(offsets)
+    for n in np.unique(sizes):
+        first = offsets[:-1][sizes == n]
+        step = max(1, PAIRS_PER_CHUNK // (n * n))
+        for start in range(0, len(first), step):
+            rows = first[start : start + step, None] + np.arange(n)
+            sums[:, rows] = _pairs(*place[:, rows])
+    return np.log1p(sums[0]), np.log1p(sums[1]), np.log(sums[2])
+
+
+def _pairs(x: Floats, y: Floats, z: Floats) -> Floats:  # (S, n) each -> (3, S, n)
+    """Sum D_ij, D_ji and N_ij over j; D over the others, N over all."""
+    dx, dy, dz = (v[:, None, :] - v[:, :, None] for v in (x, y, z))  # (S, i, j)
+    squared, hours = dx * dx + dy * dy, dz * dz
+    with np.errstate(over="ignore"):  # an infinite denominator is a relation of 0
+        clear = (1 + np.exp(-dx / CLEAR)) * (1 + np.exp(-dy / CLEAR))
+    dominates = np.exp(-0.5 * (squared / VICINITY**2 + hours / VICINITY_HOURS**2)) / clear
+    near = np.exp(-0.5 * (squared / NEAR**2 + hours / NEAR_HOURS**2))
+    own = np.arange(x.shape[1])
+    dominates[:, own, own] = 0
+    return np.stack([dominates.sum(axis=2), dominates.sum(axis=1), near.sum(axis=2)])
+
+
+# -- Airline table -----------------------------------------------------------------------------------------------------
+# The columns of simulated airline searches: who asks, and what the search returns.
+#
+# The table has the columns and ranges of the paper's airline data (its table 4). A world that never changes holds 97
+# origin-destination pairs (24 domestic, 51 continental, 22 intercontinental), each with a distance, a time shift and 8
+# of the 63 airlines, each of which flies 6 times a day in either direction. A search draws from it:
+#
+# - the individual: a pair by popularity; its home office in 7 of 10 cases; a trip for work or for leisure, which
+#   decides days to departure, weekday and nights away, and which no column tells; staySaturday follows from the days;
+# - 8 offers, each of one airline, with its connections either way and a price: distance, days to departure, airline,
+#   connections and a log-normal factor, so that prices have a long right tail;
+# - the itineraries: an offer, one of 6 departures, one of 6 returns. The search returns n different ones of these 288,
+#   cheapest first. Departures of an offer often share its price, others cost a step more: near copies and dominated
+#   itineraries abound, as in a real list of flights.
+#
+# n is 50 for 30 % of searches, 1 for 1 %, uniform on 2..49 for the others: mean 32.6, mean log n 3.24. Shapes: world
+# (O, K, F) for pairs, airlines of a pair and flights of a day; searches (S,); itineraries (N,).
+
+
+PAIRS = tuple(f"OD{i:02d}" for i in range(1, 98))
+OFFICES = tuple(f"OF{i:02d}" for i in range(1, 12))
+AIRLINES = tuple(f"AL{i:02d}" for i in range(1, 64))
+
+RANGES = {
+    "depWeekDay": (0, 6),
+    "staySaturday": (0, 1),
+    "isContinental": (0, 1),
+    "isDomestic": (0, 1),
+    "dtd": (0, 343),
+    "totalPrice": (77.15, 16781.5),
+    "stayDurationMinutes": (121, 434000),
+    "totalTripDurationMinutes": (105, 4314),
+    "nFlights": (2, 6),
+    "nAirlines": (1, 4),
+    "outDepTime": (0, 84000),
+    "outArrTime": (0, 84000),
+}
+"""Least and greatest value of each numeric column, as in the paper."""
+
+ROLES: dict[str, Any] = {
+    "choice_set": "individual",
+    "chosen": "choice",
+    "alternative": None,  # a position in the list, not an itinerary that returns in other sets
+    "individual": ["OD", "officeID", "depWeekDay", "staySaturday", "isContinental", "isDomestic", "dtd"],
+    "features": [
+        "airlines",
+        "totalPrice",
+        "stayDurationMinutes",
+        "totalTripDurationMinutes",
+        "nFlights",
+        "nAirlines",
+        "outDepTime",
+        "outArrTime",
+    ],
+    "categorical": ["OD", "officeID", "airlines"],
+}
+"""Keyword arguments of ``ChoiceData.from_long`` for the table."""
+
+CARRIERS, FLIGHTS, OFFERS = 8, 6, 8  # airlines of a pair, their flights a day, offers of a search
+LARGEST, FULL, SINGLE = 50, 0.30, 0.01  # largest set; share of sets that large, and of one alternative
+DAY = 1440  # minutes
+LAST_LANDING = RANGES["outArrTime"][1] // 60  # 23:20: who would land later lands at midnight
+SEARCHES_PER_CHUNK = 2048  # searches whose 288 itineraries are ranked at once
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What every table has in common: pairs (O,), their airlines (O, K), flights and waits (O, K, F)."""
+
+    domestic: NDArray[np.bool_]
+    continental: NDArray[np.bool_]
+    distance: Floats  # km
+    shift: Ints  # minutes that clocks differ
+    popularity: Floats
+    airline: Ints
+    departure: Ints  # minutes from midnight
+    back: Ints
+    wait: Ints  # minutes at a connection, on the way out
+    wait_back: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """Individuals (S,) and itineraries (N,), set after set, by column; offsets (S + 1,)."""
+
+    individuals: dict[str, NDArray[Any]]
+    itineraries: dict[str, NDArray[Any]]
+    offsets: Ints
+
+
+@cache
+def world() -> World:
+    """Make the world, from a seed of its own."""
+    rng = np.random.default_rng(33_951)
+    n = len(PAIRS)
+    kind = rng.permutation(np.repeat([0, 1, 2], [24, 51, 22]))  # domestic, continental, intercontinental
+    low, high = np.array([250, 450, 3500])[kind], np.array([900, 3200, 11000])[kind]
+    popularity = 1 / (8 + rng.permutation(n))  # the rarest pair has 1 search in 270
+    fame = 1 / (3.0 + np.arange(len(AIRLINES)))
+    airline = np.empty((n, CARRIERS), dtype=np.int64)
+    for o in range(n):  # the last airline is o's by number: every airline serves some pair
+        chance = np.where(np.arange(len(AIRLINES)) == o % len(AIRLINES), 0, fame)
+        airline[o] = [*rng.choice(len(AIRLINES), CARRIERS - 1, False, chance / chance.sum()), o % len(AIRLINES)]
+    shape = (n, CARRIERS, FLIGHTS)
+    return World(
+        domestic=kind == 0,
+        continental=kind == 1,
+        distance=np.exp(rng.uniform(np.log(low), np.log(high))),
+        shift=np.where(kind == 2, rng.integers(-8, 9, n) * 60, 0),
+        popularity=popularity / popularity.sum(),
+        airline=airline,
+        departure=np.sort(rng.integers(66, 264, shape) * 5),  # 05:30 to 21:55
+        back=np.sort(rng.integers(66, 264, shape) * 5),
+        wait=rng.integers(9, 60, shape) * 5,  # 45 to 295
+        wait_back=rng.integers(9, 60, shape) * 5,
+    )
+
+
+def draw_searches(n_sets: int, rng: np.random.Generator) -> Searches:
+    """Draw individuals and what their searches return, cheapest first."""
+    pair, nights, who = _individuals(n_sets, rng)
+    itineraries, offsets = _itineraries(pair, nights, who["dtd"], rng)
+    return Searches(who, itineraries, offsets)
+
+
+def _individuals(n: int, rng: np.random.Generator) -> tuple[Ints, Ints, dict[str, NDArray[Any]]]:
+    """Draw pairs (n,), nights away (n,) and the columns of the individuals."""
+    w = world()
+    pair = rng.choice(len(PAIRS), n, p=w.popularity)
+    home = rng.random(n) < 0.7
+    office = np.where(home, pair % len(OFFICES), rng.integers(len(OFFICES), size=n))
+    far = ~(w.domestic | w.continental)[pair]
+    work = rng.random(n) < np.where(far, 0.3, 0.5)
+    dtd = np.exp(np.where(work, 1.8, 3.4) + 0.95 * rng.standard_normal(n)).astype(np.int64)
+    week = np.array([[0.12, 0.10, 0.11, 0.15, 0.21, 0.19, 0.12], [0.26, 0.22, 0.20, 0.16, 0.06, 0.02, 0.08]])
+    day = (rng.random((n, 1)) >= week[work.astype(int)].cumsum(axis=1)[:, :-1]).sum(axis=1)
+    stay = np.where(work, rng.geometric(0.45, n) - 1, 2 + np.exp(1.4 + 0.85 * rng.standard_normal(n)))
+    least = np.where(w.distance[pair] > 6000, 3, np.where(w.distance[pair] > 1500, 1, 0))
+    nights = np.clip(stay * np.where(far, 1.8, 1.0), least, 298).astype(np.int64)
+    who = {
+        "OD": pair,
+        "officeID": office,
+        "staySaturday": (nights > (5 - day) % 7).astype(np.int64),  # the night of day 5 is among them
+        "isContinental": w.continental[pair].astype(np.int64),
+        "isDomestic": w.domestic[pair].astype(np.int64),
+        "depWeekDay": day,
+        "dtd": np.minimum(dtd, RANGES["dtd"][1]),
+    }
+    return pair, nights, who
+
+
+def _sizes(n: int, rng: np.random.Generator) -> Ints:
+    """Draw how many itineraries each search returns."""
+    u = rng.random(n)
+    some = rng.integers(2, LARGEST, n)
+    sizes: Ints = np.where(u < FULL, LARGEST, np.where(u < FULL + SINGLE, 1, some))
+    return sizes
+
+
+def _offers(pair: Ints, dtd: Ints, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Draw each search's offers, (S, OFFERS): the airline's position, connections, extra airlines and the price."""
+    w = world()
+    shape = (len(pair), OFFERS)
+    share = np.array([0.22, 0.17, 0.15, 0.13, 0.11, 0.09, 0.08, 0.05]).cumsum()
+    carrier = (rng.random(shape)[..., None] >= share[:-1]).sum(axis=-1)
+    km = w.distance[pair][:, None]
+    direct = rng.random(shape) < np.where(carrier < 4, 0.9, 0.4) * np.where(km > 3300, 0.6, 1.0)
+    two = rng.random(shape) < np.where(km > 3300, 0.2, 0.06)
+    out = np.where(direct, 0, np.where(two, 2, 1))
+    turn = rng.random(shape)
+    back = np.where(turn < 0.8, out, np.where(turn < 0.9, np.minimum(out + 1, 2), np.maximum(out - 1, 0)))
+    known = 0.12 * np.sin(w.airline[pair[:, None], carrier])  # dear and cheap airlines
+    log_price = (
+        np.log(40 + 0.35 * km**0.92)
+        + np.log1p(1.1 * np.exp(-dtd / 12))[:, None]
+        + known
+        - 0.10 * (out + back)
+        + 0.10 * rng.standard_normal((len(pair), 1))
+        + 0.22 * rng.standard_normal(shape)
+    )
+    return {
+        "carrier": carrier,
+        "out": out,
+        "back": back,
+        "airlines": np.minimum(1 + rng.binomial(out + back, 0.25), RANGES["nAirlines"][1]),
+        "price": np.exp(log_price),
+    }
+
+
+def _fares(n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draw price factors of departures and returns, (S, OFFERS, FLIGHTS): most often 1, now and then a cabin dearer."""
+    shape = (n, OFFERS, FLIGHTS)
+    out = np.array([1.0, 1.06, 1.15, 1.35, 3.0])[(rng.random(shape)[..., None] >= [0.5, 0.7, 0.86, 0.97]).sum(-1)]
+    out[out == 3.0] *= np.exp(0.4 * rng.standard_normal(int((out == 3.0).sum())))
+    back = np.array([1.0, 1.04, 1.12])[(rng.random(shape)[..., None] >= [0.65, 0.85]).sum(-1)]
+    return out, back
+
+
+def _pick(sizes: Ints, rng: np.random.Generator) -> Ints:
+    """Choose ``sizes`` different itineraries of each search by number, earlier offers more often: (S,) -> (N,)."""
+    weight = np.repeat(0.6 * np.log(0.8) * np.arange(OFFERS), FLIGHTS * FLIGHTS)
+    parts = []
+    for start in range(0, len(sizes), SEARCHES_PER_CHUNK):
+        n = sizes[start : start + SEARCHES_PER_CHUNK]
+        key = -weight - rng.gumbel(size=(len(n), len(weight)))  # the n least keys: a draw without replacement
+        parts.append(np.argsort(key, axis=1)[:, :LARGEST][np.arange(LARGEST) < n[:, None]])
+    return np.concatenate(parts)
+
+
+def _itineraries(pair: Ints, nights: Ints, dtd: Ints, rng: np.random.Generator) -> tuple[dict[str, NDArray[Any]], Ints]:
+    """Draw the itineraries of each search, cheapest first, and the offsets of the searches."""
+    w = world()
+    sizes = _sizes(len(pair), rng)
+    offers, fares = _offers(pair, dtd, rng), _fares(len(pair), rng)
+    offer, out, back = np.unravel_index(_pick(sizes, rng), (OFFERS, FLIGHTS, FLIGHTS))
+    s = np.repeat(np.arange(len(pair)), sizes)
+    price = offers["price"][s, offer] * fares[0][s, offer, out] * fares[1][s, offer, back]
+    price = np.clip(price.round(2), *RANGES["totalPrice"])
+    order = np.lexsort((price, s))
+    s, offer, out, back, price = s[order], offer[order], out[order], back[order], price[order]
+    o, k, stops, stops_back = pair[s], *(offers[name][s, offer] for name in ("carrier", "out", "back"))
+    arrival, minutes = _flight(w.departure[o, k, out], stops, w.wait[o, k, out], w.shift[o], w.distance[o])
+    _, minutes_back = _flight(w.back[o, k, back], stops_back, w.wait_back[o, k, back], -w.shift[o], w.distance[o])
+    stay = nights[s] * DAY + w.back[o, k, back] - arrival
+    # Who would leave before two hours are over, or before landing, leaves a day or two later.
+    late = np.maximum(0, -((stay - RANGES["stayDurationMinutes"][0]) // DAY))
+    itineraries = {
+        "stayDurationMinutes": np.minimum(stay + late * DAY, RANGES["stayDurationMinutes"][1]),
+        "totalPrice": price,
+        "totalTripDurationMinutes": np.clip(minutes + minutes_back, *RANGES["totalTripDurationMinutes"]),
+        "nAirlines": offers["airlines"][s, offer],
+        "nFlights": 2 + stops + stops_back,
+        "outDepTime": w.departure[o, k, out] * 60,
+        "outArrTime": arrival % DAY * 60,
+        "airlines": w.airline[o, k],
+    }
+    return itineraries, np.concatenate([[0], sizes.cumsum()])
+
+
+def _flight(departure: Ints, stops: Ints, wait: Ints, shift: Ints, km: Floats) -> tuple[Ints, Ints]:
+    """Compute arrival (minutes from midnight of the first day, local) and duration (minutes) of one direction."""
+    minutes = np.rint((33 + km / 13.5 * (1 + 0.12 * stops)) / 5).astype(np.int64) * 5 + stops * (40 + wait)
+    arrival = departure + minutes + shift
+    curfew = np.where(arrival % DAY > LAST_LANDING, DAY - arrival % DAY, 0)
+    return arrival + curfew, minutes + curfew
+
+
+# -- Airline -----------------------------------------------------------------------------------------------------------
+
 
 __all__ = [
     "RANGES",
@@ -72,7 +471,7 @@ def probabilities(table: Any) -> Floats:
     columns = _read(table, ("individual", *INDIVIDUAL, *ITINERARY))
     offsets = contiguous_offsets(columns["individual"], column="individual")
     who = {name: columns[name][offsets[:-1]] for name in INDIVIDUAL}
-    return airline_process.mixture(who, columns, offsets)
+    return mixture(who, columns, offsets)
 
 
 def business_share(table: Any) -> Floats:
@@ -99,7 +498,7 @@ def business_share(table: Any) -> Floats:
     >>> business_share({**search, "staySaturday": [0, 1], "dtd": [3, 60]}).round(3)
     array([0.989, 0.072])
     """
-    return airline_process.business_share(_read(table, INDIVIDUAL))
+    return segment_share(_read(table, INDIVIDUAL))
 
 
 def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
@@ -123,7 +522,7 @@ def simulate(sets: int = SIZE, *, seed: int) -> pa.Table:
     """
     n_sets, rng = require_sets(sets), np.random.default_rng(require_seed(seed))
     searches = draw_searches(n_sets, rng)
-    p = airline_process.mixture(searches.individuals, searches.itineraries, searches.offsets)
+    p = mixture(searches.individuals, searches.itineraries, searches.offsets)
     choice = np.zeros(len(p), dtype=np.int8)
     choice[sample(p, searches.offsets, rng)] = 1
     return _table(searches, choice, p)

@@ -1,13 +1,9 @@
 """Decisions: which alternatives to offer and what to ask for them, with a bound on what could be earned."""
 
 from pcmcnet.decisions.constraints import Constraints
-from pcmcnet.decisions.offer import Offer
-from pcmcnet.decisions.offer_files import write_offers
-from pcmcnet.decisions.offer_frontier import Frontier, offer_frontier
-from pcmcnet.decisions.optimise_offer import optimise_offer
-from pcmcnet.decisions.optimise_offers import Offers, optimise_offers
-from pcmcnet.decisions.optimise_prices import optimise_prices
-from pcmcnet.decisions.prices import Prices
+from pcmcnet.decisions.optimise_offer import Frontier, Offer, offer_frontier, optimise_offer
+from pcmcnet.decisions.optimise_offers import Offers, optimise_offers, write_offers
+from pcmcnet.decisions.optimise_prices import Prices, optimise_prices
 
 __all__ = [
     "Constraints",

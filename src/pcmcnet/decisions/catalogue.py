@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.tabular import read_table
+from pcmcnet.data.files.tabular import read_table
 from pcmcnet.errors import InputError, did_you_mean
 
 

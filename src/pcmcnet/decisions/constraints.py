@@ -6,16 +6,53 @@ Alternatives that must or must not be shown are kept apart from the rows, since 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
-from pcmcnet.decisions.integer_program import solve_integer_program
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
+
+# -- Integer program ---------------------------------------------------------------------------------------------------
+# Mixed integer linear programs by HiGHS, quietly: the solver prints a line of its own to standard output at times.
+
+
+def solve_integer_program(objective: Floats, **program: Any) -> Any:
+    """Minimise; see :func:`scipy.optimize.milp`, which takes the same words and gives this result."""
+    from scipy.optimize import milp
+
+    with _quiet():
+        return milp(objective, **program)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let nothing that compiled code prints reach standard output, where results go that programs read."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # there is no standard output
+        yield
+        return
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+# -- Constraints -------------------------------------------------------------------------------------------------------
+
 
 _SLACK = 1e-9  # by which a row may be exceeded, relative to its numbers
 

@@ -2,10 +2,10 @@
 
 Every search begins with local search from several offers. What proves the best one depends on the model:
 
-    chains and mixtures of them    branch and bound, chain_offers.py
-    a logit                        Dinkelbach's method, logit_offers.py
-    a mixture of logits            branch and bound, logit_mixture_offers.py, or an integer program, logit_offers.py
-    a nested logit of one level    revenue by revenue in each nest, nested_offers.py
+    chains and mixtures of them    branch and bound, exact_offers.py
+    a logit                        Dinkelbach's method, exact_offers.py
+    a mixture of logits            branch and bound, exact_offers.py, or an integer program, exact_offers.py
+    a nested logit of one level    revenue by revenue in each nest, exact_offers.py
     any other model                nothing: the offer is called heuristic, and its bound is the largest revenue
 
 The members of an ensemble say what is not known from the data. Its mean is optimised as a mixture. With ``risk`` it is
@@ -18,26 +18,208 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.checks import require_number
+from pcmcnet.data import ChoiceData
+from pcmcnet.decisions.branch_and_bound import PROVEN, Search, climb, starting_offers
 from pcmcnet.decisions.catalogue import Catalogue
-from pcmcnet.decisions.chain_offers import best_chain_offer
 from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
-from pcmcnet.decisions.local_search import climb, starting_offers
-from pcmcnet.decisions.logit_mixture_offers import best_mixture_offer
-from pcmcnet.decisions.logit_offers import best_logit_mixture_offer, best_logit_offer
-from pcmcnet.decisions.nested_offers import NestedLogits, best_nested_offer
-from pcmcnet.decisions.offer import Offer
-from pcmcnet.decisions.offer_value import Chains, Logits, OfferValue, earned
-from pcmcnet.decisions.search import PROVEN, Search
-from pcmcnet.decisions.structure import fixed_draws, structure_of
+from pcmcnet.decisions.exact_offers import (
+    NestedLogits,
+    best_chain_offer,
+    best_logit_mixture_offer,
+    best_logit_offer,
+    best_mixture_offer,
+    best_nested_offer,
+)
+from pcmcnet.decisions.offer_value import CPU, AnyModel, Chains, Logits, OfferValue, earned
 from pcmcnet.errors import InputError
-from pcmcnet.models import ChoiceModel
+from pcmcnet.models import ChainModel, ChoiceModel, Ensemble, MixedMNL, NestedMNL
+from pcmcnet.models.networks.neural_model import NeuralModel
+from pcmcnet.reports.formats import data_frame
+from pcmcnet.reports.tables import Cells, PrintsAsTable, number, percent
+from pcmcnet.training.device import device_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# -- Structure ---------------------------------------------------------------------------------------------------------
+# How a model's choice probabilities depend on the offer: as chains, as logits, or in a way of its own.
+#
+# What is taken for a chain or a logit is compared with the model's own answers on some offers, so that a formula with
+# terms relative to the set, for example, is never taken for a logit.
+
+
+_OFFERS = 16  # that the model is compared on
+_LEAST = -600.0  # log-probability that stands for smaller ones: no attraction is 0, so that every offer has a choice
+_NUMBERS = 2**26  # attractions of all individuals in all draws, half a GiB; a mixed logit with more is asked itself
+_CLOSE = 1e-5  # in probability: networks compute in 32 bits
+
+
+def structure_of(model: ChoiceModel, sets: ChoiceData, revenue: Floats) -> OfferValue:
+    """Return what offers of a catalogue earn; ``sets`` holds all of it for each individual."""
+    asked = AnyModel(model, sets, revenue)
+    for structure in (_chains, _logits, _nested):
+        value = structure(_members(model), sets, revenue)
+        if value is not None and _agree(value, asked, len(sets)):
+            return value
+    return asked
+
+
+def fixed_draws(model: ChoiceModel) -> int | None:
+    """Return how many draws stand for the distribution of tastes that the model has; None where it has none."""
+    return sum(m.config.draws for m in _members(model) if isinstance(m, MixedMNL)) or None
+
+
+def _members(model: ChoiceModel) -> list[ChoiceModel]:
+    return list(model.members_) if isinstance(model, Ensemble) else [model]
+
+
+def _chains(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Chains | None:
+    """Return chains, where all members are such, or mixtures of such."""
+    chains = [member for member in members if isinstance(member, ChainModel)]
+    if len(chains) < len(members):
+        return None
+    found = [member.fixed_chains(sets) for member in chains]
+    weights = [shares / len(members) for shares, _ in found]  # (P, K) of each member
+    rates = [np.stack(theirs) for _, theirs in found]  # (P, K, n, n)
+    networks = (member.network_ for member in chains if isinstance(member, NeuralModel))
+    device = next(map(device_of, networks), CPU)
+    return Chains(np.concatenate(weights, axis=1), np.concatenate(rates, axis=1), revenue, device)
+
+
+def _logits(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> Logits | None:
+    """Return logits, where all members are mixtures of such, and their draws fit into memory."""
+    if sum(m.config.draws for m in members if isinstance(m, MixedMNL)) * len(sets) * len(revenue) > _NUMBERS:
+        return None
+    found = [member.as_logits(sets) for member in members]
+    weights, attraction = [], []
+    for part in found:
+        if part is None:
+            return None
+        shares, log_p = part
+        weights.append(shares / len(members))
+        attraction.append(np.exp(np.maximum(log_p, _LEAST)).reshape(len(sets), -1, log_p.shape[1]).swapaxes(1, 2))
+    return Logits(np.concatenate(weights, axis=1), np.concatenate(attraction, axis=1), revenue)
+
+
+def _nested(members: list[ChoiceModel], sets: ChoiceData, revenue: Floats) -> NestedLogits | None:
+    """Return nested logits, where the model is one with a single level of nests."""
+    model = members[0]
+    found = model.as_nests(sets) if len(members) == 1 and isinstance(model, NestedMNL) else None
+    if found is None:
+        return None
+    v, nests, logsums = found
+    return NestedLogits(v.reshape(len(sets), -1), nests[: len(revenue)], logsums, revenue)
+
+
+def _agree(value: OfferValue, asked: AnyModel, individuals: int) -> bool:
+    """Compare a structure with the model itself on random offers."""
+    rng = np.random.default_rng(0)
+    offers = rng.random((_OFFERS, len(asked.revenue))) < 0.5
+    offers[np.arange(_OFFERS), rng.integers(0, offers.shape[1], _OFFERS)] = True
+    who = rng.integers(0, individuals, _OFFERS)
+    return bool(np.abs(value.probabilities(offers, who) - asked.probabilities(offers, who)).max() < _CLOSE)
+
+
+# -- Offer -------------------------------------------------------------------------------------------------------------
+# The offer to show to one individual, as a result that prints as a table.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Offer(PrintsAsTable):
+    """The alternatives to show to one individual.
+
+    Attributes
+    ----------
+    labels
+        What to show, the most probable first; the outside option is not among them.
+    probabilities, revenue
+        For each label, the probability of being chosen and what a choice earns.
+    outside, outside_revenue
+        Probability of the outside option, None where there is none, and what a choice of it earns.
+    value
+        Expected revenue of one choice.
+    bound
+        What no offer can exceed.
+    exact
+        Whether the offer is proven to be the best, to a millionth of its value.
+    nodes, seconds
+        Size and time of the search.
+    best_for
+        Of an ensemble, the share of members for whom no offer was found to be better than this one.
+    added, dropped
+        Changes relative to the current offer, and ``current_value`` what that earns, where it was given.
+    draws
+        Of a mixed logit, how many draws of tastes the offer is the best for; None for other models.
+    """
+
+    labels: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    revenue: tuple[float, ...]
+    outside: float | None
+    outside_revenue: float
+    value: float
+    bound: float
+    exact: bool
+    nodes: int
+    seconds: float
+    best_for: float | None = None
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    current_value: float | None = None
+    draws: int | None = None
+
+    @property
+    def gap(self) -> float:
+        """How far the bound lies above the value, relative to it."""
+        return max(self.bound - self.value, 0.0) / max(abs(self.value), 1e-300)
+
+    @property
+    def verdict(self) -> str:
+        """Say in words what is known of the offer."""
+        if self.exact:
+            return "proven to be the best offer" + ("" if self.draws is None else f" for {self.draws:,} fixed draws")
+        if self.nodes:
+            return f"heuristic: at most {percent(self.gap)} below the best offer"
+        return "heuristic: no bound is known but the largest revenue"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {**plain, "gap": self.gap}
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row for each alternative shown."""
+        columns = {"alternative": self.labels, "probability": self.probabilities, "revenue": self.revenue}
+        return data_frame(pa.table(columns), instead="to_dict()")
+
+    def _cells(self) -> Cells:
+        shown = zip(self.labels, self.probabilities, self.revenue, strict=True)
+        rows = [[label, percent(p), number(r), number(p * r)] for label, p, r in shown]
+        if self.outside is not None:
+            earns = self.outside_revenue
+            rows.append(["outside option", percent(self.outside), number(earns), number(self.outside * earns)])
+        rows.append(["expected revenue", "", "", number(self.value)])
+        if self.current_value is not None:
+            rows.append(["of the current offer", "", "", number(self.current_value)])
+            rows += [[word, ", ".join(names)] for word, names in (("add", self.added), ("drop", self.dropped)) if names]
+        if self.outside is None:
+            rows.append(["note", "without an outside option everybody takes something of what is shown"])
+        if self.best_for is not None:
+            rows.append(["best for", f"{percent(self.best_for)} of the members"])
+        return [["alternative", "probability", "revenue", "contribution"], *rows, ["verdict", self.verdict]]
+
+
+# -- Optimise offer ----------------------------------------------------------------------------------------------------
+
 
 _STARTS = 8  # local searches
 _SMALL = 1_000  # logits times alternatives up to which constraints are left to an integer program
@@ -196,3 +378,82 @@ def _offer(value: OfferValue, found: Search, offered: Catalogue, seconds: float)
         nodes=found.nodes,
         seconds=seconds,
     )
+
+
+# -- Offer frontier ----------------------------------------------------------------------------------------------------
+# What each further alternative is worth: the best offer of every size, the efficient frontier of revenue and size.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Frontier(PrintsAsTable):
+    """The best offers of at most so many alternatives.
+
+    Attributes
+    ----------
+    sizes
+        How many alternatives may be shown.
+    offers
+        The best offer of each size.
+    """
+
+    sizes: tuple[int, ...]
+    offers: tuple[Offer, ...]
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row for each size."""
+        columns = {
+            "size": self.sizes,
+            "value": [offer.value for offer in self.offers],
+            "bound": [offer.bound for offer in self.offers],
+            "offer": [list(offer.labels) for offer in self.offers],
+        }
+        return data_frame(pa.table(columns))
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw revenue against size; returns matplotlib's Axes."""
+        from pcmcnet.plots.search import draw_offer_frontier
+
+        return draw_offer_frontier(self, ax)
+
+    def _cells(self) -> Cells:
+        most = max(offer.value for offer in self.offers)
+        rows = [
+            [str(size), number(offer.value), percent(offer.value / most), ", ".join(offer.labels)]
+            for size, offer in zip(self.sizes, self.offers, strict=True)
+        ]
+        return [["size", "expected revenue", "of the most", "offer"], *rows]
+
+
+def offer_frontier(
+    model: ChoiceModel,
+    catalogue: Any,
+    revenue: Revenue = "revenue",
+    *,
+    sizes: Sequence[int] = (1, 2, 3, 4, 5, 6),
+    constraints: Constraints | None = None,
+    **same: Any,
+) -> Frontier:
+    """Find the best offer of at most so many alternatives, for several sizes.
+
+    Parameters
+    ----------
+    sizes
+        How many alternatives may be shown.
+    constraints
+        Others than the size.
+    model, catalogue, revenue, same
+        As for :func:`optimise_offer`, for every size.
+
+    Returns
+    -------
+    Frontier
+    """
+    limits = constraints or Constraints()
+    if limits.size is not None:
+        raise InputError("the frontier is about sizes: give sizes=[...], and no size among the constraints.")
+    if not sizes:
+        raise InputError("sizes: expected at least one.")
+    offers = [
+        optimise_offer(model, catalogue, revenue, constraints=replace(limits, size=size), **same) for size in sizes
+    ]
+    return Frontier(sizes=tuple(sizes), offers=tuple(offers))

@@ -1,28 +1,209 @@
 """Offers for many individuals at once, by local search: personalised offers for a table of individuals.
 
-Individuals are taken in pieces of a fixed size, each searched by itself (``offer_search.py``). A table that is larger
-than memory is read and written piece by piece (``offer_files.py``), with the same bytes as a result.
+Individuals are taken in pieces of a fixed size, each searched by itself (``optimise_offers.py``). A table that is
+larger than memory is read and written piece by piece (``optimise_offers.py``), with the same bytes as a result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pcmcnet.arrays import Bools, Floats
-from pcmcnet.data.tabular import read_table
-from pcmcnet.decisions.constraints import Constraints
-from pcmcnet.decisions.offer_files import write_pieces
-from pcmcnet.decisions.offer_search import TOGETHER, OfferSearch, Piece
-from pcmcnet.decisions.optimise_offer import Revenue
+from pcmcnet.checks import require_number
+from pcmcnet.data.files.sources import open_stream
+from pcmcnet.data.files.tabular import read_table
+from pcmcnet.decisions.branch_and_bound import climb, starting_offers
+from pcmcnet.decisions.catalogue import Catalogue
+from pcmcnet.decisions.constraints import Constraints, rows_of
+from pcmcnet.decisions.offer_value import earned
+from pcmcnet.decisions.optimise_offer import Revenue, structure_of
+from pcmcnet.errors import InputError
+from pcmcnet.layers.threads import threads_for
 from pcmcnet.models import ChoiceModel
-from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.storage.files import as_path
+from pcmcnet.reports.formats import data_frame
+from pcmcnet.storage.files import as_path, replacing
+
+# -- Offer search ------------------------------------------------------------------------------------------------------
+# Local searches for offers to some individuals: what one process, or one worker of many, does with a piece of a table.
+#
+# A piece is searched from its own individuals alone, from starts that the seed gives, so that it does not matter who
+# searches it or what else is in the table.
+
+
+TOGETHER = 1_000  # individuals of a piece
+_STARTS = 2  # local searches for each individual
+
+SCHEMA = pa.schema(
+    [
+        ("individual", pa.int64()),
+        ("offer", pa.list_(pa.string())),
+        ("probability", pa.list_(pa.float64())),
+        ("expected_revenue", pa.float64()),
+    ]
+)
+
+
+class Piece(NamedTuple):
+    """Offers to some individuals: see :class:`~pcmcnet.decisions.optimise_offers.Offers`."""
+
+    shown: Bools  # (P, n)
+    probabilities: Floats  # (P, n)
+    values: Floats  # (P,)
+
+    def to_arrow(self, labels: tuple[str, ...], first: int) -> pa.Table:
+        """Return a row for each individual, whose positions count from ``first``."""
+        names = np.array(labels, object)
+        columns = [
+            np.arange(first, first + len(self.values)),
+            [names[row].tolist() for row in self.shown],
+            [p[row].tolist() for p, row in zip(self.probabilities, self.shown, strict=True)],
+            self.values,
+        ]
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+class OfferSearch:
+    """What is the same for all individuals: the model, the catalogue and the constraints."""
+
+    def __init__(
+        self,
+        model: ChoiceModel,
+        catalogue: Any,
+        revenue: Revenue,
+        outside: Any,
+        constraints: Constraints,
+        seed: int,
+    ) -> None:
+        require_number("seed", seed, whole=True, low=0, high=2**63 - 1)
+        self.model, self.revenue, self.outside, self.constraints, self.seed = model, revenue, outside, constraints, seed
+        schema = model.schema
+        self.catalogue = read_table(catalogue, text=schema.text_columns, ids=schema.id_columns)
+        self.labels: tuple[str, ...] = ()
+
+    def of(self, individuals: pa.Table) -> Piece:
+        """Return the best offers that a few local searches find."""
+        offered = Catalogue.read(self.model.schema, self.catalogue, individuals, self.outside)
+        self.labels = offered.labels
+        rows = rows_of(self.constraints, offered.labels, offered.columns, offered.outside)
+        rows.require_possible()
+        value = structure_of(self.model, offered.sets, offered.numbers(self.revenue, "revenue"))
+        P = len(offered.sets)
+        starts = starting_offers(rows, value.revenue, _STARTS, np.random.default_rng(self.seed))
+        searches = np.tile(np.arange(P), len(starts))
+        with threads_for(0):  # many small steps, between which threads would only wait
+            offers, values = climb(
+                lambda there, search: earned(value, there, searches[search]), rows, np.repeat(starts, P, axis=0)
+            )
+        best = values.reshape(len(starts), P).argmax(axis=0) * P + np.arange(P)
+        shown, probabilities = offers[best], value.probabilities(offers[best], np.arange(P))
+        if offered.outside is not None:
+            shown[:, offered.outside] = False
+        return Piece(shown, probabilities, values[best])
+
+
+# -- Offer files -------------------------------------------------------------------------------------------------------
+# A table of individuals on disk -> a Parquet file of offers, piece by piece.
+#
+#     rows of the table  ->  pieces of a fixed size  ->  offers of each, here or by workers  ->  a row group each
+#
+# No more than a few pieces are in memory. Pieces do not depend on how the file is cut into row groups, so the bytes of
+# the result are the same in one process, by workers, and from a table in memory.
+
+
+Searched = Callable[[OfferSearch, Iterator[pa.Table]], Iterable[pa.Table]]  # pieces of individuals -> of offers
+
+
+class Written(NamedTuple):
+    """What came of it."""
+
+    path: Path
+    individuals: int
+    mean_expected_revenue: float
+
+
+def write_offers(
+    model: ChoiceModel,
+    catalogue: Any,
+    individuals: str | Path,
+    path: str | Path,
+    revenue: Revenue = "revenue",
+    *,
+    outside: Any = None,
+    constraints: Constraints | None = None,
+    seed: int = 0,
+) -> Written:
+    """Find an offer for each individual of a table that may be larger than memory, and write them to a Parquet file.
+
+    Parameters
+    ----------
+    individuals
+        A file, or a folder of Parquet files, with the individual's columns.
+    path
+        The file to write: see :meth:`Offers.to_arrow` for its columns.
+    model, catalogue, revenue, outside, constraints, seed
+        As for :func:`optimise_offers`.
+
+    Returns
+    -------
+    Written
+        The path, the number of individuals and their mean expected revenue.
+    """
+    search = OfferSearch(model, catalogue, revenue, outside, constraints or Constraints(), seed)
+    return write_searched(search, as_path(individuals), as_path(path), _in_this_process)
+
+
+def write_searched(search: OfferSearch, individuals: Path, path: Path, searched: Searched) -> Written:
+    """Write the offers to all individuals of a file, whoever searches for them."""
+    schema = search.model.schema
+    stream = open_stream(individuals, schema.individual, text=schema.text_columns, ids=schema.id_columns)
+    if not stream.rows:
+        raise InputError(f"{individuals}: expected at least one individual, got none.")
+    rows, total = write_pieces(searched(search, pieces(stream.batches(TOGETHER))), path)
+    return Written(path, rows, total / rows)
+
+
+def write_pieces(offers: Iterable[pa.Table], path: Path) -> tuple[int, float]:
+    """Write each piece as a row group; returns the number of individuals and the sum of their expected revenue."""
+    rows, total = 0, 0.0
+    with replacing(path) as beside, pq.ParquetWriter(beside, SCHEMA) as writer:
+        for piece in offers:
+            writer.write_table(piece, row_group_size=TOGETHER)
+            rows, total = rows + piece.num_rows, total + float(piece["expected_revenue"].to_numpy().sum())
+    return rows, total
+
+
+def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut rows into pieces that do not depend on the batches they come in."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        while sum(part.num_rows for part in held) >= TOGETHER:
+            table = pa.Table.from_batches(held)
+            yield table.slice(0, TOGETHER).combine_chunks()
+            held = table.slice(TOGETHER).to_batches()
+    if held and sum(part.num_rows for part in held):
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def searched_piece(search: OfferSearch, number: int, individuals: pa.Table) -> pa.Table:
+    """Return the offers to the individuals of a piece."""
+    found = search.of(individuals)
+    return found.to_arrow(search.labels, number * TOGETHER)
+
+
+def _in_this_process(search: OfferSearch, individuals: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    for number, piece in enumerate(individuals):
+        yield searched_piece(search, number, piece)
+
+
+# -- Optimise offers ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,8 +1,8 @@
 """What to ask for: prices with the largest expected margin, sum_i P(i | x) (x_i - c_i), for alternatives on offer.
 
-Continuous prices follow the gradient of the choice probabilities (``price_margin.py``) to a local maximum. Prices from
-a ladder are proven to be the best where the best offer can be (``price_ladder.py``). Stock that must last limits the
-expected demand (``price_inventory.py``).
+Continuous prices follow the gradient of the choice probabilities (``price_search.py``) to a local maximum. Prices from
+a ladder are proven to be the best where the best offer can be (``price_search.py``). Stock that must last limits the
+expected demand (``price_search.py``).
 """
 
 from __future__ import annotations
@@ -10,29 +10,120 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pcmcnet.arrays import Bools, Floats
 from pcmcnet.checks import require_number
+from pcmcnet.decisions.branch_and_bound import PROVEN, Search
 from pcmcnet.decisions.catalogue import Catalogue
 from pcmcnet.decisions.constraints import Constraints
-from pcmcnet.decisions.optimise_offer import Revenue
-from pcmcnet.decisions.price_inventory import prices_in_stock
-from pcmcnet.decisions.price_ladder import prices_on_ladder
-from pcmcnet.decisions.price_margin import Margin, best_prices
-from pcmcnet.decisions.prices import Prices
-from pcmcnet.decisions.search import PROVEN, Search
-from pcmcnet.decisions.structure import fixed_draws
+from pcmcnet.decisions.optimise_offer import Revenue, fixed_draws
+from pcmcnet.decisions.price_search import Margin, best_prices, prices_in_stock, prices_on_ladder
 from pcmcnet.errors import ConfigError, InputError, did_you_mean
 from pcmcnet.evaluation.predictions import predicted_log_p
-from pcmcnet.insight.what_if import compose, with_values
+from pcmcnet.insight.questions import compose, with_values
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.logits.estimation.identification import listed
+from pcmcnet.models.logit.parameter_bounds import listed
+from pcmcnet.reports.formats import data_frame
+from pcmcnet.reports.tables import Cells, PrintsAsTable, number, percent
 
 log = logging.getLogger("pcmcnet")
+
+# -- Prices ------------------------------------------------------------------------------------------------------------
+# Prices to ask for, as a result that prints as a table.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prices(PrintsAsTable):
+    """Prices of the alternatives on offer.
+
+    Attributes
+    ----------
+    labels, before, after
+        The alternatives, their prices in the catalogue and the prices to ask; None for one that is not to be offered.
+    probabilities_before, probabilities
+        Of being chosen, at the prices before and after.
+    value_before, value
+        Expected margin of one choice.
+    bound, exact
+        On a ladder: what no price list can exceed, and whether these prices are proven to be the best. None and False
+        for continuous prices, which are a local maximum.
+    at_bound
+        Alternatives whose price is as low or as high as it may be.
+    seconds
+        Time of the search.
+    customers, inventory, shadow_prices
+        Where stock must last: for how many customers, how much there is of each alternative (None where it is not
+        limited), and what one more of it would earn.
+    draws
+        Of a mixed logit on a ladder, how many draws of tastes the prices are the best for; None otherwise.
+    """
+
+    labels: tuple[str, ...]
+    before: tuple[float, ...]
+    after: tuple[float | None, ...]
+    probabilities_before: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    value_before: float
+    value: float
+    bound: float | None
+    exact: bool
+    at_bound: tuple[str, ...]
+    seconds: float
+    customers: float | None = None
+    inventory: tuple[float | None, ...] | None = None
+    shadow_prices: tuple[float, ...] | None = None
+    draws: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with a row for each alternative."""
+        names = ["before", "after", "probabilities_before", "probabilities"]
+        names += [] if self.inventory is None else ["inventory", "demand", "shadow_prices"]
+        columns = {"alternative": self.labels} | {name: getattr(self, name) for name in names}
+        return data_frame(pa.table(columns), instead="to_dict()")
+
+    @property
+    def demand(self) -> tuple[float, ...] | None:
+        """Of each alternative, how many of the customers are expected to choose it."""
+        return None if self.customers is None else tuple(self.customers * p for p in self.probabilities)
+
+    @property
+    def verdict(self) -> str:
+        """Say in words what is known of the prices."""
+        if self.exact:
+            draws = "" if self.draws is None else f" for {self.draws:,} fixed draws"
+            return f"proven to be the best prices of the ladder{draws}"
+        if self.bound is not None:
+            return f"heuristic: no price list earns more than {number(self.bound)}"
+        return "a local maximum, the best of many starts"
+
+    def _cells(self) -> Cells:
+        columns = (self.labels, self.before, self.after, self.probabilities_before, self.probabilities)
+        rows = [
+            [label, number(b), "not offered" if a is None else number(a), percent(p), percent(q)]
+            for label, b, a, p, q in zip(*columns, strict=True)
+        ]
+        if self.demand is not None and self.inventory is not None and self.shadow_prices is not None:
+            stock = zip(rows, self.demand, self.inventory, self.shadow_prices, strict=True)
+            for row, asked, there, worth in stock:
+                row += [number(asked), "" if there is None else number(there), number(worth)]
+        rows.append(["expected margin", number(self.value_before), number(self.value)])
+        rows += [["at a bound", ", ".join(self.at_bound)]] if self.at_bound else []
+        head = ["alternative", "price", "new price", "probability", "then"]
+        head += [] if self.inventory is None else ["demand", "inventory", "shadow price"]
+        return [head, *rows, ["verdict", self.verdict]]
+
+
+# -- Optimise prices ---------------------------------------------------------------------------------------------------
 
 
 def optimise_prices(

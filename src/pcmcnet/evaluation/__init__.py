@@ -1,6 +1,6 @@
 """Probabilities and choices -> metrics, intervals, reports and comparisons."""
 
-from pcmcnet.evaluation.bootstrap_errors import BootstrapErrors, bootstrap_errors
+from pcmcnet.evaluation.bootstrap import BootstrapErrors, bootstrap_errors
 from pcmcnet.evaluation.compare import compare
 from pcmcnet.evaluation.comparison import Comparison
 from pcmcnet.evaluation.hypothesis_tests import Outcome, hausman_mcfadden, likelihood_ratio, vuong

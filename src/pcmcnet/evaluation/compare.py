@@ -11,30 +11,391 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import os
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.data.schema import Schema
-from pcmcnet.errors import InputError
-from pcmcnet.evaluation.comparison import Comparison
-from pcmcnet.evaluation.cross_validation import Cell, Failure, Fold, fresh, machine, measure, model_identity, plan_folds
-from pcmcnet.evaluation.per_set import mean_metrics
-from pcmcnet.evaluation.pooling import Outcomes, tally
+from pcmcnet.data.subsets import fold_parts, generator, split_parts
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, PcmcNetError
+from pcmcnet.evaluation.bootstrap import by_group, p_values, percentiles, resampled_means
+from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, FoldResult, Row
+from pcmcnet.evaluation.metrics import mean_metrics, metrics_per_set, model_metrics, uniform_log_p
 from pcmcnet.evaluation.predictions import require_sets
-from pcmcnet.evaluation.report import check_options
-from pcmcnet.evaluation.store import CellStore
+from pcmcnet.evaluation.report import LEVEL, check_options
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.progress import log, show_steps
-from pcmcnet.storage.files import as_path
+from pcmcnet.progress import show_steps
+from pcmcnet.storage.files import as_path, differences, package_version, parse_json, write_bytes
 from pcmcnet.storage.lock import sole_writer
-from pcmcnet.storage.versions import package_version
+
+log = logging.getLogger("pcmcnet")
+
+# -- Cross validation --------------------------------------------------------------------------------------------------
+# The cells of a comparison: one model, fitted on one training part and asked about one test part.
+#
+# A fold is three lists of choice sets: those to fit on, those held out of them for early stopping, and those tested.
+# Everything that a model learns, scales and categories included, it learns from the first two; it is asked about the
+# third with the choices taken out.
+
+
+class Parts(NamedTuple):
+    """The choice sets of a fold."""
+
+    train: ChoiceData
+    valid: ChoiceData | None
+    test: ChoiceData
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Sorted positions of the choice sets of each part."""
+
+    train: Ints
+    valid: Ints | None
+    test: Ints
+
+    def cut(self, data: ChoiceData) -> Parts:
+        """Take the three parts out of the table."""
+        valid = None if self.valid is None else data.subset(self.valid)
+        return Parts(data.subset(self.train), valid, data.subset(self.test))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was measured: metrics (S,) by name over the sets of the test part, and what they cost."""
+
+    metrics: dict[str, Floats]
+    fit_seconds: float
+    predict_seconds: float
+    parameters: int
+    where: str = ""  # machine and device
+    caveats: tuple[str, ...] = ()  # of the fitted model
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is nothing to measure."""
+
+    kind: str  # the exception's class
+    message: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Put an exception into one line; our own say all in their message, others also by their class."""
+        text = " ".join(str(error).split())
+        kind = type(error).__name__
+        return cls(kind, text if isinstance(error, PcmcNetError) and text else f"{kind}: {text}".rstrip(": "))
+
+
+def plan_folds(
+    groups: Ints, *, folds: int | None, split: Sequence[float] | None, valid: float, seed: int
+) -> list[Fold]:
+    """Cut choice sets, given by their groups (S,), as ``ChoiceData.folds`` and ``ChoiceData.split`` do."""
+    if folds is not None and split is not None:
+        raise ConfigError(
+            "folds and split exclude each other: give one number of folds, or two shares such as (.8, .2)."
+        )
+    require_number("valid", valid, low=0, high=1, open_high=True)
+    if split is None:
+        tests = fold_parts(groups, 5 if folds is None else folds, generator(seed))
+    elif not isinstance(split, Sequence) or isinstance(split, str) or len(split) != 2:
+        raise ConfigError(f"split must be two shares, to fit on and to test on, such as (.8, .2); got {split!r}.")
+    else:
+        tests = split_parts(groups, split, generator(seed))[1:]
+    return [_fold(groups, test, valid, seed) for test in tests]
+
+
+def _fold(groups: Ints, test: Ints, valid: float, seed: int) -> Fold:
+    train = np.setdiff1d(np.arange(len(groups)), test)
+    if not valid:
+        return Fold(train, None, test)
+    kept, held_out = split_parts(groups[train], (1 - valid, valid), generator(seed))
+    return Fold(train[kept], train[held_out], test)
+
+
+def fresh(model: ChoiceModel) -> ChoiceModel:
+    """Return an unfitted model of the same class with the same options."""
+    return type(model)(**asdict(model.config), **model.extras)
+
+
+def model_identity(model: ChoiceModel) -> dict[str, Any]:
+    """Return what a fit of the model depends on beside the data and the seed; survives JSON."""
+    kind = type(model)
+    return {"model": model.name, "class": f"{kind.__module__}.{kind.__qualname__}", **model.identity}
+
+
+def measure(model: ChoiceModel, parts: Parts, *, top: Sequence[int], seed: int, device: str) -> Cell:
+    """Fit a copy of the model and ask it about the test part."""
+    chosen = parts.test.require_chosen("a comparison")
+    question = replace(parts.test, chosen=None)  # no model can look at the answers
+    fitted = fresh(model)
+    began = time.perf_counter()
+    train, valid = parts.train, parts.valid
+    if valid is not None and not fitted.stops_early:
+        train, valid = train.concat(valid), None  # nothing is held back from a model that has no use for it
+    fitted.fit(train, valid, seed=seed, device=device, progress=False)
+    between = time.perf_counter()
+    per_set = model_metrics(fitted, question, chosen, top)
+    done = time.perf_counter()
+    where = f"{machine()}, torch {package_version('torch')}; device {device}"
+    return Cell(per_set, between - began, done - between, int(fitted.num_parameters), where, fitted.caveats)
+
+
+def machine() -> str:
+    """Where it is measured: seconds mean nothing without it."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+
+
+# -- Pooling -----------------------------------------------------------------------------------------------------------
+# Cells -> rows: pool the folds, resample, and compare each model with the best, set by set.
+#
+# The S tested sets of all folds make one sample. Per model m and set s there is a value v_ms; with weights w,
+#
+#     mean of m          sum_s w_s v_ms / sum_s w_s
+#     difference of m    the mean of v_ms - v_bs, with b the best model and v the NLL
+#
+# and every mean is resampled together with all others (`bootstrap.py`).
+
+
+Outcomes = Mapping[str, Sequence[Cell | Failure]]  # one per fold; shorter where the model failed
+_COSTS = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")  # of a cell, beside its metrics
+Pooled = dict[str, dict[str, Floats]]  # label -> metric -> values of the sets that count
+
+
+def tally(
+    models: Mapping[str, ChoiceModel],
+    outcomes: Outcomes,
+    data: ChoiceData,
+    plan: Sequence[Fold],
+    *,
+    groups: Ints | None,
+    top: tuple[int, ...],
+    seed: int,
+    resamples: int,
+    design: Mapping[str, Any],
+) -> Comparison:
+    """Turn what was measured into the result; ``groups`` (S,) are resampled where given, else sets."""
+    tested = np.concatenate([fold.test for fold in plan])
+    there = data.weights[tested] > 0  # a set of weight 0 takes no part
+    weights = data.weights[tested[there]]
+    pooled = _pooled(outcomes, there)
+    means = {label: mean_metrics(per_set, weights) for label, per_set in pooled.items()}
+    best = _best(models, means)
+    if best is not None:
+        for label, per_set in pooled.items():
+            if label != best and "nll" in per_set:
+                per_set[DIFFERENCE] = per_set["nll"] - pooled[best]["nll"]
+                means[label][DIFFERENCE] = float(np.average(per_set[DIFFERENCE], weights=weights))
+    units = None if groups is None else groups[tested[there]]
+    ends, p = _resampled(pooled, weights, units, seed=seed, resamples=resamples)
+    rows = []
+    for label, model in models.items():
+        results = _fold_results(outcomes[label], [data.weights[fold.test] for fold in plan])
+        facts = _facts(label, means[label], ends, p, pooled[label]) if label in means else {}
+        rows.append(_row(label, model, results, facts, is_best=label == best))
+    chosen = data.require_chosen("a comparison")
+    reference = metrics_per_set(uniform_log_p(data.offsets), data.offsets, chosen, top)
+    uniform = mean_metrics({name: values[tested] for name, values in reference.items()}, data.weights[tested])
+    return Comparison(
+        rows=tuple(rows), n_sets=len(tested), best=best, top=top, uniform=uniform, design=design, level=LEVEL
+    )
+
+
+def _pooled(outcomes: Outcomes, there: NDArray[np.bool_]) -> Pooled:
+    """Join the folds of the models that got through all of them."""
+    pooled: Pooled = {}
+    for label, found in outcomes.items():
+        cells = [cell for cell in found if isinstance(cell, Cell)]
+        if len(cells) == len(found):
+            names = cells[0].metrics
+            pooled[label] = {name: np.concatenate([cell.metrics[name] for cell in cells])[there] for name in names}
+    return pooled
+
+
+def _best(models: Mapping[str, ChoiceModel], means: Mapping[str, Mapping[str, float]]) -> str | None:
+    """Return the first of least NLL among models that give probabilities and hold nothing chosen impossible."""
+    nll = {k: v["nll"] for k, v in means.items() if models[k].gives == "probabilities" and np.isfinite(v["nll"])}
+    return min(nll, key=nll.__getitem__) if nll else None
+
+
+Keyed = dict[tuple[str, str], Any]  # by label and metric
+
+
+def _resampled(
+    pooled: Pooled, weights: Floats, groups: Ints | None, *, seed: int, resamples: int
+) -> tuple[Keyed, Keyed]:
+    """Return the intervals of all means and the p-values of all differences, from one series of resamples."""
+    keys = [(label, name) for label, per_set in pooled.items() for name in per_set]
+    if not resamples or not keys:
+        return {}, {}
+    values = np.column_stack([pooled[label][name] for label, name in keys])  # (S, M)
+    if groups is not None:
+        values, weights = by_group(values, weights, groups)
+    means = resampled_means(values, weights, rng=np.random.default_rng(seed), resamples=resamples)  # (R, M)
+    ends = dict(zip(keys, map(tuple, percentiles(means, weights, level=LEVEL).tolist()), strict=True))
+    if len(weights) < 2:  # nothing is known about the spread
+        return ends, {}
+    return ends, dict(zip(keys, p_values(means).tolist(), strict=True))
+
+
+def _facts(
+    label: str, means: Mapping[str, float], ends: Keyed, p: Keyed, per_set: Mapping[str, Floats]
+) -> dict[str, Any]:
+    """What the row of a model that did not fail says of its quality."""
+    return {
+        "values": {name: value for name, value in means.items() if name != DIFFERENCE},
+        "intervals": {name: ends[label, name] for name in means if (label, name) in ends},
+        "difference": means.get(DIFFERENCE),
+        "p_value": p.get((label, DIFFERENCE)),
+        "n_impossible": int(np.isposinf(per_set.get("nll", 0.0)).sum()),
+    }
+
+
+def _fold_results(outcomes: Sequence[Cell | Failure], weights: Sequence[Floats]) -> tuple[FoldResult, ...]:
+    """Sum up each fold; those after a failure were not tried."""
+    results = []
+    for outcome, w in zip(outcomes, weights, strict=False):
+        if isinstance(outcome, Failure):
+            results.append(FoldResult(n_sets=len(w), error=outcome.message))
+            continue
+        values = mean_metrics(outcome.metrics, w) if w.any() else {}
+        cost = {name: getattr(outcome, name) for name in _COSTS}
+        results.append(FoldResult(n_sets=len(w), values=values, **cost))
+    return tuple(results)
+
+
+def _row(
+    label: str, model: ChoiceModel, folds: tuple[FoldResult, ...], facts: Mapping[str, Any], *, is_best: bool
+) -> Row:
+    error = next((fold.error for fold in folds if fold.error is not None), None)
+    cost: dict[str, Any] = {}
+    if error is None:
+        cost = {name: _mean(folds, name) for name in ("fit_seconds", "predict_seconds")}
+        cost["parameters"] = round(_mean(folds, "parameters"))  # folds may know different categories
+    found = {**facts, "difference": 0.0} if is_best else facts
+    options = asdict(model.config)
+    return Row(
+        label=label,
+        model=model.name,
+        options=options,
+        gives=model.gives,
+        folds=folds,
+        error=error,
+        **found,
+        **cost,
+    )
+
+
+def _mean(folds: Sequence[FoldResult], name: str) -> float:
+    return float(np.mean([getattr(fold, name) for fold in folds]))
+
+
+# -- Store -------------------------------------------------------------------------------------------------------------
+# The state of a comparison on disk: what was measured survives an interruption.
+#
+#     cells/plan.json                      table, folds, seed, ...: what all cells have in common
+#     cells/<model>-<hash>-<fold>.safetensors   one measured cell, written atomically once it is complete
+#
+# A cell is keyed by the model's class and options, so models may be added, removed and renamed between two runs. A
+# folder with another plan is refused. A cell that is damaged counts as missing. Reading executes nothing.
+
+
+@dataclass(frozen=True)
+class CellStore:
+    """The folder of a comparison; ``plan`` is anything JSON that all its cells depend on."""
+
+    folder: Path
+    plan: Mapping[str, Any]
+
+    def open(self) -> None:
+        """Make the folder, or check that the one there holds this comparison."""
+        path = self.folder / "cells" / "plan.json"
+        if path.exists():
+            self._require_same(path)
+            return
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise ArtifactError(f"{self.folder} exists and holds no comparison: choose another folder, or empty it.")
+        self.write_file("cells/plan.json", json.dumps(self.plan, indent=1) + "\n")
+
+    def read(self, model: Mapping[str, Any], fold: int) -> Cell | None:
+        """Return the cell of a model's identity and a fold, if it has been measured."""
+        path = self._path(model, fold)
+        if not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                metrics = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
+            text = metadata["cell"]
+            entries = parse_json(text)
+            if metadata["sha256"] != _digest(metrics, text) or entries["identity"] != self._identity(model, fold):
+                raise ValueError("altered")
+            cost = {**entries["cost"], "caveats": tuple(entries["cost"]["caveats"])}
+            return Cell({name: metrics[name] for name in entries["metrics"]}, **cost)
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            log.warning("%s is damaged (%s): it is measured again", path, error)
+            return None
+
+    def write(self, model: Mapping[str, Any], fold: int, cell: Cell) -> None:
+        """Keep a measured cell."""
+        names = ("fit_seconds", "predict_seconds", "parameters", "where", "caveats")
+        cost = {name: getattr(cell, name) for name in names}
+        text = json.dumps({"identity": self._identity(model, fold), "metrics": list(cell.metrics), "cost": cost})
+        content = save(cell.metrics, {"cell": text, "sha256": _digest(cell.metrics, text)})
+        self._write(self._path(model, fold), content)
+
+    def write_file(self, name: str, text: str) -> Path:
+        """Write a text file of the folder, whole or not at all."""
+        return self._write(self.folder / name, text.encode())
+
+    def _write(self, path: Path, content: bytes) -> Path:
+        write_bytes(path, content)
+        return path
+
+    def _path(self, model: Mapping[str, Any], fold: int) -> Path:
+        digest = hashlib.sha256(json.dumps(model, sort_keys=True).encode()).hexdigest()
+        return self.folder / "cells" / f"{model['model']}-{digest[:16]}-{fold + 1}.safetensors"
+
+    def _identity(self, model: Mapping[str, Any], fold: int) -> Any:
+        """What a cell must be of, as JSON gives it back."""
+        return json.loads(json.dumps({"plan": self.plan, "model": model, "fold": fold}))
+
+    def _require_same(self, path: Path) -> None:
+        try:
+            theirs = dict(parse_json(path.read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ArtifactError(f"{path} is damaged ({error}): choose another folder, or remove this one.") from error
+        ours = json.loads(json.dumps(self.plan))
+        if theirs != ours:
+            raise ArtifactError(
+                f"{self.folder} holds another comparison; what differs: {', '.join(differences(theirs, ours))}. "
+                f"Repeat it with the same table and options, or choose another folder."
+            )
+
+
+def _digest(metrics: Mapping[str, Floats], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(metrics):
+        digest.update(f"{name}{metrics[name].shape}".encode())
+        digest.update(metrics[name].tobytes())
+    return digest.hexdigest()
+
+
+# -- Compare -----------------------------------------------------------------------------------------------------------
 
 
 def compare(
@@ -170,7 +531,7 @@ def _measure_all(
                 outcome: Cell | Failure
                 try:
                     outcome = measure(model, parts, top=top, seed=seed, device=device)
-                except Exception as error:  # noqa: BLE001 - one model's trouble is a row, not the end of the others
+                except Exception as error:
                     log.debug("%s failed", name, exc_info=True)
                     outcome = Failure.of(error)
                 outcomes[label].append(outcome)

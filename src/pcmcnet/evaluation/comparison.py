@@ -17,8 +17,7 @@ import pyarrow as pa
 from pcmcnet.errors import visible
 from pcmcnet.evaluation.report import FOOTNOTE, LEVEL, MARK, finite, same_for_all, telling
 from pcmcnet.models.interface.choice_model import Gives
-from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.notebook import InNotebooks
+from pcmcnet.reports.formats import InNotebooks, data_frame
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 

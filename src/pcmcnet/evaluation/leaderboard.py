@@ -8,25 +8,80 @@ a second call goes on with what is missing, and a model or a table that is added
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.errors import ArtifactError, InputError, PcmcNetError
 from pcmcnet.evaluation.compare import compare, surroundings
 from pcmcnet.evaluation.comparison import Comparison
-from pcmcnet.evaluation.contestants import Contestant, entrants, require_contestants
-from pcmcnet.evaluation.leaderboard_tables import SETS, BoardTable, Use, require_tables
+from pcmcnet.evaluation.leaderboard_entries import (
+    SETS,
+    BoardTable,
+    Contestant,
+    Use,
+    entrants,
+    require_contestants,
+    require_tables,
+)
 from pcmcnet.evaluation.report import check_options
-from pcmcnet.evaluation.standings import Leaderboard
-from pcmcnet.evaluation.table_result import TableResult
-from pcmcnet.evaluation.time_limit import limited
+from pcmcnet.evaluation.standings import Leaderboard, TableResult
+from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import log, said_once
 from pcmcnet.storage.files import as_path
 from pcmcnet.storage.lock import sole_writer
+
+# -- Time limit --------------------------------------------------------------------------------------------------------
+# A fit that takes too long ends with an error, so that one slow model does not hold up the others.
+#
+# The system's alarm clock interrupts the fit between two steps of Python. It rings in the main thread alone: elsewhere,
+# and on systems without one, there is no limit.
+
+
+class TooSlowError(PcmcNetError):
+    """A fit took longer than it may."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise ``TooSlowError`` in the block once so many seconds have passed."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise TooSlowError(f"not fitted within {seconds:g} s: allow more seconds, or fewer choice sets.")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def limited(model: ChoiceModel, seconds: float) -> ChoiceModel:
+    """Return an unfitted model with the same class name, options and identity whose fits are limited in time."""
+    kind = type(model)
+
+    def fit(self: Any, *args: Any, **options: Any) -> Any:
+        with time_limit(seconds):
+            return kind.fit(self, *args, **options)
+
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "fit": fit}
+    timed: type[ChoiceModel] = type(kind.__name__, (kind,), names)
+    return timed(**asdict(model.config), **model.extras)
+
+
+# -- Leaderboard -------------------------------------------------------------------------------------------------------
+
 
 SECONDS = 600.0  # for one fit: several times what the slowest takes on a table of SETS choice sets
 

@@ -13,12 +13,18 @@ Log-probabilities come in because they are exact where a probability underflows;
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats, Ints
-from pcmcnet.data.ragged import sum_by_set
+from pcmcnet.data import ScannedData
+from pcmcnet.data.choice_data import ChoiceData
+from pcmcnet.data.columns.ragged import sum_by_set
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, predicted_scores, true_p
 
 # Alternatives with equal features have equal probabilities, but in float32 their log p come out up to 8e-6
 # apart (measured: two equal alternatives in sets of 3 to 100, log-rates with a spread of 1 to 20). Without a
@@ -69,7 +75,7 @@ def standing(log_p: Floats, offsets: Ints, chosen: Ints, *, tie: float = TIE) ->
     return Standing(sum_by_set(above.astype(np.int64), offsets), sum_by_set(level.astype(np.int64), offsets))
 
 
-def top(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float = TIE) -> Floats:
+def top_hits(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float = TIE) -> Floats:
     """Return the probability that the choice is among the first n when ties are broken at random.
 
     With a alternatives better and t tied, the place of the choice is uniform on a, ..., a + t - 1. This is
@@ -78,17 +84,17 @@ def top(log_p: Floats, offsets: Ints, chosen: Ints, n: int, *, tie: float = TIE)
     Examples
     --------
     >>> log_p = np.log([0.4, 0.2, 0.2, 0.2])
-    >>> [top(log_p, np.array([0, 4]), np.array([1]), n).item() for n in (1, 2, 4)]  # a = 1, t = 3
+    >>> [top_hits(log_p, np.array([0, 4]), np.array([1]), n).item() for n in (1, 2, 4)]  # a = 1, t = 3
     [0.0, 0.333..., 1.0]
     """
     better, tied = standing(log_p, offsets, chosen, tie=tie)
     return np.clip((n - better) / tied, 0.0, 1.0)
 
 
-def places(log_p: Floats, offsets: Ints, chosen: Ints, rng: np.random.Generator, *, tie: float = TIE) -> Ints:
+def places_of_chosen(log_p: Floats, offsets: Ints, chosen: Ints, rng: np.random.Generator, *, tie: float = TIE) -> Ints:
     """Return the place of each choice, 0 for the first, with ties broken at random.
 
-    ``places(...) < n`` says which are within the top n; one draw serves every n, so top 5 contains top 1.
+    ``places_of_chosen(...) < n`` says which are within the top n; one draw serves every n, so top 5 contains top 1.
     """
     better, tied = standing(log_p, offsets, chosen, tie=tie)
     return better + rng.integers(0, tied)
@@ -98,3 +104,96 @@ def uniform_log_p(offsets: Ints) -> Floats:
     """Return the log-probabilities (N,) of the model that tells no alternatives apart."""
     sizes = np.diff(offsets)
     return np.repeat(-np.log(sizes), sizes)
+
+
+# -- Per set -----------------------------------------------------------------------------------------------------------
+# A model and choice sets -> every metric of `metrics.py` that its answers admit, one value per set (S,).
+#
+# Means and intervals of a report are taken of these. Of a scanned table one shard after the other is looked at, and of
+# each set only its metrics are kept: some tens of bytes.
+
+
+class Metrics(NamedTuple):
+    """Metrics (S,) by name, those of the model that tells no alternatives apart, and the weights of the sets."""
+
+    per_set: dict[str, Floats]
+    reference: dict[str, Floats]
+    weights: Floats
+
+
+def measured(
+    model: Any, data: ChoiceData, top: Sequence[int], truth: ArrayLike | None, rng: np.random.Generator | None
+) -> Metrics:
+    """Ask a model about choice sets in memory."""
+    chosen, true = data.require_chosen("an evaluation"), None if truth is None else true_p(truth, data)
+    per_set = model_metrics(model, data, chosen, top, true=true, rng=rng)
+    reference = metrics_per_set(uniform_log_p(data.offsets), data.offsets, chosen, top, true=true)
+    return Metrics(per_set, reference, data.weights)
+
+
+def measured_by_shards(
+    model: Any, data: ScannedData, top: Sequence[int], truth: ArrayLike | None, rng: np.random.Generator | None
+) -> Metrics:
+    """Ask a model about one shard after the other; the sets are in the order of the table, as those in memory are."""
+    if truth is not None:
+        raise InputError("truth is for choice sets in memory: evaluate data.sample(n_sets), or data.read() if it fits.")
+    first, found = [], []
+    for shard in data.shards():
+        first.append(shard.first)
+        found.append(measured(model, shard.data, top, None, rng))
+    order = np.argsort(np.concatenate(first), kind="stable")
+
+    def joined(side: str) -> dict[str, Floats]:
+        parts = [getattr(each, side) for each in found]
+        return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
+
+    weights = np.concatenate([each.weights for each in found])[order]
+    return Metrics(joined("per_set"), joined("reference"), weights)
+
+
+def model_metrics(
+    model: Any,
+    data: ChoiceData,
+    chosen: Ints,
+    top: Sequence[int] = (1, 5),
+    *,
+    true: Floats | None = None,
+    rng: np.random.Generator | None = None,
+) -> dict[str, Floats]:
+    """Ask a model about choice sets and return every metric (S,) that its answers admit."""
+    if gives_of(model) == "ranking":
+        # Scores may be of any size, so that only equal ones are tied.
+        return _hits(predicted_scores(model, data), data.offsets, chosen, top, rng, tie=0.0)
+    return metrics_per_set(predicted_log_p(model, data), data.offsets, chosen, top, true=true, rng=rng)
+
+
+def metrics_per_set(
+    log_p: Floats,
+    offsets: Ints,
+    chosen: Ints,
+    top: Sequence[int] = (1, 5),
+    *,
+    true: Floats | None = None,
+    rng: np.random.Generator | None = None,
+) -> dict[str, Floats]:
+    """Return every metric (S,) by its name in a report; ``rng`` breaks ties, where it is given."""
+    tops = _hits(log_p, offsets, chosen, top, rng, tie=TIE)
+    known = {} if true is None else {"kl": kl(true, log_p, offsets)}
+    loss, squares = nll(log_p, offsets, chosen), brier(log_p, offsets, chosen)
+    return {"nll": loss, **tops, "brier": squares, **known}
+
+
+def _hits(
+    scores: Floats, offsets: Ints, chosen: Ints, top: Sequence[int], rng: np.random.Generator | None, *, tie: float
+) -> dict[str, Floats]:
+    """Return the accuracies (S,) within the first n."""
+    if rng is None:
+        return {f"top_{n}": top_hits(scores, offsets, chosen, n, tie=tie) for n in top}
+    places = places_of_chosen(scores, offsets, chosen, rng, tie=tie)
+    return {f"top_{n}": (places < n).astype(np.float64) for n in top}
+
+
+def mean_metrics(per_set: Mapping[str, Floats], weights: Floats) -> dict[str, float]:
+    """Return weighted means; a set of weight 0 takes no part, not even where its value is infinite."""
+    there = weights > 0
+    return {name: float(np.average(v[there], weights=weights[there])) for name, v in per_set.items()}

@@ -14,16 +14,13 @@ import pyarrow as pa
 
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.bootstrap_errors import BootstrapErrors
-from pcmcnet.evaluation.fit_figures import ROWS, fit_figures
-from pcmcnet.evaluation.hypothesis_tests.vuong import two_sided
+from pcmcnet.evaluation.bootstrap import BootstrapErrors
+from pcmcnet.evaluation.report import ROWS, fit_figures
 from pcmcnet.models import LatentClassMNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logits.estimation import Errors
-from pcmcnet.models.logits.estimation.estimates_frame import EstimateRow, estimate_rows
-from pcmcnet.models.logits.logit_model import LogitModel
-from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.formats import InEveryFormat, Printed
+from pcmcnet.models.logit.logit_model import LogitModel
+from pcmcnet.models.logit.standard_errors import Errors, EstimateRow, estimate_rows
+from pcmcnet.reports.formats import InEveryFormat, Printed, data_frame
 
 Kind = Errors | BootstrapErrors | None
 
@@ -178,6 +175,8 @@ def _columns(head: str, model: ChoiceModel, kind: Kind, data: ChoiceData | None)
 
 def _of_bootstrap(model: LogitModel, boot: BootstrapErrors) -> list[EstimateRow]:
     """Take the errors and intervals of the bootstrap for those of the likelihood."""
+    from pcmcnet.evaluation.hypothesis_tests.vuong import two_sided
+
     if boot.names != model.estimates_.names or (boot.values != model.estimates_.values).any():
         raise InputError("errors: the bootstrap is of another model: expected one for each model, in their order.")
     rows = []

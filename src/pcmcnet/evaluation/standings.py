@@ -1,8 +1,8 @@
 """The result of a leaderboard: a comparison for each table, and where each model stands over all of them.
 
-What is measured on one table is in ``table_result.py``. Over the tables, models are ranked by their NLL; one without an
+What is measured on one table is in ``standings.py``. Over the tables, models are ranked by their NLL; one without an
 NLL on a table shares the last places there, so that being unfit for a table costs as much as being the worst on it
-(``ranks.py``).
+(``standings.py``).
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
 from pcmcnet.arrays import Floats
-from pcmcnet.errors import visible
-from pcmcnet.evaluation.leaderboard_tables import Use
-from pcmcnet.evaluation.ranks import critical_distance, ranks
-from pcmcnet.evaluation.report import FOOTNOTE
-from pcmcnet.evaluation.table_result import TableResult, nll_cell, plain_row
-from pcmcnet.reports.data_frames import data_frame
-from pcmcnet.reports.notebook import InNotebooks
+from pcmcnet.errors import InputError, visible
+from pcmcnet.evaluation.comparison import DIFFERENCE, Comparison, Row
+from pcmcnet.evaluation.leaderboard_entries import Use
+from pcmcnet.evaluation.report import FOOTNOTE, MARK, finite
+from pcmcnet.reports.formats import InNotebooks, data_frame
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import escaped, markdown_table, text_table
 from pcmcnet.storage.files import require_folder, write_bytes
@@ -32,6 +31,212 @@ from pcmcnet.storage.lock import sole_writer
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# -- Ranks -------------------------------------------------------------------------------------------------------------
+# Losses of models on tables -> ranks, their means, and how far two means must lie apart (Demsar, 2006).
+#
+# On each of N tables the k models are ranked, 1 for the least loss; equal losses share the mean of their places. Two
+# mean ranks differ with confidence 1 - alpha if they lie further apart than the critical distance of Nemenyi,
+#
+#     CD = q_alpha sqrt(k (k + 1) / (6 N)),        q_alpha = Q(1 - alpha; k, inf) / sqrt(2),
+#
+# with Q the quantile of the studentized range. Every table counts once, whatever its size. Shapes: losses (N, k), ranks
+# (N, k), mean ranks (k,).
+
+
+LEVEL = 0.95
+_DIGITS = 9  # losses closer than this are equal: rounding is no reason for a rank
+
+
+def ranks(losses: ArrayLike) -> Floats:  # (N, k) -> (N, k)
+    """Rank the models of each table, the least loss first.
+
+    Parameters
+    ----------
+    losses
+        (N, k) one row per table; inf for a model without a loss: such models share the last places.
+
+    Returns
+    -------
+    array
+        (N, k) ranks from 1 to k; equal losses have the mean of their places.
+
+    Raises
+    ------
+    InputError
+        When the losses are no table of numbers.
+
+    Examples
+    --------
+    >>> ranks([[0.7, 0.5, 0.7, np.inf]])
+    array([[2.5, 1. , 2.5, 4. ]])
+    """
+    v = np.round(np.asarray(losses, dtype=np.float64), _DIGITS)
+    if v.ndim != 2 or np.isnan(v).any():
+        raise InputError(f"losses: expected numbers (tables, models) without NaN, got shape {v.shape}.")
+    mine, theirs = v[:, :, None], v[:, None, :]
+    places: Floats = (theirs < mine).sum(-1) + ((theirs == mine).sum(-1) + 1) / 2
+    return places
+
+
+def critical_distance(models: int, tables: int, *, level: float = LEVEL) -> float:
+    """Return how far apart the mean ranks of two models must lie to differ; k models on N tables.
+
+    Examples
+    --------
+    >>> round(critical_distance(5, 30), 3)  # 2.728 sqrt(5 6 / (6 30))
+    1.114
+    """
+    if models < 2 or tables < 1:
+        raise InputError(f"ranks differ between 2 or more models on 1 or more tables, got {models} on {tables}.")
+    from scipy.stats import studentized_range  # here, since loading it takes a second that few need
+
+    q = float(studentized_range.ppf(level, models, np.inf)) / np.sqrt(2)
+    return float(q * np.sqrt(models * (models + 1) / (6 * tables)))
+
+
+def alike(mean_ranks: ArrayLike, distance: float) -> list[tuple[int, int]]:
+    """Find the largest groups of neighbours whose mean ranks do not differ.
+
+    Parameters
+    ----------
+    mean_ranks
+        (k,) rising.
+    distance
+        The critical distance.
+
+    Returns
+    -------
+    list of (first, last)
+        Positions of the ends of each group of two or more; none lies within another.
+
+    Examples
+    --------
+    >>> alike([1.0, 1.8, 2.5, 4.0], 1.0)
+    [(0, 1), (1, 2)]
+    """
+    r = np.asarray(mean_ranks, dtype=np.float64)
+    last = np.searchsorted(r, r + distance, side="right") - 1
+    reached, groups = -1, []
+    for first, end in enumerate(last.tolist()):
+        if end > max(first, reached):
+            groups.append((first, end))
+        reached = max(reached, end)
+    return groups
+
+
+# -- Table result ------------------------------------------------------------------------------------------------------
+# What a leaderboard has measured on one table: a comparison, who could not take part, and the verdict on each model.
+#
+# The best model is that of least NLL. Another one is "tied" with it where the p-value of their paired difference is
+# above 0.05, or where it has less NLL with scores that are no probabilities.
+
+
+Verdict = Literal["best", "tied", "worse", "missing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableResult:
+    """What was measured on one table.
+
+    Attributes
+    ----------
+    name, use, ranked
+        The table, what it is used for, and whether it counts in ranks.
+    comparison
+        The models that took part, as ``compare`` returns it.
+    absent
+        Why other models did not take part.
+    whole
+        Number of choice sets of the whole table, of which ``comparison.n_sets`` were measured.
+    floor
+        NLL of the true probabilities on these choices, where they are known.
+    """
+
+    name: str
+    use: Use
+    comparison: Comparison
+    absent: Mapping[str, str]
+    whole: int
+    floor: float | None = None
+    ranked: bool = True
+
+    def row(self, label: str) -> Row | None:
+        """Return the row of a model that has an NLL here."""
+        found = next((row for row in self.comparison.rows if row.label == label), None)
+        return found if found is not None and found.error is None and "nll" in found.values else None
+
+    def nll(self, label: str) -> float:
+        """Return the NLL of a model, inf where it has none."""
+        row = self.row(label)
+        return np.inf if row is None else row.values["nll"]
+
+    def reason(self, label: str) -> str | None:
+        """Return why a model has no NLL here; None if it has one."""
+        if self.row(label) is not None:
+            return None
+        if label in self.absent:
+            return self.absent[label]
+        return self.comparison[label].error or "a ranking gives no probabilities"
+
+    def verdict(self, label: str) -> Verdict:
+        """Tell how a model compares with the best one."""
+        row = self.row(label)
+        if row is None or row.difference is None:
+            return "missing"
+        if label == self.comparison.best:
+            return "best"
+        sure = row.p_value is not None and row.p_value <= 1 - LEVEL
+        return "worse" if sure and row.difference > 0 else "tied"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what survives JSON."""
+        return {
+            "name": self.name,
+            "use": self.use,
+            "ranked": self.ranked,
+            "sets_of_the_table": self.whole,
+            "floor": self.floor,
+            "absent": dict(self.absent),
+            "comparison": self.comparison.to_dict(),
+        }
+
+
+def nll_cell(table: TableResult, label: str) -> str:
+    """An NLL with its mark and what is to be said of it: 0.8123 best."""
+    row, verdict = table.row(label), table.verdict(label)
+    if row is None:
+        return "-"
+    mark = MARK if row.gives == "scores" else ""
+    return f"{row.values['nll']:.4f}{mark}{f' {verdict}' if verdict in ('best', 'tied') else ''}"
+
+
+def plain_row(table: TableResult, label: str) -> dict[str, Any]:
+    """One row of numbers, for a data frame."""
+    row = table.row(label)
+    ends = {} if row is None else row.intervals
+    numbers: dict[str, Any] = {
+        "nll": None if row is None else row.values["nll"],
+        "nll_low": ends.get("nll", (None, None))[0],
+        "nll_high": ends.get("nll", (None, None))[1],
+        "difference": None if row is None else row.difference,
+        "difference_low": ends.get(DIFFERENCE, (None, None))[0],
+        "difference_high": ends.get(DIFFERENCE, (None, None))[1],
+        "p_value": None if row is None else row.p_value,
+        "fit_seconds": None if row is None else row.fit_seconds,
+        "floor": table.floor,
+    }
+    return {
+        "table": table.name,
+        "use": table.use,
+        "model": label,
+        **{name: finite(value) for name, value in numbers.items()},
+        "verdict": table.verdict(label),
+        "reason": table.reason(label),
+    }
+
+
+# -- Standings ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

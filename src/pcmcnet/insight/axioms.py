@@ -7,22 +7,231 @@ and cases to look at. See ``axiom_checks`` for the axioms and what a size is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any, Literal
 
 import numpy as np
 
-from pcmcnet.arrays import Ints
+from pcmcnet.arrays import Floats, Ints
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data
-from pcmcnet.insight.availability import extrapolation
-from pcmcnet.insight.axiom_checks import Finding, copies, expansion, independence, regularity, transitivity
-from pcmcnet.insight.questions import require_sampling, some_sets
-from pcmcnet.insight.removals import SMALLEST, ask_removals, sample_removals
-from pcmcnet.reports.notebook import PartOfReport
+from pcmcnet.insight.questions import ask, ask_alike, id_of, members, name_of, require_sampling, some_sets
+from pcmcnet.insight.removals import SMALLEST, Removals, ask_removals, extrapolation, sample_removals
+from pcmcnet.reports.formats import PartOfReport
 from pcmcnet.reports.tables import Cells, escaped, markdown_table, text_table
+
+# -- Axiom checks ------------------------------------------------------------------------------------------------------
+# The axioms of choice, checked on cases drawn from a table: each check asks the model once and returns a finding.
+#
+# For a set S, alternatives i, j, r of it, and P(i over j) the probability of i in the pair {i, j}:
+#
+#     independence    log P(i | S) / P(j | S) does not change when r leaves S  (Luce, 1959)
+#     regularity      P(i | S - r) >= P(i | S)  (all random utility models)
+#     transitivity    P(i over j) >= 1/2 and P(j over k) >= 1/2 imply that P(i over k) is at least
+#                     1/2 (weak), the smaller (moderate) or the larger (strong) of the two
+#     expansion       k copies of every alternative of S: those of i together have P(i | S)  (Ragain & Ugander, 2016)
+#     copies          one alternative i twice: its copies together have P(i | S), the others lose nothing
+#
+# The size of a violation is what is missing: of the log-ratio for independence, of probability for all others. A logit
+# has all but the last: there two copies get 2 P / (1 + P), and the others lose P (1 - P) / (1 + P).
+
+
+Verdict = Literal["holds", "violated", "not checked"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What was found of one axiom.
+
+    Parameters
+    ----------
+    axiom
+        Its name.
+    unit
+        What sizes are measured in.
+    cases, violations
+        How many were looked at, and in how many the size is above the tolerance.
+    mean, largest
+        Of the size over all cases; a case that obeys the axiom has size 0 in the mean.
+    choice_set, example
+        The id of the set with the largest size, and what happens there; None where nothing is violated.
+    more
+        Further numbers by name.
+    """
+
+    axiom: str
+    unit: str
+    cases: int
+    violations: int
+    mean: float
+    largest: float
+    choice_set: Any = None
+    example: str | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """Share of cases that violate the axiom."""
+        return self.violations / self.cases if self.cases else 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """One word."""
+        if not self.cases:
+            return "not checked"
+        return "violated" if self.violations else "holds"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that survive JSON."""
+        names = ("axiom", "verdict", "unit", "cases", "violations", "share", "mean", "largest", "choice_set", "example")
+        return {**{name: getattr(self, name) for name in names}, **self.more}
+
+
+def _finding(axiom: str, unit: str, size: Floats, tolerance: float, **more: Any) -> Finding:
+    """Sum up the sizes of single cases."""
+    return Finding(
+        axiom=axiom,
+        unit=unit,
+        cases=len(size),
+        violations=int((size > tolerance).sum()),
+        mean=float(np.maximum(size, 0).mean()) if len(size) else 0.0,
+        largest=max(float(size.max()), 0.0) if len(size) else 0.0,
+        **more,
+    )
+
+
+def independence(data: ChoiceData, found: Removals, tolerance: float) -> Finding:
+    """Compare all pairs of others before and after each removal; violations count the removals that change one."""
+    ratios = found.log_ratios()
+    axiom, unit = "independence of irrelevant alternatives", "log-ratio"
+    more = {"pairs": float(ratios.pairs.sum()), "pairs_without_log_ratio": float(ratios.left_out)}
+    if not ratios.cases.size:
+        return Finding(axiom=axiom, unit=unit, cases=0, violations=0, mean=0.0, largest=0.0, more=more)
+    size = found.shift[ratios.up] - found.shift[ratios.down]
+    worst = int(size.argmax())
+    i, j = int(ratios.up[worst]), int(ratios.down[worst])
+    removed = int(found.removed[ratios.cases[worst]])
+    before, after = (float(log_p[i] - log_p[j]) for log_p in (found.log_with, found.log_without))
+    names = [name_of(data, int(place)) for place in (removed, found.places[i], found.places[j])]
+    example = f"without {names[0]}, log P({names[1]}) / P({names[2]}) goes from {before:.3f} to {after:.3f}"
+    violated = bool(size[worst] > tolerance)
+    return Finding(
+        axiom=axiom,
+        unit=unit,
+        cases=len(size),
+        violations=int((size > tolerance).sum()),
+        mean=float(ratios.sums.sum() / ratios.pairs.sum()),
+        largest=float(size[worst]),
+        choice_set=id_of(data, removed) if violated else None,
+        example=example if violated else None,
+        more=more,
+    )
+
+
+def regularity(data: ChoiceData, found: Removals, tolerance: float) -> Finding:
+    """Look for alternatives that become less probable when another one leaves."""
+    before, after = np.exp(found.log_with), np.exp(found.log_without)
+    size = before - after
+    more: dict[str, Any] = {}
+    if size.size and size.max() > tolerance:
+        worst = int(size.argmax())
+        removed, i = int(found.removed[found.case[worst]]), int(found.places[worst])
+        more["choice_set"] = id_of(data, i)
+        more["example"] = (
+            f"without {name_of(data, removed)}, P({name_of(data, i)}) falls from {before[worst]:.3f} "
+            f"to {after[worst]:.3f}"
+        )
+    return _finding("regularity", "probability", size, tolerance, **more)
+
+
+def transitivity(model: Predictor, data: ChoiceData, triples: Ints, tolerance: float) -> tuple[Finding, ...]:
+    """Ask for the three pairs of each triple (T, 3); return the weak, the moderate and the strong form."""
+    i, j, k = triples.T if len(triples) else np.empty((3, 0), np.int64)
+    pairs = np.concatenate([np.stack(pair, axis=1) for pair in ((i, j), (j, k), (i, k))])  # (3 T, 2)
+    owner = np.searchsorted(data.offsets, pairs[:, 0], side="right") - 1
+    first = np.exp(ask_alike(model, data, pairs, owner)[:, 0]).reshape(3, -1)
+    over = np.full((3, 3, len(triples)), np.nan)  # over[a, b]: probability of member a in the pair with b
+    for p, (a, b) in zip(first, ((0, 1), (1, 2), (0, 2)), strict=True):
+        over[a, b], over[b, a] = p, 1 - p
+    orders = list(permutations(range(3)))
+    chain = np.stack([np.stack([over[a, b], over[b, c], over[a, c]]) for a, b, c in orders])  # (6, 3, T)
+    holds = (chain[:, 0] >= 0.5) & (chain[:, 1] >= 0.5)  # of the premise; in some order it does
+    bounds = {"weak": np.full(holds.shape, 0.5), "moderate": chain[:, :2].min(1), "strong": chain[:, :2].max(1)}
+    found = []
+    for form, bound in bounds.items():
+        gap = np.where(holds, bound - chain[:, 2], -np.inf)  # (6, T)
+        size = gap.max(axis=0)
+        more: dict[str, Any] = {}
+        if size.size and size.max() > tolerance:
+            t = int(size.argmax())
+            order = int(gap[:, t].argmax())
+            x, y, z = (name_of(data, int(triples[t, member])) for member in orders[order])
+            more["choice_set"] = id_of(data, int(triples[t, 0]))
+            values = [
+                f"P({u} over {v}) = {p:.3f}"
+                for (u, v), p in zip(((x, y), (y, z), (x, z)), chain[order, :, t], strict=True)
+            ]
+            more["example"] = f"{values[0]}, {values[1]}, but {values[2]}"
+        found.append(_finding(f"{form} stochastic transitivity", "probability", size, tolerance, **more))
+    return tuple(found)
+
+
+def expansion(model: Predictor, data: ChoiceData, sets: Ints, copies: int, tolerance: float) -> Finding:
+    """Offer every alternative of each set several times, and compare the probability of its copies with its own."""
+    inside = [members(data, s) for s in sets]
+    log_p = ask(model, data, [*inside, *(np.repeat(part, copies) for part in inside)], np.tile(sets, 2))
+    places = np.concatenate(inside) if inside else np.empty(0, np.int64)
+    own, summed = np.exp(log_p[: len(places)]), np.exp(log_p[len(places) :]).reshape(-1, copies).sum(axis=1)
+    size = np.abs(summed - own)
+    more: dict[str, Any] = {}
+    if size.size and size.max() > tolerance:
+        worst = int(size.argmax())
+        more["choice_set"] = id_of(data, int(places[worst]))
+        more["example"] = (
+            f"{name_of(data, int(places[worst]))} has {own[worst]:.3f}; with {copies} copies of everything, "
+            f"its copies have {summed[worst]:.3f}"
+        )
+    return _finding("uniform expansion", "probability", size, tolerance, **more)
+
+
+def copies(model: Predictor, data: ChoiceData, twice: Ints, tolerance: float) -> Finding:
+    """Offer one alternative (C,) of each of some sets twice; what its copies gain, the others lose.
+
+    ``of_a_logit`` is the loss relative to that in a logit: 0 where copies share what the one had, 1 as in a logit.
+    """
+    sets = np.searchsorted(data.offsets, twice, side="right") - 1
+    inside = [members(data, s) for s in sets]
+    doubled = [np.append(part, place) for part, place in zip(inside, twice, strict=True)]
+    log_p = ask(model, data, [*inside, *doubled], np.tile(sets, 2))
+    sizes = data.sizes[sets]
+    before, after = np.exp(log_p[: sizes.sum()]), np.exp(log_p[sizes.sum() :])
+    at = twice - data.offsets[sets]
+    own = before[np.cumsum(sizes) - sizes + at]
+    ends = np.cumsum(sizes + 1)
+    pair = after[ends - sizes - 1 + at], after[ends - 1]
+    size = pair[0] + pair[1] - own
+    logit = own * (1 - own) / (1 + own)
+    more: dict[str, Any] = {
+        "of_a_logit": float(size.sum() / logit.sum()) if logit.sum() > 0 else 0.0,
+        "largest_gap_between_copies": float(np.abs(pair[0] - pair[1]).max()) if size.size else 0.0,
+    }
+    named: dict[str, Any] = {}
+    if size.size and np.abs(size).max() > tolerance:
+        worst = int(np.abs(size).argmax())
+        named["choice_set"] = id_of(data, int(twice[worst]))
+        named["example"] = (
+            f"{name_of(data, int(twice[worst]))} has {own[worst]:.3f}; twice, it has {own[worst] + size[worst]:.3f} "
+            f"(in a logit {own[worst] + logit[worst]:.3f}), and the others lose {size[worst]:.3f}"
+        )
+    return _finding("copies", "probability", np.abs(size), tolerance, more=more, **named)
+
+
+# -- Axioms ------------------------------------------------------------------------------------------------------------
+
 
 __all__ = ["Audit", "Finding", "audit"]
 

@@ -24,12 +24,11 @@ import torch
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.alternative_names import name_of
-from pcmcnet.insight.questions import position_of
+from pcmcnet.insight.questions import name_of, position_of
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models.interface.chain_model import ChainModel, require_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.reports.notebook import InNotebooks
+from pcmcnet.reports.formats import InNotebooks
 from pcmcnet.reports.sections import Block, Table, note
 from pcmcnet.reports.tables import number
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pcmcnet.errors import InputError, did_you_mean
-from pcmcnet.insight.example_sets import ExampleSet
+from pcmcnet.insight.table_summary import ExampleSet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

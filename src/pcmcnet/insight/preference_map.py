@@ -18,14 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.column_arrays import Numeric
+from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
 from pcmcnet.evaluation.predictions import Predictor as LogPredictor
 from pcmcnet.evaluation.predictions import predicted_log_p, require_data
-from pcmcnet.insight.alternative_names import name_of
-from pcmcnet.insight.questions import members, require_place, set_of
+from pcmcnet.insight.questions import compose, members, name_of, require_place, set_of, with_values
 from pcmcnet.insight.removals import share
-from pcmcnet.insight.what_if import compose, with_values
 
 Point = tuple[float, float]
 Probabilities = Callable[[Floats], ArrayLike]  # attributes (sets, 3, 2) -> probabilities (sets, 3)

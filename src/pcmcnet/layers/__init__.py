@@ -2,7 +2,7 @@
 
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
 from pcmcnet.layers.pairwise.pairwise_rates import PairwiseRates
-from pcmcnet.layers.representation.module import Representation
+from pcmcnet.layers.representation import Representation
 from pcmcnet.layers.stationary import solve_chain, stationary_distribution
 
 __all__ = [

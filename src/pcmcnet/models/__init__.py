@@ -3,38 +3,37 @@
 from collections.abc import Iterable
 
 from pcmcnet.errors import ConfigError, did_you_mean
-from pcmcnet.models.context_logits.cdm import CDM
-from pcmcnet.models.context_logits.dlcl import DLCL
-from pcmcnet.models.context_logits.lcl import LCL
-from pcmcnet.models.forests.boosted import Boosted
-from pcmcnet.models.forests.random_forest import RandomForest
+from pcmcnet.models.boosted import Boosted
+from pcmcnet.models.bradley_terry import BradleyTerry
+from pcmcnet.models.calibrated import Calibrated
+from pcmcnet.models.cdm import CDM
+from pcmcnet.models.cross_nested_mnl import CrossNestedMNL
+from pcmcnet.models.deephalo import DeepHalo
+from pcmcnet.models.ensemble import Ensemble
+from pcmcnet.models.fate import FATE
+from pcmcnet.models.feta import FETA
 from pcmcnet.models.interface.chain_model import ChainModel
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.options import parse_options
-from pcmcnet.models.items.bradley_terry import BradleyTerry
-from pcmcnet.models.items.linear_pcmc import LinearPCMC
-from pcmcnet.models.items.pcmc import PCMC
-from pcmcnet.models.items.thurstone import Thurstone
-from pcmcnet.models.logits.cross_nested_mnl import CrossNestedMNL
-from pcmcnet.models.logits.latent_class_mnl import LatentClassMNL
-from pcmcnet.models.logits.mixed_mnl import MixedMNL
-from pcmcnet.models.logits.mnl import MNL
-from pcmcnet.models.logits.nested_mnl import NestedMNL
-from pcmcnet.models.networks.pcmcnet import PCMCNet
-from pcmcnet.models.networks.pointer_network import PointerNetwork
-from pcmcnet.models.rules.rules import RankBy, Uniform
-from pcmcnet.models.saving.saved_model import load
-from pcmcnet.models.set_networks.deephalo import DeepHalo
-from pcmcnet.models.set_networks.fate import FATE
-from pcmcnet.models.set_networks.feta import FETA
-from pcmcnet.models.set_networks.tcnet import TCNet
-from pcmcnet.models.utility_networks.lmnl import LearningMNL
-from pcmcnet.models.utility_networks.reslogit import ResLogit
-from pcmcnet.models.utility_networks.rumnet import RUMnet
-from pcmcnet.models.utility_networks.tastenet import TasteNet
-from pcmcnet.models.wrappers.calibrated import Calibrated
-from pcmcnet.models.wrappers.ensemble import Ensemble
-from pcmcnet.models.wrappers.with_constants import WithConstants
+from pcmcnet.models.interface.saving import load
+from pcmcnet.models.latent_class_mnl import LatentClassMNL
+from pcmcnet.models.lcl import DLCL, LCL
+from pcmcnet.models.learning_mnl import LearningMNL
+from pcmcnet.models.linear_pcmc import LinearPCMC
+from pcmcnet.models.mixed_mnl import MixedMNL
+from pcmcnet.models.mnl import MNL
+from pcmcnet.models.nested_mnl import NestedMNL
+from pcmcnet.models.pcmc import PCMC
+from pcmcnet.models.pcmcnet import PCMCNet
+from pcmcnet.models.pointer_network import PointerNetwork
+from pcmcnet.models.random_forest import RandomForest
+from pcmcnet.models.reslogit import ResLogit
+from pcmcnet.models.rules import RankBy, Uniform
+from pcmcnet.models.rumnet import RUMnet
+from pcmcnet.models.tastenet import TasteNet
+from pcmcnet.models.tcnet import TCNet
+from pcmcnet.models.thurstone import Thurstone
+from pcmcnet.models.with_constants import WithConstants
 
 MODELS: dict[str, type[ChoiceModel]] = {
     model.name: model

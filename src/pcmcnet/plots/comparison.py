@@ -19,7 +19,7 @@ from pcmcnet.evaluation.comparison import Comparison, Row
 from pcmcnet.evaluation.report import Report
 from pcmcnet.plots.charts import draw_intervals
 from pcmcnet.plots.style import axes_for, colour, ink, name_lines, new_picture, paper, plain
-from pcmcnet.reports.html import to_html, write_html
+from pcmcnet.reports.formats import to_html, write_html
 from pcmcnet.reports.sections import Block, Dot, Facts, Intervals, Section, Table, Text, note
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ import numpy as np
 
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
-from pcmcnet.data.column_names import PLAIN, ColumnNames
+from pcmcnet.data.columns.names import PLAIN, ColumnNames
 from pcmcnet.errors import InputError
-from pcmcnet.insight.attribution import Attribution
-from pcmcnet.insight.category_effects import CategoryEffects
 from pcmcnet.insight.demand import DemandCurve
-from pcmcnet.insight.example_sets import ExampleSet
+from pcmcnet.insight.feature_effects import CategoryEffects
 from pcmcnet.insight.importance import Importance
-from pcmcnet.insight.segments import ALL
+from pcmcnet.insight.questions import ALL
+from pcmcnet.insight.removals import Attribution
+from pcmcnet.insight.table_summary import ExampleSet
 from pcmcnet.plots.charts import GREY, Axis, Bars, Chart, Line, draw_chart, finite_ends, row_inches
 from pcmcnet.plots.page_figures import GREY as PAGE_GREY
 from pcmcnet.plots.page_figures import ORANGE, bars, names_axis, page_axis
@@ -34,7 +34,7 @@ from pcmcnet.reports.tables import Cells, decimals_of_percent, percent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from pcmcnet.models.logits.tastes import Taste, Tastes
+    from pcmcnet.models.mixed_mnl import Taste, Tastes
 
 LOSSES = {"nll": "NLL", "misses": "misses"}  # in words
 ALTERNATIVES_SHOWN = 15  # of a choice set
@@ -257,7 +257,7 @@ def plot_categories(found: CategoryEffects, ax: Axes | None = None, *, names: Co
     Parameters
     ----------
     found
-        What :func:`pcmcnet.insight.category_effects.category_effects` returned.
+        What :func:`pcmcnet.insight.feature_effects.category_effects` returned.
     ax
         Where to draw; a new figure if None.
     names
@@ -328,7 +328,7 @@ def draw_attribution(found: Attribution, path: str | os.PathLike[str], *, most: 
     Parameters
     ----------
     found
-        What :func:`pcmcnet.insight.attribution.attribution` returned.
+        What :func:`pcmcnet.insight.removals.attribution` returned.
     path, most, title
         As for :func:`draw_importance`.
 
@@ -346,7 +346,7 @@ def plot_attribution(found: Attribution, ax: Axes | None = None, *, most: int = 
     Parameters
     ----------
     found
-        What :func:`pcmcnet.insight.attribution.attribution` returned.
+        What :func:`pcmcnet.insight.removals.attribution` returned.
     ax, most
         As for :func:`plot_importance`.
 

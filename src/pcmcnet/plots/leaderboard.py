@@ -12,12 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.leaderboard_tables import Use
-from pcmcnet.evaluation.ranks import alike
-from pcmcnet.evaluation.standings import Leaderboard
-from pcmcnet.evaluation.table_result import TableResult
+from pcmcnet.evaluation.leaderboard_entries import Use
+from pcmcnet.evaluation.standings import Leaderboard, TableResult, alike
 from pcmcnet.plots.style import colour, ink, picture_path, plain, save_picture, shown_by_notebooks
-from pcmcnet.reports.html import to_html, write_html
+from pcmcnet.reports.formats import to_html, write_html
 from pcmcnet.reports.sections import Block, Picture, Section, Table, Text, note
 
 if TYPE_CHECKING:

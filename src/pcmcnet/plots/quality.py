@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_word
 from pcmcnet.errors import InputError
-from pcmcnet.insight.calibration import Calibration, Curve
-from pcmcnet.insight.fit_quality import FitQuality
+from pcmcnet.insight.calibration import Calibration, Curve, FitQuality
 from pcmcnet.insight.table_summary import TableSummary
 from pcmcnet.plots.charts import GREY, Axis, Bars, Chart, Line, Ring, draw_chart, draw_intervals
 from pcmcnet.plots.style import COLOURS, axes_for, ink, name_lines, new_picture, plain, tidy

@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pcmcnet.insight.axioms import Audit
-from pcmcnet.insight.calibration import Calibration
-from pcmcnet.insight.category_effects import AllCategories
-from pcmcnet.insight.context_summary import ContextSummary
-from pcmcnet.insight.example_sets import ExampleSet
-from pcmcnet.insight.explanation import Explanation, ModelSummary
-from pcmcnet.insight.findings import Finding
-from pcmcnet.insight.fit_quality import FitQuality
-from pcmcnet.insight.numeric_effects import NumericEffects
-from pcmcnet.insight.table_summary import TableSummary
+from pcmcnet.insight.calibration import Calibration, FitQuality
+from pcmcnet.insight.context_effects import ContextSummary
+from pcmcnet.insight.explanation import Explanation, Finding, ModelSummary
+from pcmcnet.insight.feature_effects import AllCategories, NumericEffects
+from pcmcnet.insight.table_summary import ExampleSet, TableSummary
 from pcmcnet.plots.effects import LOSSES
 from pcmcnet.plots.report_sections import (
     MEASURED,
@@ -38,8 +34,7 @@ from pcmcnet.plots.report_sections import (
     table_section,
     trade_offs_section,
 )
-from pcmcnet.reports.html import to_html
-from pcmcnet.reports.markdown import to_markdown
+from pcmcnet.reports.formats import to_html, to_markdown
 from pcmcnet.reports.sections import Block, Facts, Point, Points, Section, Tiles, warning
 from pcmcnet.reports.tables import number
 from pcmcnet.storage.files import require_folder, write_bytes

@@ -10,20 +10,17 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pcmcnet.data.column_names import PLAIN, ColumnNames
-from pcmcnet.evaluation.in_sample import Seen
+from pcmcnet.data.columns.names import PLAIN, ColumnNames
+from pcmcnet.evaluation.predictions import Seen
 from pcmcnet.evaluation.report import FOOTNOTE, MARK, Report
 from pcmcnet.insight.axioms import Audit
-from pcmcnet.insight.calibration import Calibration
-from pcmcnet.insight.category_effects import AllCategories
-from pcmcnet.insight.context_summary import ContextSummary
-from pcmcnet.insight.example_sets import ExampleSet
+from pcmcnet.insight.calibration import FOLDS, Calibration, FitQuality
+from pcmcnet.insight.context_effects import ContextSummary
 from pcmcnet.insight.explanation import ModelSummary
-from pcmcnet.insight.fit_quality import FOLDS, FitQuality
+from pcmcnet.insight.feature_effects import AllCategories, NumericEffects
 from pcmcnet.insight.importance import Importance
-from pcmcnet.insight.numeric_effects import NumericEffects
-from pcmcnet.insight.table_summary import ColumnSummary, TableSummary
-from pcmcnet.insight.trade_offs import LEVEL, TradeOffs
+from pcmcnet.insight.table_summary import ColumnSummary, ExampleSet, TableSummary
+from pcmcnet.insight.willingness_to_pay import LEVEL, TradeOffs
 from pcmcnet.plots.chain import chain_figure
 from pcmcnet.plots.context import map_figure
 from pcmcnet.plots.effects import (

@@ -1,8 +1,8 @@
 """What a report is made of: sections of text, facts, tables and figures, before anybody draws or prints them.
 
-A result becomes sections once; ``html.py`` makes a page of them, ``markdown.py`` a Markdown file and ``text.py`` what a
-terminal shows. A figure is a plain mapping with ``data`` and ``layout`` as plotly reads them, and never comes without
-its numbers: a page shows them below it, a Markdown file instead of it.
+A result becomes sections once; ``formats.py`` makes a page of them, ``formats.py`` a Markdown file and ``formats.py``
+what a terminal shows. A figure is a plain mapping with ``data`` and ``layout`` as plotly reads them, and never comes
+without its numbers: a page shows them below it, a Markdown file instead of it.
 """
 
 from __future__ import annotations

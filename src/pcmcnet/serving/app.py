@@ -7,9 +7,11 @@ GET /health, /live, /ready, /metrics               GET / and the files of the pa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, NamedTuple
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -18,15 +20,55 @@ from starlette.exceptions import HTTPException
 
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.serving import openapi
-from pcmcnet.serving.deadline import while_wanted
-from pcmcnet.serving.metrics import CONTENT_TYPE
-from pcmcnet.serving.middleware import Gate
-from pcmcnet.serving.page import File, page_files
-from pcmcnet.serving.refusal import RefusalError
+from pcmcnet.serving.middleware import CONTENT_TYPE, Gate, while_wanted
+from pcmcnet.serving.requests import RefusalError
 from pcmcnet.serving.service import Service
 from pcmcnet.serving.settings import ServeSettings
 from pcmcnet.serving.worker import Admission
-from pcmcnet.storage.versions import package_version
+from pcmcnet.storage.files import package_version
+
+# -- Page --------------------------------------------------------------------------------------------------------------
+# The files of the page, read once when the server starts: a request names one of them or none.
+
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".json": "application/json",
+    ".woff2": "font/woff2",
+}
+
+
+class File(NamedTuple):
+    """The content of a file, and its media type."""
+
+    content: bytes
+    kind: str
+
+
+def page_files() -> dict[str, File]:
+    """Return the files by path, ``/`` for index.html; none where the page is not installed."""
+    folder = files("pcmcnet.serving") / "page"
+    found = dict(_walk(folder, "/")) if folder.is_dir() else {}
+    index = found.pop("/index.html", None)
+    return {} if index is None else {"/": index, **found}
+
+
+def _walk(folder: Traversable, path: str) -> Iterator[tuple[str, File]]:
+    for entry in folder.iterdir():
+        _, dot, suffix = entry.name.rpartition(".")
+        if entry.is_dir():
+            yield from _walk(entry, f"{path}{entry.name}/")
+        elif dot + suffix in TYPES:
+            yield path + entry.name, File(entry.read_bytes(), TYPES[dot + suffix])
+
+
+# -- App ---------------------------------------------------------------------------------------------------------------
+
 
 Answer = Callable[[Any, Admission], Awaitable[dict[str, Any]]]
 _REFUSALS: dict[int | str, dict[str, Any]] = {

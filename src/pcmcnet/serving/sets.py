@@ -3,7 +3,7 @@
     {"individual": {column: value, ...}, "alternatives": [{column: value, ...}, ...]}
 
 Values are read as a table with such rows would be read: numbers become float32, categories are named by their text,
-contents are told apart (:mod:`pcmcnet.serving.contents`). A
+contents are told apart (:mod:`pcmcnet.serving.sets`). A
 column is looked at as a whole; only where something is wrong with it are the single values, so that the message can say
 which set and which alternative. Sets and alternatives count from 0.
 """
@@ -11,25 +11,161 @@ which set and which alternative. Sets and alternatives count from 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from pcmcnet.data import ChoiceData, Schema
-from pcmcnet.data.column_arrays import Categorical, Column, Numeric
 from pcmcnet.data.column_reader import MISSING_CATEGORY
-from pcmcnet.data.distinct import names
+from pcmcnet.data.columns.arrays import Categorical, Column, Contents, Numeric
+from pcmcnet.data.columns.distinct import names
 from pcmcnet.data.kinds import KINDS
-from pcmcnet.data.kinds.previews import Pixels
-from pcmcnet.errors import shown
-from pcmcnet.serving.columns import Input, inputs_of, require_keys, require_known
-from pcmcnet.serving.contents import contents_of
-from pcmcnet.serving.refusal import RefusalError, unusable
+from pcmcnet.data.kinds.kind import BadContentError, Pixels
+from pcmcnet.errors import ConfigError, did_you_mean, shown
+from pcmcnet.models.interface.choice_model import ChoiceModel
+from pcmcnet.serving.requests import RefusalError, unusable
 from pcmcnet.serving.settings import ServeSettings
 
+# -- Columns -----------------------------------------------------------------------------------------------------------
+# The columns that a served model reads, and where in a request they stand.
+#
+# A baseline may read fewer columns than the model it stands beside, never others: so one request serves both.
+
+
+Role = Literal["individual", "feature", "alternative", "available"]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One column of a request."""
+
+    name: str
+    role: Role
+    kind: str  # number, category, flag, or one of contents
+
+    @property
+    def of_individual(self) -> bool:
+        """Whether it is given once for a set, rather than for each alternative."""
+        return self.role == "individual"
+
+
+def inputs_of(schema: Schema) -> dict[str, Input]:
+    """List the columns that a prediction needs, the individual's first; refuses what no request can say."""
+    if schema.outside is not None:
+        raise ConfigError(
+            f"the model has the outside option {schema.outside!r}, which a request has no place for: predict tables "
+            f"with it, or fit it to a table with rows of the option, and without outside."
+        )
+    roles: dict[str, Role] = dict.fromkeys(schema.individual, "individual")
+    if schema.alternative is not None and schema.alternative not in roles:
+        roles[schema.alternative] = "alternative"
+    for name in schema.features:
+        roles[name] = "feature"
+    if schema.available is not None:
+        roles[schema.available] = "available"
+    text = {*(schema.categorical or ()), *(name for name, role in roles.items() if role == "alternative")}
+    kinds: dict[str, str] = {name: "category" if name in text else "number" for name in roles}
+    kinds |= schema.contents
+    if schema.available is not None:
+        kinds[schema.available] = "flag"
+    return {name: Input(name, role, kinds[name]) for name, role in roles.items()}
+
+
+def require_within(baseline: ChoiceModel, main: ChoiceModel) -> None:
+    """Refuse a baseline that needs what a request for the main model does not have."""
+    known = inputs_of(main.schema)
+    for name, column in inputs_of(baseline.schema).items():
+        if name not in known:
+            raise ConfigError(
+                f"the baseline was trained with column {name!r}, which the model itself does not read, so that one "
+                f"request cannot serve both." + did_you_mean(name, known)
+            )
+        there = known[name]
+        if (there.of_individual, there.kind) != (column.of_individual, column.kind):
+            raise ConfigError(
+                f"column {name!r} is a {there.kind} ({there.role}) to the model and a {column.kind} ({column.role}) to "
+                f"the baseline: train both on tables of the same form."
+            )
+
+
+def require_known(
+    names: Iterable[str], known: Mapping[str, Input], schema: Schema, *, individual: bool, at: str
+) -> None:
+    """Refuse columns that the model does not read there."""
+    for name in names:
+        column = known.get(name)
+        if column is None or column.of_individual != individual:
+            raise _unknown(name, column, known, schema, individual=individual, at=at)
+
+
+def _unknown(
+    name: str, column: Input | None, known: Mapping[str, Input], schema: Schema, *, individual: bool, at: str
+) -> RefusalError:
+    if column is not None:
+        place = "the individual" if column.of_individual else "each alternative"
+        return unusable(f"{at}: column {shown(name)} is given for {place}: move it there.")
+    unused = {schema.choice_set, schema.choices, schema.weight, *schema.kept}
+    if name in unused:
+        return unusable(f"{at}: column {shown(name)} takes no part in a prediction: leave it out.")
+    there = [c.name for c in known.values() if c.of_individual == individual]
+    hint = did_you_mean(name[:100], there) if there else " Nothing is expected there."
+    return unusable(f"{at}: unknown column {shown(name)}.{hint}")
+
+
+def require_keys(value: Any, *, required: Iterable[str], optional: Iterable[str] = (), at: str) -> dict[str, Any]:
+    """Take an object with some keys and no others."""
+    if not isinstance(value, dict):
+        raise unusable(f"{at}: expected an object, got {shown(value)}.")
+    needed, allowed = list(required), [*required, *optional]
+    for key in value:
+        if key not in allowed:
+            raise unusable(f"{at}: unknown entry {shown(key)}." + did_you_mean(key[:100], allowed))
+    for key in needed:
+        if key not in value:
+            raise unusable(f"{at}: {key!r} is missing.")
+    return value
+
+
+# -- Contents ----------------------------------------------------------------------------------------------------------
+# Vectors, instants, lists, texts, pictures and ids in a request -> contents, as a table with them would be read.
+#
+# What a value must look like is for its kind to say (`pcmcnet.data.kinds`).
+
+
 Where = Callable[[int], str]
+
+
+def contents_of(values: list[Any], kind: str, at: Where, *, gaps: bool, size: int | None, pixels: Pixels) -> Contents:
+    """Read one column; ``at(row)`` names a place and the column, ``size`` is that of vectors where it is known."""
+    given: list[Any] = []
+    known: dict[str, Any] = {}  # copies of a text or a picture are looked at once
+    for row, value in enumerate(values):
+        try:
+            if value is None and gaps and KINDS[kind].may_be_missing:
+                given.append(None)
+            elif isinstance(value, str) and value in known:
+                given.append(known[value])
+            else:
+                given.append(KINDS[kind].posted(value, size=size, pixels=pixels))
+                if isinstance(value, str):
+                    known[value] = given[-1]
+        except ValueError as error:
+            raise unusable(f"{at(row)}: {error}.") from None
+    try:
+        codes, table = KINDS[kind].read_posted(given)
+    except BadContentError as bad:
+        problem = re.sub(r"; \d+ such rows", "", bad.problem)
+        raise RefusalError(422, f"{at(bad.row)}: {problem}") from None
+    return Contents(codes, table, kind)
+
+
+# -- Sets --------------------------------------------------------------------------------------------------------------
+
+
 _LARGEST = float(np.finfo(np.float32).max)
 
 

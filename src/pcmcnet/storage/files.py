@@ -6,8 +6,9 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,42 @@ def require_folder(folder: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise InputError(f"{place} cannot be a folder: {error.strerror or error}. Choose another one.") from error
     return place
+
+
+# -- Diff --------------------------------------------------------------------------------------------------------------
+# What a file says that it belongs to, beside what it should: the names of the entries that differ.
+
+
+_SHORT = 60  # a value longer than this, such as a hash, says nothing to a person
+
+
+def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], *, prefix: str = "") -> list[str]:
+    """Name what differs, entries of entries by their path, with both values where a person can tell them apart.
+
+    Examples
+    --------
+    >>> differences({"seed": 0, "options": {"lr": 0.1, "hidden": [8]}}, {"seed": 1, "options": {"lr": 0.1}})
+    ['seed (0 there, 1 here)', 'options.hidden ([8] there, null here)']
+    """
+    found: list[str] = []
+    for name in {**ours, **theirs}:
+        there, here = theirs.get(name), ours.get(name)
+        if isinstance(there, Mapping) and isinstance(here, Mapping):
+            found += differences(there, here, prefix=f"{prefix}{name}.")
+        elif there != here:
+            values = [json.dumps(value) for value in (there, here)]
+            both = "" if max(map(len, values)) > _SHORT else f" ({values[0]} there, {values[1]} here)"
+            found.append(f"{prefix}{name}{both}")
+    return found
+
+
+# -- Versions ----------------------------------------------------------------------------------------------------------
+# Which version of a package is installed.
+
+
+def package_version(name: str) -> str:
+    """Return the version of an installed distribution; a source tree on the path is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed as a package"

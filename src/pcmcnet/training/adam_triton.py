@@ -27,9 +27,8 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.arrays import Ints
-from pcmcnet.layers.gpu.launch import launch
-from pcmcnet.layers.gpu.overlap import wait_for_earlier
-from pcmcnet.layers.pairwise.triton.activation_dropout import scramble
+from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
+from pcmcnet.layers.pairwise.triton.elementwise import scramble
 from pcmcnet.training.adam import BETAS, EPS, Adam, Slot
 
 SEEDS_PER_STEP = 64  # a network that wants more draws them from a generator

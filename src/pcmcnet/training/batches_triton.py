@@ -16,8 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.data.batches import Batch, EncodedSets
-from pcmcnet.layers.gpu.launch import launch, noting
-from pcmcnet.layers.gpu.overlap import wait_for_earlier
+from pcmcnet.layers.kernel_launch import launch, noting, wait_for_earlier
 
 GATHER_BLOCK = 1024  # numbers that a program copies at a time. By choice
 SPREAD_BLOCK = 128  # alternatives that a program writes at a time. By choice

@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 
 from pcmcnet.arrays import Floats
-from pcmcnet.data.ahead import ahead
 from pcmcnet.data.batches import EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.chunks import Chunk, ChunkProblem, blurred_columns
-from pcmcnet.data.encoding import Encoder
-from pcmcnet.data.float32_resolution import Span, merge_spans
+from pcmcnet.data.chunks import Chunk, ChunkProblem, ahead, blurred_columns
+from pcmcnet.data.columns.statistics import Span, merge_spans
+from pcmcnet.data.encoder import Encoder
 from pcmcnet.data.kinds.category import Unseen
 from pcmcnet.data.tensors import EncodedChunk, encode_chunk
-from pcmcnet.layers.gpu import runs_kernels
+from pcmcnet.layers.tensor_ops import runs_kernels
 from pcmcnet.training.device import device_of
 from pcmcnet.training.device_batches import on_device, to_host
 from pcmcnet.training.network import ChoiceNetwork

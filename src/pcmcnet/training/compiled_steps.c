@@ -204,7 +204,7 @@ INLINE void pull_back_chain(int64_t n, const double *q, const double *exits, con
     }
 }
 
-/* Whether the rates of each state are in units of their own largest: see layers/log_law.py. */
+/* Whether the rates of each state are in units of their own largest: see layers/stationary/log_law.py. */
 INLINE int by_rows(const Network *net) { return net->exponential && net->epsilon == 0 && !net->utility; }
 
 /* Scores (n, n) and utilities (n,) -> rates q in units of the largest, which is returned, and their slopes; ``level`` is

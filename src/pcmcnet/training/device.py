@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from pcmcnet.errors import ConfigError
 from pcmcnet.layers.generators import Draws, drawing_from, redirected
-from pcmcnet.layers.gpu import load_kernels
+from pcmcnet.layers.tensor_ops import load_kernels
 
 _AUTOCAST_DEVICES = ("cpu", "cuda", "mps", "xpu")  # autocast is a setting of each kind of device
 _FACTORIES = {torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn}  # that use the default dtype

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, Distinct, EncodedSets
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.encoding import Encoder
-from pcmcnet.layers.gpu import has_triton
+from pcmcnet.data.encoder import Encoder
+from pcmcnet.layers.tensor_ops import has_triton
 from pcmcnet.training.device import device_of, undisturbed
 
 T = TypeVar("T")

@@ -31,8 +31,8 @@ from pcmcnet.arrays import Ints
 from pcmcnet.data.batches import Batch, EncodedSets, Part, Portion, Source
 from pcmcnet.layers import settings
 from pcmcnet.layers.generators import Draws, drawing_from
-from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.likelihood import mean_nll, weighted_mean
+from pcmcnet.layers.tensor_ops import has_triton
 from pcmcnet.training.adam import Adam, for_each
 from pcmcnet.training.config import TrainConfig
 from pcmcnet.training.data_parallel import Group, current_group
@@ -241,7 +241,7 @@ class RecordedSteps(Steps):
 
     def _compile(self, data: EncodedSets, order: Sequence[Tensor], widths: Sequence[int]) -> None:
         """Compile the kernels of batches like these before the first step: one batch of about each shape shows them."""
-        from pcmcnet.layers.gpu.launch import compile_together
+        from pcmcnet.layers.kernel_launch import compile_together
 
         # 1. One batch for each order of magnitude of sets and of alternatives, the widest first: their kernels take
         #    longest to compile.

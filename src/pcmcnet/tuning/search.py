@@ -25,18 +25,15 @@ from numpy.typing import ArrayLike
 from pcmcnet.checks import require_number
 from pcmcnet.data.choice_data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, TrainingError
-from pcmcnet.evaluation.cross_validation import fresh, model_identity
+from pcmcnet.evaluation.compare import fresh, model_identity
 from pcmcnet.models import model_class
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.progress import Report, Steps, log, show_steps
-from pcmcnet.storage.files import as_path, json_bytes, write_bytes
+from pcmcnet.storage.files import as_path, json_bytes, package_version, write_bytes
 from pcmcnet.storage.lock import sole_writer
-from pcmcnet.storage.versions import package_version
 from pcmcnet.training.device import resolve_device
-from pcmcnet.tuning.decision import decide
-from pcmcnet.tuning.held_out import HeldOut
-from pcmcnet.tuning.objective import Objective
-from pcmcnet.tuning.result import FOLD, Measured, TrialRecord, Tuning, Verdict, best_of
+from pcmcnet.tuning.objective import HeldOut, Objective
+from pcmcnet.tuning.result import FOLD, Measured, TrialRecord, Tuning, Verdict, best_of, decide
 from pcmcnet.tuning.space import Space, in_words
 
 MODEL = "model"  # the folder of the fitted model within that of the search

@@ -11,8 +11,8 @@ import pytest
 
 from choice_tables import objects, picture, read_column
 from pcmcnet.data import ChoiceData
+from pcmcnet.data.files.write_files import write_table
 from pcmcnet.data.kinds.image import ImageCode
-from pcmcnet.data.write_files import write_table
 from pcmcnet.errors import SchemaError
 
 png = partial(picture, size=(3, 2))

@@ -6,7 +6,7 @@ from pcmcnet import MNL, ChoiceData, NestedMNL, calibrate_constants
 from pcmcnet.datasets import packaged
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.hypothesis_tests import hausman_mcfadden
-from pcmcnet.models.logits.estimation import Errors
+from pcmcnet.models.logit.standard_errors import Errors
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from choice_tables import read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.scenarios.changes_language import read_change
-from pcmcnet.insight.scenarios.groups import group
+from pcmcnet.insight.scenarios.language import read_change
+from pcmcnet.insight.scenarios.market import group_alternatives
 from pcmcnet.insight.scenarios.offers import Offer
 
 TABLE = {
@@ -25,7 +25,7 @@ def table(label: str | None = "mode") -> ChoiceData:
 
 
 def grouped(data: ChoiceData, text: str, by: str | None = None) -> Any:
-    return group(data, Offer.of(data).apply(read_change(text))[0], by)
+    return group_alternatives(data, Offer.of(data).apply(read_change(text))[0], by)
 
 
 def test_labels_are_sorted_and_new_ones_follow() -> None:

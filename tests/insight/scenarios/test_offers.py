@@ -8,7 +8,7 @@ import pytest
 from choice_tables import read
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.insight.scenarios.changes_language import read_change
+from pcmcnet.insight.scenarios.language import read_change
 from pcmcnet.insight.scenarios.offers import Extent, Offer
 
 TABLE = {

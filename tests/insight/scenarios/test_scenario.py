@@ -12,12 +12,14 @@ import pytest
 
 import pcmcnet as pn
 from choice_tables import read
-from pcmcnet import MNL, MODELS, ChoiceData, Ensemble, scenario
+from pcmcnet import MNL, MODELS, ChoiceData, Ensemble, Scenario, scenario
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.elasticity import elasticity
-from pcmcnet.insight.what_if import with_values
+from pcmcnet.insight.questions import with_values
+from pcmcnet.insight.scenarios.offers import Extent, Offer
+from pcmcnet.insight.scenarios.scenario import changed_by, read_sets
 from pcmcnet.models import ChoiceModel
-from pcmcnet.models.logits.logit_model import LogitModel
+from pcmcnet.models.logit.logit_model import LogitModel
 
 TWO = {
     "trip": [1, 1, 2, 2],
@@ -307,3 +309,147 @@ def test_bad_questions_are_refused(driven: ChoiceData, fitted: Any) -> None:
 
 def test_scenarios_are_public() -> None:
     assert {"scenario", "Scenario"} <= set(pn.__all__)
+
+
+# -- Result ------------------------------------------------------------------------------------------------------------
+# How a scenario is shown: text, Markdown, frames and JSON.
+
+
+@pytest.fixture(scope="module")
+def found(driven: ChoiceData, fitted: Callable[[str], ChoiceModel]) -> Scenario:
+    return scenario(fitted("mnl"), driven, "price += 1 where mode == 'car'", revenue="price", cost="price")
+
+
+def test_the_text_has_all_figures(found: Scenario) -> None:
+    lines = str(found).splitlines()
+    assert lines[:2] == ["Scenario: MNL on 40 choice sets", "=" * 31]
+    assert lines[2].split(maxsplit=1)[1].startswith("price += 1 where mode == 'car': ")
+    heads = ["mode", "before", "after", "change in points", "interval", "diversion"]
+    heads += ["volume before", "after", "revenue before", "after"]
+    assert " ".join(heads).split() in [line.split() for line in lines]
+    car = found.shares["car"]
+    row = next(line for line in lines if line.startswith("car"))
+    assert f"{car.before:.2%}" in row
+    assert f"{100 * car.change:+.2f}" in row
+    assert any(line.startswith("revenue, price  ") for line in lines)
+    assert any(line.startswith("consumer surplus  -") for line in lines)
+    assert "95% intervals by the delta method, classical standard errors" in lines
+    assert repr(found) == str(found)
+
+
+def test_the_same_in_markdown_frames_and_json(found: Scenario) -> None:
+    assert found.to_markdown().startswith("# Scenario: MNL on 40 choice sets\n")
+    assert "| car |" in found.to_markdown()
+    assert "<td" in found._repr_html_()
+    assert "car & " in found.to_latex()
+    frame = found.to_frame()
+    assert frame.index.name == "mode"
+    assert frame.loc["car", "share_change"] == found.shares["car"].change
+    assert frame.loc["bus", "diversion"] == found.diversion["bus"].ratio
+    assert frame["diversion"].isna().tolist() == [False, False, True, False]
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["shares"]["car"]["after"] == found.shares["car"].after
+    assert plain["consumer_surplus"]["mean"] == found.consumer_surplus.mean
+    assert plain["left_out"] == {}
+    assert found.to_arrow().column_names[0] == "mode"
+
+
+def test_parts_print_as_tables(found: Scenario) -> None:
+    assert str(found.volumes).splitlines()[0].split() == ["volume", "before", "after", "change", "interval"]
+    assert str(found.diversion).splitlines()[0].split() == ["group", "diversion", "interval"]
+    assert found.shares.to_markdown().startswith("| share | before |")
+    assert sum(row.ratio for row in found.diversion.rows) == pytest.approx(1)
+    assert str(found.consumer_surplus).startswith(f"{found.consumer_surplus.mean:.4g} price per choice set (")
+    with pytest.raises(InputError, match=r"no group 'cra'\. Did you mean 'car'"):
+        found.shares["cra"]
+    with pytest.raises(InputError, match="no group 'car'"):
+        found.diversion["car"]
+
+
+# -- Tables ------------------------------------------------------------------------------------------------------------
+# Tables of scenarios: columns beside the model's, and tables that somebody else has changed.
+
+
+TABLE: dict[str, Any] = {
+    "trip": [1, 1, 2, 2],
+    "took": [1, 0, 0, 1],
+    "mode": ["car", "bus", "car", "bus"],
+    "price": [2.0, 4.0, 3.0, 5.0],
+    "income": [10.0, 10.0, 20.0, 20.0],
+}
+ROLES: dict[str, Any] = {"alternative": "mode", "features": ["price"], "individual": ["income"]}
+
+
+def test_a_table_is_read_with_the_columns_that_are_named() -> None:
+    model = MNL(formula="price | 0").fit(read(TABLE, **ROLES))
+    rows = pa.table({**TABLE, "region": ["n", "n", "s", "s"], "margin": [1, 2, 3, 4]}).drop_columns(["took"])
+    found = read_sets(model, rows, ["region", "margin", "price", "nothing"])
+    assert found.chosen is None
+    assert found.features["region"].plain().tolist() == ["n", "n", "s", "s"]
+    assert found.features["margin"].plain().tolist() == [1, 2, 3, 4]
+    assert list(found.features) == ["price", "region", "margin"]
+
+
+def test_new_gone_and_changed_alternatives_are_found_by_label() -> None:
+    """The second set comes first, has a dearer bus, a tram and no car."""
+    before = read(TABLE, **ROLES)
+    after = read(
+        {
+            "trip": [2, 2, 1, 1],
+            "took": [1, 0, 0, 1],
+            "mode": ["bus", "tram", "bus", "car"],
+            "price": [6.0, 1.0, 4.0, 2.0],
+            "income": [20.0, 20.0, 10.0, 10.0],
+        },
+        **ROLES,
+    )
+    offer, extent = changed_by(Offer.of(before), after)
+    assert offer.data.set_ids.tolist() == [1, 2]
+    assert offer.names is not None
+    assert offer.names.tolist() == ["bus", "car", "bus", "tram"]
+    assert offer.origin.tolist() == [1, 0, 3, -1]
+    assert offer.touched.tolist() == [False, False, True, True]
+    assert offer.lost.tolist() == [False, False, True, False]
+    assert extent == Extent(2, 1)
+
+
+def test_without_labels_places_count_and_individuals_may_change() -> None:
+    roles = {**ROLES, "alternative": None}
+    before = read(TABLE, **roles)
+    after = read({**TABLE, "income": [10.0, 10.0, 25.0, 25.0]}, **roles)
+    offer, _ = changed_by(Offer.of(before), after)
+    assert offer.touched.tolist() == [False, False, True, True]
+    offer, _ = changed_by(Offer.of(before), {"income": [10.0, 25.0]})
+    assert offer.touched.tolist() == [False, False, True, True]
+
+
+def test_another_tables_sets_or_columns_are_refused() -> None:
+    before = read(TABLE, **ROLES)
+    with pytest.raises(InputError, match="has the 2 choice sets of the first one, got the choice set 9"):
+        changed_by(Offer.of(before), read({**TABLE, "trip": [1, 1, 9, 9]}, **ROLES))
+    with pytest.raises(InputError, match="has the 2 choice sets of the first one, got 1 choice sets"):
+        changed_by(Offer.of(before), before.subset([0]))
+    with pytest.raises(InputError, match="has the same columns as the first one"):
+        changed_by(Offer.of(before), read({**TABLE, "x": [1, 2, 3, 4]}, **{**ROLES, "features": ["price", "x"]}))
+    with pytest.raises(InputError, match="this one returned list"):
+        changed_by(Offer.of(before), [1])
+
+
+def test_categories_of_other_lists_are_compared_by_name() -> None:
+    roles = {**ROLES, "features": ["price", "seat"]}
+    before = read({**TABLE, "seat": ["a", "b", "a", "b"]}, **roles)
+    after = read({**TABLE, "seat": ["b", "b", "a", "c"]}, **roles)
+    offer, _ = changed_by(Offer.of(before), after)
+    assert offer.touched.tolist() == [True, False, False, True]
+    assert isinstance(offer.data, ChoiceData)
+    assert np.array_equal(offer.origin, np.arange(4))
+
+
+def test_a_model_of_a_wide_table_reads_wide_tables() -> None:
+    table = {"choice": [1, 2, 1, 2], "car_p": [1.0, 4.0, 2.0, 3.0], "bus_p": [2.0, 3.0, 2.5, 4.0]}
+    roles: dict[str, Any] = {"alternatives": {"car": 1, "bus": 2}, "features": {"p": "{alternative}_p"}}
+    data = ChoiceData.from_wide(table, chosen="choice", **roles)
+    model = MNL(formula="p | 0").fit(data)
+    for rows in (table, {k: v for k, v in table.items() if k != "choice"}):
+        found = read_sets(model, pa.table(rows), ["p"])
+        assert found.features["p"].plain().tolist() == [1.0, 2.0, 4.0, 3.0, 2.0, 2.5, 3.0, 4.0]

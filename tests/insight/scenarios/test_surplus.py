@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcmcnet import MNL, ChoiceData, LatentClassMNL, NestedMNL, scenario
-from pcmcnet.data.column_arrays import Numeric
+from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.errors import InputError
 from pcmcnet.models import ChoiceModel
 

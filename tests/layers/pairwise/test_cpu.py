@@ -1,308 +1,67 @@
-"""Pieces give the values and gradients of the plain formula, for any cut, kept or computed again, in either type."""
+"""Every pair of real alternatives is in one piece, and in one place of it."""
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any, get_args
-
-import pytest
 import torch
-from torch import Tensor
-
-from pcmcnet.layers.activations import Activation
-from pcmcnet.layers.pair_mask import real_pairs
-from pcmcnet.layers.pairwise import cpu
-from pcmcnet.layers.pairwise.dispatch import pair_scores
-from pcmcnet.layers.pairwise.options import PairOptions
-from pcmcnet.layers.pairwise.plain import plain_scores
-
-SIZES = [5, 3, 3, 1, 7, 7, 2]
-WIDTHS: list[tuple[int, ...]] = [(8,), (8, 6), (6, 8, 5)]
-DEEP = (8, 6)
-WAY = {"single_pairs_from": 0}
-
-
-@pytest.fixture(params=[0, 10**9], ids=["by pairs", "by rows"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WAY, "single_pairs_from", request.param)
-
-
-class Case:
-    """Random halves of the first layer, later layers, and a weight for each score of a real pair."""
-
-    def __init__(self, hidden: Sequence[int], sizes: Sequence[int] = SIZES, dtype: torch.dtype = torch.float64) -> None:
-        generator = torch.Generator().manual_seed(0)
-
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-        self.mask = torch.arange(max(sizes)) < torch.tensor(sizes).unsqueeze(1)
-        self.weight = normal(*self.mask.shape, max(sizes)) * real_pairs(self.mask)
-        widths = (*hidden, 1)
-        self.inputs = [normal(*self.mask.shape, widths[0]), normal(*self.mask.shape, widths[0])]
-        for a, b in pairwise(widths):
-            self.inputs += [normal(b, a) / a**0.5, normal(b)]
-        for tensor in self.inputs:
-            tensor.requires_grad_()
-
-    @property
-    def layers(self) -> list[tuple[Tensor, Tensor]]:
-        return list(zip(self.inputs[2::2], self.inputs[3::2], strict=True))
-
-    def plain(self, **options: Any) -> tuple[Tensor, list[Tensor]]:
-        return self._both(plain_scores(*self.inputs[:2], self.layers, make(**options)))
-
-    def chunks(self, *, mask: bool = True, **options: Any) -> tuple[Tensor, list[Tensor]]:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            made = make(**{"plain_up_to": 0, "least_chunk_numbers": 1, **options})
-            return self._both(pair_scores(*self.inputs[:2], self.layers, made, self.mask if mask else None))
-
-    def _both(self, scores: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Scores of real pairs, and all gradients of their weighted sum."""
-        gradients = torch.autograd.grad((scores * self.weight).sum(), self.inputs)
-        return scores.detach() * (self.weight != 0), list(gradients)
-
-
-def make(*, activation: Activation = "leaky_relu", dtype: torch.dtype = torch.float64, **options: Any) -> PairOptions:
-    return PairOptions(activation=activation, dtype=dtype, **(WAY | options))
-
-
-def assert_same(ours: tuple[Tensor, list[Tensor]], theirs: tuple[Tensor, list[Tensor]], *, exact: bool = False) -> None:
-    """Equal to the last bit, or to the rounding of float64 in sums of another order."""
-    for a, b in zip([ours[0], *ours[1]], [theirs[0], *theirs[1]], strict=True):
-        torch.testing.assert_close(a, b, rtol=0 if exact else 1e-11, atol=0 if exact else 1e-12)
-
-
-@pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
-@pytest.mark.parametrize("activation", get_args(Activation))
-@pytest.mark.parametrize("hidden", WIDTHS)
-def test_pieces_equal_the_plain_formula(hidden: tuple[int, ...], activation: Activation, kept: int) -> None:
-    case = Case(hidden)
-    assert_same(
-        case.chunks(activation=activation, kept_bytes=kept, chunk_numbers=160), case.plain(activation=activation)
-    )
-
-
-@pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["again", "some kept", "kept"])
-@pytest.mark.parametrize("piece", [1, 8, 60, 400, 10**9], ids=["pairs", "small", "middle", "large", "one"])
-@pytest.mark.parametrize("mask", [True, False])
-def test_any_cut_gives_the_same(piece: int, kept: int, mask: bool) -> None:
-    case = Case(DEEP)
-    assert_same(case.chunks(chunk_numbers=piece, kept_bytes=kept, mask=mask), case.plain())
-
-
-def test_a_single_neuron_has_no_layers() -> None:
-    case = Case(())
-    assert_same(case.chunks(), case.plain())
-
-
-def test_padding_in_front_of_real_alternatives_is_no_matter() -> None:
-    case = Case(DEEP, sizes=[4, 4])
-    case.mask = torch.tensor([[False, True, True, True], [True, False, True, False]])
-    case.weight = case.weight * real_pairs(case.mask)
-    assert_same(case.chunks(chunk_numbers=60), case.plain())
-
-
-# -- dropout ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("activation", get_args(Activation))
-@pytest.mark.parametrize("p", [0.5, 0.3])
-def test_masks_are_the_same_whether_kept_or_drawn_again(activation: Activation, p: float) -> None:
-    case = Case(DEEP)
-    kept, again, some = (
-        case.chunks(activation=activation, dropout=p, kept_bytes=k, chunk_numbers=160) for k in (2**30, 0, 4_000)
-    )
-    assert_same(again, kept, exact=True)
-    assert_same(some, kept, exact=True)
-    assert not torch.equal(kept[0], case.plain(activation=activation)[0])
-
-
-@pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
-@pytest.mark.parametrize("activation", get_args(Activation))
-def test_gradients_with_dropout_are_those_of_the_formula_with_the_same_masks(activation: Activation, kept: int) -> None:
-    """One set in one piece, with all its pairs, draws from its seed as the plain formula does, layer after layer."""
-    case = Case(DEEP, sizes=[6])
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        torch.manual_seed(int(torch.randint(2**63 - 1, (1,))))
-        expected = case.plain(activation=activation, dropout=0.3)
-    assert_same(
-        case.chunks(activation=activation, dropout=0.3, kept_bytes=kept, mask=False, least_chunk_numbers=10**9),
-        expected,
-    )
-
-
-def test_another_draw_in_between_changes_nothing() -> None:
-    """The masks are drawn again from their seeds, and torch's generator is left alone."""
-    case = Case(DEEP)
-    expected = case.chunks(dropout=0.5, kept_bytes=0, chunk_numbers=160)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        scores = pair_scores(
-            *case.inputs[:2],
-            case.layers,
-            make(plain_up_to=0, least_chunk_numbers=1, dropout=0.5, kept_bytes=0, chunk_numbers=160),
-            case.mask,
-        )
-        torch.rand(7)
-        before = torch.get_rng_state()
-        assert_same(case._both(scores), expected, exact=True)
-        assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_graph_may_be_differentiated_twice() -> None:
-    case = Case(DEEP)
-    scores = pair_scores(
-        *case.inputs[:2],
-        case.layers,
-        make(plain_up_to=0, least_chunk_numbers=1, dropout=0.5, kept_bytes=4_000, chunk_numbers=160),
-        case.mask,
-    )
-    loss = (scores * case.weight).sum()
-    first = torch.autograd.grad(loss, case.inputs, retain_graph=True)
-    assert all(map(torch.equal, first, torch.autograd.grad(loss, case.inputs)))
-
-
-# -- threads ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def three_threads(threads: Callable[[int], None]) -> None:
-    threads(3)
-
-
-@pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("kept", [0, 3_000, 2**30], ids=["again", "some kept", "kept"])
-@pytest.mark.parametrize("sizes", [SIZES, [12], [2], [1, 1, 2], [1]], ids=["sets", "one set", "a pair", "few", "none"])
-def test_parts_in_threads_give_the_same(sizes: list[int], kept: int) -> None:
-    case = Case(DEEP, sizes)
-    assert_same(case.chunks(chunk_numbers=60, kept_bytes=kept), case.plain())
-
-
-@pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("kept", [0, 2**30], ids=["again", "kept"])
-def test_threads_draw_the_same_masks_each_time(kept: int) -> None:
-    case = Case(DEEP)
-    once, again = (case.chunks(chunk_numbers=60, kept_bytes=kept, dropout=0.5) for _ in range(2))
-    assert_same(again, once, exact=True)
-    assert not torch.equal(once[0], case.plain()[0])
-
-
-@pytest.mark.usefixtures("three_threads")
-def test_threads_predict_in_inference_mode() -> None:
-    case = Case(DEEP)
-    with torch.inference_mode():
-        scores = pair_scores(*case.inputs[:2], case.layers, make(plain_up_to=0, least_chunk_numbers=1), case.mask)
-    assert scores.is_inference()
-    torch.testing.assert_close(scores * (case.weight != 0), case.plain()[0], rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize(
-    ("piece", "least", "pieces"), [(60, 1, [5, 5, 6]), (58, 1, [10, 11, 11]), (60, 100, [3, 3, 3]), (60, 945, [1])]
-)
-def test_threads_share_pieces_that_are_not_too_small(piece: int, least: int, pieces: list[int]) -> None:
-    """118 pairs of 8 units; a multiple of 16 pieces if that may be."""
-    case = Case(DEEP)
-    parts = cpu.share_out(
-        case.mask, case.inputs[0].shape, 8, make(chunk_numbers=piece, least_chunk_numbers=least, single_pairs_from=8)
-    )
-    assert [len(part.chunks) for part in parts] == pieces
-    sizes = {len(each) for part in parts for each in part.chunks}
-    assert max(sizes) - min(sizes) <= 1
-    assert sum(len(each) for part in parts for each in part.chunks) == 118
-
-
-@pytest.mark.usefixtures("three_threads")
-def test_narrow_networks_are_left_to_one_thread() -> None:
-    case = Case(DEEP)
-    (part,) = cpu.share_out(
-        case.mask, case.inputs[0].shape, 8, make(chunk_numbers=60, least_chunk_numbers=1, single_pairs_from=9)
-    )
-    assert sum(map(len, part.chunks)) == sum(n**2 for n in SIZES)
-
-
-def test_any_number_of_threads_draws_the_same_masks(threads: Callable[[int], None]) -> None:
-    case, found = Case(DEEP), []
-    for number in (1, 2, 5):
-        threads(number)
-        found.append(case.chunks(chunk_numbers=60, dropout=0.5))
-    assert_same(found[1], found[0])
-    assert_same(found[2], found[0])
-
-
-# -- memory -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kept", "dropout"), [(0, 0.5), (20_000, 0.5), (20_000, 0.0), (2**30, 0.5)])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_what_is_kept_is_within_the_budget(activation: Activation, kept: int, dropout: float) -> None:
-    case = Case((16, 16))
-    held: dict[int, Tensor] = {}
-
-    def hold(tensor: Tensor) -> Tensor:
-        held[tensor.data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-        options = make(
-            activation=activation,
-            plain_up_to=0,
-            least_chunk_numbers=1,
-            chunk_numbers=400,
-            kept_bytes=kept,
-            dropout=dropout,
-        )
-        pair_scores(*case.inputs[:2], case.layers, options, case.mask)
-    own = {t.data_ptr() for t in case.inputs}
-    size = sum(t.nbytes for at, t in held.items() if at not in own and t.dtype != torch.int64)  # all but indices
-    assert size <= kept
-    assert (size > kept / 2) == (0 < kept < 2**30)  # and makes use of it
-
-
-def test_prediction_keeps_nothing_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(DEEP)
-    expected = pair_scores(
-        *case.inputs[:2], case.layers, make(plain_up_to=0, least_chunk_numbers=1, chunk_numbers=160), case.mask
-    )
-    monkeypatch.setattr(cpu, "_PairScores", None)
-    with torch.no_grad():
-        scores = pair_scores(
-            *case.inputs[:2], case.layers, make(plain_up_to=0, least_chunk_numbers=1, chunk_numbers=160), case.mask
-        )
-    assert torch.equal(scores, expected)
-
-
-# -- bfloat16 -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("activation", get_args(Activation))
-@pytest.mark.parametrize("small", [0, 2**30], ids=["pieces", "plain"])
-def test_bfloat16_is_within_its_rounding_of_float32(activation: Activation, small: int) -> None:
-    """Each of some ten roundings is off by 2^-9 at most, and a unit next to the bend of relu may change its side."""
-    case = Case((16, 16), dtype=torch.float32)
-    case.weight = case.weight.abs()  # sums that do not cancel
-    half = make(
-        activation=activation, dtype=torch.bfloat16, plain_up_to=small, least_chunk_numbers=1, chunk_numbers=1_600
-    )
-    scores, gradients = case._both(pair_scores(*case.inputs[:2], case.layers, half, case.mask))
-    expected, theirs = case.plain(activation=activation, dtype=torch.float32)
-    assert scores.dtype == torch.float32
-    assert not torch.equal(scores, expected)
-    for a, b in zip([scores, *gradients], [expected, *theirs], strict=True):
-        assert a.dtype == torch.float32
-        assert (a - b).norm() < (0.05 if "relu" in activation else 0.02) * b.norm()
-
-
-def test_sums_over_pieces_are_in_float32_with_bfloat16_products() -> None:
-    """Many pieces of one row: in bfloat16, sums would stop to grow after some hundred of them."""
-    case = Case((8, 8), sizes=[3] * 400, dtype=torch.float32)
-    case.weight = case.weight.abs()
-    with torch.no_grad():
-        for tensor in case.inputs:
-            tensor.abs_()
-    _, fine = case.chunks(dtype=torch.bfloat16, chunk_numbers=8)
-    _, expected = case.plain(dtype=torch.float32)
-    for a, b in zip(fine[2:], expected[2:], strict=True):
-        assert (a - b).norm() < 0.01 * b.norm()  # roundings of 2^-9 that do not add up
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.layers.pairwise.cpu import Segment, cut_pairs, cut_rows, within
+from pcmcnet.layers.tensor_ops import real_pairs
+
+
+@given(st.lists(st.integers(0, 9), max_size=12), st.integers(1, 60))
+def test_a_cut_has_every_pair_once_within_its_limit(sizes: list[int], limit: int) -> None:
+    seen = torch.zeros(len(sizes), 9, 9, dtype=torch.int64)
+    for piece in cut_rows(sizes, limit):
+        count = 0
+        for segment in piece.segments:
+            segment.of(seen).add_(1)
+            count += segment.of(seen).numel()
+            assert all(size == segment.n for size in sizes[segment.first : segment.last])
+        assert 0 < count <= max(limit, max(sizes))
+    for k, n in enumerate(sizes):
+        assert (seen[k, :n, :n] == 1).all()
+        assert seen[k].sum() == n**2
+
+
+def test_sets_of_one_size_go_together_and_a_large_one_in_rows() -> None:
+    assert [piece.segments for piece in cut_rows([2, 2, 2, 5, 1], 9)] == [
+        [Segment(0, 2, 0, 2, 2)],
+        [Segment(3, 4, 0, 1, 5)],
+        [Segment(3, 4, 1, 2, 5)],
+        [Segment(3, 4, 2, 3, 5)],
+        [Segment(3, 4, 3, 4, 5)],
+        [Segment(3, 4, 4, 5, 5)],
+        [Segment(2, 3, 0, 2, 2), Segment(4, 5, 0, 1, 1)],
+    ]
+
+
+def test_rows_are_shared_out_evenly() -> None:
+    assert [len(piece) for piece in cut_rows([50], 2048)] == [1250, 1250]
+
+
+def test_blocks_are_the_parts_of_a_table() -> None:
+    (piece,) = cut_rows([2, 2, 3], 100)
+    table = torch.arange(len(piece) * 2).view(-1, 2)
+    (_, small), (_, large) = piece.blocks(table)
+    assert small.shape == (2, 2, 2, 2)
+    assert large.shape == (1, 3, 3, 2)
+    assert torch.equal(torch.cat([small.reshape(-1, 2), large.reshape(-1, 2)]), table)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(1, 30), st.integers(0, 4), st.integers(1, 4))
+def test_single_pairs_are_those_that_count(sizes: list[int], pieces: int, skipped: int, taken: int) -> None:
+    """Each is in one piece and has its row and column, also among the sets of some pieces alone."""
+    real = real_pairs(torch.arange(6) < torch.tensor(sizes).unsqueeze(1))
+    where = real.flatten().nonzero().squeeze(1)
+    cut = cut_pairs(where, 6, pieces)
+    assert len(cut) == min(pieces, len(where))
+    assert max(map(len, cut), default=0) - min(map(len, cut), default=0) <= 1
+    assert torch.equal(torch.cat([where[:0], *(piece.where for piece in cut)]), where)
+    some = cut[skipped : skipped + taken]
+    if some:
+        sets, pairs = within(some, 6)
+        names = torch.arange(real.numel() // 6).view(-1, 6)  # of the rows of all sets
+        table = (names.unsqueeze(2) * 100 + names.unsqueeze(1)).flatten()
+        for piece in pairs:
+            own = names[sets].flatten()
+            assert torch.equal(table[piece.where], own[piece.left] * 100 + own[piece.entered])

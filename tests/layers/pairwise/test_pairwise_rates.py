@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pcmcnet.errors import ConfigError, InputError
-from pcmcnet.layers.activations import Activation
 from pcmcnet.layers.likelihood import choice_nll, log_probabilities
 from pcmcnet.layers.pairwise import FLOOR, PairwiseRates, RateForm, rates_of_scores
+from pcmcnet.layers.perceptron import Activation
 from pcmcnet.layers.settings import PLAIN_SCORES_UP_TO_NUMBERS
 from pcmcnet.layers.stationary import stationary_distribution
 

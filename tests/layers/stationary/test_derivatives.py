@@ -12,8 +12,8 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from pcmcnet.errors import ChainError
 from pcmcnet.layers import log_probabilities, solve_chain, stationary_distribution
-from pcmcnet.layers.pair_mask import real_pairs
 from pcmcnet.layers.settings import ELIMINATION_IN_BLOCKS_ABOVE as LARGE
+from pcmcnet.layers.tensor_ops import real_pairs
 
 # torch's own, when the forward mode is first used
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

@@ -7,7 +7,7 @@ from torch import Tensor
 from pcmcnet.layers import settings, solve_chain
 from pcmcnet.layers.stationary import elimination
 from pcmcnet.layers.stationary import elimination_in_blocks as blocked
-from pcmcnet.layers.stationary.dispatch import Solver
+from pcmcnet.layers.stationary.gradient import Solver
 
 DECADES = 12
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import pcmcnet as pn
-from pcmcnet.data.tabular import read_table
+from pcmcnet.data.files.tabular import read_table
 
 HERE = Path(__file__).parent
 ROLES: dict[str, Any] = {

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError, NotFittedError, SchemaError
 from pcmcnet.models import PCMCNet, load
-from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
 from pcmcnet.models.interface.fitted import FittedState, TrainingTable
 from pcmcnet.reports.formats import Summary
 

@@ -7,7 +7,15 @@ import pytest
 
 from pcmcnet.errors import ConfigError
 from pcmcnet.models import MODELS, MixedMNL, PCMCNet
-from pcmcnet.models.interface.options import make_config, option_names, parse_option, parse_options
+from pcmcnet.models.interface.options import (
+    REQUIRED,
+    make_config,
+    option_docs,
+    option_names,
+    parse_option,
+    parse_options,
+    plain_roles,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,3 +129,58 @@ def test_entries_of_a_mapping_may_be_set_one_by_one() -> None:
         parse_option(MixedMNL.config_class, "draws.few=3")
     with pytest.raises(ConfigError, match=r"option start\.price: cannot read 'low' as a number"):
         parse_option(MixedMNL.config_class, "start.price=low")
+
+
+# -- Option docs -------------------------------------------------------------------------------------------------------
+# Options are told with the words of their docstrings.
+
+
+@dataclass
+class Base:
+    """Some options.
+
+    Parameters
+    ----------
+    low, high
+        Ends of the range, see
+        :class:`~pcmcnet.Other`.
+    """
+
+    low: int
+    high: int = 3
+
+
+@dataclass
+class More(Base):
+    """More of them.
+
+    Parameters
+    ----------
+    names
+        Any ``names``.
+
+    Returns
+    -------
+    nothing
+        At all.
+    """
+
+    names: list[str] = field(default_factory=list)
+
+
+def test_options_have_the_words_of_their_own_class_and_of_those_it_extends() -> None:
+    ends = "Ends of the range, see `pcmcnet.Other`."
+    assert option_docs(More) == [("low", REQUIRED, ends), ("high", 3, ends), ("names", [], "Any `names`.")]
+
+
+def test_an_option_without_words_is_refused() -> None:
+    @dataclass
+    class Silent(Base):
+        other: int = 0
+
+    with pytest.raises(LookupError, match=r"Silent: no docstring describes other\."):
+        option_docs(Silent)
+
+
+def test_references_become_code() -> None:
+    assert plain_roles("see :meth:`fit` and ``x``") == "see `fit` and `x`"

@@ -12,7 +12,7 @@ from choice_tables import item_choices
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.models import CDM, PCMC, BradleyTerry, Thurstone
-from pcmcnet.models.items.penalties import (
+from pcmcnet.models.items.strengths import (
     LADDER,
     MAX_COPIES,
     PLAIN,

@@ -12,17 +12,17 @@ import torch
 import pcmcnet as pn
 from choice_tables import ROLES, read, trips
 from pcmcnet.data import Batch, ChoiceData, Encoder
-from pcmcnet.data.column_arrays import Numeric
+from pcmcnet.data.columns.arrays import Numeric
 from pcmcnet.decisions.offer_value import Chains
-from pcmcnet.decisions.structure import structure_of
+from pcmcnet.decisions.optimise_offer import structure_of
 from pcmcnet.errors import ConfigError, InputError
 from pcmcnet.insight.chain import chain
 from pcmcnet.layers import stationary_distribution
 from pcmcnet.models import PCMCNet
 from pcmcnet.models.networks.averaging import members_of
 from pcmcnet.models.networks.chain_network import AveragedChains, ChainMixture, PCMCNetwork, joint_losses
-from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
-from pcmcnet.models.saving.export import ExportedNetwork
+from pcmcnet.models.networks.export import ExportedNetwork
+from pcmcnet.models.pcmcnet import PCMCNetConfig
 from pcmcnet.serving.worker import shows_rates
 from pcmcnet.training.data_parallel import Group, training_in
 

@@ -21,7 +21,7 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import ArtifactError, ConfigError, InputError, StopFit, TrainingError
 from pcmcnet.models import PCMCNet, PointerNetwork, load
-from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.networks import fitting, trainer
 from pcmcnet.models.networks.averaging import members_of
 from pcmcnet.models.networks.fitting import (

@@ -15,7 +15,7 @@ from pcmcnet.layers.inner_logit import LinearUtility
 from pcmcnet.models import MNL, PCMCNet
 from pcmcnet.models.networks import trainer
 from pcmcnet.models.networks.chain_network import PCMCNetwork
-from pcmcnet.models.networks.logit_start import FROM_DECAY, start_as_logit
+from pcmcnet.models.networks.starting_values import FROM_DECAY, start_as_logit
 from pcmcnet.training import train
 
 MakeTrips = Callable[..., pa.Table]

@@ -11,7 +11,7 @@ import torch
 from pcmcnet.data import ChoiceData, Encoder
 from pcmcnet.errors import InputError, TrainingError
 from pcmcnet.models import PCMCNet
-from pcmcnet.models.interface.fit_settings import FitRun
+from pcmcnet.models.interface.choice_model import FitRun
 from pcmcnet.models.networks.trainer import Trained, Trainer, network_log_proba
 
 

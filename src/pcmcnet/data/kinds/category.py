@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.column_arrays import Categorical
-from pcmcnet.data.kinds.json_checks import are_strings, is_count, is_string
+from pcmcnet.data.columns.arrays import Categorical
+from pcmcnet.data.kinds.kind import are_strings, is_count, is_string
 
 log = logging.getLogger("pcmcnet")
 

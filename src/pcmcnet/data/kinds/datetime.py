@@ -17,12 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.column_arrays import GAP, Contents, number_contents
-from pcmcnet.data.distinct import is_text
-from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
-from pcmcnet.data.kinds.json_checks import is_string
-from pcmcnet.data.kinds.kind import Kind, Read, mostly, register
-from pcmcnet.data.kinds.previews import Pixels
+from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
+from pcmcnet.data.columns.distinct import is_text
+from pcmcnet.data.kinds.kind import BadContentError, BadTypeError, Kind, Pixels, Read, is_string, mostly, register
 from pcmcnet.errors import shown
 
 _DAY = 86_400.0  # seconds

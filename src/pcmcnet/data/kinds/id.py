@@ -10,11 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcmcnet.data.column_arrays import Contents, number_contents
-from pcmcnet.data.kinds.errors import BadContentError, BadTypeError, refuse
-from pcmcnet.data.kinds.json_checks import is_whole
-from pcmcnet.data.kinds.kind import Kind, Read, register
-from pcmcnet.data.kinds.previews import Pixels
+from pcmcnet.data.columns.arrays import Contents, number_contents
+from pcmcnet.data.kinds.kind import BadContentError, BadTypeError, Kind, Pixels, Read, is_whole, refuse, register
 from pcmcnet.errors import ConfigError, shown
 
 

@@ -24,11 +24,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.column_arrays import GAP, number_contents
-from pcmcnet.data.distinct import is_text
-from pcmcnet.data.kinds.errors import BadContentError, BadTypeError
-from pcmcnet.data.kinds.kind import Kind, Read, objects, register
-from pcmcnet.data.kinds.previews import FORMATS, Pixels, original_hash, picture_uri, posted_picture
+from pcmcnet.data.columns.arrays import GAP, number_contents
+from pcmcnet.data.columns.distinct import is_text
+from pcmcnet.data.kinds.kind import (
+    FORMATS,
+    BadContentError,
+    BadTypeError,
+    Kind,
+    Pixels,
+    Read,
+    objects,
+    original_hash,
+    picture_uri,
+    posted_picture,
+    register,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -193,7 +203,7 @@ class ImageKind(Kind):
 
     def encoder(self, code: Any) -> nn.Module:
         """Look at the pixels by convolutions."""
-        from pcmcnet.data.kinds.networks.image import Picture
+        from pcmcnet.data.kinds.networks import Picture
 
         return Picture(code.shape)
 

@@ -13,8 +13,16 @@ are written in JSON as text, or as numbers where they are numbers in memory.
 
 from __future__ import annotations
 
+import binascii
+import hashlib
+import io
+import json
+import re
+import warnings
 from abc import ABC, abstractmethod
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -23,15 +31,243 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
-from pcmcnet.arrays import Ints
-from pcmcnet.data.column_arrays import Contents
-from pcmcnet.data.kinds.json_checks import is_string
-from pcmcnet.data.kinds.previews import Pixels
-from pcmcnet.data.kinds.streaming import Collected, Learning
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data.columns.arrays import Contents, number_contents
+from pcmcnet.data.columns.distinct import is_text
 from pcmcnet.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from torch import nn
+
+# -- Json checks -------------------------------------------------------------------------------------------------------
+# What a value out of JSON is.
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def is_count(value: Any) -> bool:
+    """Tell a whole number from 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def is_whole(value: Any) -> bool:
+    """Tell a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
+
+
+def is_number(value: Any) -> bool:
+    """Tell a finite number that float32 holds."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def is_string(value: Any) -> bool:
+    """Tell a text."""
+    return isinstance(value, str)
+
+
+def are_numbers(value: Any) -> bool:
+    """Tell a list of numbers."""
+    return isinstance(value, list) and all(map(is_number, value))
+
+
+def are_strings(value: Any) -> bool:
+    """Tell a list of texts."""
+    return isinstance(value, list) and all(map(is_string, value))
+
+
+# -- Errors ------------------------------------------------------------------------------------------------------------
+# What is wrong with a content, and in which row; the reader adds the column and the choice set.
+
+
+class BadContentError(Exception):
+    """A row that cannot be read."""
+
+    def __init__(self, row: int, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.row, self.problem, self.remedy = row, problem, remedy
+
+
+class BadTypeError(Exception):
+    """A column whose type cannot hold contents of the kind; the message says what is expected."""
+
+
+def refuse(bad: NDArray[np.bool_], problem: str, remedy: str, got: Any) -> None:
+    """Refuse the first bad row, if there is one; ``got(row)`` says what stands there."""
+    rows = np.flatnonzero(bad)
+    if rows.size:
+        first = int(rows[0])
+        raise BadContentError(first, f"{problem}, got {got(first)}; {rows.size} such rows.", remedy)
+
+
+# -- Previews ----------------------------------------------------------------------------------------------------------
+# Pictures as text: a data URI that a page or a report can show and a request can carry, with the hash of the original.
+#
+#     data:image/jpeg;sha256=...;base64,...
+#
+# A picture of few bytes stands there as it is, a larger one as a copy of at most so many pixels a side.
+#
+# A request has a picture as its bytes, in base64 or as a data URI. A text in its place is never taken for a path or an
+# address: no request makes the server open anything. Only formats that Pillow decodes by itself are taken, and pixels
+# are counted before any of them is decoded, over the whole request.
+
+
+SHOWN = {"PNG": "png", "JPEG": "jpeg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp"}  # what every browser shows
+_FEW = 4096  # bytes
+_URI = re.compile(r"data:image/[\w.+-]+(?:;[\w.+-]+=[\w.+-]*)*;base64,", re.IGNORECASE)
+_HASH = re.compile(r"data:image/\w+;sha256=([0-9a-f]{64});base64,")
+FORMATS = ", ".join(SHOWN)
+
+
+class Pixels:
+    """How many more pixels the pictures of a request may have."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self.left = most
+
+    def take(self, count: int) -> None:
+        """Count those of one picture; ValueError says that they are too many."""
+        self.left -= count
+        if self.left < 0:
+            raise ValueError(f"expected at most {self.most:,} pixels in the pictures of a request: send smaller ones")
+
+
+def picture_uri(content: bytes, side: int) -> str:
+    """Write a picture as a data URI, the same for the same bytes."""
+    from PIL import Image  # here, since loading it takes time that few need
+
+    picture = Image.open(io.BytesIO(content))
+    kind, shown = SHOWN.get(str(picture.format)), content
+    if kind is None or len(content) > _FEW or max(picture.size) > 4 * side:
+        kind, shown = "jpeg", _smaller(picture, side)
+    return f"data:image/{kind};sha256={hashlib.sha256(content).hexdigest()};base64,{b64encode(shown).decode()}"
+
+
+def posted_picture(value: Any, pixels: Pixels) -> bytes:
+    """Take the bytes of a picture, after looking at its first ones only."""
+    from PIL import Image  # here, since loading it takes time that few need
+
+    expected = "expected the bytes of a picture, in base64 or as a data URI (no path or address is opened)"
+    if not isinstance(value, str):
+        raise ValueError(f"{expected}, got {shown(value)}")
+    found = _URI.match(value)
+    try:
+        content = b64decode(value[found.end() if found else 0 :], validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"{expected}, got {shown(value)}") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # counted here, with a lower bound
+            width, height = Image.open(io.BytesIO(content), formats=list(SHOWN)).size
+    except Image.DecompressionBombError:
+        width = height = pixels.most
+    except Exception as error:  # Pillow's readers raise what they meet, by format
+        raise ValueError(f"{expected}, got {len(content):,} bytes that are none of {FORMATS}") from error
+    pixels.take(width * height)
+    return content
+
+
+def original_hash(uri: str) -> str | None:
+    """Return the SHA-256 of the picture that such a URI was made from; None where the text is none."""
+    found = _HASH.match(uri)
+    return None if found is None else found[1]
+
+
+def _smaller(picture: Any, side: int) -> bytes:
+    """Draw a smaller copy, in the colours that a network would see."""
+    grey = len(picture.getbands()) <= 2 and not picture.mode.startswith("P")
+    copy = picture.convert("L" if grey else "RGB")
+    copy.thumbnail((side, side))
+    file = io.BytesIO()
+    copy.save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+# -- Streaming ---------------------------------------------------------------------------------------------------------
+# What a code keeps of contents that come in parts, of which only one is in memory at a time.
+#
+# A table in memory is one part, from which its code learns at once. Of several, each kind keeps what can be put
+# together:
+#
+#     multi           the names found so far
+#     image           the sizes and whether all are grey
+#     datetime        the distinct instants, 8 bytes each
+#     vector, text    count, mean and sum of squares about it, of contents whose hash of 8 bytes was not met before
+#
+# A content counts once, in whichever parts it occurs. Means and scales are those of the whole table up to rounding.
+
+
+class Learning(Protocol):
+    """What is known of the contents of some parts."""
+
+    def add(self, table: NDArray[Any]) -> None:
+        """Take in the distinct contents of one part."""
+
+    def code(self, name: str) -> Any:
+        """Return the code of all parts."""
+
+
+class Collected:
+    """All distinct contents, for a code that learns from nothing less."""
+
+    def __init__(self, code: Any) -> None:
+        self.single = code
+        self.found: NDArray[Any] | None = None
+
+    def add(self, table: NDArray[Any]) -> None:
+        """Take in the distinct contents of one part."""
+        joined = table if self.found is None else np.concatenate([self.found, table])
+        self.found = joined[number_contents(joined)[1]]
+
+    def code(self, name: str) -> Any:
+        """Return the code of all parts."""
+        return self.single.learn(name, self.found)
+
+
+class New:
+    """Tells contents that were not met before, by a hash of 8 bytes of each."""
+
+    def __init__(self) -> None:
+        self.seen = np.empty(0, np.uint64)
+
+    def among(self, contents: list[bytes]) -> NDArray[np.bool_]:
+        """(U,) which of some distinct contents are new; they are not, from then on."""
+        digests = b"".join(blake2b(content, digest_size=8).digest() for content in contents)
+        hashes = np.frombuffer(digests, np.uint64)
+        place = np.searchsorted(self.seen, hashes)
+        known = (place < len(self.seen)) & (np.append(self.seen, np.uint64(0))[place] == hashes)
+        self.seen = np.union1d(self.seen, hashes)
+        return np.asarray(~known)
+
+
+class Moments:
+    """Mean and spread of rows (n, D), put together from those of parts (Chan, Golub and LeVeque, 1983)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Floats = np.zeros(1)
+        self.squares: Floats = np.zeros(1)
+
+    def add(self, rows: Floats) -> None:
+        """Take in more rows."""
+        if not len(rows):
+            return
+        count, mean = len(rows), rows.mean(0)
+        squares, apart = ((rows - mean) ** 2).sum(0), mean - self.mean
+        total = self.count + count
+        self.squares = self.squares + squares + apart**2 * self.count * count / total
+        self.mean = self.mean + apart * count / total
+        self.count = total
+
+    @property
+    def spread(self) -> Floats:
+        """Standard deviation."""
+        spread: Floats = np.sqrt(self.squares / max(self.count, 1))
+        return spread
+
+
+# -- Kind --------------------------------------------------------------------------------------------------------------
+
 
 Read = tuple[NDArray[np.int32], NDArray[Any]]  # (n,) codes and (U, ...) distinct contents
 Check = Callable[[Any], bool]
@@ -133,7 +369,7 @@ class Kind(ABC):
 
     def worth(self, code: Any) -> nn.Module | None:
         """Return a fresh module for a linear utility, (u, *shape) -> (u,); None where there is none."""
-        from pcmcnet.data.kinds.networks.vector import VectorWorth
+        from pcmcnet.data.kinds.networks import VectorWorth
 
         return VectorWorth(*code.shape)
 
@@ -234,3 +470,41 @@ def mostly(texts: pa.Array, pattern: str) -> bool:
 def written(value: np.generic) -> Any:
     """Write a number with the digits that tell it from its neighbours: 0.1, not 0.10000000149."""
     return float(str(value)) if isinstance(value, np.floating) else value.item()
+
+
+# -- Arrow lists -------------------------------------------------------------------------------------------------------
+# Columns of lists, from Arrow or, in files without types, from text such as `[0.5, 2]` or `["wifi", "pool"]`.
+
+
+def as_lists(values: pa.ChunkedArray, item: str) -> pa.ChunkedArray:
+    """Return a column of lists of ``item``, which names what is expected in them; gaps stay."""
+    kind = values.type
+    if is_text(kind):
+        return pa.chunked_array([_parsed(values.to_pylist(), item)])
+    types = pa.types
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) or types.is_null(kind)):
+        raise BadTypeError(f"expected lists of {item}, or text such as '[1, 2]'")
+    return values
+
+
+def _parsed(texts: list[str | None], item: str) -> pa.Array:
+    """Read each distinct text as JSON."""
+    found: dict[str, Any] = {}
+    for row, text in enumerate(texts):
+        if text is not None and text not in found:
+            found[text] = _list(text, row, item)
+    try:
+        return pa.array([None if text is None else found[text] for text in texts])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise BadTypeError(f"expected lists of {item}, all of one type") from error
+
+
+def _list(text: str, row: int, item: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        shown = text if len(text) <= 40 else f"{text[:39]}…"
+        raise BadContentError(row, f"expected a list of {item} such as '[1, 2]', got {shown!r}.", "Correct it.")
+    return found

@@ -16,15 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.column_arrays import GAP, Contents, number_contents
-from pcmcnet.data.distinct import UNREADABLE, names
+from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
+from pcmcnet.data.columns.distinct import UNREADABLE, names
 from pcmcnet.data.kinds import category
-from pcmcnet.data.kinds.arrow_lists import as_lists
 from pcmcnet.data.kinds.category import MOST_CATEGORIES
-from pcmcnet.data.kinds.errors import BadTypeError, refuse
-from pcmcnet.data.kinds.json_checks import are_strings, is_count
-from pcmcnet.data.kinds.kind import Kind, Read, mostly, objects, register
-from pcmcnet.data.kinds.previews import Pixels
+from pcmcnet.data.kinds.kind import (
+    BadTypeError,
+    Kind,
+    Pixels,
+    Read,
+    are_strings,
+    as_lists,
+    is_count,
+    mostly,
+    objects,
+    refuse,
+    register,
+)
 from pcmcnet.errors import shown
 
 if TYPE_CHECKING:
@@ -151,13 +159,13 @@ class MultiKind(Kind):
 
     def encoder(self, code: Any) -> nn.Module:
         """Sum the embeddings of the categories."""
-        from pcmcnet.data.kinds.networks.multi import Bag
+        from pcmcnet.data.kinds.networks import Bag
 
         return Bag(len(code.categories))
 
     def worth(self, code: Any) -> nn.Module:
         """Sum the worths of the categories."""
-        from pcmcnet.data.kinds.networks.multi import BagWorth
+        from pcmcnet.data.kinds.networks import BagWorth
 
         return BagWorth(len(code.categories))
 

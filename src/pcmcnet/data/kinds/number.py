@@ -9,20 +9,19 @@ between two knots: how far a number has come through it, from 0 to 1.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcmcnet.data.column_arrays import CURVES, Columns, Curve, Numeric
-from pcmcnet.data.kinds.json_checks import LARGEST, are_numbers, is_number
-from pcmcnet.data.kinds.kind import written
-from pcmcnet.data.quantiles import quantiles, without_gaps
-from pcmcnet.data.running_moments import Moments, median_size
+from pcmcnet.data.columns.arrays import CURVES, Categorical, Columns, Curve, Numeric
+from pcmcnet.data.columns.statistics import Moments, median_size, quantiles, without_gaps
+from pcmcnet.data.kinds.kind import LARGEST, are_numbers, is_number, written
 from pcmcnet.errors import SchemaError
 
 PIECES = 16  # between the knots of a curve, at most
@@ -267,3 +266,36 @@ def _are_knots(knots: tuple[Any, ...]) -> bool:
     """Tell rising numbers, at least two, from what was never saved; there may be none at all."""
     numbers = all(isinstance(knot, float) and abs(knot) < _FAR for knot in knots)
     return not knots or (numbers and len(knots) > 1 and all(np.diff(knots) > 0))
+
+
+# -- Column statistics -------------------------------------------------------------------------------------------------
+# What one look at each part of a table tells of its columns: moments of numbers, counts of words.
+
+
+class Statistics(NamedTuple):
+    """The moments of columns of numbers, and the words of the others with their counts."""
+
+    moments: dict[str, Moments]
+    words: dict[str, Counter[str]]
+
+    @classmethod
+    def of(cls, columns: Columns) -> Statistics:
+        """Look at the columns of one part."""
+        moments: dict[str, Moments] = {}
+        words: dict[str, Counter[str]] = {}
+        for name, column in columns.items():
+            if isinstance(column, Numeric):
+                moments[name] = Moments.of(column.values)
+            elif isinstance(column, Categorical):  # the table may name categories that only other parts use
+                counts = np.bincount(column.codes, minlength=len(column.categories))
+                words[name] = Counter({column.categories[k]: int(counts[k]) for k in np.flatnonzero(counts)})
+        return cls(moments, words)
+
+    @classmethod
+    def together(cls, parts: Sequence[Statistics]) -> Statistics:
+        """Put together what was seen in all parts."""
+        words: dict[str, Counter[str]] = {}
+        for part in parts:
+            for name, found in part.words.items():
+                words.setdefault(name, Counter()).update(found)
+        return cls(put_together(part.moments for part in parts), words)

@@ -25,11 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.column_arrays import GAP, number_contents
-from pcmcnet.data.distinct import is_text
-from pcmcnet.data.kinds.errors import BadTypeError
-from pcmcnet.data.kinds.kind import Kind, Read, register
-from pcmcnet.data.kinds.streaming import Moments, New
+from pcmcnet.data.columns.arrays import GAP, number_contents
+from pcmcnet.data.columns.distinct import is_text
+from pcmcnet.data.kinds.kind import BadTypeError, Kind, Moments, New, Read, register
 
 if TYPE_CHECKING:
     from torch import nn
@@ -170,13 +168,13 @@ class TextKind(Kind):
 
     def encoder(self, code: Any) -> nn.Module:
         """Embed words, look at three at a time, and pool."""
-        from pcmcnet.data.kinds.networks.text import Words
+        from pcmcnet.data.kinds.networks import Words
 
         return Words()
 
     def worth(self, code: Any) -> nn.Module:
         """Sum the worths of words and numbers."""
-        from pcmcnet.data.kinds.networks.text import WordsWorth
+        from pcmcnet.data.kinds.networks import WordsWorth
 
         return WordsWorth()
 

@@ -15,14 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pcmcnet.data.column_arrays import GAP, Contents, number_contents
-from pcmcnet.data.kinds.arrow_lists import as_lists
-from pcmcnet.data.kinds.errors import BadTypeError, refuse
-from pcmcnet.data.kinds.json_checks import LARGEST, are_numbers, is_count
-from pcmcnet.data.kinds.kind import Kind, Read, register
+from pcmcnet.data.columns.arrays import GAP, Contents, number_contents
+from pcmcnet.data.kinds.kind import (
+    LARGEST,
+    BadTypeError,
+    Kind,
+    Moments,
+    New,
+    Pixels,
+    Read,
+    are_numbers,
+    as_lists,
+    is_count,
+    refuse,
+    register,
+)
 from pcmcnet.data.kinds.number import json_schema
-from pcmcnet.data.kinds.previews import Pixels
-from pcmcnet.data.kinds.streaming import Moments, New
 from pcmcnet.errors import SchemaError, shown
 
 _LARGEST = 1e6  # training standard deviations; a float32 product of more may overflow

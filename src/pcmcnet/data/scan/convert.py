@@ -18,10 +18,11 @@ import pyarrow as pa
 from pcmcnet.arrays import Ints
 from pcmcnet.data import long
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.column_arrays import GAP, Contents
 from pcmcnet.data.column_reader import Part
-from pcmcnet.data.distinct import is_text
-from pcmcnet.data.float32_resolution import Span, merge_spans
+from pcmcnet.data.columns.arrays import GAP, Contents
+from pcmcnet.data.columns.distinct import is_text
+from pcmcnet.data.columns.statistics import Span, merge_spans
+from pcmcnet.data.files.sources import Stream, open_stream
 from pcmcnet.data.kinds import KINDS
 from pcmcnet.data.scan.cache import (
     Checked,
@@ -33,16 +34,44 @@ from pcmcnet.data.scan.cache import (
     describe_shard,
     making,
     state_of,
+    write_shard,
 )
-from pcmcnet.data.scan.contents import loaded_bytes, row_bytes
-from pcmcnet.data.scan.shards import write_shard
-from pcmcnet.data.scan.sources import Stream, open_stream
 from pcmcnet.data.scan.spill import Piles, set_of_row, sort_out
 from pcmcnet.data.scan.workers import Workers, workers_for
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import ConfigError, SchemaError
 
 log = logging.getLogger("pcmcnet")
+
+# -- Contents ----------------------------------------------------------------------------------------------------------
+# The memory that contents take: on the way to a shard, and ready for a network.
+
+
+_LOOKED = 256  # rows, by which the size of the others is judged
+
+
+def row_bytes(stream: Stream, schema: Schema) -> int:
+    """Return about how many bytes a row takes: 8 for a number or a category, and for contents by the first rows."""
+    width = 8.0 * len(stream.columns) + 24
+    kinds = {name: kind for name, kind in schema.contents.items() if name in stream.columns}
+    batch = next(stream.batches(_LOOKED), None) if kinds else None
+    if batch is None or not batch.num_rows:
+        return int(width)
+    for name, kind in kinds.items():
+        column = batch.column(stream.columns.index(name))
+        width += column.nbytes / batch.num_rows + KINDS[kind].file_bytes(column, stream.folder)
+    return int(width)
+
+
+def loaded_bytes(data: ChoiceData) -> int:
+    """Return about how many bytes the distinct contents take once they are prepared for a network."""
+    columns = [*data.features.values(), *data.individual.values()]
+    found = [column for column in columns if isinstance(column, Contents) and len(column.table)]
+    return sum(len(column.table) * KINDS[column.kind].prepared_bytes(column.table) for column in found)
+
+
+# -- Convert -----------------------------------------------------------------------------------------------------------
+
 
 _SHARES = 32  # of the memory, one of which a shard's rows may take before they are checked, which takes some copies
 _MOST = 512  # piles, each of which is an open file

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -15,18 +18,44 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.ahead import read_ahead
 from pcmcnet.data.choice_data import ChoiceData
-from pcmcnet.data.read_files import column_names
-from pcmcnet.data.scan.cache import Checked, Manifest, State, Tally
+from pcmcnet.data.chunks import read_ahead
+from pcmcnet.data.columns.distinct import draws
+from pcmcnet.data.encoder import Encoder
+from pcmcnet.data.files.read_files import column_names
+from pcmcnet.data.scan.cache import Checked, Manifest, Shard, State, Tally, joined, read_shard
 from pcmcnet.data.scan.convert import able, cached
-from pcmcnet.data.scan.id_hashes import draws
-from pcmcnet.data.scan.shards import Shard, joined, read_shard
-from pcmcnet.data.scan.sizes import bytes_of
 from pcmcnet.data.scan.workers import Processes, Workers
 from pcmcnet.data.schema import Schema
-from pcmcnet.data.splits import generator, number_groups, shares_of
-from pcmcnet.errors import InputError, SchemaError
+from pcmcnet.data.subsets import generator, number_groups, shares_of
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
+from pcmcnet.storage.files import package_version, parse_json, write_bytes
+
+# -- Sizes -------------------------------------------------------------------------------------------------------------
+# Amounts of memory: "1 GiB", "512 MB" or a number of bytes.
+
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_LEAST = 2**20
+
+
+def bytes_of(amount: str | int) -> int:
+    """Read an amount of memory.
+
+    Examples
+    --------
+    >>> bytes_of("1 GiB"), bytes_of("500MB"), bytes_of(2**20)
+    (1073741824, 500000000, 1048576)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(amount).lower())
+    size = round(float(found[1]) * _UNITS[found[2]]) if found and found[2] in _UNITS else 0
+    if isinstance(amount, bool) or size < _LEAST:
+        raise ConfigError(f"memory must be an amount of at least 1 MiB, such as '1 GiB' or '500 MB', got {amount!r}.")
+    return size
+
+
+# -- Scanned -----------------------------------------------------------------------------------------------------------
+
 
 U = TypeVar("U")
 
@@ -355,3 +384,45 @@ def _on_shards(
     """Call a function for what each of some shards has of a part of the table, if anything; all of them are whole."""
     found = [function(shard.data) for shard in data.shards(which)]
     return found, {name: data.checked.seen[name] for name in (data.manifest.shards[k].name for k in which)}
+
+
+# -- Encoder cache -----------------------------------------------------------------------------------------------------
+# Encoders learnt from a scanned table, kept beside its shards: what takes a look at all of them is done once.
+#
+# So a run that goes on, a second run, and the workers of a group begin to train without it. A file is named after the
+# part of the table and the way it was learnt, and goes with the shards when the table is converted anew. One that
+# cannot be written, or is damaged, is learnt again.
+
+
+def learnt(data: ScannedData, *, bend: bool = False, labels: bool = False) -> Encoder:
+    """Learn an encoder, or take the one that was learnt before; see :meth:`Encoder.learn`."""
+    place = _place(data, bend=bend, labels=labels)
+    encoder = _read(place)
+    if encoder is None:
+        with data.workers:
+            encoder = Encoder.learn(data, bend=bend, labels=labels)
+        text = json.dumps(encoder.to_dict())
+        with suppress(ArtifactError):  # there is no room, or no right to write: whoever is next learns it again
+            write_bytes(place, json.dumps({"encoder": text, "sha256": _digest(text)}).encode())
+    return encoder
+
+
+def _place(data: ScannedData, *, bend: bool, labels: bool) -> Path:
+    way = json.dumps(
+        [package_version("pcmcnet"), data.manifest.fingerprint, [repr(part) for part in data.filters], bend, labels]
+    )
+    return data.folder / f"encoder-{_digest(way)[:16]}.json"
+
+
+def _read(place: Path) -> Encoder | None:
+    try:
+        found = parse_json(place.read_bytes())
+        if found["sha256"] != _digest(found["encoder"]):
+            return None
+        return Encoder.from_dict(parse_json(found["encoder"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArtifactError):
+        return None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from pcmcnet.arrays import Ints
-from pcmcnet.data.ahead import ahead
 from pcmcnet.data.batches import EncodedSets, Part, Portion
-from pcmcnet.data.encoding import Encoder
+from pcmcnet.data.chunks import ahead
+from pcmcnet.data.encoder import Encoder
+from pcmcnet.data.scan.cache import joined
 from pcmcnet.data.scan.scanned import ScannedData
-from pcmcnet.data.scan.shards import joined
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,16 @@ import numpy as np
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.ragged import spread, sum_by_set
+from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, chi_squared_p, require_significance
-from pcmcnet.evaluation.in_sample import require_training_sets
+from pcmcnet.evaluation.predictions import require_training_sets
 from pcmcnet.models import MNL
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logits.estimation import Errors, LogitSets
-from pcmcnet.models.logits.estimation.identification import dependent_columns, listed
-from pcmcnet.models.logits.logit_model import require_estimated
+from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.logit_model import require_estimated
+from pcmcnet.models.logit.parameter_bounds import dependent_columns, listed
+from pcmcnet.models.logit.standard_errors import Errors
 
 _FLAT = 1e-8  # variance of a direction, relative to the largest, that counts as none
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pcmcnet.arrays import to_json
 from pcmcnet.checks import require_number
 from pcmcnet.errors import visible
-from pcmcnet.storage.to_json import to_json
 
 
 @dataclass(frozen=True, kw_only=True)

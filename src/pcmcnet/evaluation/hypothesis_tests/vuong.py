@@ -24,12 +24,10 @@ from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_word
 from pcmcnet.data import ChoiceData
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import contains
+from pcmcnet.evaluation.hypothesis_tests.likelihood_ratio import contains, person_log_likelihoods
 from pcmcnet.evaluation.hypothesis_tests.outcome import Outcome, require_significance
-from pcmcnet.evaluation.in_sample import seen_by
-from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, require_data
+from pcmcnet.evaluation.predictions import gives_of, predicted_log_p, require_data, seen_by
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logits.person_likelihoods import person_log_likelihoods
 
 Correction = Literal["none", "aic", "bic"]
 

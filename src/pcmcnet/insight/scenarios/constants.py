@@ -1,7 +1,7 @@
 """Constants moved so that a fitted model's shares on a table are known ones, such as those of a market.
 
 A logit has constants of its own, which are moved; all else stays, its errors, too. Other models get a constant for each
-label beside their log-probabilities: see :mod:`pcmcnet.models.wrappers.with_constants`, also for how they are found.
+label beside their log-probabilities: see :mod:`pcmcnet.models.with_constants`, also for how they are found.
 """
 
 from __future__ import annotations
@@ -14,16 +14,10 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.errors import InputError
 from pcmcnet.evaluation.predictions import require_sets
-from pcmcnet.insight.scenarios.tables import read_sets
+from pcmcnet.insight.scenarios.scenario import read_sets
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logits.logit_model import LogitModel
-from pcmcnet.models.wrappers.with_constants import (
-    WithConstants,
-    require_shares,
-    require_target,
-    shifts,
-    solve_constants,
-)
+from pcmcnet.models.logit.logit_model import LogitModel
+from pcmcnet.models.with_constants import WithConstants, require_shares, require_target, shifts, solve_constants
 
 
 def calibrate_constants(model: ChoiceModel, data: Any, shares: Mapping[str, float]) -> ChoiceModel:

@@ -17,13 +17,24 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Bools, Floats, Ints
 from pcmcnet.data import ChoiceData
-from pcmcnet.data.column_arrays import Categorical, Column, Contents
-from pcmcnet.data.ragged import spread, sum_by_set
+from pcmcnet.data.columns.arrays import Categorical, Column, Contents
+from pcmcnet.data.columns.ragged import spread, sum_by_set
 from pcmcnet.errors import InputError, did_you_mean
-from pcmcnet.insight.scenarios import expressions
-from pcmcnet.insight.scenarios.changes_language import Add, Assign, Remove, Statement, columns_of
-from pcmcnet.insight.scenarios.expressions import Constant, Expression, Names, Operation, Value, evaluate
-from pcmcnet.insight.what_if import with_alternatives, with_values
+from pcmcnet.insight.questions import with_alternatives, with_values
+from pcmcnet.insight.scenarios import language
+from pcmcnet.insight.scenarios.language import (
+    Add,
+    Assign,
+    Constant,
+    Expression,
+    Names,
+    Operation,
+    Remove,
+    Statement,
+    Value,
+    columns_of,
+    evaluate,
+)
 
 _ROLES = {  # of columns that no change may set, and what to do instead
     "chosen": "the choices: a scenario predicts them",
@@ -223,7 +234,7 @@ def _read(name: str, column: Column, offsets: Ints | None) -> Value:
     if isinstance(column, Contents):
         raise InputError(f"column {name!r} is of kind {column.kind}: changes are about numbers and categories.")
     values = column.plain() if isinstance(column, Categorical) else column.values.astype(np.float64)
-    kind: expressions.Kind = "word" if isinstance(column, Categorical) else "number"
+    kind: language.Kind = "word" if isinstance(column, Categorical) else "number"
     return Value(values if offsets is None else spread(values, offsets), kind)
 
 
@@ -301,7 +312,7 @@ def _renamed(offer: Offer, new: Bools, label: str, like: str, known: frozenset[s
 def _unknown_word(where: Expression, names: Names) -> str:
     """Say which word of a condition no alternative has, and what it may be meant for."""
     match where:
-        case Operation("==", (expressions.Column(name), Constant(word))) if names[name].kind == "word":
+        case Operation("==", (language.Column(name), Constant(word))) if names[name].kind == "word":
             values = {*map(str, names[name].values)}
             spoken = word if isinstance(word, str) else f"{word:g}"
             if spoken not in values:

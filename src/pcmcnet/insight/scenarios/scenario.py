@@ -1,34 +1,378 @@
 """``scenario``: a fitted model, a table and changes -> what happens to the market.
 
-The model is asked about the table as it is and as it would be; ``figures.py`` adds the probabilities up by group: see
-``groups.py``. What cannot be had, such as the surplus of a model without utilities, is left out with the reason.
+The model is asked about the table as it is and as it would be; ``market.py`` adds the probabilities up by group: see
+``market.py``. What cannot be had, such as the surplus of a model without utilities, is left out with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from pcmcnet.arrays import Floats
+from pcmcnet.arrays import Bools, Floats, Ints, to_json
 from pcmcnet.checks import require_number
-from pcmcnet.data import ChoiceData
+from pcmcnet.data import ChoiceData, ScannedData, Schema, wide
+from pcmcnet.data.columns.arrays import Categorical, Column, Numeric, raw
+from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.data.files.tabular import read_table
+from pcmcnet.data.outside import with_missing_features
+from pcmcnet.data.rankings import first_choices
 from pcmcnet.errors import InputError
-from pcmcnet.evaluation.predictions import Predictor, require_sets
-from pcmcnet.insight.scenarios.caveats import caveats
-from pcmcnet.insight.scenarios.changes_language import columns_of, read_change
-from pcmcnet.insight.scenarios.effects import Told
-from pcmcnet.insight.scenarios.figures import Question, Side, answer
-from pcmcnet.insight.scenarios.groups import group
-from pcmcnet.insight.scenarios.offers import Offer
-from pcmcnet.insight.scenarios.result import Scenario, Step
-from pcmcnet.insight.scenarios.surplus import require_surplus
-from pcmcnet.insight.scenarios.tables import changed_by, read_sets
-from pcmcnet.insight.segments import numeric_values
+from pcmcnet.evaluation.predictions import Predictor, gives_of, require_data, require_sets
+from pcmcnet.insight.questions import numeric_values, with_values
+from pcmcnet.insight.scenarios.language import columns_of, read_change
+from pcmcnet.insight.scenarios.market import (
+    ConsumerSurplus,
+    Diversion,
+    Effects,
+    Question,
+    Side,
+    Told,
+    answer,
+    group_alternatives,
+    require_surplus,
+)
+from pcmcnet.insight.scenarios.offers import Extent, Offer
 from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.logits.estimation import Errors
+from pcmcnet.models.logit.standard_errors import Errors
+from pcmcnet.reports.formats import InEveryFormat, Printed
+from pcmcnet.reports.tables import number
+
+# -- Tables ------------------------------------------------------------------------------------------------------------
+# Tables of a scenario: how the first one is read, and one that somebody else has changed.
+#
+# A changed table has the same choice sets, by their ids. Its alternatives are those of the first table that have the
+# same label, or the same place in their set where there are no labels; others are new.
+
+
+def read_sets(model: Any, data: Any, named: Iterable[str]) -> ChoiceData:
+    """Read a table by the roles of the model; columns that are named beside come along as further features.
+
+    Choices, weights, persons and kept columns are read where the table has them: a scenario needs none. Of rankings,
+    the first choices alone are taken: the others are of those who did not get their first.
+    """
+    schema = getattr(model, "schema", None)
+    if isinstance(data, ChoiceData | ScannedData) or not isinstance(schema, Schema):
+        return first_choices(require_data(model, data))
+    rows = read_table(data, text=schema.text_columns, ids=schema.id_columns)
+    if not schema.has_choices_in(rows.column_names):
+        schema = replace(schema, chosen=None, rank=None)
+    there = set((rows := wide.long_form(rows, schema) or rows).column_names)
+    kept = tuple(name for name in schema.keep if name in there)
+    single = {role: None for role in ("weight", "person") if getattr(schema, role) not in there}
+    more = [name for name in dict.fromkeys(named) if name in there and name not in schema.columns]
+    words = [name for name in more if not _is_number(rows.schema.field(name).type)]
+    sets = ChoiceData.from_schema(
+        rows,
+        replace(
+            schema,
+            keep=kept,
+            features=(*schema.features, *more),
+            categorical=(*(schema.categorical or ()), *words),
+            **single,  # type: ignore[arg-type]
+        ),
+    )
+    return first_choices(sets)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def changed_by(offer: Offer, result: Any) -> tuple[Offer, Extent]:
+    """Take what a function made of an offer: choice data, or the new values of some columns."""
+    if isinstance(result, ChoiceData):
+        return _matched(offer, with_missing_features(first_choices(result)))
+    if isinstance(result, Mapping):
+        data, touched = offer.data, offer.touched.copy()
+        for name, values in result.items():
+            data = with_missing_features(with_values(data, str(name), values))
+        moved = _differ(offer.data, data, np.arange(len(touched)))
+        return replace(offer, data=data, touched=touched | moved), Extent.of(moved, data)
+    raise InputError(
+        f"a change that is a function takes choice data and returns choice data, or a mapping from columns to their "
+        f"new values; this one returned {type(result).__name__}."
+    )
+
+
+def _matched(offer: Offer, data: ChoiceData) -> tuple[Offer, Extent]:
+    """Find the alternatives of an offer in a changed table."""
+    before = offer.data
+    place = {value: k for k, value in enumerate(before.set_ids.tolist())}
+    ids = data.set_ids.tolist()
+    if len(ids) != len(place) or any(value not in place for value in ids):
+        strange = next((value for value in ids if value not in place), None)
+        what = f"{len(ids):,} choice sets" if strange is None else f"the choice set {strange}"
+        raise InputError(f"a changed table has the {len(place):,} choice sets of the first one, got {what}.")
+    data = data.subset(np.argsort([place[value] for value in ids]))
+    if set(data.features) != set(before.features):
+        raise InputError("a changed table has the same columns as the first one; read both by the same roles.")
+    at = _places(offer, data)
+    known = at >= 0
+    moved = ~known
+    moved[known] = _differ(before, data, at[known], np.flatnonzero(known))
+    names = None if data.labels is None else data.labels.plain()
+    origin = np.where(known, offer.origin[at], -1)
+    lost = offer.lost.copy()
+    gone = np.ones(len(before.rows), np.bool_)
+    gone[at[known]] = False
+    lost[offer.origin[gone & (offer.origin >= 0)]] = True
+    touched = moved | np.where(known, offer.touched[at], True)
+    return replace(offer, data=data, names=names, origin=origin, touched=touched, lost=lost), Extent.of(moved, data)
+
+
+def _places(offer: Offer, data: ChoiceData) -> Ints:
+    """(N,) where each alternative was in the offer; -1 for a new one."""
+    before = offer.data
+    if offer.names is None or data.labels is None:
+        inside = stretches(np.zeros(len(data), np.int64), data.sizes)
+        sizes = before.sizes[data.set_of_alternative]
+        return np.where(inside < sizes, before.offsets[data.set_of_alternative] + inside, -1)
+    old = {key: k for k, key in enumerate(zip(before.set_of_alternative.tolist(), offer.names, strict=True))}
+    new = zip(data.set_of_alternative.tolist(), data.labels.plain(), strict=True)
+    return np.array([old.get(key, -1) for key in new], np.int64)
+
+
+def _differ(before: ChoiceData, after: ChoiceData, at: Ints, now: Ints | None = None) -> Bools:
+    """Tell which alternatives differ in a feature or in a column of the individual from what they were."""
+    now = at if now is None else now
+    moved = np.zeros(len(at), np.bool_)
+    for name, column in before.features.items():
+        moved |= _unlike(raw(column.take(at)), raw(after.features[name].take(now)), column, after.features[name])
+    sets, theirs = before.set_of_alternative[at], after.set_of_alternative[now]
+    for name, column in before.individual.items():
+        moved |= _unlike(
+            raw(column.take(sets)), raw(after.individual[name].take(theirs)), column, after.individual[name]
+        )
+    return moved
+
+
+def _unlike(a: Any, b: Any, first: Any, second: Any) -> Bools:
+    if getattr(first, "categories", None) != getattr(second, "categories", None):  # codes of different lists
+        a, b = np.array(first.categories, object)[a], np.array(second.categories, object)[b]
+    found: Bools = (a != b) & ~((a != a) & (b != b))
+    return found
+
+
+# -- Caveats -----------------------------------------------------------------------------------------------------------
+# What to know before trusting a scenario: what the model has not seen, and what its answers are worth.
+
+
+_WORTH = {
+    "scores": "gives scores that sum to 1, not probabilities: read the shares as an order of size",
+    "ranking": "gives a ranking: the shares are those of first places",
+}
+
+
+def caveats(model: Any, first: ChoiceData, offer: Offer) -> Iterator[str]:
+    """Yield a sentence for each thing to know."""
+    yield from offer.notes
+    if first.schema.rank is not None:
+        yield "the table holds rankings: the first choices alone count, each among all alternatives"
+    seen = model.table_.columns if isinstance(model, ChoiceModel) else {}
+    for role in ("features", "individual"):
+        after = getattr(offer.data, role)
+        for name, column in getattr(first, role).items():
+            yield from _unseen(name, column, after[name], seen.get(name, {}))
+    yield from _never_without(first, offer)
+    if (gives := gives_of(model)) in _WORTH:
+        yield f"{type(model).__name__} {_WORTH[gives]}"
+
+
+def _unseen(name: str, before: Column, after: Column, seen: dict[str, Any]) -> Iterator[str]:
+    """Say which categories are new to the model, and which numbers lie beyond those of training."""
+    if isinstance(after, Categorical) and seen.get("distinct") == len(seen.get("categories", [])):
+        new = sorted({*after.plain()} - {*seen["categories"], *before.plain()})
+        if new:
+            yield f"the model has not seen {name} {', '.join(map(repr, new))}: it takes it for unknown"
+    if isinstance(after, Numeric) and isinstance(before, Numeric) and seen.get("min") is not None:
+        low, high = np.nanmin(after.values), np.nanmax(after.values)
+        if low < min(seen["min"], np.nanmin(before.values)) or high > max(seen["max"], np.nanmax(before.values)):
+            span = f"{seen['min']:g} to {seen['max']:g}"
+            yield f"{name} goes from {low:g} to {high:g}, beyond the {span} of training: the model extrapolates"
+
+
+def _never_without(first: ChoiceData, offer: Offer) -> Iterator[str]:
+    """Say which alternatives are taken away that every choice set offers."""
+    if first.labels is None or not offer.lost.any():
+        return
+    counts = np.bincount(first.labels.codes, minlength=len(first.labels.categories))
+    lost = np.unique(first.labels.codes[offer.lost])
+    always = [first.labels.categories[k] for k in lost if counts[k] == len(first)]
+    if always:
+        them = "it" if len(always) == 1 else "them"
+        yield (
+            f"all choice sets of the table offer {', '.join(map(repr, always))}: how people choose without {them} is "
+            f"the model's form, not something seen"
+        )
+
+
+# -- Result ------------------------------------------------------------------------------------------------------------
+# What a scenario does to the market: shares, volumes, revenue, diversion and surplus, and how they are shown.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A change, and how much of the table it is of."""
+
+    text: str
+    alternatives: int
+    sets: int
+
+    def __str__(self) -> str:
+        sets = f"{self.sets:,} choice set{'s' * (self.sets != 1)}"
+        return f"{self.text}: {self.alternatives:,} alternative{'s' * (self.alternatives != 1)} in {sets}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scenario(InEveryFormat):
+    """What :func:`scenario` found; prints as a table, in every format that a report may need.
+
+    Attributes
+    ----------
+    model
+        The class of the model.
+    steps
+        The changes, in their order.
+    by
+        What the groups are.
+    sets
+        Number of choice sets.
+    shares
+        Share of the choices of each group before and after, with the interval of its change.
+    volumes
+        The same, times the weights of the choice sets.
+    intervals
+        How intervals were found, or why there are none.
+    notes
+        What to know before trusting the figures.
+    """
+
+    model: str
+    steps: tuple[Step, ...]
+    by: str
+    sets: int
+    shares: Effects
+    volumes: Effects
+    intervals: str
+    notes: tuple[str, ...]
+    parts: Mapping[str, Any]  # revenue, diversion and consumer_surplus, or why there is none
+
+    @property
+    def revenue(self) -> Effects:
+        """Revenue of each group and the sum of all, where a column of it was named."""
+        found: Effects = self._part("revenue")
+        return found
+
+    @property
+    def diversion(self) -> Diversion:
+        """Where the choices go that the changed alternatives lose, or where those come from that they gain."""
+        found: Diversion = self._part("diversion")
+        return found
+
+    @property
+    def consumer_surplus(self) -> ConsumerSurplus:
+        """What the change is worth to those who choose; a gain is positive."""
+        found: ConsumerSurplus = self._part("consumer_surplus")
+        return found
+
+    def _part(self, name: str) -> Any:
+        found = self.parts[name]
+        if isinstance(found, str):
+            raise InputError(found)
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that survive JSON; a part that cannot be had is None, and ``left_out`` says why."""
+        whole: dict[str, Any] = to_json(
+            {
+                "model": self.model,
+                "changes": [asdict(step) for step in self.steps],
+                "by": self.by,
+                "choice_sets": self.sets,
+                "intervals": self.intervals,
+                "shares": self.shares.to_dict(),
+                "volumes": self.volumes.to_dict(),
+                **{name: None if isinstance(part, str) else _plain(part) for name, part in self.parts.items()},
+                "left_out": {name: part for name, part in self.parts.items() if isinstance(part, str)},
+                "notes": list(self.notes),
+            }
+        )
+        return whole
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return a flat mapping for each group: shares, volumes and, where there are any, revenue and diversion."""
+        blocks = {"share": self.shares, "volume": self.volumes}
+        if isinstance(self.parts["revenue"], Effects):
+            blocks["revenue"] = self.parts["revenue"]
+        rows = []
+        for group in (row.group for row in self.shares.rows):
+            found: dict[str, Any] = {self.by: group}
+            for name, effects in blocks.items():
+                values = {k: v for k, v in asdict(effects[group]).items() if k != "group"}
+                found |= {f"{name}_{'change_' * (k in ('low', 'high'))}{k}": v for k, v in values.items()}
+            if isinstance(diversion := self.parts["diversion"], Diversion) and group not in diversion.of:
+                row = diversion[group]
+                found |= {"diversion": row.ratio, "diversion_low": row.low, "diversion_high": row.high}
+            rows.append(found)
+        return rows
+
+    def to_arrow(self) -> pa.Table:
+        """Return :meth:`to_rows` as an Arrow table; a figure that a group does not have is null."""
+        rows = self.to_rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        kinds = [pa.field(name, pa.string() if name == self.by else pa.float64()) for name in names]
+        return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
+
+    def to_frame(self) -> Any:
+        """Return :meth:`to_rows` as a pandas data frame, indexed by group."""
+        if find_spec("pandas") is None:
+            raise InputError("to_frame needs pandas, which is not installed: pip install pandas, or use to_rows().")
+        return self.to_arrow().to_pandas().set_index(self.by)
+
+    def _printed(self) -> Printed:
+        facts = {f"change {k}" if k > 1 else "change": str(step) for k, step in enumerate(self.steps, start=1)}
+        if isinstance(revenue := self.parts["revenue"], Effects):
+            before, after, change, *ends = revenue.cells()[-1][1:]
+            facts[revenue.quantity] = f"{before} before, {after} after, {change}" + "".join(f" ({end})" for end in ends)
+        if isinstance(surplus := self.parts["consumer_surplus"], ConsumerSurplus):
+            facts["consumer surplus"] = str(surplus)
+        title = f"Scenario: {self.model} on {self.sets:,} choice sets"
+        return Printed(title=title, cells=self._cells(), facts=facts, notes=(self.intervals, *self.notes))
+
+    def _cells(self) -> list[list[str]]:
+        """Return shares and, beside them, diversion, volumes where sets have weights, and revenue, if there is any."""
+        cells = self.shares.cells(self.by)
+        if isinstance(diversion := self.parts["diversion"], Diversion):
+            cells[0].append("diversion")
+            for row in cells[1:]:
+                row.append("-" if row[0] in diversion.of else f"{diversion[row[0]].ratio:.1%}")
+        beside = {"volume": None if self._unweighted else self.volumes, "revenue": self.parts["revenue"]}
+        for name, effects in beside.items():
+            if isinstance(effects, Effects):
+                cells[0] += [f"{name} before", "after"]
+                for row in cells[1:]:
+                    row += [number(value) for value in (effects[row[0]].before, effects[row[0]].after)]
+        return cells
+
+    @property
+    def _unweighted(self) -> bool:
+        return abs(sum(row.before for row in self.volumes.rows) - self.sets) < 1e-6 * self.sets
+
+    __repr__ = InEveryFormat.__str__
+
+
+def _plain(part: Any) -> Any:
+    return part.to_dict() if hasattr(part, "to_dict") else asdict(part)
+
+
+# -- Scenario ----------------------------------------------------------------------------------------------------------
+
 
 Change = str | Callable[[ChoiceData], Any] | ChoiceData | Mapping[str, Any]
 
@@ -56,7 +400,7 @@ def scenario(
         named in a change may be used as well.
     changes
         One or several, applied one after the other. As text: ``"price *= 1.1 where mode == 'car'"``, ``"remove air"``,
-        ``"add tram like bus with time -= 10"``; see :mod:`pcmcnet.insight.scenarios.changes_language`. Also a function
+        ``"add tram like bus with time -= 10"``; see :mod:`pcmcnet.insight.scenarios.language`. Also a function
         of the choice data that returns choice data or a mapping from columns to new values; such a mapping; or changed
         choice data with the same choice sets.
     by
@@ -99,7 +443,7 @@ def scenario(
     for change in asked:
         offer, step = _apply(offer, change, known)
         steps.append(step)
-    groups = group(first, offer, by)
+    groups = group_alternatives(first, offer, by)
     sides = [
         Side(side, codes, None if revenue is None else _feature(side, revenue, "revenue"))
         for side, codes in ((first, groups.before), (offer.data, groups.after))

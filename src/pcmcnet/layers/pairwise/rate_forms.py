@@ -14,13 +14,18 @@ irreducible. Shapes: scores (B, J, J), mask (B, J) -> rates (B, J, J).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pcmcnet.layers.pair_mask import real_pairs
+from pcmcnet.layers import settings
+from pcmcnet.layers.perceptron import ACTIVATIONS, ActivationRule
+from pcmcnet.layers.tensor_ops import real_pairs
 
 RateForm = Literal["relu", "softplus", "exp"]
 
@@ -55,3 +60,75 @@ def _largest(values: Tensor, pairs: Tensor) -> Tensor:  # (B, J, J), (B, J, J) -
     """Return the largest value over the pairs of each set, finite and a constant to the gradient; 1 without a pair."""
     top = values.detach().masked_fill(~pairs, -math.inf).amax((1, 2), keepdim=True)
     return top.nan_to_num(nan=math.nan, posinf=torch.finfo(top.dtype).max, neginf=1.0)  # a NaN stays one
+
+
+# -- Options -----------------------------------------------------------------------------------------------------------
+# How the scores of pairs are computed, whatever implementation runs.
+
+
+Layer = tuple[Tensor, Tensor]  # weight (out, in) and bias (out,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """How to compute the scores of pairs.
+
+    Parameters
+    ----------
+    activation, dropout
+        Of the hidden layers; the dropout is 0 outside training.
+    dtype
+        Of the products and of what is between them; the last layer is in the type of its weights.
+    kept_bytes
+        Bytes kept from the forward to the backward pass, at most; None for what suits the device.
+    plain_up_to, chunk_numbers, least_chunk_numbers, single_pairs_from
+        On a CPU: numbers up to which the plain formula serves, numbers in a temporary of a chunk at most and at least,
+        and units from which chunks hold single pairs and threads share them.
+    chunk_pairs
+        On a GPU: pairs of a chunk.
+    """
+
+    activation: str
+    dropout: float = 0.0
+    dtype: torch.dtype = torch.float32
+    kept_bytes: int | None = None
+    plain_up_to: int = settings.PLAIN_SCORES_UP_TO_NUMBERS
+    chunk_numbers: int = settings.CPU_CHUNK_NUMBERS
+    least_chunk_numbers: int = settings.CPU_CHUNK_LEAST_NUMBERS
+    single_pairs_from: int = settings.SINGLE_PAIRS_FROM_UNITS
+    chunk_pairs: int = settings.GPU_CHUNK_PAIRS
+
+    @property
+    def rule(self) -> ActivationRule:
+        """The activation and its derivative, by operators of torch."""
+        return ACTIVATIONS[self.activation]
+
+    def budget(self, device: torch.device) -> int:
+        """Return how many bytes may be kept from the forward to the backward pass on a device."""
+        if self.kept_bytes is not None:
+            return self.kept_bytes
+        return _gpu_budget(device) if device.type == "cuda" else settings.CPU_KEPT_BYTES
+
+
+@cache
+def _gpu_budget(device: torch.device) -> int:
+    total = int(torch.cuda.get_device_properties(device).total_memory)
+    return max(total // 24, min(settings.GPU_KEPT_BYTES, total // 4))
+
+
+# -- Precision ---------------------------------------------------------------------------------------------------------
+# The number type of the n^2 products, as one decision.
+#
+# bfloat16 has the range of float32 and 8 bits of precision: its products are several times faster on processors made
+# for them. Sums within a product are in float32, and so are the scores and all that follows them.
+
+
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+def compute_dtype(precision: Precision, device: torch.device, widths: Sequence[int]) -> torch.dtype:
+    """Choose the type of the products of a network with hidden layers of these widths on a device."""
+    if precision == "auto":
+        wide = len(widths) > 0 and all(width >= settings.BFLOAT16_FROM_UNITS for width in widths)
+        precision = "bfloat16" if device.type == "cuda" and wide else "float32"
+    return torch.bfloat16 if precision == "bfloat16" else torch.float32

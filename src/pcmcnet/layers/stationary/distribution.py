@@ -11,13 +11,149 @@ Shapes: rates (..., n, n), mask (..., n) -> p (..., n).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.library import register_fake, register_vmap
 
 from pcmcnet.errors import ChainError
-from pcmcnet.layers.stationary.checks import require_finite, root_first
-from pcmcnet.layers.stationary.gradient import solve_chain
-from pcmcnet.layers.stationary.scale import result_type, working_type
+from pcmcnet.layers.stationary.elimination import result_type, working_type
+from pcmcnet.layers.stationary.gradient import LIBRARY, solve_chain
+from pcmcnet.layers.tensor_ops import needs_plain_operators
+
+# -- Checks ------------------------------------------------------------------------------------------------------------
+# Whether rates are those of a chain with one stationary law, and the order in which its states are taken out.
+#
+# A state that all others reach is to come first, and padding last. Errors name a set by its index in the batch. What is
+# raised, and whether states have to be put in order, depends on the numbers, which `vmap` and torch's compiler do not
+# show. To them the checks are operators, that look at the numbers when these are there.
+#
+#     pcmcnet::order(rates, mask, batch) -> order of the states
+#     pcmcnet::finite(p, batch) -> 0, if all numbers are finite
+#
+# Shapes: rates (B, n, n), mask and order (B, n), for a batch of any shape, flat.
+
+
+def root_first(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None:
+    """Check the chains; return the order (B, n) with a recurrent state first and padding last, if needed."""
+    if needs_plain_operators():
+        order: Tensor = torch.ops.pcmcnet.order(rates, mask, batch)
+        return order
+    return _ordered(rates, mask, batch)
+
+
+def require_finite(p: Tensor, batch: Sequence[int]) -> Tensor:
+    """Return the law as it is, or refuse one that is not all numbers."""
+    if needs_plain_operators():
+        law: Tensor = p + torch.ops.pcmcnet.finite(p.detach(), batch)
+        return law
+    _require_finite(p, batch)
+    return p
+
+
+def _ordered(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor | None:
+    """Check the chains; return the order (B, n) with a recurrent state first and padding last, if needed."""
+    n = rates.shape[-1]
+    pairs = mask.unsqueeze(2) & mask.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=rates.device)
+    wrong = pairs & ~(torch.isfinite(rates) & (rates >= 0))
+    if wrong.any():
+        b, i, j = wrong.nonzero()[0].tolist()
+        raise ChainError(
+            f"{_name(b, batch)}: the rate of leaving {i} for {j} is {rates[b, i, j].item()}, "
+            f"expected a finite number of at least 0; {int(wrong.sum())} such rates."
+        )
+    empty = ~mask.any(1)
+    if empty.any():
+        raise ChainError(f"{_name(int(empty.nonzero()[0]), batch)}: all alternatives are masked out.")
+    key = (~mask).long() * 2 + 1  # 0 root, 1 real, 3 padding
+    if (pairs & (rates == 0)).any():
+        root = _recurrent(rates, pairs, mask, batch)
+        key[torch.arange(len(key), device=key.device), root] = 0
+    elif (mask[:, :-1] >= mask[:, 1:]).all():
+        return None
+    return key.argsort(dim=1, stable=True)
+
+
+def _recurrent(rates: Tensor, pairs: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor:  # -> (B,)
+    """Find a state that all others reach. There is one exactly when the chain has one closed class."""
+    n = rates.shape[-1]
+    reach = ((rates > 0) & pairs | torch.eye(n, dtype=torch.bool, device=rates.device)).float()
+    for _ in range(max(n - 1, 1).bit_length()):  # paths of 1, 2, 4, ... steps
+        longer = (reach @ reach > 0).float()
+        if torch.equal(longer, reach):
+            break
+        reach = longer
+    reached_by_all = ((reach > 0) | ~mask.unsqueeze(2)).all(1)  # (B, n); no real state reaches padding
+    lost = ~reached_by_all.any(1)
+    if lost.any():
+        raise ChainError(
+            f"{_name(int(lost.nonzero()[0]), batch)}: the chain has two or more closed classes, so its "
+            f"stationary distribution is not unique; {int(lost.sum())} such sets. Give every pair a positive "
+            f"rate in at least one direction."
+        )
+    return reached_by_all.int().argmax(1)
+
+
+def _name(flat: int, batch: Sequence[int]) -> str:
+    """Name a set by its index in the batch dimensions."""
+    if not batch:
+        return "the chain"
+    index = []
+    for size in reversed(batch):
+        index.append(flat % size)
+        flat //= size
+    return f"choice set {index[0] if len(index) == 1 else tuple(reversed(index))}"
+
+
+def _require_finite(p: Tensor, batch: Sequence[int]) -> None:
+    if not bool(torch.isfinite(p).all()):
+        where = _name(int((~torch.isfinite(p)).any(1).nonzero()[0]), batch)
+        raise ChainError(f"{where}: the rates span more orders of magnitude than float64 can hold. Bring them closer.")
+
+
+# -- as operators -------------------------------------------------------------------------------------------------
+
+
+def _order(rates: Tensor, mask: Tensor, batch: Sequence[int]) -> Tensor:
+    order = _ordered(rates, mask, batch)
+    return torch.arange(mask.shape[1], device=mask.device).repeat(len(mask), 1) if order is None else order
+
+
+def _finite(p: Tensor, batch: Sequence[int]) -> Tensor:
+    _require_finite(p, batch)
+    return p.new_zeros(())
+
+
+def _order_each(info: Any, dims: tuple[Any, ...], rates: Tensor, mask: Tensor, batch: Sequence[int]) -> tuple[Any, int]:
+    rates, mask = _folded(info.batch_size, dims[:2], (rates, mask))
+    return torch.ops.pcmcnet.order(rates, mask, [info.batch_size, *batch]).unflatten(0, (info.batch_size, -1)), 0
+
+
+def _finite_each(info: Any, dims: tuple[Any, ...], p: Tensor, batch: Sequence[int]) -> tuple[Any, None]:
+    (p,) = _folded(info.batch_size, dims[:1], (p,))
+    return torch.ops.pcmcnet.finite(p, [info.batch_size, *batch]), None
+
+
+def _folded(size: int, dims: Sequence[int | None], given: Sequence[Tensor]) -> list[Tensor]:
+    """Make the axis of a ``vmap``, of a size and at its place in each tensor, part of the batch."""
+    moved = (x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(given, dims, strict=True))
+    return [x.flatten(0, 1) for x in moved]
+
+
+LIBRARY.define("order(Tensor rates, Tensor mask, SymInt[] batch) -> Tensor")  # type: ignore[no-untyped-call]
+LIBRARY.define("finite(Tensor p, SymInt[] batch) -> Tensor")  # type: ignore[no-untyped-call]
+LIBRARY.impl("order", _order, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+LIBRARY.impl("finite", _finite, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+register_fake("pcmcnet::order", lambda rates, mask, batch: torch.empty_like(mask, dtype=torch.int64), lib=LIBRARY)
+register_fake("pcmcnet::finite", lambda p, batch: p.new_empty(()), lib=LIBRARY)
+register_vmap("pcmcnet::order", _order_each, lib=LIBRARY)
+register_vmap("pcmcnet::finite", _finite_each, lib=LIBRARY)
+
+
+# -- Distribution ------------------------------------------------------------------------------------------------------
+
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -24,8 +24,38 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops import scan
 
-from pcmcnet.layers.stationary.scale import copied, scaled
+from pcmcnet.layers.tensor_ops import real_pairs
+
+# -- Scale -------------------------------------------------------------------------------------------------------------
+# What every solver begins and ends with: rates of padding out, one scale a set, working and result types.
+
+
+def scaled(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # (B, n, n), (B, n) -> (B, n, n), (B,)
+    """Return the rates between real states over their largest, 0 elsewhere, in working precision, and that largest."""
+    q = torch.where(real_pairs(mask), rates, 0).to(working_type(rates.device)).contiguous()
+    scale = q.amax((1, 2)).clamp_min_(torch.finfo(q.dtype).tiny)  # a set without rates: anything positive will do
+    q /= scale[:, None, None]
+    return q, scale
+
+
+def copied(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a contiguous copy in the result type; an operator's results may not share memory."""
+    return value.to(result_type(dtype), copy=True, memory_format=torch.contiguous_format)
+
+
+def working_type(device: torch.device) -> torch.dtype:
+    """Return the type in which chains are solved: the widest of the device."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def result_type(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of the probabilities for rates of a type."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+# -- Elimination -------------------------------------------------------------------------------------------------------
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -99,3 +129,68 @@ def pull_back(q: Tensor, exits: Tensor, p: Tensor, grad: Tensor, present: Tensor
         gain /= steps[k]
         torch.sub(gain, back[k], out=flow_rows[k][:k])
     return flow
+
+
+# -- Elimination differentiable ----------------------------------------------------------------------------------------
+# The elimination by torch's own operators, none of them in place: for all that the solvers do not answer to.
+#
+# Transforms of `torch.func`, tangents of the forward mode, and gradients that are to be differentiated again find here
+# operators whose derivatives torch knows, of any order. The steps are those of `elimination`. Relative changes of sums
+# and quotients are means and differences of those of their parts, so that derivatives are as accurate there. Vectors
+# are copied out of the matrix: a view would keep all of it for the backward pass, and memory would grow as n^3. Shapes:
+# rates (B, n, n), mask (B, n) -> p (B, n).
+
+
+def plain_law(rates: Tensor, mask: Tensor) -> Tensor:
+    """Solve chains known to be sound: real states first in each set, and state 0 reached from all of them."""
+    kind = working_type(rates.device)
+    q = torch.where(real_pairs(mask), rates, 0).to(kind)
+    q = q / q.detach().amax((1, 2), keepdim=True).clamp_min(torch.finfo(kind).tiny)  # the law ignores the scale
+    absent, taken = (~mask).to(kind), []
+    for k in range(mask.shape[1] - 1, 0, -1):
+        leave, enter = q[:, k, :k].clone(), q[:, :k, k].clone()
+        s = leave.sum(1, keepdim=True) + absent[:, k, None]  # of padding: 1, as good as any positive number
+        q = q[:, :k, :k] + enter.unsqueeze(2) * (leave / s).unsqueeze(1)
+        taken.append((enter, s))
+    p = mask[:, :1].to(kind) if taken else mask.to(kind) + 0 * q[:, 0]  # of one alternative: derivatives of 0
+    for enter, s in reversed(taken):
+        odds = (p * enter).sum(1, keepdim=True) / s
+        p = torch.cat([p, odds], 1) / (1 + odds)
+    return p.to(result_type(rates.dtype))
+
+
+# -- Elimination for export --------------------------------------------------------------------------------------------
+# The elimination as a graph of plain operators, for programs that have torch or an ONNX runtime and nothing else.
+#
+# The numbers are those of `elimination`: the same sums, products and quotients, in float64, so that every probability
+# keeps its relative accuracy. A graph has one shape for every step, so all n states stay in place and 0/1 factors say
+# which are out; the steps are a scan over the states, whose number is known when the graph is run. Padding may lie
+# anywhere. Shapes: rates (B, n, n), mask (B, n) bool -> p (B, n).
+
+
+def exported_distribution(rates: Tensor, mask: Tensor) -> Tensor:
+    """Solve chains of positive rates; a set of padding alone gets zeros."""
+    q = torch.where(real_pairs(mask), rates, 0).double()
+    state = torch.arange(mask.shape[1], device=mask.device)
+    at, below = ((state.unsqueeze(1) == state).double(), (state.unsqueeze(1) > state).double())  # rows k: k, and i < k
+    _, shares = scan(_take_out, q, (state, below), reverse=True)  # (n, B, n)
+    first = (mask & (mask.cumsum(1) == 1)).double()
+    p, _ = scan(_put_back, first, (at, shares))
+    law: Tensor = p.to(rates.dtype)
+    return law
+
+
+def _take_out(q: Tensor, k: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Take state k out of the chain: (B, n, n) -> (B, n, n), and (B, n) how often k is entered over how soon left."""
+    at, below = k[0].unsqueeze(0), k[1]
+    leave, enter = q.index_select(1, at).squeeze(1) * below, q.index_select(2, at).squeeze(2) * below
+    exits = leave.sum(1, keepdim=True)
+    exits = torch.where(exits == 0, 1.0, exits)  # of the last state, and of padding: nothing is left or entered
+    return q + enter.unsqueeze(2) * (leave / exits).unsqueeze(1), enter / exits
+
+
+def _put_back(p: Tensor, k: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Put state k back: (B, n) -> (B, n), and (B, 1) its mass against that of the states below it."""
+    at, shares = k
+    odds = (p * shares).sum(1, keepdim=True)
+    return (p + odds * at) / (1 + odds), odds

@@ -22,9 +22,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from pcmcnet.layers.gpu import has_triton
 from pcmcnet.layers.stationary import panel
-from pcmcnet.layers.stationary.scale import copied, scaled
+from pcmcnet.layers.stationary.elimination import copied, scaled
+from pcmcnet.layers.tensor_ops import has_triton
 
 KERNELS = "pcmcnet.layers.stationary.panel_triton"
 

@@ -17,10 +17,9 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers import settings
-from pcmcnet.layers.gpu.launch import launch
-from pcmcnet.layers.gpu.overlap import wait_for_earlier
-from pcmcnet.layers.stationary.dispatch import factor_width
-from pcmcnet.layers.stationary.scale import result_type
+from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
+from pcmcnet.layers.stationary.elimination import result_type
+from pcmcnet.layers.stationary.gradient import factor_width
 
 
 def forward(rates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -15,8 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pcmcnet.layers import settings
-from pcmcnet.layers.gpu.launch import launch
-from pcmcnet.layers.gpu.overlap import wait_for_earlier
+from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 
 COLUMNS = 128  # of the states below the panel that are read at a time
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -24,23 +24,146 @@ from numpy.typing import NDArray
 from pcmcnet.arrays import Floats
 from pcmcnet.checks import require_number
 from pcmcnet.data import ChoiceData, ScannedData, Schema, Sets
-from pcmcnet.data.ahead import begun
-from pcmcnet.data.chunks import Chunk, ChunkProblem
-from pcmcnet.data.ragged import argmax_by_set
+from pcmcnet.data.chunks import Chunk, ChunkProblem, begun
+from pcmcnet.data.columns.ragged import argmax_by_set
 from pcmcnet.errors import ConfigError, InputError, NotFittedError
-from pcmcnet.models.interface.fit_record import History
-from pcmcnet.models.interface.fit_settings import FitRun, require_part
+from pcmcnet.models.interface.encoders import without_contents
 from pcmcnet.models.interface.fitted import FitRecord, Fitted, FittedState, TrainingTable
 from pcmcnet.models.interface.options import make_config
-from pcmcnet.models.interface.own_encoders import without_contents
 from pcmcnet.models.interface.prediction import by_row, chunks_log_proba, log_proba, require_probabilities
-from pcmcnet.models.interface.scikit_learn import Estimator
 from pcmcnet.progress import Report
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import as_path
 from pcmcnet.storage.lock import sole_writer
 from pcmcnet.training.data_parallel import current_group
 from pcmcnet.training.device import undisturbed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# -- Scikit learn ------------------------------------------------------------------------------------------------------
+# Models as the tools of scikit-learn take them: options by name, unfitted copies, and whether a model is fitted.
+#
+# With these, `clone`, `cross_val_score`, `GridSearchCV` and others work on a model and its `ChoiceData`, which is
+# indexed by choice sets. No class of scikit-learn is a base of models: its tools ask for methods.
+
+
+class Estimator:
+    """Options that can be read, changed and handed on; a model's ``config`` and ``extras`` hold them."""
+
+    config: Any
+    extras: Any
+    fitted_: Any
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the options, and what no option can hold, by name: all that another model of the kind is made from.
+
+        Parameters
+        ----------
+        deep
+            Whether to list the options of a model inside, too, as ``options__name``.
+        """
+        options = {field.name: getattr(self.config, field.name) for field in fields(self.config)}
+        return {**options, **self.extras}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change options by name; the model is then not fitted. An unknown name is refused."""
+        if params:
+            fresh = type(self)(**{**self.get_params(deep=False), **params})
+            self.__dict__.clear()
+            self.__dict__.update(fresh.__dict__)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        return type(self)(**self.get_params(deep=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.fitted_ is not None
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+
+# -- Fit settings ------------------------------------------------------------------------------------------------------
+# How a fit runs: the arguments of `ChoiceModel.fit` except the data, checked, for the model's own `_fit`.
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitRun:
+    """How a fit runs, in addition to the model's options: see :meth:`ChoiceModel.fit`."""
+
+    seed: int = 0
+    device: str = "auto"
+    progress: bool = True
+    run_folder: Path | None = None
+    resume: bool = False
+    on_epoch: Report | None = None
+    init: Any = None  # what to start from, as ``_start`` returned it
+    fingerprint: str = ""  # of the training part, which takes a while to hash
+    warn: bool = True  # whether to log warnings about the validation part
+
+    @property
+    def inner_arguments(self) -> dict[str, Any]:
+        """The arguments for the ``fit`` of a model inside this one."""
+        names = ("seed", "device", "progress", "run_folder", "resume", "on_epoch", "init")
+        return {name: getattr(self, name) for name in names}
+
+
+def require_part(part: Any, what: str) -> None:
+    """Refuse what is no table of choices, or has none that counts; ``what`` names the argument."""
+    if not isinstance(part, ChoiceData | ScannedData):
+        raise InputError(f"{what}: expected ChoiceData, got {type(part).__name__}: see ChoiceData.from_long.")
+    part.require_chosen("fitting")
+    if not (part.weights.any() if isinstance(part, ChoiceData) else len(part.counted())):
+        raise InputError(f"{what}: expected a choice set with a weight above 0, got none in {len(part)}.")
+
+
+# -- Fit record --------------------------------------------------------------------------------------------------------
+# The history of a fit: one entry per epoch, of models that train in epochs, and its picture.
+
+
+class History:
+    """A model with one entry per epoch of its fit, and of the fits of its members if it has some."""
+
+    @property
+    def members_(self) -> Sequence[Any]:
+        """The fitted models whose probabilities are averaged, if there are some."""
+        return ()
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per epoch."""
+        raise NotImplementedError
+
+    def plot_history(self, ax: Axes | None = None) -> Axes:
+        """Draw the loss by epoch; ``history`` has the numbers.
+
+        Parameters
+        ----------
+        ax
+            Where to draw; a new figure if None.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Raises
+        ------
+        InputError
+            When the model is not fitted, or does not train in epochs.
+        """
+        members = {f"member {k}": m.history for k, m in enumerate(self.members_, start=1) if m.history}
+        if not self.history and not members:
+            raise InputError(f"{type(self).__name__} has no history: it is not fitted, or does not train in epochs.")
+        from pcmcnet.plots.quality import plot_learning_curve
+
+        return plot_learning_curve(members or self.history, ax)
+
+
+# -- Choice model ------------------------------------------------------------------------------------------------------
+
 
 Gives = Literal["probabilities", "scores", "ranking"]
 S = TypeVar("S", bound=FittedState)
@@ -249,7 +372,7 @@ class ChoiceModel(Estimator, History, ABC):
             model as it was; :class:`pcmcnet.StopFit` ends it with what was learnt so far.
         init
             A fitted network of the same kind to start from, with its encoder, for a new table of the same columns or
-            for more epochs; see :mod:`pcmcnet.models.networks.fine_tuning`.
+            for more epochs; see :mod:`pcmcnet.models.networks.trainer`.
 
         Returns
         -------
@@ -347,7 +470,7 @@ class ChoiceModel(Estimator, History, ABC):
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted model to a new folder; read it back by ``pcmcnet.load``."""
-        from pcmcnet.models.saving.saved_model import save_artifact
+        from pcmcnet.models.interface.saving import save_artifact
 
         return save_artifact(self, as_path(folder))
 

@@ -25,13 +25,12 @@ import numpy as np
 from pcmcnet.arrays import Floats, Ints
 from pcmcnet.data import ChoiceData, ScannedData
 from pcmcnet.data import long as long_table
-from pcmcnet.data.ahead import ahead
-from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, blurred_columns, chunk_source, open_table
+from pcmcnet.data.chunks import Chunk, ChunkProblem, ChunkSource, ahead, blurred_columns, chunk_source, open_table
 from pcmcnet.data.column_reader import Part
-from pcmcnet.data.float32_resolution import Span
+from pcmcnet.data.columns.ragged import sum_by_set
+from pcmcnet.data.columns.statistics import Span
 from pcmcnet.data.kinds.category import reported_together
-from pcmcnet.data.ragged import sum_by_set
-from pcmcnet.data.scan.shards import Shard
+from pcmcnet.data.scan.cache import Shard
 from pcmcnet.data.schema import Schema
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.training.device import undisturbed

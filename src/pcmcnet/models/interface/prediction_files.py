@@ -25,15 +25,14 @@ from numpy.typing import NDArray
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import ScannedData, Schema
-from pcmcnet.data.ahead import ahead
-from pcmcnet.data.chunks import CHUNK_ROWS, ChunkProblem, FileChunks
+from pcmcnet.data.chunks import CHUNK_ROWS, ChunkProblem, FileChunks, ahead
+from pcmcnet.data.files.read_files import column_names
+from pcmcnet.data.files.sources import CsvStream, Stream, open_copy, open_stream
+from pcmcnet.data.files.write_files import appending
 from pcmcnet.data.kinds.category import reported_together
-from pcmcnet.data.read_files import column_names
 from pcmcnet.data.scan.cache import sources_of
-from pcmcnet.data.scan.contents import row_bytes
-from pcmcnet.data.scan.sizes import bytes_of
-from pcmcnet.data.scan.sources import CsvStream, Stream, open_copy, open_stream
-from pcmcnet.data.write_files import appending
+from pcmcnet.data.scan.convert import row_bytes
+from pcmcnet.data.scan.scanned import bytes_of
 from pcmcnet.errors import InputError, SchemaError
 from pcmcnet.models.interface.choice_model import ChoiceModel
 from pcmcnet.models.interface.prediction import shards_log_proba

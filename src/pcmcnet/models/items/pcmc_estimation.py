@@ -1,27 +1,4 @@
-"""Fitting chains of items: one chain to counts, or K chains to the choices of people of unknown classes.
-
-One chain: L-BFGS on log-rates, or the original's SLSQP on rates. Only the rates of pairs that some training set holds
-are searched: a vector of their log-rates (or rates) and, for each padded batch of distinct sets, where its pairs are in
-that vector. The others keep their start. With t the log-rates and d_ij = t_ij - t0_ij their distance from the logit's
-chain t0, the penalty on L-BFGS's search is
-
-    ridge / 2 sum_{i < j} [ (d_ij - d_ji)^2 + speeds (d_ij + d_ji)^2 ] / 2.
-
-The difference moves the odds of a pair, the sum how fast it is compared. A chain whose pairs all have the logit's odds
-has the logit's law whatever their speeds (detailed balance): speeds alone are no context, and are held less firmly.
-With speeds = 1 the penalty is ridge / 2 sum_ij d_ij^2.
-
-K chains, by L-BFGS:
-
-    P(i | S) = sum_c pi_c P_c(i | S)          likelihood of a person: sum_c pi_c prod_t P_c(i_t | S_t)
-
-P_c is the law of the chain with log-rates t_c. Every chain is held to a logit of its own, whose strengths s_c are free:
-with t0(s)_ij = s_j - log(e^{s_i} + e^{s_j}) and d_c = t_c - t0(s_c), the penalty on d_c is that of a single chain. An
-infinite ridge is the mixture of logits of items, and every search begins there: at the best of several random divisions
-of Bradley-Terry's strengths. Smoothing counts for all classes in equal parts, and one more person in each class keeps
-every share above 0.
-Shapes: K classes, n items, P ordered pairs, M entries (an item of a distinct set), N persons, U (person, entry) cases.
-"""
+"""Estimation of chains of items: one chain by L-BFGS or SLSQP, and a mixture of chains by class of people."""
 
 from __future__ import annotations
 
@@ -39,9 +16,8 @@ from pcmcnet.data import ChoiceData
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.pairwise import rates_of_scores
 from pcmcnet.layers.threads import threads_for
-from pcmcnet.models.interface.persons import By, Persons
-from pcmcnet.models.items.lbfgs import Minimum, as_minimum, lbfgs, value_and_gradient
-from pcmcnet.models.items.newton import centring_ridge, newton
+from pcmcnet.models.interface.latent_classes import By, Persons
+from pcmcnet.models.items.strengths import Minimum, as_minimum, centring_ridge, lbfgs, newton, value_and_gradient
 from pcmcnet.models.items.universe import DistinctSets
 
 Method = Literal["lbfgs", "slsqp"]

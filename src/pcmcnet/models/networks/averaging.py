@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from pcmcnet.data import Batch, Encoder
-from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.data.kinds.number import PieceCode
 from pcmcnet.errors import ArtifactError
 from pcmcnet.layers import log_probabilities

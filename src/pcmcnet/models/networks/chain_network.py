@@ -20,25 +20,24 @@ from torch import Tensor, nn
 
 from pcmcnet.data import Batch, EncodedSets, Encoder
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.data.encoding import SideEncoder
+from pcmcnet.data.encoder import SideEncoder
 from pcmcnet.layers import PairwiseRates, log_probabilities, settings, solve_chain
-from pcmcnet.layers.activations import SLOPES
-from pcmcnet.layers.inner_logit import LinearUtility
-from pcmcnet.layers.log_law import Solve, log_law
-from pcmcnet.layers.monotone_weights import SignedLinear
+from pcmcnet.layers.inner_logit import LinearUtility, SignedLinear
 from pcmcnet.layers.pairwise.rate_forms import FLOOR
+from pcmcnet.layers.perceptron import SLOPES
 from pcmcnet.layers.representation import representation_of
-from pcmcnet.models.interface.own_encoders import Encoders
-from pcmcnet.models.networks import item_start, logit_start
+from pcmcnet.layers.stationary.log_law import Solve, log_law
+from pcmcnet.models.interface.encoders import Encoders
+from pcmcnet.models.networks import starting_values
 from pcmcnet.models.networks.averaging import AveragedNetwork
-from pcmcnet.models.networks.monotone_features import signs_of_numbers
+from pcmcnet.models.networks.network_config import signs_of_numbers
 from pcmcnet.training.compiled_steps import MAX_PARTS, CompiledForm
 from pcmcnet.training.device import device_of
 from pcmcnet.training.device_batches import batches_on
 from pcmcnet.training.network import ChoiceNetwork, require_differences
 
 if TYPE_CHECKING:
-    from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
+    from pcmcnet.models.pcmcnet import PCMCNetConfig
 
 log = logging.getLogger("pcmcnet")
 
@@ -76,7 +75,7 @@ class PCMCNetwork(ChoiceNetwork):
             signs=None if signs is None else F.pad(signs, (others, 0)),
         )
         self.utility = self.new_utility(what, signs) if config.utility == "linear" else None
-        labels = item_start.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
+        labels = starting_values.labels_alone(encoder) if self.utility is not None and config.rate == "exp" else None
         self.register_buffer("items", None if labels is None else torch.zeros(labels, labels))
 
     def new_utility(self, what: SideEncoder, signs: Tensor | None) -> LinearUtility:
@@ -140,9 +139,9 @@ class PCMCNetwork(ChoiceNetwork):
     def set_starting_values(self, sample: Callable[[int], EncodedSets], decay: float) -> None:
         """Start as the chain of items if only labels are known, or as the logit inside if the decay is strong."""
         if self.items is not None:
-            item_start.start_as_items(self.items, sample(item_start.SETS), decay)
-        elif self.utility is not None and decay >= logit_start.FROM_DECAY:
-            logit_start.start_as_logit(self.utility, sample(logit_start.SETS))
+            starting_values.start_as_items(self.items, sample(starting_values.ITEM_SETS), decay)
+        elif self.utility is not None and decay >= starting_values.FROM_DECAY:
+            starting_values.start_as_logit(self.utility, sample(starting_values.LOGIT_SETS))
 
     # -- rates and probabilities ------------------------------------------------------------------------------
 

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torch import nn
 
-from pcmcnet.data.contents import FrozenCode
-from pcmcnet.data.encoding import Encoder, SideEncoder
+from pcmcnet.data.encoder import Encoder, SideEncoder
 from pcmcnet.data.kinds import KINDS, ContentCode
 from pcmcnet.data.kinds.category import CategoryCode, embedding_width
+from pcmcnet.data.kinds.contents import FrozenCode
 from pcmcnet.data.kinds.number import NumericCode
 from pcmcnet.layers import Representation
 from pcmcnet.layers.representation import width_of
 
 if TYPE_CHECKING:
     from pcmcnet.models.networks.chain_network import PCMCNetwork
-    from pcmcnet.models.networks.pcmcnet import PCMCNetConfig
+    from pcmcnet.models.pcmcnet import PCMCNetConfig
 
 WIDTH, SIZE, LINE, MARGIN, GAP, PAD = 800, 12, 17, 12, 22, 9  # all in units of the drawing
 _COLUMNS = {"table": 150, "representation": 154, "pairs": 118, "layer": 160, "law": 106}  # widths, from left to right

@@ -37,8 +37,8 @@ from pcmcnet.arrays import Floats
 from pcmcnet.data import ChoiceData, Encoder, ScannedData, Sets
 from pcmcnet.errors import ConfigError, TrainingError
 from pcmcnet.layers.threads import side_by_side, threads
+from pcmcnet.models.interface.encoders import frozen_ones
 from pcmcnet.models.interface.fitted import FitRecord, FittedState
-from pcmcnet.models.interface.own_encoders import frozen_ones
 from pcmcnet.models.networks.averaging import BIN_NUMBERS, AveragedNetwork, BinnedView, NetworkSpec, bins_of_members
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.trainer import Build, Trained, Trainer

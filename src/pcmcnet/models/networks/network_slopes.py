@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData
 from pcmcnet.data.batches import plan_batches
-from pcmcnet.data.column_arrays import Numeric
-from pcmcnet.data.ragged import ordered_pairs, spread, stretches
+from pcmcnet.data.columns.arrays import Numeric
+from pcmcnet.data.columns.ragged import ordered_pairs, spread, stretches
 from pcmcnet.layers import log_probabilities, solve_chain
 from pcmcnet.layers.inner_logit import LinearUtility
-from pcmcnet.layers.pair_mask import real_pairs
+from pcmcnet.layers.tensor_ops import real_pairs
 from pcmcnet.layers.threads import parts_for
 from pcmcnet.training.device import device_of
 from pcmcnet.training.device_batches import batches_on, encode_on

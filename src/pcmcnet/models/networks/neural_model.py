@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from pcmcnet.arrays import Floats
 from pcmcnet.data import Batch, ChoiceData, Encoder, ScannedData, Schema, Sets
 from pcmcnet.data.chunks import CHUNK_ROWS, Chunk, ChunkProblem, sets_in_chunks
-from pcmcnet.data.contents.frozen import Frozen
+from pcmcnet.data.kinds.frozen import Frozen
 from pcmcnet.data.tensors import can_encode_rows
+from pcmcnet.errors import ArtifactError
 from pcmcnet.layers.threads import parts_for, threads
-from pcmcnet.models.interface.choice_model import ChoiceModel
-from pcmcnet.models.interface.fit_settings import FitRun
-from pcmcnet.models.interface.fitted import TrainingTable
-from pcmcnet.models.interface.own_encoders import (
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
+from pcmcnet.models.interface.encoders import (
     class_names,
     digests,
     frozen_ones,
@@ -31,20 +33,60 @@ from pcmcnet.models.interface.own_encoders import (
     require_same,
     require_used,
 )
+from pcmcnet.models.interface.fitted import TrainingTable
 from pcmcnet.models.interface.prediction import MAX_MISS
 from pcmcnet.models.networks.averaging import AveragedNetwork, NetworkSpec, members_of
-from pcmcnet.models.networks.fine_tuning import StartingNetwork
 from pcmcnet.models.networks.fitting import FittedNetwork, NetworkRecord, build_network, fit_network, joined_parts
 from pcmcnet.models.networks.network_config import NetworkConfig
 from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output, network_slopes
-from pcmcnet.models.networks.network_weights import read_network
-from pcmcnet.models.networks.trainer import Trainer, learn_network_encoder, network_log_proba
+from pcmcnet.models.networks.trainer import StartingNetwork, Trainer, learn_network_encoder, network_log_proba
 from pcmcnet.reports.formats import Summary
 from pcmcnet.storage.files import json_bytes
 from pcmcnet.training.chunks import predict_chunks
-from pcmcnet.training.device import device_of, resolve_device, undisturbed
+from pcmcnet.training.device import building, device_of, resolve_device, undisturbed
 from pcmcnet.training.network import ChoiceNetwork
 from pcmcnet.training.prediction import size_of
+
+# -- Network weights ---------------------------------------------------------------------------------------------------
+# The weights of a network, read from a safetensors file for the network that saved options describe.
+#
+# Options may describe a network of any size. So its tensors are compared with those of the file first, on torch's
+# device "meta", where they have shapes and take no memory.
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def read_network(content: bytes, build: Callable[[], Network]) -> Network:
+    """Build a network and give it the weights of a file; refuses weights that do not fit, or are not finite."""
+    try:
+        weights = load_tensors(content)
+    except SafetensorError as error:
+        raise ArtifactError(f"the saved weights cannot be read ({error}): save the model again.") from error
+    with building(0):
+        with torch.device("meta"):
+            _require_fit(weights, build().state_dict())
+        network = build()
+    network.load_state_dict(weights)
+    if not all(bool(torch.isfinite(p).all()) for p in network.parameters()):
+        raise ArtifactError("the saved weights are not all finite numbers: fit the model again.")
+    return network
+
+
+def _require_fit(weights: Mapping[str, Tensor], network: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of other names, shapes or types than the network has."""
+    found, expected = ({k: (tuple(v.shape), v.dtype) for k, v in part.items()} for part in (weights, network))
+    if found != expected:
+        name = min(k for k in found.keys() | expected.keys() if found.get(k) != expected.get(k))
+        told = [f"{part[name][0]} of {part[name][1]}" if name in part else "absent" for part in (found, expected)]
+        raise ArtifactError(
+            f"the saved weights do not fit the saved options: {name} is {told[0]}, expected {told[1]}. Save the model "
+            f"again."
+        )
+
+
+# -- Neural model ------------------------------------------------------------------------------------------------------
+
 
 _SMALL = 2**17  # weights of a network that leaves threads idle, as but a part of its work is shared by them
 CHUNKS_AT_ONCE = 4  # chunks of a table that are predicted at a time, each of which is in memory. Both by choice

@@ -9,20 +9,24 @@ of it is within a budget, and otherwise computed a second time, chunk by chunk: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
+from pcmcnet.errors import PcmcNetError
 from pcmcnet.layers import settings
-from pcmcnet.layers.gpu.launch import first_stream, launch, noting, processors
-from pcmcnet.layers.pairwise.dispatch import hopper_kernels
-from pcmcnet.layers.pairwise.options import PairOptions
-from pcmcnet.layers.pairwise.triton import backward, forward
+from pcmcnet.layers.generators import seeds_on
+from pcmcnet.layers.kernel_launch import first_stream, launch, noting, processors
+from pcmcnet.layers.pairwise.pairwise_rates import hopper_kernels
+from pcmcnet.layers.pairwise.rate_forms import Layer, PairOptions
+from pcmcnet.layers.pairwise.triton import hidden_layers
 from pcmcnet.layers.pairwise.triton import pair_layout as layout
+from pcmcnet.layers.pairwise.triton.hidden_layers import FirstLayer, first_layer_gradients, halves, packed_inputs
 from pcmcnet.layers.pairwise.triton.pair_layout import Chunk, Layout
 
 
@@ -176,7 +180,9 @@ class Network:
         for k, (weight, bias) in enumerate(self.hidden[:-1], 1):
             z = torch.mm(h, weight.t())
             h = torch.empty_like(z)
-            self.over_pairs(forward.later_hidden, z, bias, h, like=z, layer=k, chunk=chunk, size=4096, num_warps=4)
+            self.over_pairs(
+                hidden_layers.later_hidden, z, bias, h, like=z, layer=k, chunk=chunk, size=4096, num_warps=4
+            )
             inputs.append(h)
             results.append(z)
         results.append(self.last_hidden(h, chunk, parts, keep=keep, spare=spare))
@@ -193,7 +199,7 @@ class Network:
         grid = (triton.cdiv(self.width, block), *self.grid(chunk, entered))
         shape = {**self.kind, "C": block, "TJ": entered, "num_warps": 4}
         given = (self.leave, self.enter, h, self.seeds)
-        launch(forward.first_hidden, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **shape)
+        launch(hidden_layers.first_hidden, grid, *self.find(chunk), *given, *self.where(chunk), *self.thin, **shape)
         if clear:
             read = settings.GPU_PAIRS_READ_AT_A_TIME
             rows = read if self.hopper is not None and len(self.hidden) == 1 else chunk.room
@@ -214,7 +220,7 @@ class Network:
         if self.hopper is None:
             z = torch.mm(h, weight.t())
             each: dict[str, Any] = {"layer": last, "chunk": chunk, "size": 4096, "num_warps": 4}
-            self.over_pairs(forward.last_hidden, z, bias, self.weight, parts, like=z, **each)
+            self.over_pairs(hidden_layers.last_hidden, z, bias, self.weight, parts, like=z, **each)
             return z
         how = {"activation": self.options.activation, "dropout": (self.seeds, last, self.limit)}
         given = (h, weight, bias, self.weight, parts)
@@ -238,14 +244,16 @@ class Network:
             z, last = state.results[-1], len(self.hidden)
             d, d_weight, d_bias = torch.empty_like(z), self.parts(z), self.parts(z)
             given = (z, self.hidden[-1][1], self.weight, df, d, d_weight, d_bias)
-            self.over_pairs(backward.last_hidden_backward, *given, like=z, layer=last, programs=len(d_bias), **each)
+            self.over_pairs(
+                hidden_layers.last_hidden_backward, *given, like=z, layer=last, programs=len(d_bias), **each
+            )
             sums.layers[-1].add_(d_weight.sum(0))
             d = self.backward_through(last, d, d_bias, state, sums)
         for k in range(len(self.hidden) - 1, 0, -1):
             z = state.results[k - 1]
             d_bias = self.parts(d)
             bent = (z, self.hidden[k - 1][1], d, d_bias)
-            self.over_pairs(backward.later_hidden_backward, *bent, like=z, layer=k, programs=len(d_bias), **each)
+            self.over_pairs(hidden_layers.later_hidden_backward, *bent, like=z, layer=k, programs=len(d_bias), **each)
             d = self.backward_through(k, d, d_bias, state, sums)
         self.first_hidden_backward(chunk, d, sums)
 
@@ -276,10 +284,10 @@ class Network:
         dropped = self.hopper is not None and len(self.hidden) == 1  # in the product before
         shape = {**self.kind, "DROP": self.kind["DROP"] and not dropped, "C": block, "TJ": entered, "num_warps": 1}
         where = (*self.find(chunk), *given, *self.where(chunk), *self.thin, enter.stride(1))
-        launch(backward.first_hidden_backward, grid, *where, **shape)
+        launch(hidden_layers.first_hidden_backward, grid, *where, **shape)
         width, rows = min(triton.next_power_of_2(self.width), 512), len(chunk.rows)
         launch(
-            backward.sum_row_parts,
+            hidden_layers.sum_row_parts,
             (triton.cdiv(rows, 4), triton.cdiv(self.width, width)),
             self.layout.sizes,
             self.places,
@@ -367,3 +375,93 @@ def _rows(half: Tensor) -> Tensor:
 def _outer(d: Tensor, h: Tensor) -> Tensor:  # (P, H), (P, D) -> (H, D)
     """Return d^T h in float32."""
     return torch.mm(d.t(), h) if d.dtype == torch.float32 else torch.mm(d.t(), h, out_dtype=torch.float32)
+
+
+# -- Scores ------------------------------------------------------------------------------------------------------------
+# Scores of all ordered pairs on a CUDA device: the products by matrix units, all else fused around them.
+#
+# A tensor of one number per pair and unit costs about as much to move as to multiply. So the first hidden layer is
+# built from its two thin matrices in one pass, bias, activation and dropout of a later one happen where its product is
+# read or made, and the last one leaves a single number per pair (`network`). Shapes: leave and enter (B, J, H) ->
+# scores (B, J, J).
+
+
+HALVES = 2  # tensors: leave and enter
+
+
+def scores_of_halves(
+    leave: Tensor, enter: Tensor, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
+) -> Tensor:
+    """Score ordered pairs of each set by hidden layers after the first, at least one, and the output layer.
+
+    With a mask (B, J), real alternatives first, the pairs of two different ones, and 0 elsewhere; else all of them.
+    """
+    if len(leave) > settings.GPU_SETS_AT_A_TIME:
+        parts = zip(_split(leave), _split(enter), _split(mask), strict=False)
+        return torch.cat([scores_of_halves(a, b, layers, options, real) for a, b, real in parts])
+    return _scores((leave, enter), layers, options, Layout.of(mask, leave))
+
+
+def scores_of_inputs(
+    first: FirstLayer, layers: Sequence[Layer], options: PairOptions, mask: Tensor | None = None
+) -> Tensor:
+    """Do the same from the first layer on, whose product is in bfloat16, too."""
+    if len(first.alternatives) > settings.GPU_SETS_AT_A_TIME:
+        parts = zip(_split(first.individual), _split(first.alternatives), _split(mask), strict=False)
+        given = ((FirstLayer(who, what, *first[2:]), real) for who, what, real in parts)
+        return torch.cat([scores_of_inputs(layer, layers, options, real) for layer, real in given])
+    return _scores(first, layers, options, Layout.of(mask, first.alternatives))
+
+
+def _split(sets: Tensor | None) -> Iterable[Any]:
+    """Split a tensor into as many sets as one launch takes; a mask that is None goes with every part."""
+    return repeat(None) if sets is None else torch.split(sets, settings.GPU_SETS_AT_A_TIME)
+
+
+def _scores(first: Sequence[Tensor], layers: Sequence[Layer], options: PairOptions, places: Layout) -> Tensor:
+    inputs = [*first, *chain.from_iterable(layers)]
+    device = inputs[0].device
+    seeds = seeds_on(device, len(layers))
+    if torch.is_grad_enabled() and any(t.requires_grad for t in inputs):
+        scores = _Scores.apply(options, places, seeds, len(first), *inputs)  # type: ignore[no-untyped-call]
+        assert isinstance(scores, Tensor)
+        return scores
+    leave, enter, *_ = _begun(inputs[: len(first)])
+    return Network(options, places, seeds, leave, enter, *inputs[len(first) :]).all_scores(keep=False)[0]
+
+
+def _begun(first: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the halves, and what else is to be kept: the packed inputs of a first layer."""
+    if len(first) == HALVES:
+        return first
+    layer = FirstLayer(*(tensor.detach() for tensor in first))
+    packed = packed_inputs(layer)
+    return *halves(layer, packed), packed
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, options: PairOptions, places: Layout, seeds: Tensor, first: int, *inputs: Tensor) -> Tensor:
+        leave, enter, *packed = _begun(inputs[:first])
+        network = Network(options, places, seeds, leave, enter, *inputs[first:])
+        scores, kept = network.all_scores(keep=True)
+        ctx.network, ctx.counts = network, (first, len(inputs), len(inputs) + len(packed))
+        ctx.save_for_backward(*inputs, *packed, *kept)  # the inputs, so that a change of them meanwhile is noticed
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise PcmcNetError(
+                "the kernels for pairwise rates on a GPU have a first derivative only: take second ones by torch.func "
+                "(hessian, or grad of grad), which computes without these kernels, or on a CPU."
+            )
+        (first, given, end), saved = ctx.counts, ctx.saved_tensors
+        packed, kept = saved[given:end], saved[end:]
+        dtype = torch.bfloat16 if packed else torch.float32
+        sums = ctx.network.all_gradients(kept, gradient, dtype, shift=ctx.needs_input_grad[-1])
+        if not packed:
+            return None, None, None, None, *sums.halves.chunk(2, -1), *sums.layers, sums.shift
+        wanted = (ctx.needs_input_grad[4], ctx.needs_input_grad[5])
+        of_first = first_layer_gradients(FirstLayer(*saved[:first]), packed[0], sums.halves, of_inputs=wanted)
+        return None, None, None, None, *of_first, *sums.layers, sums.shift

@@ -22,8 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pcmcnet.layers.gpu.launch import launch
-from pcmcnet.layers.gpu.overlap import wait_for_earlier
+from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
 
 
 class Chunk(NamedTuple):

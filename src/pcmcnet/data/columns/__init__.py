@@ -1,0 +1,1 @@
+"""Columns in memory: arrays, distinct values, arithmetic within choice sets, statistics, names."""

@@ -1,0 +1,1 @@
+"""Files and frames: reading tables into Arrow, and writing them."""

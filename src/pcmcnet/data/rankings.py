@@ -1,0 +1,138 @@
+"""Rankings -> choices: the exploded logit's view of a ranking (Beggs, Cardell & Hausman, 1981).
+
+Who ranks alternatives chooses the best of all, then the best of those that are left, and so on:
+
+    P(1 before 2 before ... before n) = P(1 | 1..n) P(2 | 2..n) ... P(n-1 | n-1, n),
+
+which is exact for the logit, and makes of a ranking what every model of choices can take: up to n - 1 ordinary choice
+sets, of which the k-th holds the alternatives that are not ranked before place k. A partial ranking ends where the
+ranks end: alternatives without a rank are below all others, in no order. Where one alternative alone has no rank and
+one place alone is left, that place is its own, unless it is the first: best and worst of three are a ranking.
+
+Shapes: N alternatives of S rankings -> N' alternatives of S' choice sets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.data.columns.arrays import take
+from pcmcnet.data.columns.ragged import spread
+
+if TYPE_CHECKING:
+    from pcmcnet.data.choice_data import ChoiceData
+    from pcmcnet.data.column_reader import Reader
+    from pcmcnet.data.long import Sets
+
+_WHOLE = "Write 1 for the best, 2 for the next and so on, and nothing for alternatives without a rank."
+
+
+def first_choices(data: ChoiceData) -> ChoiceData:
+    """Take the first choice of each ranking, that among all alternatives; other tables stay as they are."""
+    if data.schema.rank is None:
+        return data
+    return data.subset([str(name).endswith("/1") for name in data.set_ids])  # as explode numbers them
+
+
+def read_ranks(reader: Reader, hidden: Reader, column: str, sets: Sets) -> Floats:  # -> (N,)
+    """Read the place of each alternative, inf for one without; every ranking is 1, 2, ... without ties or gaps."""
+    ranks = _places(reader, column)
+    unavailable = np.flatnonzero(np.isfinite(_places(hidden, column)))
+    if unavailable.size:
+        raise hidden.fail(
+            column,
+            int(hidden.rows[unavailable[0]]),
+            f"a ranked alternative is marked unavailable; {unavailable.size} such rows.",
+            "A ranked alternative must be available: correct one of the two columns.",
+        )
+    set_of = sets.of(np.arange(len(ranks)))
+    ranks = _with_last_place(ranks, set_of, np.diff(sets.offsets))
+    ranked = np.isfinite(ranks)
+    _, pairs, counts = np.unique(
+        np.stack([set_of[ranked], ranks[ranked]]), axis=1, return_index=True, return_counts=True
+    )
+    tied = np.unique(set_of[ranked][pairs[counts > 1]])
+    if tied.size:
+        raise sets.fail(
+            tied,
+            f"column {column!r}: several alternatives have the same rank",
+            "Ties say nothing of the order: break them, or leave the rank of the tied ones and all below them empty.",
+        )
+    n_ranked = np.bincount(set_of[ranked], minlength=len(sets.ids))
+    if not n_ranked.all():
+        raise sets.fail(
+            np.flatnonzero(n_ranked == 0), f"column {column!r}: no alternative has a rank", "Drop these sets."
+        )
+    gaps = np.unique(set_of[ranked & (ranks > spread(n_ranked, sets.offsets))])
+    if gaps.size:
+        raise sets.fail(
+            gaps,
+            f"column {column!r}: ranks must be 1, 2, ... without a gap, got {_listed(ranks[set_of == gaps[0]])}",
+            "Correct them. Where only the best and the worst of more than three are known, give the best alone a rank.",
+        )
+    return ranks
+
+
+def _places(reader: Reader, column: str) -> Floats:
+    """Read whole numbers from 1 on; inf for gaps."""
+    values = reader.exact(column, categorical=False).values.astype(np.float64)
+    ranks = np.where(np.isnan(values), np.inf, values)
+    bad = np.flatnonzero(~np.isnan(values) & ~((values >= 1) & (values == np.floor(values)) & np.isfinite(values)))
+    if bad.size:
+        first = bad[np.argmin(reader.rows[bad])]
+        problem = f"expected a rank, a whole number from 1 on, got {values[first]:g}; {bad.size} such rows."
+        raise reader.fail(column, int(reader.rows[first]), problem, _WHOLE)
+    return ranks
+
+
+def _with_last_place(ranks: Floats, set_of: Ints, sizes: Ints) -> Floats:
+    """Give the only alternative without a rank the only place that is left, unless that is the first."""
+    without = np.isinf(ranks)
+    total = np.bincount(set_of, np.where(without, 0.0, ranks), minlength=len(sizes))
+    left = sizes * (sizes + 1) / 2 - total
+    largest = np.zeros(len(sizes))
+    np.maximum.at(largest, set_of[~without], ranks[~without])
+    fits = (np.bincount(set_of[without], minlength=len(sizes)) == 1) & (left > 1) & (largest <= sizes)
+    return np.where(without & fits[set_of], left[set_of], ranks)
+
+
+def _listed(ranks: Floats) -> str:
+    return ", ".join(f"{rank:g}" for rank in np.sort(ranks[np.isfinite(ranks)])[:8])
+
+
+def explode(fields: dict[str, Any], ranks: Floats) -> dict[str, Any]:
+    """Turn the fields of a ``ChoiceData`` and its ranks (N,) into those of its choices, ranking after ranking.
+
+    The choice sets have the ids of their rankings with ``/1``, ``/2``, ... behind them; rows are those of the table
+    that lists the alternatives of each.
+    """
+    offsets = fields["offsets"]
+    sizes = np.diff(offsets)
+    set_of = np.repeat(np.arange(len(sizes)), sizes)
+    ranked = np.bincount(set_of[np.isfinite(ranks)], minlength=len(sizes))
+    choices = np.maximum(np.minimum(ranked, sizes - 1), 1)  # a set of one alternative stays
+    stages = [np.flatnonzero((ranks >= k) & (choices[set_of] >= k)) for k in range(1, int(choices.max(initial=0)) + 1)]
+    flat = np.concatenate([*stages, np.empty(0, np.int64)]).astype(np.int64)
+    stage = np.repeat(np.arange(1, len(stages) + 1), [len(s) for s in stages])
+    order = np.lexsort((flat, stage, set_of[flat]))
+    flat, stage = flat[order], stage[order]
+    of = np.repeat(np.arange(len(sizes)), choices)  # (S',) rankings
+    number = np.arange(len(of)) - np.repeat(np.cumsum(choices) - choices, choices)
+    begin = np.flatnonzero(np.diff(set_of[flat], prepend=-1) | np.diff(stage, prepend=0))
+    return fields | {
+        "offsets": np.append(begin, len(flat)),
+        "set_ids": np.array([f"{fields['set_ids'][s]}/{k + 1}" for s, k in zip(of, number, strict=True)], object),
+        "chosen": np.flatnonzero(ranks[flat] == stage) - begin,
+        "weights": fields["weights"][of],
+        "features": take(fields["features"], flat),
+        "labels": None if fields["labels"] is None else fields["labels"].take(flat),
+        "individual": take(fields["individual"], of),
+        "keep": take(fields["keep"], of),
+        "rows": np.arange(len(flat)),
+        "hidden_rows": np.empty(0, np.int64),
+        "hidden_sets": np.empty(0, np.int64),
+        "added": 0,
+    }

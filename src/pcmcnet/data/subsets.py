@@ -1,0 +1,254 @@
+"""Subsets of choice sets: random splits and folds, some sets of a table, and the hash of a table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.arrays import Ints
+from pcmcnet.data.columns.arrays import Categorical, Column, Contents, concat, concat_column, take
+from pcmcnet.data.columns.distinct import first_rows
+from pcmcnet.errors import InputError, SchemaError
+
+if TYPE_CHECKING:
+    from pcmcnet.data.choice_data import ChoiceData
+
+# -- Splits ------------------------------------------------------------------------------------------------------------
+# Random parts of choice sets: a set's alternatives, and the sets of one group, stay together.
+#
+# The functions that cut take one group number per set and return sorted positions of sets.
+
+
+def generator(seed: int) -> np.random.Generator:
+    """Return the random generator of a seed."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"the seed must be a whole number of at least 0, got {seed!r}.")
+    return np.random.default_rng(int(seed))
+
+
+def number_groups(values: NDArray[Any]) -> Ints:
+    """Number the distinct values, which may be of any kind."""
+    if values.dtype.kind == "O":
+        numbers: dict[Any, int] = {}
+        try:
+            return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)
+        except TypeError as error:
+            raise InputError("by: expected one number or text per choice set.") from error
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def split_parts(groups: Ints, parts: Sequence[float], rng: np.random.Generator) -> list[Ints]:
+    """Cut into parts of the given shares, each met up to the size of one group and none empty."""
+    shares = shares_of(parts)
+    order, ends = _shuffled(groups, rng)
+    if len(ends) < len(shares):
+        raise InputError(f"{len(ends)} groups of choice sets are too few for {len(shares)} parts: one would be empty.")
+    targets = np.cumsum(shares)[:-1] * len(groups)
+    last = np.searchsorted(ends, targets - 0.5)  # the first group that reaches the share ends the part
+    room = np.arange(len(last))
+    last = np.minimum(last, len(ends) - 1 - len(last) + room)  # each part to the right keeps a group
+    last = np.maximum.accumulate(last - room) + room  # and each part has one of its own
+    bounds = [0, *ends[last].tolist(), len(groups)]
+    return [np.sort(order[begin:end]) for begin, end in pairwise(bounds)]
+
+
+def shares_of(parts: Sequence[float]) -> NDArray[np.float64]:
+    """Take shares that add up to 1, refusing others."""
+    try:
+        shares = np.asarray(parts, dtype=np.float64)
+    except (TypeError, ValueError):
+        shares = np.empty(0)
+    if shares.ndim != 1 or not shares.size or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
+        raise InputError(f"the parts must be positive shares that add up to 1, got {parts!r}.")
+    return shares
+
+
+def fold_parts(groups: Ints, k: int, rng: np.random.Generator) -> list[Ints]:
+    """Cut into k parts of nearly equal numbers of groups."""
+    _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 2 <= k <= len(counts):
+        raise InputError(
+            f"the number of folds must lie between 2 and {len(counts)}, the number of groups of choice sets; got {k!r}."
+        )
+    fold = (rng.permutation(len(counts)) % k)[dense]
+    return [np.flatnonzero(fold == f) for f in range(k)]
+
+
+def _shuffled(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Order the sets by a random order of their groups; also the position where each group ends."""
+    _, dense, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    rank = rng.permutation(len(counts))
+    order = np.argsort(rank[dense], kind="stable")
+    return order, np.cumsum(counts[np.argsort(rank)])
+
+
+# -- Parts -------------------------------------------------------------------------------------------------------------
+# Some choice sets of a table, or those of two tables: the fields of the `ChoiceData` that holds them.
+
+
+def positions(index: NDArray[Any], n_sets: int) -> Ints:
+    """Turn positions (negative ones count from the end) or a mask into positions, each once."""
+    if index.dtype == np.bool_:
+        if index.shape != (n_sets,):
+            raise InputError(f"expected a mask of {n_sets} choice sets, got shape {index.shape}.")
+        return np.flatnonzero(index)
+    if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
+        raise InputError(
+            f"expected a list of positions or a mask of choice sets, got {index.dtype} of shape {index.shape}."
+        )
+    if index.size and (index.min() < -n_sets or index.max() >= n_sets):
+        raise InputError(
+            f"positions must lie between {-n_sets} and {n_sets - 1}, as there are {n_sets} choice sets; "
+            f"got {index.min()} to {index.max()}."
+        )
+    sets = index.astype(np.int64)
+    sets = np.where(sets < 0, sets + n_sets, sets)
+    if len(np.unique(sets)) != len(sets):
+        raise InputError("a choice set may be taken once only: the positions repeat.")
+    return sets
+
+
+def take_sets(data: ChoiceData, sets: Ints) -> dict[str, Any]:
+    """Take sets in the order given; their rows are numbered anew, in table order."""
+    sizes = data.sizes[sets]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    flat = np.arange(offsets[-1]) + np.repeat(data.offsets[sets] - offsets[:-1], sizes)
+    new_set = np.full(len(data), -1)
+    new_set[sets] = np.arange(len(sets))
+    hidden = np.flatnonzero(new_set[data.hidden_sets] >= 0)
+    places = _ranks(np.concatenate([data.rows[flat], data.hidden_rows[hidden]]))
+    return {
+        "offsets": offsets,
+        **_columns(data, sets, flat),
+        "rows": places[: len(flat)],
+        "added": int((data.rows[flat] >= data.n_rows - data.added).sum()),
+        "hidden_rows": places[len(flat) :],
+        "hidden_sets": new_set[data.hidden_sets[hidden]],
+    }
+
+
+def sets_between(data: ChoiceData, begin: int, end: int) -> dict[str, Any]:
+    """Take the sets from one to before another, without a copy; their rows keep their numbers."""
+    sets, flat = slice(begin, end), slice(int(data.offsets[begin]), int(data.offsets[end]))
+    nothing = np.empty(0, np.int64)
+    return {
+        "offsets": data.offsets[begin : end + 1] - data.offsets[begin],
+        **_columns(data, sets, flat),
+        "rows": data.rows[flat],
+        "added": 0,
+        "hidden_rows": nothing,
+        "hidden_sets": nothing,
+    }
+
+
+def _columns(data: ChoiceData, sets: Ints | slice, flat: Ints | slice) -> dict[str, Any]:
+    """Take columns of some sets and of their alternatives."""
+    return {
+        "set_ids": data.set_ids[sets],
+        "chosen": None if data.chosen is None else data.chosen[sets],
+        "weights": data.weights[sets],
+        "features": take(data.features, flat),
+        "labels": None if data.labels is None else data.labels.take(flat),
+        "individual": take(data.individual, sets),
+        "keep": take(data.keep, sets),
+    }
+
+
+def join(first: ChoiceData, second: ChoiceData) -> dict[str, Any]:
+    """Append sets; the rows of the second table follow those of the first."""
+    if first.schema != second.schema:
+        raise SchemaError("only choice data with equal schemas can be joined.")
+    chosen = labels = None
+    if first.chosen is not None and second.chosen is not None:
+        chosen = np.concatenate([first.chosen, second.chosen])
+    if first.labels is not None and second.labels is not None:
+        labels = concat_column(first.labels, second.labels)
+    return {
+        "offsets": np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]]),
+        "set_ids": np.concatenate([first.set_ids, second.set_ids]),
+        "chosen": chosen,
+        "weights": np.concatenate([first.weights, second.weights]),
+        "features": concat(first.features, second.features),
+        "labels": labels,
+        "individual": concat(first.individual, second.individual),
+        "keep": concat(first.keep, second.keep),
+        "rows": np.concatenate(_joined_rows(first, second)),
+        "added": first.added + second.added,
+        "hidden_rows": np.concatenate([first.hidden_rows, first.n_rows - first.added + second.hidden_rows]),
+        "hidden_sets": np.concatenate([first.hidden_sets, len(first) + second.hidden_sets]),
+    }
+
+
+def _joined_rows(first: ChoiceData, second: ChoiceData) -> tuple[Ints, Ints]:
+    """Number the rows of both tables, then those that were added to the first, then those to the second."""
+    ours, theirs = first.n_rows - first.added, second.n_rows - second.added
+    return (
+        np.where(first.rows < ours, first.rows, first.rows + theirs),
+        np.where(second.rows < theirs, second.rows + ours, second.rows + ours + first.added),
+    )
+
+
+def _ranks(places: Ints) -> Ints:
+    """Number distinct places from 0 in their own order."""
+    ranks = np.empty(len(places), np.int64)
+    ranks[np.argsort(places)] = np.arange(len(places))
+    return ranks
+
+
+# -- Fingerprint -------------------------------------------------------------------------------------------------------
+# One number for what models see of some choice sets, whatever file or library they came from.
+
+
+def fingerprint(data: ChoiceData) -> str:
+    """Return a SHA-256 of roles, sizes, choices, weights, features, labels, individual columns and persons."""
+    digest = hashlib.sha256(repr(sorted(data.schema.unnamed.to_dict().items())).encode())
+    arrays = {"offsets": data.offsets, "chosen": data.chosen, "weights": data.weights}
+    columns: dict[str, Column] = {f"features/{name}": column for name, column in data.features.items()}
+    columns |= {f"individual/{name}": column for name, column in data.individual.items()}
+    if data.labels is not None:
+        columns["labels"] = data.labels
+    if data.schema.together is not None:
+        columns["person"] = data.keep[data.schema.together]
+    for name, array in arrays.items():
+        _add(digest, name, array)
+    for name, column in columns.items():
+        if isinstance(column, Categorical):
+            codes, categories = _canonical(column)
+            digest.update(repr(categories).encode())
+            _add(digest, name, codes)
+        elif isinstance(column, Contents):
+            used = column.compact()
+            _add(digest, name, used.codes)
+            _add_contents(digest, used.table)
+        else:
+            _add(digest, name, column.values)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, name: str, array: NDArray[Any] | None) -> None:
+    digest.update(f"{name}:{None if array is None else (array.dtype.str, array.shape)}".encode())
+    if array is not None:
+        digest.update(np.ascontiguousarray(array).data)
+
+
+def _add_contents(digest: Any, table: NDArray[Any]) -> None:
+    """Add distinct contents: numbers by their bytes, objects by what they are written as."""
+    if table.dtype.kind in "fiM":
+        _add(digest, "contents", table.view(np.int64) if table.dtype.kind == "M" else table)
+        return
+    for content in table:
+        digest.update(hashlib.sha256(content if isinstance(content, bytes) else repr(content).encode()).digest())
+
+
+def _canonical(column: Categorical) -> tuple[NDArray[np.int32], list[str]]:
+    """Number the categories in use by their first rows: a part of a table counts as a table."""
+    first = first_rows(column.codes, len(column.categories))
+    order = np.argsort(first, kind="stable")[: int((first < len(column.codes)).sum())]
+    new = np.zeros(len(column.categories), np.int32)
+    new[order] = np.arange(len(order), dtype=np.int32)
+    return new[column.codes], [column.categories[k] for k in order]

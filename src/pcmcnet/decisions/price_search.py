@@ -1,0 +1,327 @@
+"""Search for prices: by the gradient of the margin, from a ladder of prices, and within an inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pcmcnet.arrays import Bools, Floats, Ints
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.arrays import Numeric
+from pcmcnet.decisions.branch_and_bound import Search, climb, starting_offers
+from pcmcnet.decisions.catalogue import Catalogue
+from pcmcnet.decisions.constraints import Constraints, Rows, rows_of
+from pcmcnet.decisions.offer_value import earned
+from pcmcnet.decisions.optimise_offer import prove, structure_of
+from pcmcnet.errors import InputError
+from pcmcnet.evaluation.predictions import gives_of, predicted_log_p
+from pcmcnet.insight.elasticity import slopes
+from pcmcnet.insight.questions import compose, with_values
+from pcmcnet.models import ChoiceModel
+
+# -- Price margin ------------------------------------------------------------------------------------------------------
+# The expected margin of price lists, sum_i P(i | x) (x_i - c_i), its gradient, and the way up from many starts.
+#
+#     d margin / d x_j = P_j + sum_i (x_i - c_i) P_i  d log P_i / d x_j
+#
+# For a chain the derivatives of the probabilities are those of its stationary distribution; models without derivatives
+# of their own are asked about prices nearby. L-BFGS-B climbs from the best of many random price lists, then Newton's
+# steps settle the prices that are at no bound. There may be several maxima.
+
+
+_RANDOM = 64  # price lists that are asked about at once, of which the best are climbed from
+_STEP = 1e-3  # of differences, relative to prices: errors of the fourth power, and of rounding, are near 1e-13
+_NEWTON = 4  # last steps, which square the error
+
+
+class Margin(NamedTuple):
+    """The expected margin as a function of prices."""
+
+    model: ChoiceModel
+    sets: ChoiceData  # one set
+    column: str
+    cost: Floats  # (n,)
+    moves: Bools  # (n,) alternatives whose price may change
+
+    def at(self, prices: Floats) -> tuple[Floats, Floats]:  # (B, n) -> (B, n), (B, n)
+        """Return probabilities and margins of price lists."""
+        p = np.exp(predicted_log_p(self.model, self._priced(prices))).reshape(prices.shape)
+        return p, np.where(self.moves, prices - self.cost, 0.0)
+
+    def expected(self, prices: Floats) -> Floats:  # (B, n) -> (B,)
+        """Return the expected margin of price lists."""
+        total: Floats = np.multiply(*self.at(prices)).sum(axis=1)
+        return total
+
+    def gradient(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
+        """Return the derivatives of the expected margins in the prices."""
+        B, n = prices.shape
+        own = self.model._slopes(self._priced(prices), self.column)
+        if own is None and gives_of(self.model) == "probabilities":
+            return np.where(self.moves, self._differences(prices), 0.0)
+        own = slopes(self.model, self._priced(prices), self.column) if own is None else own
+        response = own.reshape(B, n, n)  # d log p_i / d x_j
+        p, margins = self.at(prices)
+        found: Floats = p * self.moves + np.einsum("bi,bij->bj", p * margins, response)
+        return np.where(self.moves, found, 0.0)
+
+    def demand_slopes(self, prices: Floats) -> Floats:  # (n,) -> (n, n)
+        """Return the derivatives of the probabilities (rows) in the prices (columns)."""
+        p, _ = self.at(prices[None])
+        response = slopes(self.model, self._priced(prices[None]), self.column).reshape(len(prices), len(prices))
+        return np.where(self.moves, p[0][:, None] * response, 0.0)
+
+    def _differences(self, prices: Floats) -> Floats:  # (B, n) -> (B, n)
+        """Differentiate margins by four more price lists for each price, with an error of the fourth order."""
+        B, n = prices.shape
+        step = _STEP * np.maximum(np.abs(prices), 1.0)  # (B, n)
+        ways = np.array([1.0, -1.0, 2.0, -2.0])[:, None, None, None] * (step[:, :, None] * np.eye(n))  # (4, B, n, n)
+        up, down, far_up, far_down = self.expected((prices[:, None] + ways).reshape(-1, n)).reshape(4, B, n)
+        found: Floats = (8 * (up - down) - (far_up - far_down)) / (12 * step)
+        return found
+
+    def own_responses(self, prices: Floats) -> Floats:  # (n,) -> (n,)
+        """Return the derivative of each log-probability in its own price."""
+        response = slopes(self.model, self._priced(prices[None]), self.column)
+        return np.diag(response.reshape(len(prices), len(prices)))
+
+    def _priced(self, prices: Floats) -> ChoiceData:
+        """Return a set for each price list, in float64: logits are exact to more digits than a float32 has."""
+        everyone = [np.arange(prices.shape[1])] * len(prices)
+        sets = compose(self.sets, everyone, np.zeros(len(prices), np.int64))
+        return replace(sets, features={**sets.features, self.column: Numeric(prices.ravel())})  # type: ignore[arg-type]
+
+
+def best_prices(
+    margin: Margin, before: Floats, low: Floats, high: Floats, starts: int, rng: np.random.Generator
+) -> Floats:
+    """Follow the gradient from the best of many price lists; return the best prices found."""
+    from scipy.optimize import minimize
+
+    lists = price_lists(margin, before, low, high, rng)
+    first = lists[np.argsort(-margin.expected(lists))[:starts]]
+    ends = []
+    for prices in np.vstack([lists[:1], first]):
+        found = minimize(
+            lambda x: (-margin.expected(x[None])[0], -margin.gradient(x[None])[0]),
+            prices,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(np.where(margin.moves, low, before), np.where(margin.moves, high, before), strict=True)),
+        )
+        ends.append(found.x)
+    best = np.array(ends)[margin.expected(np.array(ends)).argmax()]
+    return _polish(margin, best, low, high)
+
+
+def price_lists(margin: Margin, before: Floats, low: Floats, high: Floats, rng: np.random.Generator) -> Floats:
+    """Return price lists to begin from: the present one, within its bounds, and random ones."""
+    lists = np.vstack([np.clip(before, low, high), rng.uniform(low, high, (_RANDOM, len(before)))])
+    return np.where(margin.moves, lists, before)
+
+
+def _polish(margin: Margin, prices: Floats, low: Floats, high: Floats) -> Floats:
+    """Take Newton's steps on prices within their bounds, while the gradient shrinks."""
+    free = np.flatnonzero(margin.moves & (prices > low) & (prices < high))
+    slope = margin.gradient(prices[None])[0]
+    for _ in range(_NEWTON if len(free) else 0):
+        step = 1e-4 * np.maximum(np.abs(prices[free]), 1e-3)
+        ends = np.tile(prices, (2 * len(free), 1))
+        ends[np.arange(2 * len(free)), np.tile(free, 2)] += np.concatenate([step, -step])
+        ahead, behind = margin.gradient(ends)[:, free].reshape(2, len(free), len(free))
+        curvature = (ahead - behind) / (2 * step)[:, None]
+        try:
+            there = prices.copy()
+            there[free] -= np.linalg.solve((curvature + curvature.T) / 2, slope[free])
+        except np.linalg.LinAlgError:
+            return prices
+        if not ((there >= low) & (there <= high))[free].all():
+            return prices
+        new = margin.gradient(there[None])[0]
+        if np.abs(new[free]).max() >= np.abs(slope[free]).max():
+            return prices
+        prices, slope = there, new
+    return prices
+
+
+# -- Price ladder ------------------------------------------------------------------------------------------------------
+# Prices from a ladder: every pair of an alternative and a price is an alternative of its own.
+#
+# An offer has one price of each alternative or, where alternatives may be left out, at most one. So the best prices are
+# a best offer, found with a bound as in `optimise_offer.py`.
+
+
+_STARTS = 8  # local searches
+
+
+def prices_on_ladder(
+    margin: Margin,
+    offered: Catalogue,
+    ladder: Floats,
+    constraints: Constraints | None,
+    rng: np.random.Generator,
+    deadline: float,
+) -> tuple[Floats, Bools, Search]:
+    """Choose a price for each alternative, or none; returns prices, which are offered, and the search."""
+    if not len(ladder) or not np.isfinite(ladder).all():
+        raise InputError("ladder: expected at least one price, all of them finite numbers.")
+    own = offered.numbers(margin.column, margin.column)
+    n = len(own)
+    owner = np.concatenate([np.repeat(k, len(ladder) if margin.moves[k] else 1) for k in range(n)])
+    prices = np.concatenate([ladder if margin.moves[k] else own[[k]] for k in range(n)])
+    sets = with_values(compose(margin.sets, [owner], [0]), margin.column, prices)
+    revenue = np.where(margin.moves[owner], prices - margin.cost[owner], 0.0)
+    rows = _one_price(offered, owner, constraints)
+    rows.require_possible()
+    value = structure_of(margin.model, sets, revenue)
+    offers, values = climb(lambda x, _: earned(value, x), rows, starting_offers(rows, revenue, _STARTS, rng))
+    found = prove(value, rows, offers[values.argmax()], deadline=deadline)
+    after, shown = own.copy(), np.zeros(n, np.bool_)
+    after[owner[found.offer]], shown[owner[found.offer]] = prices[found.offer], True
+    return after, shown, found
+
+
+def _one_price(offered: Catalogue, owner: Ints, constraints: Constraints | None) -> Rows:
+    """Write constraints on alternatives as constraints on pairs of an alternative and a price, one of each."""
+    base = rows_of(constraints or Constraints(), offered.labels, offered.columns, offered.outside)
+    n = len(offered.labels)
+    priced = np.arange(n) != offered.outside
+    each = (owner == np.flatnonzero(priced)[:, None]).astype(np.float64)  # (moving alternatives, pairs)
+    needed = np.ones(len(each), np.bool_) if constraints is None else base.always[priced]
+    names = [offered.labels[k] for k in np.flatnonzero(priced)]
+    return Rows(
+        np.concatenate([base.matrix[:, owner], each, -each[needed]]),
+        np.concatenate([base.upper, np.ones(len(each)), -np.ones(int(needed.sum()))]),
+        (
+            *base.names,
+            *(f"one price of {name}" for name in names),
+            *(f"a price of {n}" for n, w in zip(names, needed, strict=True) if w),
+        ),
+        ~priced[owner],
+        base.never[owner],
+    )
+
+
+# -- Price inventory ---------------------------------------------------------------------------------------------------
+# Prices with the largest expected margin that the stock can serve.
+#
+# Over m customers the expected demand of an alternative, m P(i | x), is at most its inventory s_i. With multipliers
+# l_i,
+#
+#     maximise sum_i P(i | x) (x_i - c_i)    subject to P(i | x) <= s_i / m:
+#     the derivatives of sum_i P(i | x) (x_i - c_i - l_i) vanish,    l_i >= 0,    l_i = 0 unless stock i runs out.
+#
+# So l_i acts as one more cost of i. It is the shadow price: what one more unit of i in stock would earn. SLSQP searches
+# from several price lists; then the equations above are solved for the prices and the multipliers of what runs out.
+
+
+_STEPS = 200  # of SLSQP
+_OVER = 1e-6  # of a limit, by which the search may exceed it; the equations are solved to rounding
+
+
+def prices_in_stock(
+    margin: Margin,
+    limit: Floats,
+    before: Floats,
+    low: Floats,
+    high: Floats,
+    starts: int,
+    rng: np.random.Generator,
+    labels: Sequence[str],
+) -> tuple[Floats, Floats]:
+    """Return the best prices found, and the shadow prices.
+
+    Parameters
+    ----------
+    margin
+        The expected margin of price lists.
+    limit
+        (n,) the largest probability of each alternative, inf where there is no limit.
+    before, low, high
+        (n,) prices to begin from, and their bounds.
+    starts, rng, labels
+        Searches, where random price lists come from, and how to name alternatives.
+    """
+    lists = price_lists(margin, before, low, high, rng)
+    over = np.maximum(margin.at(lists)[0] - limit, 0.0).sum(axis=1)
+    order = np.lexsort((-margin.expected(lists), over))  # those that the stock can serve first
+    ends = [_climb(margin, limit, prices, low, high) for prices in np.vstack([lists[:1], lists[order[:starts]]])]
+    found = np.array([_settled(margin, limit, prices, low, high) for prices in ends])  # (starts, 2, n)
+    excess = np.max(margin.at(found[:, 0])[0] / limit, axis=1) - 1
+    if excess.min() > _OVER:
+        raise _too_little(margin, limit, labels, found[excess.argmin(), 0])
+    best = np.where(excess <= _OVER, margin.expected(found[:, 0]), -np.inf).argmax()
+    return found[best, 0], found[best, 1]
+
+
+def _climb(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: Floats) -> Floats:
+    """Follow the gradients of the margin and of the demand by SLSQP."""
+    from scipy.optimize import minimize
+
+    free, kept = np.flatnonzero(margin.moves & (low < high)), np.isfinite(limit)
+    scale = 1 / limit[kept]
+
+    def whole(x: Floats) -> Floats:
+        return _with(prices, free, x)
+
+    found = minimize(
+        lambda x: -margin.expected(whole(x)[None])[0],
+        prices[free],
+        jac=lambda x: -margin.gradient(whole(x)[None])[0, free],
+        bounds=list(zip(low[free], high[free], strict=True)),
+        constraints={
+            "type": "ineq",
+            "fun": lambda x: 1 - scale * margin.at(whole(x)[None])[0][0, kept],
+            "jac": lambda x: -scale[:, None] * margin.demand_slopes(whole(x))[np.ix_(kept, free)],
+        },
+        method="SLSQP",
+        options={"maxiter": _STEPS, "ftol": 1e-13},
+    )
+    return np.clip(whole(found.x), np.where(margin.moves, low, prices), np.where(margin.moves, high, prices))
+
+
+def _settled(margin: Margin, limit: Floats, prices: Floats, low: Floats, high: Floats) -> Floats:  # -> (2, n)
+    """Solve the optimality conditions near prices; returns prices and multipliers."""
+    from scipy.optimize import nnls, root
+
+    p = margin.at(prices[None])[0][0]
+    inside = np.flatnonzero(margin.moves & (prices > low) & (prices < high))
+    scarce = np.flatnonzero(p > limit * (1 - 1e-4))
+    multipliers = np.zeros(len(prices))
+    if not len(scarce) or not len(inside):
+        return np.stack([prices, multipliers])
+    slope = margin.gradient(prices[None])[0, inside]
+    multipliers[scarce] = nnls(margin.demand_slopes(prices)[np.ix_(scarce, inside)].T, slope)[0]
+    scarce = scarce[multipliers[scarce] > 0]
+
+    def conditions(z: Floats) -> Floats:
+        x, costs = _with(prices, inside, z[: len(inside)]), _with(multipliers, scarce, z[len(inside) :])
+        at = margin._replace(cost=margin.cost + costs)
+        return np.append(at.gradient(x[None])[0, inside], (margin.at(x[None])[0][0] - limit)[scarce])
+
+    start = np.append(prices[inside], multipliers[scarce])
+    found = root(conditions, start, method="hybr", options={"xtol": 1e-14}).x
+    there, costs = _with(prices, inside, found[: len(inside)]), _with(multipliers, scarce, found[len(inside) :])
+    fits = (there >= low)[inside].all() and (there <= high)[inside].all() and (costs >= 0).all()
+    better = np.abs(conditions(found)).max() <= np.abs(conditions(start)).max()
+    return np.stack([there, costs] if fits and better else [prices, multipliers])
+
+
+def _with(values: Floats, at: Ints, new: Floats) -> Floats:
+    changed = values.copy()
+    changed[at] = new
+    return changed
+
+
+def _too_little(margin: Margin, limit: Floats, labels: Sequence[str], prices: Floats) -> InputError:
+    """Say which stock runs out at the prices that come nearest to serving everybody."""
+    p = margin.at(prices[None])[0][0]
+    worst = int(np.argmax(p / limit))
+    return InputError(
+        f"inventory: no prices within their bounds were found at which it lasts; at best, {labels[worst]!r} is chosen "
+        f"by {p[worst]:.4g} of the customers and there is enough for {limit[worst]:.4g}. Raise its highest price or "
+        f"its inventory."
+    )

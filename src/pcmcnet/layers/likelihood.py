@@ -1,0 +1,48 @@
+"""Probabilities -> log-likelihood of the choices, by torch's operators or one Triton kernel.
+
+Shapes: probabilities (B, J), chosen and weight (B,).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pcmcnet.layers.tensor_ops import runs_kernels
+
+
+def log_probabilities(p: Tensor, mask: Tensor) -> Tensor:  # (B, J), (B, J) -> (B, J)
+    """Take logs; padding and probabilities of 0 get -inf and no gradient, where log alone would give NaN."""
+    if runs_kernels(p) and p.numel() and p.shape == mask.shape and p.dtype in (torch.float32, torch.float64):
+        from pcmcnet.layers import likelihood_triton
+
+        return likelihood_triton.log_probabilities(p, mask)
+    return plain_log_probabilities(p, mask)
+
+
+def plain_log_probabilities(p: Tensor, mask: Tensor) -> Tensor:
+    """Do the same by torch's own operators."""
+    possible = mask & (p != 0)  # a NaN stays one
+    return p.where(possible, torch.ones_like(p)).log().masked_fill(~possible, -math.inf)
+
+
+def choice_nll(log_p: Tensor, chosen: Tensor) -> Tensor:  # (B, J), (B,) -> (B,)
+    """Return minus the log-probability of each choice."""
+    return -log_p.gather(1, chosen.unsqueeze(1)).squeeze(1)
+
+
+def mean_nll(log_p: Tensor, chosen: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B, J), (B,), (B,)
+    """Return the weighted mean loss of the choices, and the two sums whose quotient it is, without a gradient."""
+    if runs_kernels(log_p) and log_p.dtype == weight.dtype == torch.float32:
+        from pcmcnet.layers import likelihood_triton
+
+        return likelihood_triton.mean_nll(log_p, chosen, weight)
+    return weighted_mean(choice_nll(log_p, chosen), weight)
+
+
+def weighted_mean(losses: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # (B,), (B,)
+    """Return the weighted mean of losses, and the two sums whose quotient it is, without a gradient."""
+    loss, total = (weight * losses).sum(), weight.sum()
+    return loss / total, loss.detach(), total

@@ -1,0 +1,214 @@
+"""Elementwise kernels of the pair network: activation and dropout of hidden units, and scores -> rates."""
+
+from __future__ import annotations
+
+import math
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
+from pcmcnet.layers.pairwise.rate_forms import plain_rates
+from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
+from pcmcnet.layers.tensor_ops import pull_back
+
+# -- Activation dropout ------------------------------------------------------------------------------------------------
+# What happens to a hidden unit of a pair: activation, its derivative, dropout.
+#
+# A unit u of a pair is dropped where a + b c_u, in 32 bits, is below a limit. a and b are scrambled from seed and pair,
+# c_u from u. That takes one multiplication, so masks are not stored but found again wherever they are needed.
+
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+
+UNIT = tl.constexpr(0x85EBCA6B)
+
+
+@triton.jit
+def scramble(x):
+    """Make 32 bits that look random of 32 that need not."""
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x ^= x >> 15
+    x *= 0x846CA68B
+    x ^= x >> 16
+    return x
+
+
+@triton.jit
+def unit_number(unit):
+    """Return c_u."""
+    return scramble(unit.to(tl.uint32) + UNIT)
+
+
+@triton.jit
+def drop(h, seed, pair, unit, limit):
+    """Set entries of (R, C) to 0, at random by seed, pair (R,) and unit (C,); weights have the scale of the others."""
+    a, b = pair_numbers(pair, seed)
+    return drop_units(h, a, b, unit_number(unit), limit)
+
+
+@triton.jit
+def pair_numbers(pair, seed):
+    """Return a and b."""
+    a = scramble(pair.to(tl.uint32) ^ seed.to(tl.uint32))
+    return a, scramble(a + 0x9E3779B9) | 1
+
+
+@triton.jit
+def drop_units(h, a, b, c, limit):
+    """Set entries of (R, C) to 0 as ``drop`` does, in float32, with the numbers a, b (R,) and c (C,) at hand.
+
+    Comparison and choice are one piece of code: compilers put off the choices, and pack and unpack what was found.
+    """
+    return tl.inline_asm_elementwise(
+        """{
+        .reg .pred kept;
+        setp.hs.u32 kept, $2, $3;
+        selp.f32 $0, $1, 0f00000000, kept;
+        }""",
+        "=f,f,r,r",
+        [h, a[:, None] + b[:, None] * c[None, :], limit.to(tl.uint32)],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@triton.jit
+def activate(z, ACT: tl.constexpr):
+    """Activate, in the type of z where that is exact enough."""
+    if ACT == "relu":
+        h = tl.maximum(z, 0.0)
+    elif ACT == "leaky_relu":
+        h = tl.maximum(z, 0.01 * z)
+    elif ACT == "sigmoid":
+        h = tl.sigmoid(z.to(tl.float32))
+    elif ACT == "tanh":
+        h = 2.0 * tl.sigmoid(2.0 * z.to(tl.float32)) - 1.0
+    elif ACT == "silu":
+        h = z * tl.sigmoid(z.to(tl.float32))
+    else:
+        h = 0.5 * z * (1.0 + tl.erf(z.to(tl.float32) * 0.7071067811865476))
+    return h
+
+
+@triton.jit
+def activation_backward(z, by, ACT: tl.constexpr):
+    """Multiply by the derivative of the activation at z, in float32."""
+    if ACT == "relu":
+        d = tl.where(z > 0, by, 0.0)
+    elif ACT == "leaky_relu":
+        d = tl.where(z > 0, by, 0.01 * by)
+    elif ACT == "sigmoid":
+        s = tl.sigmoid(z)
+        d = by * (s * (1.0 - s))
+    elif ACT == "tanh":
+        t = 2.0 * tl.sigmoid(2.0 * z) - 1.0
+        d = by * (1.0 - t * t)
+    elif ACT == "silu":
+        s = tl.sigmoid(z)
+        d = by * (s * (1.0 + z * (1.0 - s)))
+    else:
+        d = by * (0.5 * (1.0 + tl.erf(z * 0.7071067811865476)) + z * 0.3989422804014327 * tl.exp(-0.5 * z * z))
+    return d
+
+
+@cache
+def numbers_of_units(width: int, device: torch.device) -> Tensor:
+    """Return c_u of all units, for kernels that would find them again for every tile."""
+    numbers = scramble.fn(np.arange(width, dtype=np.uint32) + np.uint32(UNIT.value))
+    return torch.from_numpy(numbers.view(np.int32)).to(device)
+
+
+# -- Rates -------------------------------------------------------------------------------------------------------------
+# Scores -> rates on a CUDA device, in one kernel each way where torch takes ten.
+#
+# The formulas are those of `pcmcnet.layers.pairwise.rate_forms`, for the forms exp and relu. Shapes: scores (B, n, n),
+# mask (B, n) -> rates (B, n, n), divided by the largest of the set.
+
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+
+def rates(scores: Tensor, mask: Tensor, *, rate: str, epsilon: float, floor: float) -> Tensor:
+    """Turn scores into rates: (B, n, n), (B, n) -> (B, n, n)."""
+    found: Tensor = _Rates.apply(scores, mask, rate, epsilon, floor)
+    return found
+
+
+class _Rates(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor, rate: str, epsilon: float, floor: float) -> Tensor:
+        sets, n, _ = scores.shape
+        given, out, top = scores.detach().contiguous(), scores.new_empty(scores.shape), scores.new_empty(sets)
+        options = (n, epsilon, math.log(epsilon) if epsilon else -math.inf, floor)
+        launch(_rates_forward, (sets,), given, mask.contiguous(), out, top, *options, RATE=rate, C=BLOCK)
+        ctx.save_for_backward(scores, mask, top)
+        ctx.rate, ctx.epsilon = rate, epsilon
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        scores, mask, top = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            plain = partial(plain_rates, mask=mask, rate=ctx.rate, epsilon=ctx.epsilon)
+            return *pull_back(plain, [scores], gradient), None, None, None, None
+        scores = scores.contiguous()
+        sets, n, _ = scores.shape
+        out = torch.empty_like(scores)
+        grid = (sets, triton.cdiv(n * n, BLOCK))
+        launch(_rates_backward, grid, scores, top, gradient.contiguous(), out, n, RATE=ctx.rate, C=BLOCK)
+        return out, None, None, None, None
+
+
+@triton.jit(do_not_specialize=["n", "epsilon", "log_epsilon", "floor"])
+def _rates_forward(scores, mask, out, top, n, epsilon, log_epsilon, floor, RATE: tl.constexpr, C: tl.constexpr):
+    """Go twice through the matrix of a set: for its largest entry, and to divide by it."""
+    wait_for_earlier()
+    b, c = tl.program_id(0).to(tl.int64), tl.arange(0, C)
+    scores += b * n * n
+    out += b * n * n
+    mask += b * n
+    largest = tl.full((C,), float("-inf"), tl.float32)
+    for begin in range(0, n * n, C):
+        at = begin + c
+        i, j = at // n, at % n
+        here = at < n * n
+        s = tl.load(scores + at, mask=here, other=0.0)
+        pairs = here & (i != j) & (tl.load(mask + i, mask=here, other=0) != 0)
+        pairs &= tl.load(mask + j, mask=here, other=0) != 0
+        largest = tl.maximum(largest, tl.where(pairs & (s == s), s, float("-inf")))  # a NaN stays where it is
+    s_top = tl.max(largest, 0)
+    none = s_top == float("-inf")
+    s_top = tl.minimum(s_top, 3.4028234663852886e38)  # the largest finite number
+    if RATE == "relu":
+        q_top = tl.where(none, 1.0, tl.maximum(tl.maximum(s_top, 0.0) + epsilon, 1.1754943508222875e-38))
+    else:
+        q_top = tl.maximum(tl.where(none, 1.0, s_top), log_epsilon)
+    tl.store(top + b, q_top)
+    for begin in range(0, n * n, C):
+        at = begin + c
+        s = tl.load(scores + at, mask=at < n * n, other=0.0)
+        if RATE == "relu":
+            q = (tl.maximum(s, 0.0, propagate_nan=tl.PropagateNan.ALL) + epsilon) / q_top
+        else:
+            q = tl.exp(tl.minimum(s - q_top, 0.0, propagate_nan=tl.PropagateNan.ALL))
+            q += tl.where(epsilon > 0, epsilon * tl.exp(-q_top), 0.0)
+        tl.store(out + at, q + floor, mask=at < n * n)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _rates_backward(scores, top, gradient, out, n, RATE: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
+    b, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * C + tl.arange(0, C)
+    here, at = at < n * n, b * n * n + at
+    s, largest = tl.load(scores + at, mask=here, other=0.0), tl.load(top + b)
+    slope = tl.where(s > 0, 1 / largest, 0.0) if RATE == "relu" else tl.where(s <= largest, tl.exp(s - largest), 0.0)
+    tl.store(out + at, slope * tl.load(gradient + at, mask=here, other=0.0), mask=here)

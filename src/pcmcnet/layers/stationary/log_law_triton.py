@@ -1,0 +1,145 @@
+"""The two ends of ``log_law`` on a CUDA device, in one kernel each way: rates in units of rows, and logarithms.
+
+Shapes: scores (B, n, n), mask (B, n) -> rates (B, n, n), levels (B, n); law, levels and mask (B, n) -> log p (B, n).
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, misc"
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pcmcnet.layers.kernel_launch import launch, wait_for_earlier
+from pcmcnet.layers.pairwise.triton.pair_layout import columns
+from pcmcnet.layers.settings import ELEMENTWISE_BLOCK as BLOCK
+from pcmcnet.layers.stationary import log_law
+from pcmcnet.layers.tensor_ops import pull_back
+
+FEW = 256  # numbers of a block, where there are but some for each set. By choice
+LARGEST = tl.constexpr(torch.finfo(torch.float32).max)
+
+
+def row_rates(scores: Tensor, mask: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    """Return rates whose largest in each row is about 1, and the largest score of each row, a constant."""
+    rates, level = _RowRates.apply(scores, mask, floor)
+    return rates, level
+
+
+def log_probabilities_at(law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
+    """Return log-probabilities from the law of such rates; padding gets -inf."""
+    found: Tensor = _LogsAtLevels.apply(law, level, mask)
+    return found
+
+
+def _blocks(rows: int, n: int, size: int = BLOCK) -> tuple[tuple[int], dict[str, int]]:
+    """Programs for so many rows of n numbers, and the size of a block: about so many numbers."""
+    width = columns(n)
+    at_once = max(size // width, 1)
+    return (triton.cdiv(rows, at_once),), {"R": at_once, "C": width}
+
+
+class _RowRates(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+        sets, n, _ = scores.shape
+        given, out, level = scores.detach().contiguous(), scores.new_empty(scores.shape), scores.new_empty(sets, n)
+        grid, shape = _blocks(sets * n, n)
+        launch(_row_rates_forward, grid, given, mask.contiguous(), out, level, sets * n, n, floor, **shape)
+        ctx.save_for_backward(scores, level)
+        ctx.mark_non_differentiable(level)
+        ctx.set_materialize_grads(False)
+        return out, level
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, None, None]:
+        scores, level = ctx.saved_tensors
+        if gradient is None:
+            return None, None, None
+        if torch.is_grad_enabled():  # create_graph=True
+            return pull_back(partial(log_law.plain_row_rates, level=level), [scores], gradient)[0], None, None
+        scores, out = scores.contiguous(), torch.empty_like(scores, memory_format=torch.contiguous_format)
+        rows, n = level.numel(), scores.shape[-1]
+        grid, shape = _blocks(rows, n)
+        launch(_row_rates_backward, grid, scores, level, gradient.contiguous(), out, rows, n, **shape)
+        return out, None, None
+
+
+class _LogsAtLevels(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, law: Tensor, level: Tensor, mask: Tensor) -> Tensor:
+        out, (grid, shape) = torch.empty_like(law), _blocks(*law.shape, size=FEW)
+        launch(_logs_forward, grid, law.detach().contiguous(), level, mask.contiguous(), out, *law.shape, **shape)
+        ctx.save_for_backward(law, level, mask, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        law, level, mask, logs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True
+            plain = partial(log_law.log_probabilities_at, level=level, mask=mask)
+            return pull_back(plain, [law], gradient)[0], None, None
+        out, (grid, shape) = torch.empty_like(law), _blocks(*law.shape, size=FEW)
+        launch(_logs_backward, grid, law.contiguous(), logs, gradient.contiguous(), out, *law.shape, **shape)
+        return out, None, None
+
+
+@triton.jit(do_not_specialize=["rows", "n", "floor"])
+def _row_rates_forward(scores, mask, out, level, rows, n, floor, R: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
+    r, j = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R), tl.arange(0, C)
+    b = r // n
+    here = (r < rows)[:, None] & (j < n)[None, :]
+    at = r[:, None] * n + j[None, :]
+    s = tl.load(scores + at, mask=here, other=0.0)
+    real = tl.load(mask + b[:, None] * n + j[None, :], mask=here, other=0) != 0
+    pairs = real & (tl.load(mask + r, mask=r < rows, other=0) != 0)[:, None] & ((r - b * n)[:, None] != j[None, :])
+    top = tl.max(tl.where(pairs & (s == s), s, float("-inf")), 1)  # a NaN stays where it is
+    top = tl.where(top == float("-inf"), 0.0, tl.minimum(top, LARGEST))
+    q = tl.exp(tl.minimum(s - top[:, None], 0.0, propagate_nan=tl.PropagateNan.ALL))
+    tl.store(out + at, q + floor, mask=here)
+    tl.store(level + r, top, mask=r < rows)
+
+
+@triton.jit(do_not_specialize=["rows", "n"])
+def _row_rates_backward(scores, level, gradient, out, rows, n, R: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
+    r, j = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R), tl.arange(0, C)
+    here = (r < rows)[:, None] & (j < n)[None, :]
+    at = r[:, None] * n + j[None, :]
+    s, top = tl.load(scores + at, mask=here, other=0.0), tl.load(level + r, mask=r < rows, other=0.0)[:, None]
+    slope = tl.where(s <= top, tl.exp(s - top), 0.0)
+    tl.store(out + at, slope * tl.load(gradient + at, mask=here, other=0.0), mask=here)
+
+
+@triton.jit(do_not_specialize=["sets", "n"])
+def _logs_forward(law, level, mask, out, sets, n, R: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
+    b, j = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
+    at, here = b * n + j, (b < sets) & (j < n)
+    p = tl.load(law + at, mask=here, other=0.0)
+    possible = (tl.load(mask + at, mask=here, other=0) != 0) & (p != 0)
+    x = tl.log(tl.where(possible, p, 1.0)) - tl.load(level + at, mask=here, other=0.0)
+    x = tl.where(possible, x, float("-inf"))
+    top = tl.max(x, 1)[:, None]
+    top = tl.where(top == float("-inf"), 0.0, top)
+    x = x - top
+    tl.store(out + at, x - tl.log(tl.sum(tl.exp(x), 1))[:, None], mask=here)
+
+
+@triton.jit(do_not_specialize=["sets", "n"])
+def _logs_backward(law, logs, gradient, out, sets, n, R: tl.constexpr, C: tl.constexpr):
+    wait_for_earlier()
+    b, j = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)[:, None], tl.arange(0, C)[None, :]
+    at, here = b * n + j, (b < sets) & (j < n)
+    x = tl.load(logs + at, mask=here, other=float("-inf"))
+    possible = x != float("-inf")
+    g = tl.where(possible, tl.load(gradient + at, mask=here, other=0.0), 0.0)
+    by_logs = g - tl.exp(x) * tl.sum(g, 1)[:, None]
+    p = tl.load(law + at, mask=here & possible, other=1.0)
+    tl.store(out + at, tl.where(possible, by_logs / p, 0.0), mask=here)

@@ -1,0 +1,359 @@
+"""CDM: the context-dependent random utility model of items (Seshadri, Peysakhovich & Ugander, 2019).
+
+The other items of a set add to an item's utility one by one, each by an effect of its own:
+
+    P(i | S) = exp v_i(S) / sum_{j in S} exp v_j(S)          v_i(S) = s_i + sum_{j in S, j != i} c_ij
+
+The published form has u_ij = c_ij - s_j alone, with the same probabilities: -sum_{j != i} s_j is s_i, less what all
+items of the set have in common. One constant added to all s_i changes nothing. Nor does one added to s_j and to column
+j, c_ij for all i. So n (n - 1) - 1 parameters are identified. The penalty on c takes the smallest of all effects that
+are alike, which have mean 0 in each column, and shrinks them to none: to the logit of items, Bradley-Terry's. Of rank r
+the effects are products c_ij = t_i . k_j of r properties that an item has as a target and as a context.
+
+With counts C_iS of the distinct sets, strengths s (n,) and effects c (n, n), 0 on the diagonal, L-BFGS minimises
+
+    - sum_S sum_{i in S} C_iS log P(i | S)  +  ridge / 2 sum_ij c_ij^2
+
+and a ridge on s, which does no more than centre it unless the logit itself has learnt one. All of it is convex, as v is
+linear in s and c. So every search ends at the same probabilities, and with a ridge at the same effects. Of rank r the
+same function of t and k (n, r) is not convex; its search begins at the best approximation of that rank to the full
+effects. An infinite ridge leaves the logit of the strengths.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+from torch import Tensor
+
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.ragged import log_softmax_by_set
+from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.layers.threads import threads_for
+from pcmcnet.models.interface.choice_model import ChoiceModel, FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.items.strengths import (
+    PLAIN,
+    TRIAL_TOLERANCE,
+    CountedFold,
+    ItemRecord,
+    Losses,
+    Penalty,
+    StrengthPrior,
+    centring_ridge,
+    lbfgs,
+    learn_penalty,
+    newton,
+    require_penalty,
+)
+from pcmcnet.models.items.universe import DistinctSets, PaddedSets, Universe, informative
+from pcmcnet.reports.formats import Summary
+from pcmcnet.storage.files import json_bytes
+
+log = logging.getLogger("pcmcnet")
+
+MAX_ITEMS = 1000  # a million effects
+
+
+@dataclass(frozen=True, kw_only=True)
+class CDMConfig:
+    """Options of CDM.
+
+    Parameters
+    ----------
+    smoothing
+        Choices added for every item of every distinct choice set of the training part.
+    ridge
+        Pull of the context effects towards 0, as if by a normal law of variance 1 / ridge; 0 for maximum likelihood
+        alone. "auto" learns it from held-out choice sets, an infinite one, which is the logit of items, included.
+    rank
+        Rank of the matrix of context effects; None for the full one.
+    max_iter, tolerance
+        Iterations at most, and the gain in the mean objective below which the search ends.
+    """
+
+    smoothing: float = 0.1
+    ridge: Penalty = "auto"
+    rank: int | None = None
+    max_iter: int = 1000
+    tolerance: float = 1e-10
+
+    def __post_init__(self) -> None:
+        require_number("smoothing", self.smoothing, low=0)
+        require_penalty("ridge", self.ridge)
+        if self.rank is not None:
+            require_number("rank", self.rank, whole=True, low=1)
+        require_number("max_iter", self.max_iter, whole=True, low=1)
+        require_number("tolerance", self.tolerance, low=0, open_low=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedCDM(FittedState):
+    """Items, their strengths and what they add to each other's utilities."""
+
+    universe: Universe
+    strengths: Floats  # (n,)
+    context: Floats  # (n, n): what the column's item adds to the utility of the row's; 0 on the diagonal
+    record: ItemRecord
+
+
+class CDM(ChoiceModel):
+    """Logit of items whose utilities depend on the other items of the set, pair by pair.
+
+    Options are those of :class:`CDMConfig`.
+
+    Examples
+    --------
+    >>> CDM(rank=2).config.ridge
+    'auto'
+    """
+
+    name = "cdm"
+    config_class = CDMConfig
+    config: CDMConfig
+    record_class = ItemRecord
+
+    @takes(CDMConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedCDM:
+        config, prior, penalty = self.config, StrengthPrior(self.config.smoothing), None
+        # 1. The items, and the distinct sets of items with their counts.
+        part = informative(_require_labels(train))
+        universe = Universe.learn(part)
+        n = _require_size(universe.size)
+        sets = DistinctSets.of(part, universe.index(part))
+        with threads_for(0):
+            # 2. Learn how strengths are held, and then how firmly context is held to none.
+            if config.ridge == "auto":
+                prior = StrengthPrior.learn(part, universe, smoothing=config.smoothing, seed=run.seed)
+                path = partial(self._path, n, prior)
+                penalty = learn_penalty(part, universe, path, smoothing=prior.smoothing, seed=run.seed)
+                penalty = replace(penalty, strength_ridge=prior.ridge)
+            # 3. Fit all sets from the logit.
+            ridge, smoothed = penalty.penalty if penalty else float(config.ridge), sets.smoothed(prior.smoothing)
+            start = without_context(smoothed, n, prior.ridge)
+            effects = self._effects(smoothed, start, ridge, prior.ridge, config.tolerance)
+        if not effects.converged:
+            log.warning("the search for effects was stopped by max_iter=%d before it converged", config.max_iter)
+        record = ItemRecord(
+            converged=effects.converged,
+            iterations=effects.iterations,
+            nll=float(-(sets.counts @ item_log_p(sets, effects.strengths, effects.context)) / sets.counts.sum()),
+            penalty=penalty,
+            distinct_sets=len(sets.sizes),
+        )
+        return FittedCDM(universe=universe, strengths=effects.strengths, context=effects.context, record=record)
+
+    def _effects(
+        self, sets: DistinctSets, start: ItemEffects, ridge: float, strength_ridge: float, tolerance: float
+    ) -> ItemEffects:
+        """Fit with a ridge, from a start; the start is the logit, or comes from a stronger ridge."""
+        if ridge == PLAIN:
+            return start
+        limits: dict[str, Any] = {"max_iter": self.config.max_iter, "tolerance": tolerance}
+        return estimate(sets, start, ridge, strength_ridge, rank=self.config.rank, **limits)
+
+    def _path(self, n: int, prior: StrengthPrior, fold: CountedFold) -> Losses:
+        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        at = without_context(fold.train, n, prior.ridge)
+
+        def losses(ridge: float) -> Floats:
+            nonlocal at
+            at = self._effects(fold.train, at, ridge, prior.ridge, TRIAL_TOLERANCE)
+            return -item_log_p(fold.held_out, at.strengths, at.context)[fold.chosen]
+
+        return losses
+
+    @property
+    def _state(self) -> FittedCDM:
+        return self._state_as(FittedCDM)
+
+    @property
+    def universe_(self) -> Universe:
+        """The items."""
+        return self._state.universe
+
+    @property
+    def strengths_(self) -> Floats:
+        """(n,) strengths of the items."""
+        return self._state.strengths
+
+    @property
+    def context_(self) -> Floats:
+        """(n, n) what the column's item adds to the utility of the row's; 0 on the diagonal."""
+        return self._state.context
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        sets = DistinctSets.of(data, self.universe_.index(data))
+        return sets.to_alternatives(item_log_p(sets, self.strengths_, self.context_))
+
+    @property
+    def num_parameters(self) -> int:
+        """Those that probabilities identify: strengths but one, and effects up to a constant in each column."""
+        n, rank = len(self.strengths_), self.config.rank
+        full = n * (n - 1) - 1
+        return full if rank is None else min(full, n - 1 + rank * (2 * n - 1 - rank))
+
+    def summary(self) -> Summary:
+        """List the items with their strengths, the strongest first, and who raises and lowers them most."""
+        record = self._state.record
+        facts = {
+            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
+            **record.item_facts(self.table_.choice_sets),
+            **record.penalty_facts,
+            "parameters": f"{self.num_parameters:,}",
+        }
+        rows = [self._row(k) for k in np.argsort(-self.strengths_, kind="stable")]
+        return Summary(
+            type(self).__name__, facts, ("item", "strength", "raised most by", "lowered most by"), tuple(rows)
+        )
+
+    def _row(self, k: int) -> tuple[str, ...]:
+        effects, items = self.context_[k], self.universe_.items
+        extremes = ((j, effects[j]) for j in (int(effects.argmax()), int(effects.argmin())))
+        named = [f"{items[j]} {effect:+.4f}" if effect else "none" for j, effect in extremes]
+        return (items[k], f"{self.strengths_[k]:.4f}", *named)
+
+    # -- saved form -------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        arrays = {"strengths": self.strengths_, "context": self.context_}
+        return {"items.json": json_bytes(self.universe_.to_dict()), "weights.safetensors": save_arrays(arrays)}
+
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedCDM:
+        universe = Universe.from_dict(json.loads(files["items.json"]))
+        try:
+            arrays = load_arrays(files["weights.safetensors"])
+        except SafetensorError as error:
+            raise ArtifactError(f"the saved effects cannot be read ({error}): save the model again.") from error
+        n = universe.size
+        for name, shape in {"strengths": (n,), "context": (n, n)}.items():
+            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+                raise ArtifactError(f"the saved {name} do not fit the saved items: save the model again.")
+        strengths, context = (arrays[name].astype(np.float64) for name in ("strengths", "context"))
+        return FittedCDM(universe=universe, strengths=strengths, context=context, record=record)
+
+
+def _require_labels(data: ChoiceData) -> ChoiceData:
+    """Refuse a table without labels, and say what has context effects without them."""
+    if data.labels is None:
+        raise InputError(
+            "CDM knows alternatives by their labels, and the table was read without any: declare alternative=<column> "
+            "(--alternative), or use the linear context logit (lcl), which has context effects of features instead."
+        )
+    return data
+
+
+def _require_size(n: int) -> int:
+    """Refuse universes whose effects would not fit."""
+    if n > MAX_ITEMS:
+        raise InputError(
+            f"CDM is for up to {MAX_ITEMS:,} items, and there are {n:,}, with {n * (n - 1):,} context effects: leave "
+            f"rare items out, or use PCMC-Net (pcmcnet), whose size does not grow with the universe."
+        )
+    return n
+
+
+# -- Estimation ---------------------------------------------------------------------------------------------------
+
+
+class ItemEffects(NamedTuple):
+    """Strengths (n,) and context effects (n, n) of column items on row items, and how the search went."""
+
+    strengths: Floats
+    context: Floats
+    iterations: int = 0
+    converged: bool = True
+
+
+def item_log_p(sets: DistinctSets, strengths: Floats, context: Floats) -> Floats:  # -> (M,)
+    """Return the log-probabilities of the items of distinct sets."""
+    if not len(sets.items):
+        return np.empty(0)
+    left, right = sets.pairs()
+    effects = context[sets.items[left], sets.items[right]]
+    v = strengths[sets.items] + np.bincount(left, weights=effects, minlength=len(sets.items))
+    return log_softmax_by_set(v, sets.offsets)
+
+
+def without_context(sets: DistinctSets, n: int, strength_ridge: float = 0.0) -> ItemEffects:
+    """Return the limit of an infinite ridge, the logit."""
+    logit = newton(sets, n, ridge=centring_ridge(sets, strength_ridge))
+    return ItemEffects(logit.strengths, np.zeros((n, n)), logit.iterations, logit.converged)
+
+
+def estimate(
+    sets: DistinctSets,
+    start: ItemEffects,
+    ridge: float,
+    strength_ridge: float,
+    *,
+    rank: int | None,
+    max_iter: int,
+    tolerance: float,
+) -> ItemEffects:
+    """Minimise from a start; ``rank`` None is the full form."""
+    n, loss = len(start.strengths), objective(sets, len(start.strengths), ridge, strength_ridge)
+
+    def fit(context: Callable[[Tensor], Tensor], strengths: Floats, parameters: Floats) -> ItemEffects:
+        minimum = lbfgs(
+            lambda x: loss(x[:n], context(x[n:])),
+            np.concatenate([strengths, parameters.ravel()]),
+            max_iter=max_iter,
+            tolerance=tolerance,
+        )
+        c: Floats = context(torch.from_numpy(minimum.at[n:])).numpy() * (1 - np.eye(n))
+        return ItemEffects(minimum.at[:n], c, minimum.iterations, minimum.converged)
+
+    # 1. The full effects: a convex problem.
+    full = fit(lambda x: x.reshape(n, n), start.strengths, start.context)
+    if rank is None:
+        return full
+
+    # 2. Of rank r, a search from the best approximation of that rank.
+    def product(x: Tensor) -> Tensor:  # (2 n r,) -> (n, n)
+        targets, contexts = x.reshape(2, n, -1)
+        effects: Tensor = targets @ contexts.T
+        return effects
+
+    u, d, v = np.linalg.svd(full.context)
+    factors = np.stack([f[:, :rank] * np.sqrt(d[:rank]) for f in (u, v.T)])  # (2, n, r)
+    return fit(product, full.strengths, factors)
+
+
+def objective(
+    sets: DistinctSets, n: int, ridge: float, strength_ridge: float = 0.0
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return what is minimised, as a mean over choices, as a function of strengths (n,) and effects (n, n)."""
+    batches, total = list(sets.batches()), float(sets.counts.sum())
+    apart, centring = 1 - torch.eye(n, dtype=torch.float64), centring_ridge(sets, strength_ridge)
+
+    def loss(s: Tensor, c: Tensor) -> Tensor:
+        effects = c * apart
+        likelihood = torch.stack([_log_likelihood(s, effects, batch) for batch in batches]).sum()
+        penalty = ridge / 2 * effects.square().sum() + centring / 2 * s.square().sum()
+        return (penalty - likelihood) / total
+
+    return loss
+
+
+def _log_likelihood(s: Tensor, effects: Tensor, batch: PaddedSets) -> Tensor:  # -> ()
+    pairs = effects[batch.items.unsqueeze(2), batch.items.unsqueeze(1)]  # (B, J, J)
+    v = s[batch.items] + (pairs * batch.mask.unsqueeze(1)).sum(2)
+    log_p = torch.log_softmax(v.masked_fill(~batch.mask, -torch.inf), dim=1)
+    return (batch.counts * log_p.masked_fill(~batch.mask, 0)).sum()

@@ -1,1 +1,0 @@
-"""Logits whose utilities depend on the other alternatives of the choice set."""

@@ -1,0 +1,95 @@
+"""FATE: first aggregate, then evaluate (Pfannschmidt, Gupta, Haddenhorst & Hüllermeier, 2022).
+
+    m   = mean over j of f([S_j, I])          one vector for the whole set
+    u_i = linear utility of i + U([S_i, I, m])
+    p   = softmax(u)
+
+f and U are perceptrons. The mean does not depend on the order of the alternatives, and takes n evaluations for a set of
+n. Shapes: I (B, D0), S (B, J, D) -> m (B, M) -> u (B, J).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from pcmcnet.data import Encoder
+from pcmcnet.layers.perceptron import Perceptron
+from pcmcnet.models.interface.encoders import Encoders
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.network_config import as_widths
+from pcmcnet.models.networks.set_network import (
+    SetModel,
+    SetNetwork,
+    SetNetworkConfig,
+    beside_individual,
+    mean_of_sets,
+    perceptron_of,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FATEConfig(SetNetworkConfig):
+    """Options of FATE: the network's, then those of the training loop.
+
+    Parameters
+    ----------
+    hidden
+        Widths of the hidden layers of U.
+    set_hidden
+        Widths of the layers of f, the last being that of the vector for the whole set.
+    """
+
+    set_hidden: tuple[int, ...] = (64, 32)
+
+    def __post_init__(self) -> None:
+        super(FATEConfig, self).__post_init__()  # slots make a new class, which super() misses
+        object.__setattr__(self, "set_hidden", as_widths(self.set_hidden, name="set_hidden", fewest=1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FATEArguments(FATEConfig):
+    """What the constructor takes: the options, and what no option can hold."""
+
+    encoders: Encoders | None = None
+
+
+class FATENetwork(SetNetwork):
+    """Batch -> log-probabilities (B, J)."""
+
+    def __init__(self, encoder: Encoder, config: FATEConfig, own: Encoders | None = None) -> None:
+        super().__init__(encoder, config, own)
+        width = self.individual.width + self.alternative.width
+        style: dict[str, Any] = {"activation": config.activation, "dropout": config.dropout}
+        self.member = Perceptron(width, config.set_hidden, **style, start="spread")
+        self.joint = perceptron_of(config, width + config.set_hidden[-1])
+
+    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+        """(B, D0), (B, J, D), (B, J) -> (B, J)."""
+        known = beside_individual(what, who)
+        together = mean_of_sets(self.member(known), mask)  # (B, M)
+        out: Tensor = self.joint(beside_individual(known, together)).squeeze(-1)
+        return out
+
+
+class FATE(SetModel):
+    """First aggregate, then evaluate: the utility of an alternative depends on the mean of a vector over its set.
+
+    Options are those of :class:`FATEConfig`; an unknown one is refused.
+
+    Examples
+    --------
+    >>> FATE(set_hidden=(16,), epochs=10).config.set_hidden
+    (16,)
+    """
+
+    name = "fate"
+    config_class = FATEConfig
+    config: FATEConfig
+    network_class = FATENetwork
+
+    @takes(FATEArguments)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)

@@ -1,0 +1,86 @@
+"""FETA: first evaluate, then aggregate (Pfannschmidt, Gupta, Haddenhorst & Hüllermeier, 2022).
+
+    u_i = linear utility of i + U0([S_i, I]) + mean over j != i of U1([I, S_j, S_i])
+    p   = softmax(u)
+
+U0 and U1 are perceptrons. Each member of a set acts on each other one by itself, and the effects are averaged: log-odds
+have no terms of more than pairs but by the size of the set. U1 is the network that scores ordered pairs in PCMC-Net
+(:mod:`pcmcnet.layers.pairwise.module`). Shapes: I (B, D0), S (B, J, D) -> pairs (B, J, J) -> u (B, J).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from pcmcnet.data import Encoder
+from pcmcnet.layers import PairwiseRates
+from pcmcnet.layers.tensor_ops import real_pairs
+from pcmcnet.models.interface.encoders import Encoders
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig, beside_individual, perceptron_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FETAConfig(SetNetworkConfig):
+    """Options of FETA: the network's, then those of the training loop.
+
+    Parameters
+    ----------
+    hidden
+        Widths of the hidden layers of U0, and of U1.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FETAArguments(FETAConfig):
+    """What the constructor takes: the options, and what no option can hold."""
+
+    encoders: Encoders | None = None
+
+
+class FETANetwork(SetNetwork):
+    """Batch -> log-probabilities (B, J)."""
+
+    def __init__(self, encoder: Encoder, config: FETAConfig, own: Encoders | None = None) -> None:
+        super().__init__(encoder, config, own)
+        widths = (self.individual.width, self.alternative.width)
+        self.own = perceptron_of(config, sum(widths))
+        self.pairs = PairwiseRates(*widths, config.hidden, activation=config.activation, dropout=config.dropout)
+        self.pairs.output.bias.requires_grad_(False)  # a shift of all utilities, which changes nothing
+
+    @property
+    def computes_in_chunks(self) -> bool:
+        """Whether the scores of pairs are computed in chunks."""
+        return self.pairs.computes_in_chunks
+
+    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+        """(B, D0), (B, J, D), (B, J) -> (B, J)."""
+        pairs = self.pairs.scores(who, what, mask)  # (B, J, J): what the row does to the column
+        effects = pairs.where(real_pairs(mask), pairs.new_zeros(())).sum(1)
+        others = (mask.sum(1, keepdim=True) - 1).clamp(min=1)
+        out: Tensor = self.own(beside_individual(what, who)).squeeze(-1) + effects / others
+        return out
+
+
+class FETA(SetModel):
+    """First evaluate, then aggregate: a utility, and the mean of what each other alternative does to it.
+
+    Options are those of :class:`FETAConfig`; an unknown one is refused.
+
+    Examples
+    --------
+    >>> FETA(hidden=(16,), epochs=10).config.hidden
+    (16,)
+    """
+
+    name = "feta"
+    config_class = FETAConfig
+    config: FETAConfig
+    network_class = FETANetwork
+
+    @takes(FETAArguments)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)

@@ -1,0 +1,348 @@
+"""Linear PCMC: rates between items that are linear in features, on a log scale (Ragain & Ugander, 2016, appendix).
+
+Item i has a weight vector w_i, and the rate of leaving i for an alternative j with features x_j is
+
+    log q_ij = w_i . [1, x_j].
+
+Numbers are standardised and categories are 0/1 columns, d in all, so that a universe of n items has n (1 + d)
+weights. The published form is linear in the rate itself; the exponential keeps every rate positive whatever the
+weights. One constant added to all biases changes nothing (time has no scale), nor does the weight of a column that is
+constant within sets, and where an item's choices can be foretold from features its weights would grow without end:
+so the fit minimises
+
+    - log-likelihood  +  l2 / 2 sum of w^2  +  ridge / 2 sum_i |u_i - mean u|^2,
+
+u_i being w_i without its bias b_i. Where all u_i are one u, the law is a logit: log q_ij = b_i + u . x_j has detailed
+balance with P(j) proportional to exp(u . x_j - b_j). So an infinite ridge is the multinomial logit of the features with
+a constant for each item, and the ridge, learnt from held-out sets, says how far to leave it.
+Shapes: items (B, J), x (B, J, 1 + d), weights (n, 1 + d) -> log-rates (B, J, J).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+from torch import Tensor
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number
+from pcmcnet.data import ChoiceData, Encoder
+from pcmcnet.data.encoder import SideEncoder
+from pcmcnet.errors import ArtifactError, InputError
+from pcmcnet.layers.pairwise import rates_of_scores
+from pcmcnet.layers.threads import threads_for
+from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.choice_model import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.items.pcmc_estimation import chain_log_p
+from pcmcnet.models.items.strengths import (
+    COARSE_LADDER,
+    PLAIN,
+    TRIAL_TOLERANCE,
+    Losses,
+    Minimum,
+    Penalty,
+    PenaltyRecord,
+    SearchRecord,
+    choice_folds,
+    fallback_penalty,
+    lbfgs,
+    require_penalty,
+    search_penalty,
+)
+from pcmcnet.models.items.universe import Universe, informative, padded
+from pcmcnet.reports.formats import Summary
+from pcmcnet.storage.files import json_bytes
+
+LISTED_WEIGHTS = 200  # weights that a summary lists
+TRIED_FOLDS = 2  # folds that a search for the ridge fits
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearPCMCConfig:
+    """Options of linear PCMC.
+
+    Parameters
+    ----------
+    l2
+        Pull of the weights towards 0, as if by a normal law of variance 1 / l2: it fixes what the likelihood leaves
+        open and keeps weights finite.
+    ridge
+        Pull of the items' weights, biases apart, towards their mean, where the law is a logit; 0 for none. "auto"
+        learns it from held-out choice sets, an infinite one, which is that logit, included.
+    max_iter, tolerance
+        Iterations at most, and the gain in the mean objective below which the search ends.
+    """
+
+    l2: float = 0.1
+    ridge: Penalty = "auto"
+    max_iter: int = 500
+    tolerance: float = 1e-9
+
+    def __post_init__(self) -> None:
+        require_number("l2", self.l2, low=0)
+        require_penalty("ridge", self.ridge)
+        require_number("max_iter", self.max_iter, whole=True, low=1)
+        require_number("tolerance", self.tolerance, low=0, open_low=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedLinearPCMC(FittedState):
+    """Items, columns and weights."""
+
+    universe: Universe
+    encoder: Encoder
+    weights: Floats  # (n, 1 + d)
+    record: SearchRecord
+
+
+class LinearPCMC(ChainModel):
+    """Pairwise choice Markov chain whose rates of leaving an item are log-linear in the features of the one entered.
+
+    Options are those of :class:`LinearPCMCConfig`.
+
+    Examples
+    --------
+    >>> LinearPCMC(l2=1.0).config.l2
+    1.0
+    """
+
+    name = "pcmc-linear"
+    config_class = LinearPCMCConfig
+    config: LinearPCMCConfig
+    record_class = SearchRecord
+
+    @takes(LinearPCMCConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedLinearPCMC:
+        if not train.features:
+            raise InputError(
+                "linear PCMC needs features: declare some in features, or use PCMC (pcmc), of items alone."
+            )
+        # 1. Items and columns of the sets that offer a choice.
+        part, config = informative(train), self.config
+        universe, encoder = Universe.learn(part), Encoder.learn(part)
+        sample = PaddedChoices.of(part, universe, encoder)
+        # 2. The ridge, from held-out sets if it is to be learnt.
+        penalty = None if config.ridge != "auto" else self._learn_ridge(part, universe, encoder, run.seed)
+        ridge = penalty.penalty if penalty else float(config.ridge)
+        # 3. The weights, down the same path as the trials.
+        with threads_for(sample.work):
+            weights = np.zeros(sample.shape)
+            for stronger in penalty.stronger if penalty else ():
+                weights, _ = sample.fit(weights, stronger, config, TRIAL_TOLERANCE)
+            weights, minimum = sample.fit(weights, ridge, config, config.tolerance)
+        record = SearchRecord(
+            converged=minimum.converged,
+            iterations=minimum.iterations,
+            nll=float(sample.mean_loss(torch.from_numpy(weights))),
+            penalty=penalty,
+        )
+        return FittedLinearPCMC(universe=universe, encoder=encoder, weights=weights, record=record)
+
+    def _learn_ridge(self, part: ChoiceData, universe: Universe, encoder: Encoder, seed: int) -> PenaltyRecord:
+        """Learn the ridge from held-out sets. Two folds will do: sets with features are seldom alike."""
+        folds = choice_folds(part, seed)[:TRIED_FOLDS]
+        if not folds:
+            return fallback_penalty(part)
+        samples = [
+            [PaddedChoices.of(sets, universe, encoder) for sets in (fold.train, *fold.held_out)] for fold in folds
+        ]
+        with threads_for(samples[0][0].work):
+            return PenaltyRecord.of(search_penalty(folds, [self._path(*pair) for pair in samples], COARSE_LADDER))
+
+    def _path(self, train: PaddedChoices, held_out: PaddedChoices) -> Losses:
+        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        weights = np.zeros(train.shape)
+
+        def losses(ridge: float) -> Floats:
+            nonlocal weights
+            weights, _ = train.fit(weights, ridge, self.config, TRIAL_TOLERANCE)
+            return held_out.losses(weights)
+
+        return losses
+
+    @property
+    def _state(self) -> FittedLinearPCMC:
+        return self._state_as(FittedLinearPCMC)
+
+    @property
+    def universe_(self) -> Universe:
+        """The items."""
+        return self._state.universe
+
+    @property
+    def encoder_(self) -> Encoder:
+        """How features become columns."""
+        return self._state.encoder
+
+    @property
+    def weights_(self) -> Floats:
+        """(n, 1 + d) weights of the columns in the rate of leaving each item."""
+        return self._state.weights
+
+    @torch.no_grad()
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        out, weights = np.zeros(len(data.rows)), torch.from_numpy(self.weights_)
+        items, x = _inputs(data, self.universe_, self.encoder_)
+        for flat, mask in padded(data.offsets):
+            real = torch.from_numpy(mask)
+            out[flat[mask]] = linear_log_p(weights, items[flat], x[flat], real)[real].numpy()
+        return out
+
+    @torch.no_grad()
+    def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
+        weights = torch.from_numpy(self.weights_)
+        items, x = _inputs(data, self.universe_, self.encoder_)
+        for flat, mask in padded(data.offsets):
+            scores = weights[items[flat]] @ x[flat].mT
+            rates = rates_of_scores(scores, torch.from_numpy(mask), rate="exp", epsilon=0.0)
+            yield data.set_of_alternative[flat[:, 0]], rates
+
+    @property
+    def num_parameters(self) -> int:
+        """One weight per item and column, with a bias."""
+        return int(self.weights_.size)
+
+    def summary(self) -> Summary:
+        """List the weights: how the rate of leaving an item grows with each column of the alternative entered."""
+        columns, table, record = column_names(self.encoder_.features), self.table_, self._state.record
+        facts = {
+            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
+            "trained on": f"{table.choice_sets:,} choice sets, {table.alternatives:,} alternatives",
+            **record.facts,
+            **record.penalty_facts,
+            "individual": "not used: rates depend on the item left and on the features of the one entered",
+            "parameters": f"{self.num_parameters:,}",
+        }
+        if self.weights_.size > LISTED_WEIGHTS:
+            facts["listed"] = f"the first {LISTED_WEIGHTS} weights"
+        rows = [
+            (item, column, f"{weight:.4f}")
+            for item, row in zip(self.universe_.items, self.weights_, strict=True)
+            for column, weight in zip(columns, row, strict=True)
+        ]
+        return Summary(
+            type(self).__name__,
+            facts,
+            ("item left", "column of the one entered", "weight"),
+            tuple(rows[:LISTED_WEIGHTS]),
+        )
+
+    # -- saved form -------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        entries = {"items.json": self.universe_.to_dict(), "encoder.json": self.encoder_.to_dict()}
+        plain = {name: json_bytes(value) for name, value in entries.items()}
+        return {**plain, "weights.safetensors": save_arrays({"weights": self.weights_})}
+
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedLinearPCMC:
+        universe = Universe.from_dict(json.loads(files["items.json"]))
+        encoder = Encoder.from_dict(json.loads(files["encoder.json"]))
+        try:
+            weights = load_arrays(files["weights.safetensors"])["weights"].astype(np.float64)
+        except SafetensorError as error:
+            raise ArtifactError(f"the saved weights cannot be read ({error}): save the model again.") from error
+        expected = (universe.size, len(column_names(encoder.features)))
+        if weights.shape != expected or not np.isfinite(weights).all():
+            raise ArtifactError("the saved weights do not fit the saved items and columns: save the model again.")
+        return FittedLinearPCMC(universe=universe, encoder=encoder, weights=weights, record=record)
+
+
+@dataclass(frozen=True)
+class PaddedChoices:
+    """Choice sets as padded batches: items, columns, mask, the weight of each choice, and places of the sets."""
+
+    batches: list[tuple[Tensor, Tensor, Tensor, Tensor, Ints]]
+    shape: tuple[int, int]  # of the weights
+    sets: int
+
+    @classmethod
+    def of(cls, data: ChoiceData, universe: Universe, encoder: Encoder) -> PaddedChoices:
+        """Pad the sets."""
+        chosen = torch.zeros(len(data.rows)).double()
+        chosen[data.offsets[:-1] + data.require_chosen("fitting")] = torch.from_numpy(data.weights)
+        items, x = _inputs(data, universe, encoder)
+        batches = []
+        for flat, mask in padded(data.offsets):
+            real = torch.from_numpy(mask)
+            batches.append((items[flat], x[flat], real, chosen[flat] * real, data.set_of_alternative[flat[:, 0]]))
+        return cls(batches, (len(universe.items), x.shape[1]), len(data))
+
+    @property
+    def work(self) -> int:
+        """Multiplications of a pass, about."""
+        return sum(mask.numel() * mask.shape[1] * self.shape[1] for _, _, mask, _, _ in self.batches)
+
+    @property
+    def total(self) -> float:
+        """Number of choices, by weight."""
+        return sum(float(chosen.sum()) for *_, chosen, _ in self.batches)
+
+    def mean_loss(self, weights: Tensor) -> Tensor:  # (n, 1 + d) -> ()
+        """Return minus the mean log-likelihood."""
+        terms = [(c * linear_log_p(weights, i, x, m).masked_fill(~m, 0)).sum() for i, x, m, c, _ in self.batches]
+        return -torch.stack(terms).sum() / self.total
+
+    @torch.no_grad()
+    def losses(self, weights: Floats) -> Floats:  # -> (S,)
+        """Return minus the log-probability of each choice."""
+        out = np.zeros(self.sets)
+        for items, x, mask, chosen, sets in self.batches:
+            log_p = linear_log_p(torch.from_numpy(weights), items, x, mask)
+            out[sets] = -log_p.masked_fill(chosen == 0, 0).sum(1).numpy()
+        return out
+
+    def fit(self, begin: Floats, ridge: float, config: LinearPCMCConfig, tolerance: float) -> tuple[Floats, Minimum]:
+        """Minimise from weights (n, 1 + d); an infinite ridge has one vector for all items, but for their biases."""
+        n, columns = self.shape
+
+        # 1. The weights that a vector of parameters stands for, and the objective.
+        def weights(x: Tensor) -> Tensor:  # -> (n, 1 + d)
+            one = ridge == PLAIN
+            return torch.cat([x[:n, None], x[n:].expand(n, -1)], dim=1) if one else x.reshape(n, columns)
+
+        def objective(x: Tensor) -> Tensor:
+            w = weights(x)
+            penalty = config.l2 / 2 * w.square().sum()
+            if ridge < PLAIN:
+                penalty = penalty + ridge / 2 * (w[:, 1:] - w[:, 1:].mean(0)).square().sum()
+            return self.mean_loss(w) + penalty / self.total
+
+        # 2. Start from the weights given; the mean stands for all items if there is one vector.
+        x = np.concatenate([begin[:, 0], begin[:, 1:].mean(0)]) if ridge == PLAIN else begin.ravel()
+        minimum = lbfgs(objective, x, max_iter=config.max_iter, tolerance=tolerance)
+        return weights(torch.from_numpy(minimum.at)).numpy().copy(), minimum
+
+
+def linear_log_p(weights: Tensor, items: Tensor, x: Tensor, mask: Tensor) -> Tensor:  # -> (B, J)
+    """Log-probabilities of sets; padding gets -inf."""
+    return chain_log_p(weights[items] @ x.mT, mask)
+
+
+def column_names(side: SideEncoder) -> list[str]:
+    """Name the columns of x: the bias, numbers, indicators of missing ones, and categories."""
+    numbers = [code.name for code in side.numeric] + [f"{c.name} [missing]" for c in side.numeric if c.indicator]
+    return ["bias", *numbers, *(f"{code.name} [{c}]" for code in side.categorical for c in code.categories)]
+
+
+def _inputs(data: ChoiceData, universe: Universe, encoder: Encoder) -> tuple[Tensor, Tensor]:
+    """(N,) items and (N, 1 + d) columns; a category never seen is 0 in all of its columns."""
+    side, n = encoder.features, len(data.rows)
+    blocks: list[NDArray[Any]] = [np.ones((n, 1)), side.numbers(data.features, n)]
+    index = side.indices(data.features, n)
+    blocks += [index[:, [k]] == np.arange(1, size + 1) for k, size in enumerate(side.cardinalities)]
+    x = np.concatenate(blocks, axis=1, dtype=np.float64)
+    return torch.from_numpy(universe.index(data)), torch.from_numpy(x)

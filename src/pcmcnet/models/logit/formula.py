@@ -1,0 +1,457 @@
+"""A utility as text -> terms.
+
+Up to three parts, parted by ``|``, as econometricians know them:
+
+    cost + log(time) + cost:income  |  income + 1  |  wait
+
+1. generic terms: one coefficient for all alternatives; each term holds at least one feature;
+2. terms of the individual: one coefficient for each alternative but the reference; ``1`` (or nothing) adds
+   alternative-specific constants, ``0`` leaves them out; needs labels;
+3. terms with a coefficient for every alternative; needs labels.
+
+``.`` stands for all features in the first part and all individual columns in the second, but for those with a term
+of their own. A term is a product of factors joined by ``:``. A factor is a column, or a named transformation of one,
+over a number if a scale is wanted: ``cost/100``. Names that are no plain words go into backticks: `total price`; a
+backtick inside is doubled. A generic term with labels in brackets, ``cost[car, taxi]``, counts for these alternatives
+alone, which share its coefficient.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+
+import numpy as np
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.arrays import Categorical, Column, Columns, Numeric
+from pcmcnet.errors import ConfigError, InputError, SchemaError, did_you_mean
+
+log = logging.getLogger("pcmcnet")
+
+# Transformations and the numbers they take, at least and at most.
+FUNCTIONS: dict[str, tuple[int, float]] = {
+    "log": (0, 0),
+    "sqrt": (0, 0),
+    "square": (0, 0),
+    "standardise": (0, 0),
+    "relative": (0, 0),
+    "piecewise": (1, inf),
+    "boxcox": (0, 1),  # the exponent, which is estimated if it is not given
+}
+_WANTED = {
+    "piecewise": "rising knots, as in piecewise(time, 30, 60)",
+    "boxcox": "an exponent at most, as in boxcox(time, 0.5)",
+}
+_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_TOKEN = re.compile(
+    rf"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<number>{_NUMBER})|(?P<name>[^\W\d]\w*)|(?P<mark>[+:|/(),.\[\]]))"
+)
+
+
+def plain_number(x: float) -> str:
+    """Write a number in full, whole ones without a point."""
+    return repr(x).removesuffix(".0")
+
+
+def quoted(name: str) -> str:
+    """Write a name as a formula takes it: in backticks where it is no plain word."""
+    return name if re.fullmatch(r"[^\W\d]\w*", name) else f"`{name.replace('`', '``')}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A column, perhaps transformed, perhaps divided by a number."""
+
+    column: str
+    function: str | None = None
+    numbers: tuple[float, ...] = ()
+    divisor: float = 1.0
+
+    def __str__(self) -> str:
+        name = quoted(self.column)
+        inside = ", ".join([name, *map(plain_number, self.numbers)])
+        text = name if self.function is None else f"{self.function}({inside})"
+        return text if self.divisor == 1 else f"{text}/{plain_number(self.divisor)}"
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether it has an exponent that is to be estimated."""
+        return self.function == "boxcox" and not self.numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A product of factors, for alternatives of some labels alone if any are named; equal whatever their order."""
+
+    factors: tuple[Factor, ...]
+    labels: tuple[str, ...] = ()
+    key: frozenset[Factor | frozenset[str]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", frozenset([*self.factors, *([frozenset(self.labels)] if self.labels else [])]))
+
+    def __str__(self) -> str:
+        group = f"[{','.join(map(quoted, self.labels))}]" if self.labels else ""
+        return ":".join(map(str, self.factors)) + group
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """The terms of the three parts; ``dot`` marks a part that asks for all columns not named."""
+
+    generic: tuple[Term, ...]
+    generic_dot: bool
+    individual: tuple[Term, ...] = ()
+    individual_dot: bool = False
+    constants: bool | None = None  # None: where alternatives have labels
+    specific: tuple[Term, ...] = ()
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of all parts."""
+        return (*self.generic, *self.individual, *self.specific)
+
+    def __str__(self) -> str:
+        """Write the terms as a formula; no part may have a dot left."""
+        parts = [" + ".join(map(str, terms)) for terms in (self.generic, self.individual, self.specific)]
+        parts[1] = " + ".join([*([parts[1]] if parts[1] else []), "1" if self.constants else "0"])
+        return " | ".join(parts)
+
+
+def parse_formula(text: str) -> Formula:
+    """Read a formula.
+
+    Raises
+    ------
+    ConfigError
+        Naming what could not be read, and where.
+
+    Examples
+    --------
+    >>> formula = parse_formula("log(cost) + time:income | 0 | wait")
+    >>> [str(term) for term in formula.generic], formula.constants, [str(term) for term in formula.specific]
+    (['log(cost)', 'time:income'], False, ['wait'])
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(f"formula must be text such as 'cost + log(time)', or '.' for all features, got {text!r}.")
+    parts = _Parser(text).parts()
+    for number, part in enumerate(parts):
+        if part.constants is not None and number != 1:
+            raise ConfigError(f"formula {text!r}: 0 and 1 belong to the second part, as in 'cost | 0'.")
+        if number and any(term.labels for term in part.terms):
+            raise ConfigError(
+                f"formula {text!r}: after '|' every alternative has a coefficient of its own; labels in brackets "
+                f"belong to the first part."
+            )
+        if part.dot and number == 2:
+            raise ConfigError(f"formula {text!r}: the third part names its columns one by one, not by '.'.")
+    generic, individual, specific = (*parts, *[_Part()] * (3 - len(parts)))
+    return Formula(
+        tuple(generic.terms),
+        generic.dot,
+        tuple(individual.terms),
+        individual.dot,
+        individual.constants,
+        tuple(specific.terms),
+    )
+
+
+def _unquoted(word: str) -> str:
+    return word[1:-1].replace("``", "`") if word.startswith("`") else word
+
+
+@dataclass
+class _Part:
+    """One part between bars."""
+
+    terms: list[Term] = field(default_factory=list)
+    dot: bool = False
+    constants: bool | None = None
+
+
+class _Parser:
+    """Recursive descent over the tokens of one formula."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(self._tokens())
+        self.at = 0
+
+    def _tokens(self) -> Iterator[tuple[str, str]]:
+        place = 0
+        text = self.text.rstrip()
+        while place < len(text):
+            match = _TOKEN.match(text, place)
+            if match is None:
+                raise ConfigError(
+                    f"formula {self.text!r}: cannot read {text[place:].strip()[:12]!r}. Put names with blanks or signs "
+                    f"into backticks."
+                )
+            kind = str(match.lastgroup)
+            yield kind, match[kind]
+            place = match.end()
+
+    def parts(self) -> list[_Part]:
+        """Read up to three parts."""
+        parts = [self._part()]
+        while self._take("|"):
+            parts.append(self._part())
+        if self.at < len(self.tokens) or len(parts) > 3:
+            raise self._wrong("at most three parts of terms joined by '+'")
+        return parts
+
+    def _part(self) -> _Part:
+        part, seen = _Part(), set[frozenset[Factor | frozenset[str]]]()
+        if self._peek()[1] in ("", "|"):
+            return part
+        while True:
+            if self._take("."):
+                part.dot = True
+            elif self._peek()[1] in ("0", "1"):
+                if part.constants is not None:
+                    raise ConfigError(f"formula {self.text!r}: 0 or 1, once, says whether there are constants.")
+                part.constants = self._next()[1] == "1"
+            else:
+                term = self._term()
+                if term.key in seen:
+                    raise ConfigError(f"formula {self.text!r}: the term {term} is there twice.")
+                seen.add(term.key)
+                part.terms.append(term)
+            if not self._take("+"):
+                return part
+
+    def _term(self) -> Term:
+        factors = [self._factor()]
+        while self._take(":"):
+            factors.append(self._factor())
+        term = Term(tuple(factors), self._labels() if self._take("[") else ())
+        if len(set(factors)) < len(factors):
+            raise ConfigError(
+                f"formula {self.text!r}: {term} holds a factor twice: square(COLUMN) is the square of a number."
+            )
+        return term
+
+    def _labels(self) -> tuple[str, ...]:
+        """Read labels up to the closing bracket."""
+        labels: list[str] = []
+        while not labels or self._take(","):
+            kind, word = self._next()
+            if kind not in ("name", "quoted", "number"):
+                raise self._wrong("the label of an alternative", found=word)
+            labels.append(_unquoted(word))
+        if not self._take("]"):
+            raise self._wrong("']'")
+        if len(set(labels)) < len(labels):
+            raise ConfigError(f"formula {self.text!r}: a label is there twice in [{','.join(labels)}].")
+        return tuple(labels)
+
+    def _factor(self) -> Factor:
+        kind, word = self._next()
+        if kind not in ("name", "quoted"):
+            raise self._wrong("the name of a column", found=word)
+        function: str | None = None
+        column, numbers = _unquoted(word), tuple[float, ...]()
+        if kind == "name" and self._take("("):
+            function, (column, numbers) = word, self._arguments(word)
+        divisor = self._number() if self._take("/") else 1.0
+        if divisor == 0:
+            raise ConfigError(f"formula {self.text!r}: {column} is divided by 0.")
+        return Factor(column, function, numbers, divisor)
+
+    def _arguments(self, function: str) -> tuple[str, tuple[float, ...]]:
+        """Read the column and the numbers of a transformation up to its closing bracket."""
+        if function not in FUNCTIONS:
+            known = did_you_mean(function, FUNCTIONS)
+            raise ConfigError(f"formula {self.text!r}: unknown transformation {function!r}.{known}")
+        kind, column = self._next()
+        if kind not in ("name", "quoted"):
+            raise self._wrong(f"a column in {function}(...)", found=column)
+        numbers = []
+        while self._take(","):
+            numbers.append(self._number())
+        if not self._take(")"):
+            raise self._wrong("')'")
+        least, most = FUNCTIONS[function]
+        if not least <= len(numbers) <= most or sorted(set(numbers)) != numbers:
+            raise ConfigError(f"formula {self.text!r}: {function} takes {_WANTED.get(function, 'a column alone')}.")
+        return _unquoted(column), tuple(numbers)
+
+    def _number(self) -> float:
+        kind, word = self._next()
+        if kind != "number":
+            raise self._wrong("a number", found=word)
+        if not isfinite(number := float(word)):
+            raise ConfigError(f"formula {self.text!r}: {word} is too large a number.")
+        return number
+
+    def _peek(self) -> tuple[str, str]:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
+
+    def _next(self) -> tuple[str, str]:
+        token = self._peek()
+        self.at += 1
+        return token
+
+    def _take(self, mark: str) -> bool:
+        if self._peek() == ("mark", mark):
+            self.at += 1
+            return True
+        return False
+
+    def _wrong(self, expected: str, found: str | None = None) -> ConfigError:
+        seen = self._peek()[1] if found is None else found
+        return ConfigError(
+            f"formula {self.text!r}: expected {expected}, found {seen!r}."
+            if seen
+            else f"formula {self.text!r}: expected {expected}, but it ends there."
+        )
+
+
+# -- Resolution --------------------------------------------------------------------------------------------------------
+# A formula and a table -> the terms of a utility: columns in the place of every `.`, and no term out of place.
+
+
+def resolve(formula: Formula, data: ChoiceData, leave_out: frozenset[str]) -> Formula:
+    """Put columns in the place of every '.', and check that each term stands in a part it can stand in."""
+    # 1. A column in the place of every dot, unless a term names it.
+    generic, individual = list(formula.generic), list(formula.individual)
+    constants = data.labels is not None if formula.constants is None else formula.constants
+    if formula.generic_dot:
+        asked = _unnamed(data.features, (*generic, *formula.specific), leave_out)
+        generic += _without_labels(asked, data) if constants else asked
+    if formula.individual_dot:
+        individual += _unnamed(data.individual, tuple(individual), frozenset())
+    resolved = replace(
+        formula,
+        generic=tuple(generic),
+        generic_dot=False,
+        individual=tuple(individual),
+        individual_dot=False,
+        constants=constants,
+    )
+    # 2. Transformations are for numbers.
+    for term in resolved.terms:
+        for factor in term.factors:
+            column, changed = find_column(factor.column, data), factor.function is not None or factor.divisor != 1
+            if changed and not isinstance(column, Numeric):
+                raise SchemaError(f"{factor}: expected numbers, but column {factor.column!r} is categorical.")
+    # 3. A term of the first or third part varies within a set; one of the second part does not.
+    for term in (*resolved.generic, *resolved.specific):
+        if term.labels:
+            _require_known(term, data)
+        elif not any(f.column in data.features for f in term.factors):
+            raise SchemaError(
+                f"the term {term} is the same for all alternatives of a set, so it has no effect by itself: interact "
+                f"it with a feature ({term}:FEATURE), or put it after '|' for a coefficient per alternative."
+            )
+    for term in resolved.individual:
+        for factor in term.factors:
+            if factor.column in data.features:
+                raise SchemaError(f"the term {term} after the first '|' holds a feature: put it after a second '|'.")
+    return resolved
+
+
+def require_levels(base: Mapping[str, str], data: ChoiceData) -> Mapping[str, str]:
+    """Refuse base levels of columns, or of levels, that the table does not have."""
+    columns = {**data.features, **data.individual}
+    levels = {name: column for name, column in columns.items() if isinstance(column, Categorical)}
+    for name, level in base.items():
+        if name not in levels:
+            raise ConfigError(f"base names {name!r}, no categorical column here." + did_you_mean(name, levels))
+        present = [levels[name].categories[k] for k in np.unique(levels[name].codes)]
+        if level not in present:
+            raise ConfigError(f"base level {level!r} of {name!r} is not in the table." + did_you_mean(level, present))
+    return base
+
+
+def with_offset(formula: Formula, column: str, data: ChoiceData, named: tuple[Term, ...]) -> Formula:
+    """Add the term of an offset, a number that is part of the utility as it is, unless '.' has put it there.
+
+    Refuses an offset that is among the ``named`` terms, which are written out and so have coefficients to estimate.
+    """
+    if column not in data.features:
+        raise SchemaError(f"offset {column!r} is no feature of the table." + did_you_mean(column, data.features))
+    values = data.features[column]
+    if not isinstance(values, Numeric):
+        raise SchemaError(f"offset: expected numbers, but column {column!r} is {values.kind}.")
+    gaps = np.isnan(values.values)
+    if gaps.any():
+        row = data.rows[int(gaps.argmax())]
+        raise SchemaError(
+            f"offset: column {column!r} has {int(gaps.sum())} missing values, the first in table row {row}: every "
+            f"alternative needs one."
+        )
+    term = Term((Factor(column),))
+    if term in named:
+        raise ConfigError(
+            f"the formula names {column!r}, which is the offset: its coefficient would be 1 and not estimated. Leave "
+            f"it out of the formula, or leave out offset={column!r}."
+        )
+    if term not in formula.generic:
+        return replace(formula, generic=(*formula.generic, term))
+    log.info("formula: '.' leaves out %r, which is the offset: its coefficient is 1", column)
+    return formula
+
+
+def _require_known(term: Term, data: ChoiceData) -> None:
+    """Refuse a term for alternatives that the table does not have."""
+    labels = require_labels(data)
+    present = [labels.categories[k] for k in np.unique(labels.codes)]
+    for label in term.labels:
+        if label not in present:
+            raise ConfigError(f"the term {term} names {label!r}, no alternative here." + did_you_mean(label, present))
+
+
+def _unnamed(columns: Columns, named: tuple[Term, ...], leave_out: frozenset[str]) -> list[Term]:
+    """Return a term for each column that no term names by itself."""
+    used = {t.factors[0].column for t in named if len(t.factors) == 1} | leave_out
+    return [Term((Factor(name),)) for name in columns if name not in used]
+
+
+def _without_labels(terms: list[Term], data: ChoiceData) -> list[Term]:
+    """Leave out the features that only repeat the label: constants say the same, and both make a singular design."""
+    kept = []
+    for term in terms:
+        name = term.factors[0].column
+        if data.labels is not None and _same_partition(data.features[name], data.labels):
+            log.info("formula: '.' leaves out %r, which equals the label: the constants stand for it", name)
+        else:
+            kept.append(term)
+    return kept
+
+
+def _same_partition(column: Column, labels: Categorical) -> bool:
+    """Tell whether each category goes with one label and each label with one category."""
+    if not isinstance(column, Categorical):
+        return False
+    pairs = len(np.unique(column.codes.astype(np.int64) * len(labels.categories) + labels.codes))
+    return pairs == len(np.unique(column.codes)) == len(np.unique(labels.codes))
+
+
+def require_labels(data: ChoiceData) -> Categorical:
+    """Return the labels; refuse a table without."""
+    if data.labels is None:
+        raise InputError(
+            "coefficients per alternative need labels: read the table with alternative=<column>, or use a formula "
+            "without '|'."
+        )
+    return data.labels
+
+
+def find_column(name: str, data: ChoiceData) -> Column:
+    """Return a column as it is: over alternatives, or over sets."""
+    columns = {**data.features, **data.individual}
+    if name not in columns:
+        raise SchemaError(
+            f"the utility needs column {name!r}, which the table does not have." + did_you_mean(name, columns)
+        )
+    return columns[name]
+
+
+def row_name(data: ChoiceData, row: int) -> str:
+    """Say where an alternative stands."""
+    return f"table row {data.rows[row]} (choice set {data.set_ids[data.set_of_alternative[row]]!s})"

@@ -1,0 +1,112 @@
+"""Multinomial logit (McFadden, 1974): P(i | S) = exp(v_i) / sum_j exp(v_j), with v linear in its coefficients.
+
+The odds of two alternatives do not depend on which others there are (independence of irrelevant alternatives). The
+log-likelihood is concave; Newton's method in float64 on ragged rows finds its maximum. Where v has exponents to be
+estimated, or parameters that are willingnesses to pay, it is not concave: steps uphill begin at the maximum for
+exponents of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.ragged import log_softmax_by_set, log_sum_exp_by_set
+from pcmcnet.models.interface.choice_model import FitRun
+from pcmcnet.models.interface.fitted import TrainingTable
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.logit.design import Design
+from pcmcnet.models.logit.logit_effects import Elasticities, elasticities, logit_slopes
+from pcmcnet.models.logit.logit_likelihood import LogitSets, curved_maximum
+from pcmcnet.models.logit.logit_model import (
+    FittedLogit,
+    LogitConfig,
+    LogitModel,
+    LogitRecord,
+    read_design,
+    read_estimates,
+)
+from pcmcnet.models.logit.parameter_bounds import require_identified
+from pcmcnet.models.logit.standard_errors import Errors, infer
+
+
+class MNL(LogitModel):
+    """Multinomial, or conditional, logit.
+
+    Options are those of :class:`LogitConfig`.
+
+    Examples
+    --------
+    >>> table = {"trip": [1, 1, 2, 2, 3, 3, 4, 4], "took": [1, 0, 0, 1, 1, 0, 0, 1], "cost": [2, 4, 5, 3, 4, 3, 5, 2]}
+    >>> data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["cost"])
+    >>> model = MNL().fit(data)
+    >>> round(model.coefficients["cost"], 3)
+    -0.927
+    """
+
+    name = "mnl"
+    is_logit = True
+    config_class = LogitConfig
+
+    @takes(LogitConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def _estimate(self, train: ChoiceData, run: FitRun, design: Design | None = None) -> FittedLogit:
+        config = self.config
+        # 1. The sets that count, and the columns of their utilities.
+        sets, chosen, clusters = self._prepare(train)
+        design = self._learn_design(sets, wtp_space=config.wtp_space) if design is None else design
+        # 2. The parameters, and differences of utilities at their starting values; columns without any are refused.
+        form = design.form
+        within = self._parameters(form.names, form.begin)
+        problem = LogitSets.from_matrix(design.given(within.start).matrix(sets), sets.offsets, chosen)
+        require_identified(problem.z, form.columns, within)
+        # 3. The maximum: one, found by Newton's method, if the utility is linear; else a climb from that one.
+        if form.is_linear:
+            maximum = problem.maximum(sets.weights, within=within, max_iter=config.max_iter)
+        else:
+            maximum = curved_maximum(design, sets, problem, within, config.start, config.max_iter)
+        # 4. Its standard errors. Exponents are tested against 1.
+        estimates = infer(
+            maximum,
+            within,
+            weights=sets.weights,
+            sizes=sets.sizes,
+            clusters=clusters,
+            null=form.begin,
+            constants_log_likelihood=self._constants_log_likelihood(design, problem, sets.weights),
+        )
+        self._warn_unbounded(estimates)
+        return FittedLogit(design=design, estimates=estimates)
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        return log_softmax_by_set(self.utilities(data), data.offsets) if len(data) else np.zeros(0)
+
+    def _log_sums(self, data: ChoiceData) -> tuple[Floats, Floats]:
+        sums = log_sum_exp_by_set(self.utilities(data), data.offsets)[:, None]
+        return sums, np.ones_like(sums)
+
+    def _restore(self, files: Mapping[str, bytes], record: LogitRecord, table: TrainingTable) -> FittedLogit:
+        state = FittedLogit(design=read_design(files), estimates=read_estimates(files), record=record)
+        if state.estimates.names != state.design.names:
+            raise ValueError("the columns and the estimates do not fit each other")
+        return state
+
+    def _slopes(self, data: ChoiceData, column: str) -> Floats:
+        return logit_slopes(self, data, column)
+
+    def utilities(self, data: ChoiceData, coefficients: Floats | None = None) -> Floats:  # -> (N,)
+        """Return the utility of each alternative, set after set; at other coefficients, if given."""
+        return self.design_.utilities(data, self.estimates_.values if coefficients is None else coefficients)
+
+    def elasticities(self, data: ChoiceData, column: str, errors: Errors | None = None) -> Elasticities:
+        """Return by how many per cent probabilities change when a feature rises by one per cent, with errors.
+
+        See :func:`pcmcnet.models.logit.logit_effects.elasticities`.
+        """
+        return elasticities(self, data, column, self._kind(errors))

@@ -1,0 +1,544 @@
+"""PCMC: the pairwise choice Markov chain of items (Ragain & Ugander, 2016).
+
+Every ordered pair of items has a rate q_ij of leaving i for j, and the choice probabilities of a set S are the
+stationary law of the chain on S with those rates. A universe of n items has n (n - 1) rates, whatever the sets. With
+the counts C_iS of the distinct sets, the smoothing a and log-rates t = log q, the fit minimises
+
+    - sum_S sum_{i in S} (C_iS + a) log P(i | S)  +  ridge / 2 sum_ij (t_ij - t0_ij)^2,
+
+t0 being the chain that gives Bradley-Terry's law of the same counts, q0_ij = e^{s_j} / (e^{s_i} + e^{s_j}). The
+likelihood alone fixes neither the scale of the rates nor, where a few sets hold a pair, both of its rates, and it is
+not concave: the ridge settles the first two and calms the third. Rates of pairs that no training set holds keep q0,
+with s = 0, the mean, for items in no training set; so a set of any items of the universe has a law.
+
+With K classes of people each has a chain of its own, and P(i | S) = sum_c pi_c P_c(i | S). Copies of an item share its
+probability in each class, and so in the mixture (uniform expansion). Contractibility does not survive in general: what
+a group of items has together depends on their number alone if they are alike in every class, not if in some.
+
+For each number of classes, 1, 2, ..., paths of fits go down the ladder of penalties from a mixture of logits
+(:mod:`pcmcnet.models.items.strengths`), as long as held-out choices gain (:func:`pcmcnet.selection.grow_while_better`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+from torch import Tensor
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.checks import require_number, require_word
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.columns.ragged import spread, sum_by_set
+from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.layers.pairwise import rates_of_scores
+from pcmcnet.layers.threads import threads_for
+from pcmcnet.models.interface.chain_model import ChainModel
+from pcmcnet.models.interface.choice_model import FitRun
+from pcmcnet.models.interface.fitted import FittedState, TrainingTable
+from pcmcnet.models.interface.latent_classes import By, LatentClasses
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.items.pcmc_estimation import (
+    MAX_SLSQP_ITEMS,
+    PATH_TOLERANCE,
+    SMOOTHING,
+    ChainOptions,
+    ChainProblem,
+    Choosers,
+    ClassChains,
+    ClassProblem,
+    Method,
+    bradley_terry_chain,
+    fit_chain,
+    item_log_p,
+)
+from pcmcnet.models.items.strengths import (
+    LADDER,
+    CountedFold,
+    ItemRecord,
+    Losses,
+    Minimum,
+    Penalty,
+    PenaltyRecord,
+    StrengthPrior,
+    fallback_penalty,
+    held_out_entries,
+    item_folds,
+    learn_penalty,
+    require_penalty,
+    search_penalty,
+)
+from pcmcnet.models.items.universe import DistinctSets, Grid, Universe, informative, padded
+from pcmcnet.reports.formats import Summary
+from pcmcnet.selection import (
+    Descent,
+    Fold,
+    Trial,
+    best_number,
+    grow_while_better,
+    held_out_groups,
+    held_out_weights,
+)
+from pcmcnet.storage.files import json_bytes
+
+log = logging.getLogger("pcmcnet")
+
+MAX_ITEMS = 2000  # 4 million rates
+MAX_CLASSES = 4  # classes that a search tries
+TRIAL_STARTS = 3  # starts of a mixture in a trial
+SHARE_TOLERANCE = 1e-6  # by which the sum of saved shares may miss 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCMCConfig:
+    """Options of PCMC.
+
+    Parameters
+    ----------
+    smoothing
+        Choices added for every item of every distinct choice set of the training part.
+    method
+        "lbfgs", on log-rates; or "slsqp", the original's, on rates with q_ij + q_ji of at least 1, without ridge,
+        for up to 12 items.
+    ridge
+        Pull of the log-rates towards the chain of Bradley-Terry's law, as if by a normal law of variance 1 / ridge;
+        0 for maximum likelihood alone. "auto" learns it from held-out choice sets, an infinite one, which is
+        Bradley-Terry's law itself, included. Of no use to "slsqp".
+    speeds
+        Part of the ridge that pulls how fast two items are compared, q_ij q_ji; the odds q_ij / q_ji have all of it.
+    restarts
+        Starts of the search: Bradley-Terry's chain, then random ones around it. The best objective is kept.
+    max_iter, tolerance
+        Iterations of a start at most, and the gain in the mean objective below which it ends.
+    bins
+        Features to cut into bins, with the number of bins: the cells of the grid are the items. Empty for labels.
+    identified
+        With ``bins``: labels of alternatives that keep an item of their own.
+    classes
+        Number of classes of people, each with a chain of its own (:mod:`pcmcnet.models.items.pcmc_estimation`); "auto"
+        takes more than one where held-out sets are then predicted better, beyond noise.
+    by
+        Who is of a class: the "person", where the table declares persons, or the choice "set".
+    """
+
+    smoothing: float = SMOOTHING
+    method: Method = "lbfgs"
+    ridge: Penalty = "auto"
+    speeds: float = 0.1
+    restarts: int = 8
+    max_iter: int = 500
+    tolerance: float = 1e-9
+    bins: Mapping[str, int] = field(default_factory=dict)
+    identified: tuple[str, ...] = ()
+    classes: int | Literal["auto"] = 1
+    by: By = "person"
+
+    def __post_init__(self) -> None:
+        require_word("method", self.method, get_args(Method))
+        require_word("by", self.by, get_args(By))
+        if self.classes != "auto":
+            require_number("classes", self.classes, whole=True, low=1)
+        if self.classes != 1 and self.method == "slsqp":
+            raise ConfigError("method='slsqp' is for one chain: leave classes at 1, or use 'lbfgs'.")
+        require_penalty("ridge", self.ridge)
+        for name in ("smoothing", "speeds"):
+            require_number(name, getattr(self, name), low=0)
+        for name in ("restarts", "max_iter"):
+            require_number(name, getattr(self, name), whole=True, low=1)
+        require_number("tolerance", self.tolerance, low=0, open_low=True)
+        if not isinstance(self.bins, Mapping):
+            raise ConfigError(f"bins must map features to numbers of bins, such as {{'price': 8}}, got {self.bins!r}.")
+        for name, number in self.bins.items():
+            require_number(f"bins of {name!r}", number, whole=True, low=1)
+        object.__setattr__(self, "bins", dict(self.bins))
+        object.__setattr__(self, "identified", _labels(self.identified))
+        if self.identified and not self.bins:
+            raise ConfigError("identified says which labels are not binned, and there are no bins: leave it out.")
+
+    @property
+    def search(self) -> ChainOptions:
+        """How rates are searched."""
+        return ChainOptions(
+            method=self.method,
+            speeds=self.speeds,
+            restarts=self.restarts,
+            max_iter=self.max_iter,
+            tolerance=self.tolerance,
+        )
+
+
+def _labels(value: Any) -> tuple[str, ...]:
+    """Return a list of distinct labels as a tuple."""
+    labels = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (None,)
+    if not all(isinstance(label, str) for label in labels) or len(set(labels)) != len(labels):
+        raise ConfigError(f"identified must be a list of distinct labels such as ('a', 'b'), got {value!r}.")
+    return labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCMCRecord(ItemRecord):
+    """How the fit of PCMC went.
+
+    Parameters
+    ----------
+    informed_rates
+        Rates of pairs that some training set holds.
+    objectives
+        The objective that each start ended with.
+    class_trials
+        The numbers of classes that were tried; None if the number is an option.
+    """
+
+    informed_rates: int
+    objectives: tuple[float, ...]
+    class_trials: tuple[Trial, ...] | None = None
+
+    @property
+    def class_facts(self) -> dict[str, str]:
+        """The numbers of classes that were tried, in words."""
+        losses = ", ".join(f"{trial.value:g}: {trial.held_out_nll:.4f}" for trial in self.class_trials or ())
+        return {"classes tried": losses} if losses else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedPCMC(FittedState):
+    """Items, chains of the classes, and how often each item was offered and chosen."""
+
+    universe: Universe | Grid
+    chains: ClassChains
+    offered: Floats  # (n,) weight of the training sets that hold an item
+    chosen: Floats  # (n,) weight of those in which it was chosen
+    record: PCMCRecord
+
+
+class PCMC(LatentClasses, ChainModel):
+    """Pairwise choice Markov chain with a rate for every ordered pair of items.
+
+    Options are those of :class:`PCMCConfig`.
+
+    Examples
+    --------
+    >>> PCMC(bins={"attr1": 8, "attr2": 8}, identified=["0", "1"]).config.identified
+    ('0', '1')
+    """
+
+    name = "pcmc"
+    config_class = PCMCConfig
+    config: PCMCConfig
+    record_class = PCMCRecord
+
+    @takes(PCMCConfig)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def _fit(self, train: ChoiceData, valid: ChoiceData | None, run: FitRun) -> FittedPCMC:
+        config = self.config
+        # 1. The items, and the distinct sets of items with their counts.
+        part = informative(train)
+        universe = Grid.learn(part, config.bins, config.identified) if config.bins else Universe.learn(part)
+        n = self._require_size(universe)
+        sets = DistinctSets.of(part, universe.index(part))
+        if (sets.sizes < 2).all():
+            raise InputError("all alternatives of every choice set fall into one cell: ask for more bins.")
+        with threads_for(0):
+            # 2. The number of classes, from held-out sets if it is to be learnt.
+            search, classes, trials = ChainSearch(part, universe, config, run.seed), config.classes, None
+            if classes == "auto":
+                trials = search.try_classes()
+                classes = best_number(trials)
+            # 3. The rates of their chains, with the penalty given or learnt.
+            rates = search.fit_one(sets) if classes == 1 else search.fit_classes(classes)
+        if not rates.minimum.converged:
+            log.warning("the search for rates was stopped by max_iter=%d before it converged", config.max_iter)
+        # 4. What the summary says of the items.
+        offered = spread(sum_by_set(sets.counts, sets.offsets), sets.offsets)
+        times_offered, times_chosen = (
+            np.bincount(sets.items, weights=weight, minlength=n).astype(np.float64) for weight in (offered, sets.counts)
+        )
+        record = PCMCRecord(
+            converged=rates.minimum.converged,
+            iterations=rates.minimum.iterations,
+            nll=float(-(sets.counts @ rates.chains.log_p(sets)) / sets.counts.sum()),
+            penalty=rates.penalty,
+            distinct_sets=len(sets.sizes),
+            informed_rates=rates.informed_rates,
+            objectives=rates.objectives,
+            class_trials=trials,
+        )
+        return FittedPCMC(
+            universe=universe, chains=rates.chains, offered=times_offered, chosen=times_chosen, record=record
+        )
+
+    def _require_size(self, universe: Universe | Grid) -> int:
+        """Return the number of items, if it is one that the method can deal with."""
+        n = len(universe.items)
+        if self.config.method == "slsqp" and n > MAX_SLSQP_ITEMS:
+            raise ConfigError(f"method='slsqp' is for up to {MAX_SLSQP_ITEMS} items, and there are {n}: use 'lbfgs'.")
+        if n > MAX_ITEMS:
+            raise InputError(
+                f"PCMC is for up to {MAX_ITEMS:,} items, and there are {n:,}, with {n * (n - 1):,} rates: use fewer "
+                f"bins, or PCMC-Net (pcmcnet), whose size does not grow with the universe."
+            )
+        return n
+
+    @property
+    def _state(self) -> FittedPCMC:
+        return self._state_as(FittedPCMC)
+
+    @property
+    def universe_(self) -> Universe | Grid:
+        """The items."""
+        return self._state.universe
+
+    @property
+    def log_rates_(self) -> Floats:
+        """(n, n), or (K, n, n) of several classes; the diagonal is 0 and means nothing."""
+        log_rates = self._state.chains.log_rates
+        return log_rates[0] if len(log_rates) == 1 else log_rates
+
+    @property
+    def rates_(self) -> Floats:
+        """(n, n) rates q_ij of leaving item i for j, or (K, n, n) of several classes; 0 on the diagonal."""
+        return np.exp(self.log_rates_) * (1 - np.eye(self.log_rates_.shape[-1]))
+
+    @property
+    def shares_(self) -> Floats:
+        """(K,) shares of the classes, the largest first."""
+        return self._state.chains.shares
+
+    @property
+    def offered_(self) -> Floats:
+        """(n,) weight of the training sets that hold an item."""
+        return self._state.offered
+
+    @property
+    def chosen_(self) -> Floats:
+        """(n,) weight of the training sets in which an item was chosen."""
+        return self._state.chosen
+
+    def _log_proba(self, data: ChoiceData) -> Floats:
+        if self.n_classes_ == 1:
+            return self._class_log_p(data)[:, 0]
+        return self._mixed(data, self._log_membership(data)) if len(data) else np.zeros(0)
+
+    # -- classes ----------------------------------------------------------------------------------------------
+
+    @property
+    def n_classes_(self) -> int:
+        """Number of classes of people, each with a chain of its own."""
+        return len(self.shares_)
+
+    @property
+    def n_chains(self) -> int:
+        """As many as classes."""
+        return self.n_classes_
+
+    def _log_membership(self, sets: ChoiceData) -> Floats:
+        return np.tile(np.log(self.shares_), (len(sets), 1))
+
+    def _class_log_p(self, data: ChoiceData) -> Floats:
+        sets = DistinctSets.of(data, self.universe_.index(data))
+        return np.column_stack([sets.to_alternatives(item_log_p(sets, t)) for t in self._state.chains.log_rates])
+
+    @torch.no_grad()
+    def _rates(self, data: ChoiceData) -> Iterator[tuple[Ints, Tensor]]:
+        """Copies of an item share the rates into it, and leave for each other as fast as anything in the set."""
+        # 1. The item of each alternative, and how many copies of it the set has.
+        index = self.universe_.index(data)
+        items, copies = torch.from_numpy(index), torch.from_numpy(DistinctSets.of(data, index).copies).double()
+        chains = torch.from_numpy(self._state.chains.log_rates)
+        for flat, mask in padded(data.offsets):
+            # 2. The rates of each class: those into an item are divided among its copies, and those between copies are
+            # set to the largest, which is 1.
+            left, entered = items[flat].unsqueeze(2), items[flat].unsqueeze(1)  # (B, J, 1), (B, 1, J)
+            each = []
+            for log_rates in chains:
+                scores = log_rates[left, entered] - copies[flat].log().unsqueeze(1)
+                scores = scores.masked_fill(left == entered, -torch.inf)
+                rates = rates_of_scores(scores, torch.from_numpy(mask), rate="exp", epsilon=0.0)
+                each.append(rates.masked_fill(left == entered, 1.0))
+            yield data.set_of_alternative[flat[:, 0]], torch.stack(each, dim=1)
+
+    @property
+    def num_parameters(self) -> int:
+        """One rate per ordered pair of items, seen together or not, in each class, and the shares but one."""
+        K, n = self.n_classes_, self.universe_.size
+        return K * n * (n - 1) + K - 1
+
+    def summary(self) -> Summary:
+        """List the items with how often each was offered and chosen in training."""
+        state, record = self._state, self._state.record
+        objectives = ", ".join(f"{value:.6f}" for value in record.objectives)
+        facts = {
+            "options": ", ".join(f"{k}={v}" for k, v in asdict(self.config).items()),
+            **record.item_facts(self.table_.choice_sets),
+            **record.penalty_facts,
+            **record.class_facts,
+            "objective of each start": objectives,
+            "parameters": f"{self.num_parameters:,} ({record.informed_rates:,} of pairs seen in training)",
+        }
+        if self.n_classes_ > 1:
+            facts["shares of classes"] = ", ".join(f"{share:.1%}" for share in self.shares_)
+        if self.config.bins:
+            facts["features"] = f"{', '.join(self.config.bins)}, binned; others are not used"
+        rows = [
+            (item, f"{offered:g}", f"{chosen:g}", f"{chosen / offered:.4f}" if offered else "never seen")
+            for item, offered, chosen in zip(state.universe.items, state.offered, state.chosen, strict=True)
+        ]
+        return Summary(type(self).__name__, facts, ("item", "offered", "chosen", "share"), tuple(rows))
+
+    # -- saved form -------------------------------------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        state = self._state
+        arrays = {**state.chains._asdict(), "offered": state.offered, "chosen": state.chosen}
+        return {"items.json": json_bytes(state.universe.to_dict()), "weights.safetensors": save_arrays(arrays)}
+
+    def _restore(self, files: Mapping[str, bytes], record: Any, table: TrainingTable) -> FittedPCMC:
+        # 1. Read the items and the arrays.
+        entries = json.loads(files["items.json"])
+        universe = Grid.from_dict(entries) if self.config.bins else Universe.from_dict(entries)
+        try:
+            arrays = load_arrays(files["weights.safetensors"])
+        except SafetensorError as error:
+            raise ArtifactError(f"the saved rates cannot be read ({error}): save the model again.") from error
+        # 2. Refuse arrays that do not fit the items, or each other.
+        shares, n = arrays["shares"], universe.size
+        if shares.ndim != 1 or not (shares > 0).all() or abs(shares.sum() - 1) > SHARE_TOLERANCE:
+            raise ArtifactError("the saved shares of classes do not add up to 1: save the model again.")
+        for name, shape in {"log_rates": (len(shares), n, n), "offered": (n,), "chosen": (n,)}.items():
+            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+                raise ArtifactError(f"the saved {name} do not fit the saved items: save the model again.")
+        # 3. The state.
+        return FittedPCMC(
+            universe=universe,
+            chains=ClassChains(arrays["log_rates"].astype(np.float64), shares),
+            offered=arrays["offered"],
+            chosen=arrays["chosen"],
+            record=record,
+        )
+
+
+# -- The search for rates, penalties and numbers of classes -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FittedRates:
+    """The chains of all classes, and how their search went."""
+
+    chains: ClassChains
+    minimum: Minimum
+    objectives: tuple[float, ...]  # of each start
+    informed_rates: int  # rates of pairs that some set holds
+    penalty: PenaltyRecord | None  # None if it is an option
+
+
+@dataclass(frozen=True)
+class ChainSearch:
+    """A table, its items and the options; learns numbers of classes and penalties, and fits chains."""
+
+    data: ChoiceData
+    universe: Universe | Grid
+    config: PCMCConfig
+    seed: int
+
+    # One chain
+
+    def fit_one(self, sets: DistinctSets) -> FittedRates:
+        """Fit a single chain to the counts of all sets."""
+        config, prior, penalty = self.config, StrengthPrior(self.config.smoothing), None
+        # 1. Learn how Bradley-Terry's strengths are held, and then how firmly the chain is held to them.
+        if config.ridge == "auto" and config.method != "slsqp":
+            prior = StrengthPrior.learn(self.data, self.universe, smoothing=config.smoothing, seed=self.seed)
+            path = partial(self._path, prior)
+            penalty = learn_penalty(self.data, self.universe, path, smoothing=prior.smoothing, seed=self.seed)
+            penalty = replace(penalty, strength_ridge=prior.ridge)
+        ridge = penalty.penalty if penalty else float(config.ridge) if config.ridge != "auto" else 0.0
+        # 2. Fit all sets, down the same path as the trials.
+        smoothed = sets.smoothed(prior.smoothing)
+        start = bradley_terry_chain(smoothed, self.universe.size, prior.ridge)
+        rng, stronger = np.random.default_rng(self.seed), penalty.stronger if penalty else ()
+        chain = fit_chain(smoothed, start, ridge, config.search, rng, stronger)
+        chains = ClassChains(chain.log_rates[None], np.ones(1))
+        return FittedRates(chains, chain.minimum, chain.objectives, chain.informed_rates, penalty)
+
+    def _path(self, prior: StrengthPrior, fold: CountedFold) -> Losses:
+        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        start = bradley_terry_chain(fold.train, self.universe.size, prior.ridge)
+        problem = ChainProblem.of(fold.train, start)
+        at = problem.prior
+
+        def losses(ridge: float) -> Floats:
+            nonlocal at
+            at = problem.fit(at, ridge, self.config.search, PATH_TOLERANCE).at
+            return -item_log_p(fold.held_out, problem.log_rates(at))[fold.chosen]
+
+        return losses
+
+    # Several classes
+
+    def try_classes(self) -> tuple[Trial, ...]:
+        """Try one class more as long as held-out choices gain; no trials if there are too few choice sets."""
+        folds = item_folds(self.data, self.universe, self.seed)
+        if not folds:
+            return ()
+
+        def losses(classes: int) -> Floats:
+            descent = self._descend(folds, classes)
+            return descent.losses[descent.best]
+
+        weights, groups = held_out_weights(folds), held_out_groups(folds)
+        return grow_while_better(losses, weights, groups, largest=MAX_CLASSES, what="classes")
+
+    def fit_classes(self, classes: int) -> FittedRates:
+        """Fit so many classes to the whole table, with the penalty given or learnt."""
+        # 1. Learn the penalty from held-out sets, unless it is given.
+        config, penalty = self.config, None
+        if config.ridge == "auto":
+            folds = item_folds(self.data, self.universe, self.seed)
+            penalty = PenaltyRecord.of(self._descend(folds, classes)) if folds else fallback_penalty(self.data)
+        ridge = penalty.penalty if penalty else float(config.ridge)
+        # 2. From the mixture of logits, down the same path as the trials.
+        problem = self._problem(self.data, classes)
+        x = problem.logits(np.random.default_rng(self.seed), config.restarts)
+        for stronger in penalty.stronger if penalty else ():
+            x = problem.fit(x, stronger, PATH_TOLERANCE).at
+        minimum = problem.fit(x, ridge, config.tolerance)
+        informed = classes * len(problem.pairs.pairs)
+        return FittedRates(problem.chains(minimum.at), minimum, (minimum.value,), informed, penalty)
+
+    def _descend(self, folds: Sequence[Fold], classes: int) -> Descent:
+        """Try the penalties of the ladder, or the one that is given."""
+        paths, ridge = [self._class_path(fold, classes) for fold in folds], self.config.ridge
+        mean_weight = float(held_out_weights(folds).mean())
+        return search_penalty(folds, paths, LADDER if ridge == "auto" else (ridge / mean_weight,))
+
+    def _class_path(self, fold: Fold, classes: int) -> Losses:
+        """Return a path of fits down the ladder of ridges, each from where the one before ended."""
+        problem = self._problem(fold.train, classes)
+        held_out, chosen = held_out_entries(fold, self.universe)
+        x = problem.logits(np.random.default_rng(self.seed), TRIAL_STARTS)
+
+        def losses(ridge: float) -> Floats:
+            nonlocal x
+            x = problem.fit(x, ridge, PATH_TOLERANCE).at
+            return -problem.chains(x).log_p(held_out)[chosen]
+
+        return losses
+
+    def _problem(self, data: ChoiceData, classes: int) -> ClassProblem:
+        sets = DistinctSets.of(data, self.universe.index(data))
+        entries = sets.place[data.offsets[:-1] + data.require_chosen("fitting")]
+        choosers, config = Choosers.of(data, entries, self.config.by), self.config
+        return ClassProblem(
+            sets, choosers, self.universe.size, classes=classes, smoothing=config.smoothing, options=config.search
+        )

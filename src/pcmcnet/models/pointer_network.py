@@ -1,0 +1,167 @@
+"""Pointer network (Vinyals et al., 2015), as applied to itineraries by Mottini & Acuna-Agost (2017).
+
+The alternatives are read as a sequence, in the order shown, and an attention points at one of them:
+
+    e_i = LSTM(e_<i, [S_i, I])                        encoder, over the alternatives in the order of the table
+    d   = LSTM step from the encoder's last state     decoder, with the individual I as its input
+    u_i = v . tanh(W1 e_i + W2 d)                     additive attention
+    p   = softmax(u) over the set's alternatives
+
+Shapes: B sets of up to J alternatives, width H: e (B, J, H), d (B, H), u (B, J) -> log p (B, J); padding gets -inf
+and is never read. The law depends on the order of the alternatives: it has no uniform expansion, and the same set
+shown in another order has other probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from pcmcnet.checks import require_number
+from pcmcnet.data import Batch, Encoder
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.layers.generators import redirected
+from pcmcnet.layers.perceptron import Dropout
+from pcmcnet.layers.representation import representation_of
+from pcmcnet.models.interface.encoders import Encoders
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.network_config import NetworkConfig
+from pcmcnet.models.networks.neural_model import NeuralModel
+from pcmcnet.training.network import ChoiceNetwork
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointerNetworkConfig(NetworkConfig):
+    """Options of the pointer network: the network's, then those of the training loop.
+
+    Parameters
+    ----------
+    hidden
+        Width of the encoder's and the decoder's state, and of the attention.
+    layers
+        Number of encoder layers, one above the other.
+    bidirectional
+        Whether the encoder also reads the set from its end; the width is shared by both directions.
+    dropout
+        Of the embeddings, of the encoder's input and of its output.
+    """
+
+    hidden: int = 32
+    layers: int = 1
+    bidirectional: bool = False
+    dropout: float = 0.2
+    batch_size: int | Literal["auto"] = 64  # more steps an epoch, which other networks like, make it overfit
+
+    def __post_init__(self) -> None:
+        super(PointerNetworkConfig, self).__post_init__()  # slots make a new class, which super() misses
+        require_number("hidden", self.hidden, whole=True, low=1)
+        require_number("layers", self.layers, whole=True, low=1)
+        require_number("dropout", self.dropout, low=0, high=1, open_high=True)
+        if not isinstance(self.bidirectional, bool):
+            raise ConfigError(f"bidirectional must be true or false, got {self.bidirectional!r}.")
+        if self.bidirectional and self.hidden % 2:
+            raise ConfigError(f"hidden must be even with bidirectional=True, got {self.hidden}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointerNetworkArguments(PointerNetworkConfig):
+    """What the constructor takes: the options, and what no option can hold."""
+
+    encoders: Encoders | None = None
+
+
+class PointingNetwork(ChoiceNetwork):
+    """Batch -> log-probabilities (B, J)."""
+
+    takes_generators = True
+
+    def __init__(self, encoder: Encoder, config: PointerNetworkConfig, own: Encoders | None = None) -> None:
+        super().__init__()
+        who, what = encoder.individual, encoder.features
+        self.individual = representation_of(who, dropout=config.dropout, own=own)
+        self.alternative = representation_of(what, dropout=config.dropout, own=own)
+        width = config.hidden
+        self.read = nn.Linear(self.alternative.width + self.individual.width, width)
+        self.encoder = nn.LSTM(
+            width,
+            width // 2 if config.bidirectional else width,
+            config.layers,
+            batch_first=True,
+            dropout=config.dropout if config.layers > 1 else 0.0,
+            bidirectional=config.bidirectional,
+        )
+        self.start = nn.Parameter(torch.zeros(width))  # what the decoder reads where nothing is known of individuals
+        self.ask = nn.Linear(self.individual.width, width, bias=False) if self.individual.width else None
+        self.decoder = nn.LSTMCell(width, width)
+        self.key = nn.Linear(width, width, bias=False)
+        self.query = nn.Linear(width, width)
+        self.point = nn.Linear(width, 1, bias=False)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return log-probabilities; padding gets -inf."""
+        who = self.individual(
+            batch.individual_numeric, batch.individual_categorical, batch.individual_contents
+        )  # (B, D0)
+        what = self.alternative(batch.numeric, batch.categorical, batch.contents)  # (B, J, D)
+        encoded, state = self.encode(torch.cat([what, who.unsqueeze(1).expand(-1, what.shape[1], -1)], -1), batch.mask)
+        start = self.start.expand(len(who), -1) if self.ask is None else self.start + self.ask(who)
+        decoded, _ = self.decoder(start, state)  # (B, H)
+        match = torch.tanh(self.key(encoded) + self.query(self.dropout(decoded)).unsqueeze(1))  # (B, J, H)
+        scores: Tensor = self.point(match).squeeze(-1)  # (B, J)
+        return scores.masked_fill(~batch.mask, -math.inf).log_softmax(-1)
+
+    def encode(self, steps: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Read the alternatives of each set (B, J, D) in their order -> (B, J, H), and the last state, 2 x (B, H)."""
+        lengths = mask.sum(1).cpu()  # packing wants them on the host
+        inputs = self.dropout(torch.tanh(self.read(steps)))
+        packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+        with redirected() if self.encoder.dropout and self.training else nullcontext():  # between its layers
+            out, last = self.encoder(packed)
+        encoded, _ = pad_packed_sequence(out, batch_first=True, total_length=mask.shape[1])
+        return self.dropout(encoded), (self._top(last[0]), self._top(last[1]))
+
+    def _top(self, state: Tensor) -> Tensor:
+        """Last state of the top layer, both directions side by side: (layers * directions, B, .) -> (B, H)."""
+        directions = 2 if self.encoder.bidirectional else 1
+        return state[-directions:].transpose(0, 1).flatten(1)
+
+
+class PointerNetwork(NeuralModel):
+    """Recurrent network that points at one alternative of a sequence.
+
+    The order of a set's rows in the table is the order in which its alternatives are read, and the probabilities
+    depend on it: give the rows of a set in the order in which they were shown. Options are those of
+    :class:`PointerNetworkConfig`; an unknown one is refused.
+
+    Examples
+    --------
+    >>> PointerNetwork(hidden=64, epochs=10).config.hidden
+    64
+    """
+
+    name = "dpn"
+    config_class = PointerNetworkConfig
+    config: PointerNetworkConfig
+    order_matters = True
+
+    @takes(PointerNetworkArguments)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def _build(self, encoder: Encoder, classes: int) -> PointingNetwork:
+        if not encoder.features:
+            raise InputError(
+                "a pointer network reads the features and labels of alternatives: declare a feature, or "
+                "alternative, with labels that return in several sets, and leave labels=True."
+            )
+        return PointingNetwork(encoder, self.config, self.encoders)
+
+    def _more_facts(self) -> dict[str, str]:
+        return {"order": "the alternatives of a set are read in the order of their rows, which counts"}

@@ -1,1 +1,0 @@
-"""Rules without parameters: equal probabilities, and ranking by one feature."""

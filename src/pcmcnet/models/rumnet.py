@@ -1,0 +1,152 @@
+"""RUMnet (Aouad & Désir, 2022): a random utility model whose utility and whose randomness are networks.
+
+    e_k(S_i), k = 1..K      samples of what is unseen of an alternative, as functions of what is seen
+    n_l(I),   l = 1..K      samples of what is unseen of the individual
+    u_i^kl = linear utility of i for I  +  f(S_i, e_k(S_i), I, n_l(I))
+    p_i    = mean over k and l of  exp(u_i^kl) / sum_j exp(u_j^kl)
+
+For each of the K^2 pairs of samples the utility of i depends on i and I alone, which is a logit; p is a mixture of
+these logits. So it is a random utility model whatever the weights are: adding an alternative never raises the
+probability of another (regularity), and every random utility model can be approximated. The first layer of f is linear
+in its four inputs, so that each is multiplied once, and not for each pair. Shapes: I (B, D0), S (B, J, D) ->
+u (B, J, K, K).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pcmcnet.arrays import Floats
+from pcmcnet.checks import require_number
+from pcmcnet.data import Batch, ChoiceData, Encoder
+from pcmcnet.data.columns.ragged import stretches
+from pcmcnet.layers.inner_logit import HUGE
+from pcmcnet.layers.perceptron import ACTIVATIONS, Dropout, Perceptron
+from pcmcnet.models.interface.encoders import Encoders
+from pcmcnet.models.interface.options import takes
+from pcmcnet.models.networks.set_network import SetModel, SetNetwork, SetNetworkConfig
+from pcmcnet.training.device import device_of
+from pcmcnet.training.device_batches import encode_on
+from pcmcnet.training.prediction import predict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RUMnetConfig(SetNetworkConfig):
+    """Options of RUMnet: the network's, then those of the training loop.
+
+    Parameters
+    ----------
+    samples
+        K: samples of what is unseen of an alternative, and of an individual. K^2 logits are mixed.
+    noise
+        Width of a sample.
+    """
+
+    hidden: tuple[int, ...] = (32, 32)
+    samples: int = 4
+    noise: int = 4
+    pair_budget: int = 100_000  # each alternative has a vector for each pair of samples
+
+    def __post_init__(self) -> None:
+        super(RUMnetConfig, self).__post_init__()  # slots make a new class, which super() misses
+        require_number("samples", self.samples, whole=True, low=1, high=32)
+        require_number("noise", self.noise, whole=True, low=1)
+        require_number("the number of hidden layers", len(self.hidden), low=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RUMnetArguments(RUMnetConfig):
+    """What the constructor takes: the options, and what no option can hold."""
+
+    encoders: Encoders | None = None
+
+
+class RandomUtilities(SetNetwork):
+    """Batch -> log-probabilities (B, J)."""
+
+    def __init__(self, encoder: Encoder, config: RUMnetConfig, own: Encoders | None = None) -> None:
+        super().__init__(encoder, config, own)
+        who, what, width = self.individual.width, self.alternative.width, config.hidden[0]
+        drawn = config.samples * config.noise
+        self.samples, self.noise = config.samples, config.noise
+        self.unseen = self._samples(what, drawn, config)
+        self.person = self._samples(who, drawn, config) if who else nn.Parameter(torch.randn(drawn))
+        self.read_what = nn.Linear(what, width)
+        self.read_who = nn.Linear(who, width, bias=False) if who else None
+        self.read_unseen = nn.Linear(config.noise, width, bias=False)
+        self.read_person = nn.Linear(config.noise, width, bias=False)
+        self.activate, self.dropout = ACTIVATIONS[config.activation].apply, Dropout(config.dropout)
+        self.rest = Perceptron(
+            width, (*config.hidden[1:], 1), activation=config.activation, dropout=config.dropout, start="zero"
+        )
+
+    @staticmethod
+    def _samples(width: int, out: int, config: RUMnetConfig) -> Perceptron:
+        return Perceptron(width, (config.hidden[0], out), activation=config.activation, start="spread")
+
+    def scores(self, who: Tensor, what: Tensor, mask: Tensor) -> Tensor:
+        """Return what the network adds to utilities under each pair of samples: (B, J, K K)."""
+        (B, J, _), K = what.shape, self.samples
+        unseen = self.read_unseen(self.unseen(what).view(B, J, K, self.noise))  # (B, J, K, H)
+        drawn = self.person(who) if isinstance(self.person, Perceptron) else self.person.expand(B, -1)
+        person = self.read_person(drawn.reshape(B, K, self.noise))  # (B, K, H)
+        known = self.read_what(what)  # (B, J, H)
+        if self.read_who is not None:
+            known = known + self.read_who(who).unsqueeze(1)
+        first = known[:, :, None, None] + unseen.unsqueeze(3) + person[:, None, None]  # (B, J, K, K, H)
+        out: Tensor = self.rest(self.dropout(self.activate(first))).flatten(2)
+        return out
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Return the log-probabilities of each logit (B, J, K K); padding gets -inf."""
+        who, what = self.represent(batch)
+        u = self.scores(who, what, batch.mask)
+        if self.utility is not None:
+            u = u + self.utility(batch, who, what).unsqueeze(-1)
+        u = u.nan_to_num(0.0, HUGE, -HUGE)  # where inputs near the largest number were multiplied
+        return u.masked_fill(~batch.mask.unsqueeze(-1), -math.inf).log_softmax(1)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return log-probabilities; padding gets -inf."""
+        logits = self.logits(batch)
+        real = batch.mask.unsqueeze(-1)  # a log-sum over -inf alone has no gradient
+        mixed = logits.masked_fill(~real, 0.0).logsumexp(-1) - math.log(logits.shape[-1])
+        return mixed.masked_fill(~batch.mask, -math.inf)
+
+
+class RUMnet(SetModel):
+    """A mixture of logits whose utilities, and whose unseen parts, are networks: a random utility model.
+
+    Options are those of :class:`RUMnetConfig`; an unknown one is refused.
+
+    Examples
+    --------
+    >>> RUMnet(samples=8, epochs=10).config.samples
+    8
+    """
+
+    name = "rumnet"
+    config_class = RUMnetConfig
+    config: RUMnetConfig
+    network_class = RandomUtilities
+
+    @takes(RUMnetArguments)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+
+    def as_logits(self, data: ChoiceData) -> tuple[Floats, Floats]:
+        """Return the K^2 logits, which have equal shares: see :meth:`ChoiceModel.as_logits`."""
+        assert isinstance(self.network_, RandomUtilities)
+        count = self.config.samples**2
+        encoded = encode_on(device_of(self.network_), self.encoder_, data)
+        out: Floats = np.empty((len(data.rows), count))
+        answer = self.network_.logits
+        for sets, batch, log_p in predict(self.network_, encoded, pair_budget=self.config.pair_budget, answer=answer):
+            out[stretches(data.offsets[sets], data.sizes[sets])] = log_p[batch.mask].cpu().numpy()
+        return np.full((len(data), count), 1 / count), out

@@ -1,1 +1,0 @@
-"""Networks that score each alternative of a set given the others, and what they share."""

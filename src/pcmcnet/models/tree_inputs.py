@@ -1,0 +1,105 @@
+"""What trees see of each alternative: (N, K) numbers, categories by their index in the training vocabulary, ratios.
+
+Columns of the individual come first, then those of the alternative, then relative features. An index of 0 is a category
+never seen. Trees take any order of indices for what it is worth: alphabetical here.
+
+A relative feature is an alternative's value over the smallest of its set, x_i / min_j x_j. The least of a set has 1,
+whatever the set's level, so a model that looks at one alternative at a time sees its context. A ratio says something
+for positive numbers only. Where there is none, because the value is missing or the smallest value of the set is 0 or
+below, the relative feature is 0: no ratio is below 1, so 0 is told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcmcnet.arrays import Ints
+from pcmcnet.data import ChoiceData, Encoder
+from pcmcnet.data.columns.arrays import Numeric
+from pcmcnet.data.columns.ragged import min_by_set, spread
+from pcmcnet.errors import ConfigError, SchemaError, did_you_mean
+
+Relative = tuple[str, ...] | Literal["auto"]
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def tree_inputs(encoder: Encoder, relative: Sequence[str], data: ChoiceData) -> NDArray[np.float32]:  # (N, K)
+    """Return what trees see of each alternative."""
+    coded = encoder.encode(data)
+    individual = (
+        spread(part.numpy(), data.offsets) for part in (coded.individual_numeric, coded.individual_categorical)
+    )
+    parts = [*individual, coded.numeric.numpy(), coded.categorical.numpy(), relative_columns(data, relative)]
+    return np.concatenate([part.astype(np.float32) for part in parts], axis=1)
+
+
+def input_names(encoder: Encoder, relative: Sequence[str]) -> list[str]:
+    """Name the K inputs, in their order."""
+    names: list[str] = []
+    for side in (encoder.individual, encoder.features):
+        names += [code.name for code in side.numeric]
+        names += [f"{code.name} missing" for code in side.numeric if code.indicator]
+        names += [code.name for code in side.categorical]
+    return [*names, *(f"{name} / least of the set" for name in relative)]
+
+
+def as_relative(value: Any) -> Relative:
+    """Check the option ``relative``; a command line gives its one word as a list."""
+    if value == "auto" or list(value if isinstance(value, Sequence) else ()) == ["auto"]:
+        return "auto"
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(n, str) for n in value):
+        raise ConfigError(f"relative must be 'auto' or a list of features such as ('price',), got {value!r}.")
+    return tuple(value)
+
+
+def relative_names(option: Relative, data: ChoiceData) -> tuple[str, ...]:
+    """Return the features that also enter relative to the least of the set: by default all that are positive."""
+    return positive_features(data) if option == "auto" else option
+
+
+# -- Relative features --------------------------------------------------------------------------------------------
+
+
+def positive_features(data: ChoiceData) -> tuple[str, ...]:
+    """Name the numeric features without a value of 0 or below."""
+    numeric = {name: column.values for name, column in data.features.items() if isinstance(column, Numeric)}
+    return tuple(name for name, values in numeric.items() if not (values <= 0).any())
+
+
+def relative_columns(data: ChoiceData, names: Sequence[str]) -> NDArray[np.float32]:
+    """(N, len(names)) relative features; refuses what is not a numeric feature."""
+    columns = [relative_to_least(_numbers(data, name), data.offsets) for name in names]
+    return np.stack(columns, axis=1) if columns else np.empty((len(data.rows), 0), np.float32)
+
+
+def relative_to_least(values: NDArray[np.float32], offsets: Ints) -> NDArray[np.float32]:
+    """Divide by the smallest value of each set: (N,) -> (N,); 0 where there is no ratio.
+
+    Examples
+    --------
+    >>> relative_to_least(np.array([2.0, 3.0, np.nan, 0.0, 5.0], np.float32), np.array([0, 3, 5]))
+    array([1. , 1.5, 0. , 0. , 0. ], dtype=float32)
+    """
+    x = values.astype(np.float64)
+    gaps = np.isnan(x)
+    least = spread(min_by_set(np.where(gaps, np.inf, x), offsets), offsets)
+    ratio = np.zeros_like(x)
+    np.divide(x, least, out=ratio, where=~gaps & (least > 0))
+    return np.minimum(ratio, _LARGEST).astype(np.float32)
+
+
+def _numbers(data: ChoiceData, name: str) -> NDArray[np.float32]:
+    numeric = [n for n, column in data.features.items() if isinstance(column, Numeric)]
+    if name not in data.features:
+        raise SchemaError(f"relative: no feature {name!r}." + did_you_mean(name, numeric))
+    column = data.features[name]
+    if not isinstance(column, Numeric):
+        raise SchemaError(
+            f"relative: feature {name!r} is categorical, expected a number." + did_you_mean(name, numeric)
+        )
+    return column.values

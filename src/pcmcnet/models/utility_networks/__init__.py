@@ -1,1 +1,0 @@
-"""Networks inside a random utility: samples of tastes, residuals of utilities, coefficients of individuals."""

@@ -1,0 +1,156 @@
+"""What a shell completes is what there is."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pcmcnet.cli import options
+from pcmcnet.cli.options import keeping, of_command, read_schema
+from pcmcnet.data import Schema
+from pcmcnet.data.columns.arrays import CURVES
+from pcmcnet.data.kinds import KINDS
+from pcmcnet.datasets.packaged import TABLES
+from pcmcnet.errors import SchemaError
+from pcmcnet.evaluation.leaderboard_entries import BUILT, simulators
+from pcmcnet.models import MODELS
+from pcmcnet.tuning.space import NAMES
+
+
+def test_the_names_are_those_of_the_registries() -> None:
+    """A name that is missing in ``pcmcnet/cli/options.py`` is not completed: add it there."""
+    assert list(options.models()) == sorted(MODELS)
+    assert tuple(BUILT) == options.BUILT
+    assert tuple(TABLES) == options.TABLES
+    assert tuple(simulators()) == options.SIMULATORS
+    assert (*KINDS, *CURVES) == options.KINDS
+    assert set(options.SPACES) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("complete", "incomplete", "found"),
+    [
+        (options.model_names, "pcmcn", ["pcmcnet"]),
+        (options.model_lists, "uniform,Small=pcmcn", ["uniform,Small=pcmcnet"]),
+        (options.contestant_lists, "mnl+", ["mnl+individual"]),
+        (options.table_names, "mode-", ["mode-canada"]),
+        (options.table_lists, "mode-canada,ml", ["mode-canada,mlba"]),
+        (options.simulator_names, "rock", ["rock-paper-scissors"]),
+        (options.space_names, "p", ["paper"]),
+    ],
+)
+def test_the_last_word_is_completed(complete: Callable[[str], list[str]], incomplete: str, found: list[str]) -> None:
+    assert complete(incomplete) == found
+
+
+def printed(runs: list[tuple[list[str], dict[str, str]]]) -> list[list[str]]:
+    """Return the words that the program prints in each run, one after the other in a process of its own.
+
+    The last word tells whether PyTorch has been loaded by then.
+    """
+    code = f"""
+import os, sys
+from pcmcnet.cli import main
+for words, variables in {runs!r}:
+    os.environ.update(variables)
+    sys.argv = ["pcmcnet", *words]
+    try:
+        main()
+    except SystemExit:
+        print("torch" in sys.modules, end="\\f")
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(options.__file__).parents[2])}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return [part.split() for part in run.stdout.split("\f")[:-1]]
+
+
+COMPLETED = {
+    "pcmcnet fit --model pcmcn": "pcmcnet",
+    "pcmcnet datasets swiss": "swissmetro",
+    "pcmcnet simulate rock": "rock-paper-scissors",
+}
+
+
+def test_a_shell_is_answered_without_pytorch() -> None:
+    place = "_PCMCNET_COMPLETE"
+    asked = [
+        ([], {place: "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)})
+        for words in COMPLETED
+    ]
+    assert printed(asked) == [[word, "False"] for word in COMPLETED.values()]
+
+
+def test_help_and_version_do_not_load_pytorch() -> None:
+    answers = printed([(words, {}) for words in (["--help"], ["--version"], ["fit", "--help"])])
+    assert [answer[-1] for answer in answers] == ["False"] * 3
+
+
+# -- Roles -------------------------------------------------------------------------------------------------------------
+
+
+def test_lists_are_separated_by_commas_and_may_have_spaces() -> None:
+    found = read_schema(None, choice_set="trip", chosen=None, features=" price, time spent,, ", individual="")
+    assert found == Schema(choice_set="trip", features=("price", "time spent"))
+
+
+def test_the_options_prevail_over_the_file_and_the_file_fills_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('choice_set = "trip"\nchosen = "took"\nfeatures = ["price", "time"]\nmissing = "indicator"\n')
+    assert read_schema(file) == Schema.from_toml(file)
+    found = read_schema(file, choice_set=None, features="price", conflict="first")
+    assert found == Schema(choice_set="trip", chosen="took", features=("price",), missing="indicator", conflict="first")
+
+
+def test_the_id_of_the_choice_set_cannot_be_left_out() -> None:
+    with pytest.raises(SchemaError, match="say which column holds the id of the choice set: --choice-set COLUMN, or"):
+        read_schema(None, features="price")
+
+
+def test_a_command_that_needs_the_choices_says_so() -> None:
+    arguments = dict.fromkeys(["schema", "chosen", "rank", "alternative", "individual", "features", "categorical"])
+    arguments |= dict.fromkeys(["available", "weight", "person", "keep", "outside", "conflict", "missing", "kinds"])
+    with pytest.raises(SchemaError, match="tuning needs the choices: --chosen COLUMN, or --rank COLUMN"):
+        of_command({**arguments, "choice_set": "trip", "model": "mnl"}, "tuning")
+    found = of_command({**arguments, "choice_set": "trip", "chosen": "took"}, "tuning")
+    assert found == Schema(choice_set="trip", chosen="took")
+    ranked = of_command({**arguments, "choice_set": "trip", "rank": "place"}, "tuning")
+    assert ranked == Schema(choice_set="trip", rank="place")
+
+
+def test_kinds_are_pairs_separated_by_commas() -> None:
+    found = read_schema(None, choice_set="trip", features="a=b,v,x", kinds="v = vector, a=b=multi, x=spline,")
+    assert found.kinds == {"v": "vector", "a=b": "multi", "x": "spline"}
+    assert (found.contents, found.curves) == ({"v": "vector", "a=b": "multi"}, {"x": "spline"})
+    for odd in ("v", "v=", "=vector"):
+        with pytest.raises(SchemaError, match="--kinds: expected column=kind separated by commas, got"):
+            read_schema(None, choice_set="trip", features="v", kinds=odd)
+
+
+def test_columns_to_keep_are_a_list_that_groups_can_be_made_of() -> None:
+    assert read_schema(None, choice_set="trip", keep="town, season").keep == ("town", "season")
+
+
+def test_columns_for_grouping_are_kept_once() -> None:
+    schema = Schema(choice_set="trip", individual=("income",), person="who", keep=("town",))
+    assert keeping(schema, "person", None, "income", "town", "person", "who", "trip").keep == ("town", "person")
+
+
+def test_a_person_may_be_named_by_an_option_or_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('choice_set = "trip"\nperson = "who"\n')
+    assert read_schema(file).person == "who"
+    assert read_schema(file, person="household").person == "household"
+
+
+def test_kinds_add_to_those_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('choice_set = "trip"\nfeatures = ["a", "b"]\nkinds = {a = "text", b = "multi"}\n')
+    assert dict(read_schema(file, kinds="b=vector").kinds) == {"a": "text", "b": "vector"}
+
+
+def test_a_column_has_one_kind() -> None:
+    with pytest.raises(SchemaError, match="each column once"):
+        read_schema(None, choice_set="trip", features="a", kinds="a=text,a=multi")

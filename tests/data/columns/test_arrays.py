@@ -1,0 +1,115 @@
+"""Numbers come from Arrow, and go there, as by Arrow's own conversions."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.data.columns.arrays import (
+    Categorical,
+    Contents,
+    Numeric,
+    array_from_numpy,
+    array_to_numpy,
+    concat,
+    concat_column,
+    number_contents,
+    raw,
+    take,
+    to_numpy,
+)
+from pcmcnet.errors import SchemaError
+
+TYPES = ["int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_numbers_of_all_types_are_those_of_arrow_with_or_without_gaps(kind: str) -> None:
+    whole = pa.array(np.arange(6).astype(kind))
+    gaps = pa.array(np.arange(6).astype(kind), mask=np.arange(6) == 3)
+    for one in (whole, whole[2:5], whole[:0], gaps, gaps[4:]):
+        np.testing.assert_array_equal(array_to_numpy(one), one.to_numpy(zero_copy_only=False), strict=True)
+    for chunks in ([whole], [whole[1:], whole], [whole, gaps], []):
+        column = pa.chunked_array(chunks, whole.type)
+        np.testing.assert_array_equal(to_numpy(column), column.to_numpy(), strict=True)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_arrow_takes_numbers_of_all_types_however_they_lie(kind: str) -> None:
+    numbers = np.arange(6).astype(kind)
+    for values in (numbers, numbers[::2], numbers[:0]):
+        assert array_from_numpy(values).equals(pa.array(values))
+
+
+# -- Column arrays -----------------------------------------------------------------------------------------------------
+# Columns: rows taken and appended keep their values.
+
+
+words = st.lists(st.sampled_from(["a", "b", "c", "é"]), max_size=6)
+
+
+def categorical(values: list[str], categories: list[str]) -> Categorical:
+    return Categorical(np.array([categories.index(v) for v in values], np.int32), tuple(categories))
+
+
+def test_taking_rows_keeps_all_categories() -> None:
+    column = categorical(["x", "y", "x"], ["x", "y"]).take(np.array([2, 0]))
+    assert column.plain().tolist() == ["x", "x"]
+    assert column.categories == ("x", "y")
+    assert len(column) == 2
+
+
+def test_numbers_are_their_own_plain_form() -> None:
+    column = Numeric(np.array([1.5, 2.5], np.float32))
+    assert column.plain().tolist() == [1.5, 2.5]
+    assert len(column) == 2
+
+
+def test_columns_are_taken_and_appended_together() -> None:
+    columns = {"n": Numeric(np.array([1, 2], np.float32)), "c": categorical(["x", "y"], ["x", "y"])}
+    both = concat(columns, take(columns, np.array([1])))
+    assert raw(both["n"]).tolist() == [1, 2, 2]
+    assert raw(both["c"]).tolist() == [0, 1, 1]
+
+
+@given(first=words, second=words, seed=st.integers(0, 99))
+def test_appended_categories_are_joined_by_name(first: list[str], second: list[str], seed: int) -> None:
+    orders = np.random.default_rng(seed).permuted([["a", "b", "c", "é"]] * 2, axis=1).tolist()
+    joined = concat_column(categorical(first, orders[0]), categorical(second, orders[1]))
+    assert joined.plain().tolist() == first + second
+
+
+def contents(codes: list[int], table: list[list[float]]) -> Contents:
+    vectors = np.array(table, np.float32).reshape(len(table), -1 if table else 0)
+    return Contents(np.array(codes, np.int32), vectors, "vector")
+
+
+def test_contents_are_taken_without_copying_their_table() -> None:
+    column = contents([0, 1, -1, 0], [[1], [2]])
+    some = column.take(np.array([3, 2]))
+    assert some.table is column.table
+    assert [None if row is None else row.tolist() for row in some.plain()] == [[1], None]
+    assert raw(some).tolist() == [0, -1]
+
+
+def test_compact_contents_are_those_in_use_in_the_order_of_their_rows() -> None:
+    found = contents([3, -1, 1, 3], [[10], [11], [12], [13]]).compact()
+    assert found.codes.tolist() == [0, -1, 1, 0]
+    assert found.table.tolist() == [[13], [11]]
+    assert contents([-1], []).compact().codes.tolist() == [-1]
+
+
+def test_appended_contents_are_joined_by_what_they_are() -> None:
+    joined = concat_column(contents([0, -1, 1], [[1, 1], [2, 2]]), contents([1, 0, -1], [[3, 3], [1, 1]]))
+    assert joined.codes.tolist() == [0, -1, 1, 0, 2, -1]
+    assert joined.table.tolist() == [[1, 1], [2, 2], [3, 3]]
+    with pytest.raises(SchemaError, match=r"only vectors of one size can be joined, got \(2,\) and \(1,\)"):
+        concat_column(contents([0], [[1, 1]]), contents([0], [[1]]))
+
+
+@given(values=st.lists(st.integers(0, 3), max_size=8))
+def test_equal_contents_have_one_number_by_first_row(values: list[int]) -> None:
+    codes, first = number_contents(np.array(values, np.float32).reshape(-1, 1))
+    assert [values[first[code]] for code in codes] == values
+    assert [values[row] for row in first] == list(dict.fromkeys(values))

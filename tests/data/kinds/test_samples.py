@@ -1,0 +1,71 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from choice_tables import objects
+from pcmcnet.data.kinds.contents import KEPT, Samples
+from pcmcnet.data.kinds.image import SAVED
+
+TABLES: dict[Any, np.ndarray] = {
+    "text": objects("a room", "", "zwei Zimmer", "sea view"),
+    "image": objects(b"\x89PNG", b"\x00\xff", b"abc", b"abcdef"),
+    "multi": objects(("pool", "wifi"), (), ("spa",), ("bar", "bar")),
+    "datetime": np.array(["2024-05-17T09:30", "1969-12-31", "2030-01-01T00:00:00.000001", "2000"], "datetime64[us]"),
+    "vector": np.arange(8, dtype=np.float32).reshape(4, 2) / 3,
+    "id": np.array([7, 0, 2**40, 3]),
+}
+
+
+def vectors(n: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(n, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_contents_of_every_kind_survive_json(kind: Any) -> None:
+    samples = Samples.of(kind, TABLES[kind], vectors(4))
+    back = Samples.from_dict(kind, json.loads(json.dumps(samples.to_dict())))
+    assert len(back.contents) == KEPT
+    assert back.contents.dtype == TABLES[kind].dtype
+    assert back.contents.tolist() == samples.contents.tolist()
+    np.testing.assert_array_equal(back.vectors, samples.vectors)
+
+
+def test_fewer_contents_are_kept_whole_and_large_pictures_not_at_all() -> None:
+    assert Samples.of("text", objects("one"), vectors(1)).contents.tolist() == ["one"]
+    pictures = objects(bytes(SAVED + 1), b"small", bytes(SAVED - 5))
+    assert [len(p) for p in Samples.of("image", pictures, vectors(3)).contents] == [5, SAVED - 5]
+
+
+@pytest.mark.parametrize(
+    ("change", "differ"),
+    [
+        (lambda v: v * (1 + 1e-4), False),  # another processor
+        (lambda v: v + 0.005, False),  # far less than the training contents differ
+        (lambda v: v + np.array([0, 0, 0, 0, 9]), False),  # a coordinate that was constant is not seen by the network
+        (lambda v: v * 1.1, True),
+        (lambda v: v[:, ::-1], True),
+        (lambda v: v[::-1], True),
+        (lambda v: v[:, :4], True),
+    ],
+)
+def test_vectors_differ_by_more_than_rounding(change: Callable[[Any], Any], differ: bool) -> None:
+    samples = Samples.of("text", TABLES["text"], vectors(4))
+    found = np.asarray(change(samples.vectors), np.float32)
+    assert samples.differ(found, np.array([1.0, 1.0, 1.0, 1.0, 0.0])) is differ
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {},
+        {"contents": ["a"], "vectors": []},
+        {"contents": ["a"], "vectors": [1.0]},
+        {"contents": ["a"], "vectors": [[None]]},
+    ],
+)
+def test_samples_that_were_never_saved_are_refused(entries: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Samples.from_dict("text", entries)

@@ -1,0 +1,235 @@
+"""Rankings as choices: by hand, against the formula of the exploded logit, and what is no ranking."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcmcnet.data import ChoiceData, Schema
+from pcmcnet.data.rankings import first_choices
+from pcmcnet.errors import SchemaError
+from pcmcnet.models import MNL, LatentClassMNL
+
+GAP = None
+
+
+def table(*rankings: list[Any], **more: Any) -> dict[str, Any]:
+    """Return a table whose sets have these ranks; alternatives are called a, b, c, ..."""
+    sizes = [len(ranks) for ranks in rankings]
+    return {
+        "task": np.repeat(np.arange(1, len(sizes) + 1), sizes),
+        "item": [chr(97 + k) for n in sizes for k in range(n)],
+        "price": np.arange(float(sum(sizes))),
+        "place": list(itertools.chain(*rankings)),
+        **more,
+    }
+
+
+def read(rows: dict[str, Any], **roles: Any) -> ChoiceData:
+    roles = {"choice_set": "task", "rank": "place", "alternative": "item", "features": ["price"]} | roles
+    return ChoiceData.from_long(rows, **roles)
+
+
+def shown(data: ChoiceData) -> list[str]:
+    """Write each choice set as its alternatives, the chosen one first: "b|ac"."""
+    assert data.labels is not None
+    words, chosen = data.labels.plain(), data.require_chosen("test")
+    sets = [words[begin:end] for begin, end in itertools.pairwise(data.offsets)]
+    return [f"{s[k]}|{''.join(np.delete(s, k))}" for s, k in zip(sets, chosen, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "choices"),
+    [
+        ([2, 1, 3], ["b|ac", "a|c"]),  # the last place goes to whoever is left
+        ([GAP, 1, GAP], ["b|ac"]),
+        ([GAP, 1, GAP, 2], ["b|acd", "d|ac"]),
+        ([1, GAP, 3], ["a|bc", "b|c"]),  # best and worst of three
+        ([1, 2, GAP], ["a|bc", "b|c"]),
+        ([1, 2], ["a|b"]),
+        ([1], ["a|"]),  # nothing to choose, as with any set of one
+        ([4, 3, 2, 1], ["d|abc", "c|ab", "b|a"]),
+    ],
+)
+def test_a_ranking_is_a_sequence_of_choices(ranks: list[Any], choices: list[str]) -> None:
+    assert shown(read(table(ranks))) == choices
+
+
+def test_what_belongs_to_a_ranking_goes_with_its_choices() -> None:
+    rows = table([2, 1, 3], [1, GAP, GAP], weight=[3.0] * 3 + [1.0] * 3, who=["x"] * 3 + ["y"] * 3)
+    data = read(rows, weight="weight", individual=["who"])
+    assert data.set_ids.tolist() == ["1/1", "1/2", "2/1"]
+    assert data.weights.tolist() == [3, 3, 1]
+    assert data.individual["who"].plain().tolist() == ["x", "x", "y"]
+    assert data.keep["task"].plain().tolist() == ["1", "1", "2"]
+    assert data.features["price"].plain().tolist() == [0, 1, 2, 0, 2, 3, 4, 5]
+    assert data.rows.tolist() == list(range(8))
+
+
+def test_first_choices_are_those_among_all_alternatives() -> None:
+    data = read(table([2, 1, 3], [1, GAP, GAP]))
+    assert shown(first_choices(data)) == ["b|ac", "a|bc"]
+    assert first_choices(data[::-1]).set_ids.tolist() == ["2/1", "1/1"]
+    plain = read(table([2, 1, 3]), rank=None)
+    assert first_choices(plain) is plain
+
+
+def test_rows_in_any_order_and_unavailable_ones() -> None:
+    rows = table([2, 1, GAP, 3], offered=[1, 1, 0, 1])
+    order = [3, 0, 2, 1]
+    data = read({name: np.array(values, object)[order] for name, values in rows.items()}, available="offered")
+    assert shown(data) == ["b|da", "a|d"]
+    assert data.n_rows == data.n_alternatives == 5
+
+
+def test_the_choices_of_a_ranking_or_of_a_person_stay_together() -> None:
+    rankings = [[1, 2, 3, 4]] * 10
+    data = read(table(*rankings))
+    assert data.groups().tolist() == np.repeat(np.arange(10), 3).tolist()
+    assert data.groups("task").tolist() == data.groups().tolist()
+    first, second = data.split((0.5, 0.5), seed=0)
+    assert not set(first.keep["task"].plain()) & set(second.keep["task"].plain())
+    for rest, fold in data.folds(5, seed=0):
+        assert not set(rest.keep["task"].plain()) & set(fold.keep["task"].plain())
+    persons = read(table(*rankings, who=np.repeat(np.arange(10) // 2, 4)), person="who")
+    assert persons.groups().tolist() == np.repeat(np.arange(5), 6).tolist()
+
+
+# -- the likelihood -------------------------------------------------------------------------------------------------
+
+
+def test_the_exploded_logit_by_hand() -> None:
+    """Utilities log 1, log 2, log 3, ranked b, a, c: 2/6 for b of all, then 1/4 for a of a and c."""
+    rows = table([2, 1, 3]) | {"price": np.log([1.0, 2.0, 3.0])}
+    model = MNL(formula="price | 0", fixed={"price": 1.0}).fit(read(rows))
+    assert model.estimates_.log_likelihood == pytest.approx(np.log(2 / 6 * 1 / 4), abs=1e-7)  # prices are float32
+
+
+@given(seed=st.integers(0, 2**16), n=st.integers(2, 6), data=st.data())
+def test_the_likelihood_is_that_of_beggs_cardell_and_hausman(seed: int, n: int, data: Any) -> None:
+    """P = prod_k exp(v_k) / sum over those not before k; for all rankings of n it sums to 1."""
+    depth = data.draw(st.integers(1, n))
+    v = np.random.default_rng(seed).normal(size=n).astype(np.float32).astype(float)
+    total = 0.0
+    for order in itertools.permutations(range(n), depth):
+        ranks: list[Any] = [GAP] * n
+        for place, item in enumerate(order, start=1):
+            ranks[item] = place
+        left = [*order, *(k for k in range(n) if k not in order)]
+        expected = sum(v[order[k]] - np.log(np.exp(v[left[k:]]).sum()) for k in range(depth))
+        sets = read(table(ranks) | {"price": v})
+        found = 0.0
+        for begin, end, chosen in zip(sets.offsets[:-1], sets.offsets[1:], sets.require_chosen("test"), strict=True):
+            u = sets.features["price"].plain()[begin:end].astype(float)
+            found += u[chosen] - np.log(np.exp(u).sum())
+        assert found == pytest.approx(expected, abs=1e-9)
+        total += np.exp(expected)
+        if n > 4:
+            return
+    assert total == pytest.approx(1, abs=1e-9)
+
+
+def simulated(tasks: int, items: int = 5, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(tasks, items, 2))
+    u = x @ [-1.0, 0.5] + rng.gumbel(size=(tasks, items))
+    return table(*(np.argsort(np.argsort(-u)) + 1).tolist()) | {"price": x[..., 0].ravel(), "size": x[..., 1].ravel()}
+
+
+def test_rankings_tell_more_than_choices() -> None:
+    rows = simulated(400)
+    whole = MNL(formula="price + size | 0").fit(read(rows, features=["price", "size"]))
+    best = [1 if place == 1 else None for place in rows["place"]]
+    first = MNL(formula="price + size | 0").fit(read(rows | {"place": best}, features=["price", "size"]))
+    for model in (whole, first):
+        for name, truth in (("price", -1.0), ("size", 0.5)):
+            assert abs(model.coefficients[name] - truth) < 3 * model.standard_errors()[name]
+    assert whole.standard_errors()["price"] < 0.8 * first.standard_errors()["price"]
+    assert whole.summary().facts["standard errors"] == "clustered, 400 clusters by task"
+
+
+def test_a_class_belongs_to_whoever_ranks() -> None:
+    data = read(simulated(100), features=["price", "size"])
+    assert LatentClassMNL(classes=2, formula="price + size | 0").fit(data).persons_ == 100
+
+
+def test_a_table_to_predict_needs_no_ranks(tmp_path: Path) -> None:
+    rows = simulated(50)
+    model = MNL().fit(read(rows, features=["price", "size"]))
+    del rows["place"]
+    p = model.predict_proba(rows)
+    assert p.shape == (250,)
+    np.testing.assert_allclose(p.reshape(50, 5).sum(1), 1)
+
+
+# -- tables in other forms ------------------------------------------------------------------------------------------
+
+
+def test_a_wide_table_has_a_column_of_ranks_for_each_alternative() -> None:
+    rows = {"place_a": [2, None], "place_b": [1, 1], "place_c": [3, None]} | {f"price_{c}": [1.0, 2.0] for c in "abc"}
+    data = ChoiceData.from_wide(
+        rows, rank="place_{alternative}", alternatives=list("abc"), features={"price": "price_{alternative}"}
+    )
+    assert shown(data) == ["b|ac", "a|c", "b|ac"]
+    with pytest.raises(SchemaError, match="'place_a' is declared as rank and also as a model input"):
+        ChoiceData.from_wide(
+            rows, rank="place_{alternative}", alternatives=list("abc"), features={"x": "place_{alternative}"}
+        )
+
+
+def test_a_schema_has_the_role(tmp_path: Path) -> None:
+    schema = Schema(choice_set="task", rank="place", features=["price"])  # type: ignore[arg-type]
+    (tmp_path / "schema.toml").write_text(schema.to_toml())
+    assert Schema.from_toml(tmp_path / "schema.toml") == schema
+    assert schema.for_prediction().rank is None
+    assert "rank" not in Schema(choice_set="task").to_dict()
+
+
+# -- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ranks", "problem"),
+    [
+        ([1, 1, 2], r"choice set 1: column 'place': several alternatives have the same rank. Ties say nothing"),
+        ([1, 2, 2], "several alternatives have the same rank"),
+        ([1, 2, 4], r"ranks must be 1, 2, \.\.\. without a gap, got 1, 2, 4"),
+        ([2, 3, None], r"without a gap, got 2, 3"),
+        ([1, None, None, 4], r"got 1, 4. Correct them. Where only the best and the worst of more than three are"),
+        ([None, None], "no alternative has a rank"),
+        ([0, 1, 2], r"row 0 \(choice set 1\): expected a rank, a whole number from 1 on, got 0; 1 such rows"),
+        ([1.5, 1, 2], r"got 1\.5"),
+        ([float("inf"), 1, 2], "got inf"),
+        (["first", "1", "2"], "expected a number, got 'first'"),
+    ],
+)
+def test_what_is_no_ranking_is_refused(ranks: list[Any], problem: str) -> None:
+    with pytest.raises(SchemaError, match=problem):
+        read(table(ranks))
+
+
+def test_a_ranked_alternative_must_be_available() -> None:
+    with pytest.raises(SchemaError, match=r"column 'place', row 2 .* a ranked alternative is marked unavailable"):
+        read(table([1, 2, 3], offered=[1, 1, 0]), available="offered")
+
+
+@pytest.mark.parametrize(
+    ("roles", "problem"),
+    [
+        ({"chosen": "taken"}, r"chosen \('taken'\) and rank \('place'\) both say what was chosen"),
+        ({"features": ["price", "place"]}, "'place' is declared as rank and also as a model input"),
+        ({"alternative": "place"}, "'place' is declared as rank and also as alternative"),
+    ],
+)
+def test_roles_that_contradict_each_other_are_refused(roles: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SchemaError, match=problem):
+        read(table([1, 2]), **roles)
+
+
+def test_a_scanned_table_holds_no_rankings(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="a scanned table cannot hold rankings"):
+        ChoiceData.scan(tmp_path / "table.csv", choice_set="task", rank="place")

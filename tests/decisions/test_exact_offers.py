@@ -1,0 +1,82 @@
+"""The best offers of chains: against all offers, with constraints and mixtures; bounds that hold at any time."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.arrays import Bools
+from pcmcnet.decisions.branch_and_bound import climb, starting_offers
+from pcmcnet.decisions.constraints import Rows
+from pcmcnet.decisions.exact_offers import best_chain_offer
+from pcmcnet.decisions.offer_value import Chains, earned
+
+
+def chains(n: int, rng: np.random.Generator, members: int = 1, sigma: float = 1.5) -> Chains:
+    """Draw log-normal rates among n alternatives and an outside option, which earns nothing."""
+    rates = np.exp(sigma * rng.standard_normal((1, members, n + 1, n + 1)))
+    return Chains(rng.dirichlet(np.ones(members))[None], rates, np.append(0.0, rng.random(n)))
+
+
+def start(value: Chains, rows: Rows) -> Bools:
+    return starting_offers(rows, value.revenue, 1, np.random.default_rng(0))[0]
+
+
+def test_two_alternatives_worked_by_hand() -> None:
+    """Outside 0 earns 0; alternatives 1 and 2 earn 6 and 4; from 0 one goes to 1 at rate 1 and to 2 at rate 3.
+
+    From 1 one leaves for 0 at rate 1, so {0, 1} earns 6 / 2 = 3. From 2 likewise: {0, 2} has p = (1, 3) / 4, earns 3.
+    Between 1 and 2 there is next to no way, so {0, 1, 2} has p = (1, 1, 3) / 5 and earns (6 + 12) / 5 = 3.6.
+    """
+    rates = np.array([[[[0, 1, 3], [1, 0, 1e-15], [1, 1e-15, 0]]]])
+    value = Chains(np.ones((1, 1)), rates, np.array([0.0, 6.0, 4.0]))
+    found = best_chain_offer(value, Rows.none(np.array([True, False, False])), np.array([True, True, False]))
+    assert found.offer.tolist() == [True, True, True]
+    assert found.value == pytest.approx(3.6, abs=1e-12)
+    assert found.bound == pytest.approx(3.6, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_offer_earns_more_than_the_one_that_is_proven(seed: int, rows_maker: Any, enumerate_offers: Any) -> None:
+    _compare(seed, rows_maker, enumerate_offers, most=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1_000, 1_200))
+def test_larger_catalogues_too(seed: int, rows_maker: Any, enumerate_offers: Any) -> None:
+    _compare(seed, rows_maker, enumerate_offers, most=12)
+
+
+def _compare(seed: int, rows_maker: Any, enumerate_offers: Any, most: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, most + 1))
+    value, rows = chains(n, rng, members=int(rng.integers(1, 4))), rows_maker(n, rng)
+    found = best_chain_offer(value, rows, start(value, rows))
+    assert rows.allow(found.offer[None])[0]
+    assert found.value == pytest.approx(earned(value, enumerate_offers(rows)).max(), rel=1e-9)
+    assert found.gap <= 1e-9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_bound_of_an_interrupted_search_holds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    value, rows = chains(12, rng), Rows.none(np.arange(13) == 0)
+    best = best_chain_offer(value, rows, start(value, rows))
+    for patience in (0, 1, 2):
+        left = iter(range(patience))
+        stopped = best_chain_offer(value, rows, start(value, rows), stop=lambda left=left: next(left, None) is None)
+        assert stopped.value <= best.value * (1 + 1e-12)
+        assert stopped.bound >= best.value * (1 - 1e-9)
+        assert stopped.nodes <= best.nodes
+
+
+def test_local_search_finds_nearly_all_of_the_best_offers(rows_maker: Any, enumerate_offers: Any) -> None:
+    hits = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        value = chains(int(rng.integers(3, 9)), rng)
+        rows = rows_maker(len(value.revenue) - 1, rng)
+        starts = starting_offers(rows, value.revenue, 8, rng)
+        _, values = climb(lambda offers, _, value=value: earned(value, offers), rows, starts)
+        hits.append(values.max() >= earned(value, enumerate_offers(rows)).max() * (1 - 1e-9))
+    assert np.mean(hits) >= 0.95

@@ -1,0 +1,72 @@
+"""Offers to tables of individuals on disk: the same bytes from memory and from files, however they are cut."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pcmcnet as pn
+from choice_tables import logit_choices, read
+from pcmcnet.decisions.optimise_offers import pieces
+from pcmcnet.errors import InputError, SchemaError
+
+CATALOGUE = {"mode": ["A", "B", "C", "D"], "x": [0.0, 1.0, -1.0, 0.5], "margin": [None, 3.0, 2.0, 2.5]}
+PEOPLE = pa.table({"income": np.random.default_rng(0).integers(0, 3, 2_300).astype(float)})
+
+
+@pytest.fixture(scope="module")
+def model() -> pn.MNL:
+    table = logit_choices(200, {"x": 1.0}, sizes=(2, 4))
+    table["income"] = table["trip"] % 3
+    data = read(table, alternative="mode", individual=["income"], features=["x"])
+    return pn.MNL(formula="x + x:income | 0").fit(data)
+
+
+@pytest.fixture(scope="module")
+def expected(model: pn.MNL, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    offers = pn.optimise_offers(model, CATALOGUE, PEOPLE, "margin", outside="A")
+    path = offers.write(tmp_path_factory.mktemp("offers") / "offers.parquet")
+    assert pq.read_table(path).equals(offers.to_arrow())
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("rows", [64, 700, 5_000])
+def test_a_file_gives_the_bytes_of_the_table_in_memory(
+    rows: int, model: pn.MNL, expected: bytes, tmp_path: Path
+) -> None:
+    pq.write_table(PEOPLE, tmp_path / "people.parquet", row_group_size=rows)
+    done = pn.write_offers(
+        model, CATALOGUE, tmp_path / "people.parquet", tmp_path / "offers.parquet", "margin", outside="A"
+    )
+    assert done.path.read_bytes() == expected
+    assert done.individuals == 2_300
+    revenue = pq.read_table(done.path)["expected_revenue"].to_numpy()
+    assert done.mean_expected_revenue == pytest.approx(revenue.mean(), rel=1e-12)
+
+
+def test_no_more_than_two_pieces_are_held(model: pn.MNL) -> None:
+    """Pieces come as soon as their rows are there."""
+    taken = []
+
+    def batches() -> object:
+        for number in range(40):
+            taken.append(number)
+            yield pa.record_batch({"income": np.full(100, float(number))})
+
+    found = pieces(batches())
+    first = next(found)
+    assert (first.num_rows, len(taken)) == (1_000, 10)
+    assert [piece.num_rows for piece in found] == [1_000, 1_000, 1_000]
+    assert first["income"].to_numpy()[[0, 999]].tolist() == [0.0, 9.0]
+
+
+def test_tables_that_do_not_do_are_named(model: pn.MNL, tmp_path: Path) -> None:
+    pq.write_table(PEOPLE.slice(0, 0), tmp_path / "none.parquet")
+    with pytest.raises(InputError, match=r"none\.parquet: expected at least one individual"):
+        pn.write_offers(model, CATALOGUE, tmp_path / "none.parquet", tmp_path / "offers.parquet", "margin")
+    pq.write_table(PEOPLE.rename_columns(["incom"]), tmp_path / "other.parquet")
+    with pytest.raises(SchemaError, match="'income'"):
+        pn.write_offers(model, CATALOGUE, tmp_path / "other.parquet", tmp_path / "offers.parquet", "margin")
+    assert not (tmp_path / "offers.parquet").exists()

@@ -1,0 +1,200 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.evaluation import leaderboard_entries
+from pcmcnet.evaluation.leaderboard_entries import (
+    SETS,
+    default_contestants,
+    entrants,
+    formula_with_individual,
+    part_of,
+    public_tables,
+    require_contestants,
+    require_tables,
+)
+from pcmcnet.models import MNL, MODELS, LatentClassMNL, Uniform
+
+
+def read(**roles: Any) -> ChoiceData:
+    """120 trips by three modes; age is twice the income, and the class goes with both."""
+    rng = np.random.default_rng(0)
+    n = 120
+    income = rng.integers(1, 5, n)
+    table = {
+        "trip": np.repeat(np.arange(n), 3),
+        "mode": np.tile(["car", "bus", "bike"], n),
+        "cost": rng.uniform(1, 9, 3 * n),
+        "minutes": rng.uniform(1, 9, 3 * n),
+        "took": (rng.random((n, 3)).argsort(1) == 0).ravel(),
+        "income": np.repeat(income, 3),
+        "age": np.repeat(2 * income, 3),
+        "purpose": np.repeat(rng.choice(["work", "leisure"], n), 3),
+    }
+    given: dict[str, Any] = {"individual": ["income", "age", "purpose"], "features": ["cost", "minutes"]}
+    return ChoiceData.from_long(table, choice_set="trip", chosen="took", **{**given, **roles})
+
+
+def test_by_default_every_model_takes_part_that_needs_no_choice() -> None:
+    expected = {*MODELS, "mnl+individual", "lc-mnl+individual"} - {"cross-nested-mnl", "nested-mnl", "rank-by"}
+    found = default_contestants()
+    assert set(found) == expected
+    for name in expected & set(MODELS):
+        assert found[name].config == MODELS[name]().config  # type: ignore[union-attr]
+
+
+def test_with_labels_the_individual_has_a_coefficient_per_alternative() -> None:
+    data = read(alternative="mode")
+    formula = formula_with_individual(data)
+    assert formula == ". | standardise(income) + purpose"  # the age adds nothing
+    assert len(MNL(formula=formula).fit(data).coefficients) == 2 + 2 + 2 + 2  # features, constants, income, purpose
+
+
+def test_without_labels_features_are_multiplied_by_numbers_of_the_individual() -> None:
+    data = read()
+    formula = formula_with_individual(data)
+    assert formula == ". + cost:standardise(income) + minutes:standardise(income)"
+    assert set(MNL(formula=formula).fit(data).coefficients) == {
+        "cost",
+        "minutes",
+        "cost:standardise(income)",
+        "minutes:standardise(income)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("roles", "most", "message"),
+    [
+        ({"individual": []}, 40, "the table has no columns of the individual"),
+        ({"individual": ["purpose"]}, 40, "no labels, nor features and numeric columns of the individual"),
+        ({}, 3, "4 products of features and columns of the individual are more than 3"),
+    ],
+)
+def test_a_table_without_such_a_formula_says_why(
+    roles: dict[str, Any], most: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaderboard_entries, "MOST_PRODUCTS", most)
+    data = read(**roles)
+    with pytest.raises(InputError, match=message):
+        formula_with_individual(data)
+    models, absent = entrants(require_contestants(["uniform", "mnl+individual"]), data)
+    assert list(models) == ["uniform"]
+    assert message in absent["mnl+individual"]
+
+
+def test_columns_that_add_nothing_to_the_features_leave_no_formula() -> None:
+    """Where everyone has the same income, its products are multiples of the features."""
+    data = read(individual=["income"])
+    same = data.subset(data.individual["income"].values == 2)
+    with pytest.raises(InputError, match="add nothing to the features within any choice set"):
+        formula_with_individual(same)
+
+
+def test_models_are_names_or_labels_with_models() -> None:
+    named = require_contestants(["mnl", "lc-mnl+individual"])
+    assert isinstance(named["mnl"], MNL)
+    assert isinstance(entrants(named, read()).models["lc-mnl+individual"], LatentClassMNL)
+    mine = {"flat": Uniform(), "built": lambda data: MNL(formula=next(iter(data.features)))}
+    assert entrants(require_contestants(mine), read()).models["built"].config.formula == "cost"
+
+
+@pytest.mark.parametrize(
+    ("models", "error", "message"),
+    [
+        (["mnll"], ConfigError, r"unknown model 'mnll'. Did you mean 'mnl'\?"),
+        (["mnl", "mnl"], ConfigError, "'mnl' is named twice"),
+        ("mnl", InputError, r"models: expected names such as \['mnl', 'pcmcnet'\]"),
+        ([], InputError, "models: expected names"),
+        ({"a": MNL}, InputError, r"models, 'a': expected a model such as MNL\(\)"),
+    ],
+)
+def test_other_models_are_refused(models: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        require_contestants(models)
+
+
+def test_a_model_whose_defaults_are_nobodys_says_so_on_the_table() -> None:
+    found = entrants(require_contestants(["uniform", "rank-by"]), read())
+    assert list(found.models) == ["uniform"]
+    assert found.absent["rank-by"].startswith("column must name the feature to rank by")
+
+
+# -- Leaderboard tables ------------------------------------------------------------------------------------------------
+
+
+def test_all_packaged_tables_are_there_with_their_use_and_the_simulated_ones() -> None:
+    found = public_tables()
+    assert {name: found[name].use for name in packaged.TABLES} == {n: t.use for n, t in packaged.TABLES.items()}
+    assert set(found) - set(packaged.TABLES) == {"swissmetro-random", "mlba", "airline", "rock-paper-scissors"}
+    assert not any(table.use == "simulated" for table in found.values() if table.name in packaged.TABLES)
+
+
+def test_the_random_split_of_swissmetro_ignores_the_person_and_does_not_count_in_ranks() -> None:
+    found = public_tables()
+    assert (found["swissmetro-random"].by_set, found["swissmetro-random"].ranked) == (True, False)
+    assert all(not t.by_set and t.ranked for name, t in found.items() if name != "swissmetro-random")
+
+
+@pytest.mark.parametrize("name", ["mlba", "airline", "rock-paper-scissors"])
+def test_the_floor_of_a_simulated_table_is_the_loss_of_the_truth_on_its_choices(name: str) -> None:
+    """Equal probabilities lose against it."""
+    data, whole, floor = public_tables()[name].read(600)
+    assert len(data) == whole == 600
+    uniform = float(np.log(data.sizes).mean())
+    assert floor is not None
+    assert 0 < floor < uniform
+    again = public_tables()[name].read(600)
+    assert again.floor == floor
+    assert again.data.fingerprint() == data.fingerprint()
+
+
+def test_a_simulated_table_has_at_most_a_few_thousand_sets() -> None:
+    assert all(public_tables()[name].read(SETS).whole <= 4_000 for name in ("mlba", "rock-paper-scissors"))
+
+
+def test_a_part_of_a_table_has_whole_persons_and_is_always_the_same(trips_table: Any, read_trips: Any) -> None:
+    table = trips_table(sets=40)
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"], person="person")
+    part, whole, floor = part_of(data, 11)
+    assert (whole, floor) == (40, None)
+    assert len(part) == 12  # three persons of four trips: the first number of persons to reach 11
+    assert part_of(data, 11).data.fingerprint() == part.fingerprint()
+    assert part_of(data, 40).data is data
+
+
+def test_a_table_of_large_sets_is_cut_further() -> None:
+    """100 sets of 16 alternatives have as many as 200 sets of 8: for 100 sets, half of them are taken."""
+    n = 100
+    table = {"trip": np.repeat(np.arange(n), 16), "took": np.tile([1] + [0] * 15, n), "x": np.arange(16.0 * n)}
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", features=["x"])
+    assert len(part_of(data, 100).data) == 50
+
+
+def test_tables_are_taken_by_name_by_use_or_as_data(trips: ChoiceData) -> None:
+    assert [table.name for table in require_tables(["mlba", "mode-canada"], None)] == ["mlba", "mode-canada"]
+    assert {table.name for table in require_tables(None, "simulated")} == {"mlba", "airline", "rock-paper-scissors"}
+    judged = require_tables(None, "judged")
+    assert judged
+    assert {table.use for table in judged} == {"judged"}
+    (given,) = require_tables({"mine": trips}, None)
+    assert (given.name, given.use, given.read(40).data) == ("mine", "given", trips)
+
+
+@pytest.mark.parametrize(
+    ("tables", "use", "error", "message"),
+    [
+        (["mlbaa"], None, ConfigError, r"unknown table 'mlbaa'. Did you mean 'mlba'\?"),
+        ("mlba", None, InputError, "tables: expected names, or names with choice data, got 'mlba'"),
+        (None, "jugded", ConfigError, "use must be one of 'development', 'judged', 'simulated', 'given', got 'jugded'"),
+        (["mlba"], "judged", InputError, "no table to measure: expected some of use 'judged'"),
+        ({"a": 3}, None, InputError, "tables, 'a': expected ChoiceData, got int"),
+        ({"../a": 3}, None, InputError, "tables: expected names that can name a folder"),
+    ],
+)
+def test_other_tables_are_refused(tables: Any, use: str | None, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        require_tables(tables, use)

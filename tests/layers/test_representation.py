@@ -1,0 +1,300 @@
+"""Encoders of contents: each distinct content is encoded once, and nothing but itself decides on its vector."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from choice_tables import objects, picture
+from pcmcnet.data.batches import Coded, Distinct
+from pcmcnet.data.encoder import SideEncoder
+from pcmcnet.data.kinds import KINDS
+from pcmcnet.data.kinds.category import embedding_width
+from pcmcnet.data.kinds.networks import Bag
+from pcmcnet.errors import ConfigError
+from pcmcnet.layers.perceptron import Dropout
+from pcmcnet.layers.representation import CURVES, Piecewise, Representation, Spline, representation_of, width_of
+
+png = partial(picture, size=(9, 6))
+TABLES = {
+    "vector": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
+    "datetime": np.array(["2024-01-01", "2024-02-05", "2024-05-05", "2025-01-01"], "datetime64[us]"),
+    "multi": objects(("a", "b"), ("c",), ("a", "d"), ()),
+    "text": objects("a quiet room for 20", "pool", "", "a pool for 3 and more"),
+    "image": objects(*(png(value) for value in (1, 50, 100, 255))),
+}
+
+
+def prepared(kind: str) -> tuple[Any, torch.Tensor]:
+    code = KINDS[kind].code.learn("x", TABLES[kind])
+    table = torch.from_numpy(code.prepare(TABLES[kind]))
+    return code, Coded(torch.arange(len(table)), table).at(torch.arange(len(table))).values
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_width_is_known_beforehand_and_contents_are_encoded_one_by_one(kind: str) -> None:
+    code, values = prepared(kind)
+    encoder = KINDS[kind].encoder(code).eval()
+    found = encoder(values)
+    assert found.shape == (4, width_of(encoder, code))
+    torch.testing.assert_close(encoder(values[2:3]), found[2:3], rtol=0, atol=1e-6)  # sums in another order
+
+
+def test_the_vector_of_a_text_does_not_depend_on_the_longest_one_beside_it() -> None:
+    _, values = prepared("text")
+    encoder = KINDS["text"].encoder(None)
+    torch.testing.assert_close(encoder(values[1:2, :1]), encoder(values)[1:2], rtol=0, atol=1e-6)
+    longer = torch.cat([values, torch.zeros(4, 9, 4)], 1)
+    torch.testing.assert_close(encoder(longer), encoder(values), rtol=0, atol=1e-6)  # sums in another order
+
+
+def test_pictures_come_as_numbers_from_0_to_1() -> None:
+    _, values = prepared("image")
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values.amax((1, 2, 3)), torch.tensor([1, 50, 100, 255]) / 255)
+
+
+def test_the_dropout_of_a_kind_draws_as_that_of_a_network() -> None:
+    code, _ = prepared("image")
+    (encoder,) = representation_of(SideEncoder((), (), (code,))).encoders
+    assert [module.p for module in encoder.modules() if isinstance(module, Dropout)] == [0.3]
+    assert not any(isinstance(module, nn.Dropout) for module in encoder.modules())
+
+
+def test_ids_need_a_module_of_ones_own() -> None:
+    with pytest.raises(ConfigError, match="'x' is of kind id, which needs a module of your own"):
+        representation_of(SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),)))
+
+
+def test_a_module_of_ones_own_is_copied_with_its_weights() -> None:
+    module = nn.Embedding(5, 3)
+    side = SideEncoder((), (), (KINDS["id"].code.learn("x", np.arange(3)),))
+    (copied,) = representation_of(side, own={"x": module}).encoders
+    assert copied is not module
+    assert torch.equal(copied.weight, module.weight)
+
+
+class Odd(nn.Module):
+    def __init__(self, give: Any) -> None:
+        super().__init__()
+        self.give = give
+
+    def forward(self, values: torch.Tensor) -> Any:
+        return self.give(values)
+
+
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda x: x.sum(), r"should give vectors, shape \(2, width\), got \(\)\."),
+        (lambda x: x[:1], r"got \(1, 3\)\."),
+        (lambda x: x.long(), r"got \(2, 3\)\."),
+        (lambda x: None, "got NoneType"),
+        (lambda x: 1 / 0, "and it failed: division by zero"),
+    ],
+)
+def test_what_gives_no_vectors_is_refused_with_what_it_was_given(give: Any, message: str) -> None:
+    code, _ = prepared("vector")
+    with pytest.raises(ConfigError, match=r"column 'x': Odd was given two contents of kind vector, torch.float32 of "):
+        width_of(Odd(give), code)
+    with pytest.raises(ConfigError, match=message):
+        width_of(Odd(give), code)
+
+
+def test_asking_for_the_width_leaves_a_module_as_it_is() -> None:
+    code, _ = prepared("vector")
+    module = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 4))
+    state = torch.random.get_rng_state()
+    assert width_of(module, code) == 4
+    assert module.training
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("size", "width"), [(3, 3), (64, 64), (384, 64)])
+def test_a_wide_vector_is_first_made_narrow(size: int, width: int) -> None:
+    code = KINDS["vector"].code.learn("x", np.random.default_rng(0).normal(size=(5, size)))
+    assert width_of(KINDS["vector"].encoder(code), code) == width
+
+
+def test_each_distinct_content_is_encoded_once_and_handed_out() -> None:
+    seen = []
+
+    class Watched(nn.Module):
+        def forward(self, values: torch.Tensor) -> torch.Tensor:
+            seen.append(len(values))
+            return values * 10
+
+    layer = Representation(1, encoders=[(Watched(), 2)])
+    column = Coded(torch.tensor([2, 0, 2, 2]), torch.tensor([[1.0, 2], [3, 4], [5, 6]]))
+    numbers = torch.tensor([[[0.5], [1.5]], [[2.5], [3.5]]])
+    found = layer(numbers, torch.zeros(2, 2, 0), [column.at(torch.tensor([[0, 1], [2, 3]]))])
+    assert seen == [2]
+    assert found.tolist() == [[[50, 60, 0.5], [10, 20, 1.5]], [[50, 60, 2.5], [50, 60, 3.5]]]
+    assert layer.width == 3
+
+
+def test_gradients_of_all_who_have_a_content_come_together() -> None:
+    encoder = nn.Linear(1, 1, bias=False)
+    layer = Representation(0, encoders=[(encoder, 1)])
+    layer(
+        torch.zeros(3, 0), torch.zeros(3, 0), [Distinct(torch.tensor([[2.0]]), torch.zeros(3, dtype=int))]
+    ).sum().backward()
+    assert encoder.weight.grad is not None
+    assert encoder.weight.grad.item() == 6
+
+
+def test_a_side_has_categories_first_then_contents_then_numbers() -> None:
+    side = SideEncoder((), (), (prepared("multi")[0], prepared("vector")[0]))
+    layer = representation_of(side)
+    assert layer.width == 2 + 3
+    assert [type(encoder) for encoder in layer.encoders] == [Bag, nn.Identity]
+
+
+# -- Curves ------------------------------------------------------------------------------------------------------------
+# Curves: worked out by hand, sums to one, continuous, straight beyond the ends, and of help to a small network.
+
+
+KNOTS = (-1.0, 0.0, 0.5, 2.0)
+KNOT_LISTS = st.lists(st.integers(-200, 200), min_size=2, max_size=10, unique=True).map(
+    lambda found: [k / 50 for k in sorted(found)]
+)
+
+
+def test_a_number_fills_the_bins_below_it_and_a_share_of_its_own() -> None:
+    """Bins of widths 1, .5 and 1.5: at .25 the first is full and the second half full; at the ends they go on."""
+    found = Piecewise(KNOTS)(torch.tensor([0.25, -3.0, 5.0]))
+    assert found.tolist() == [[1, 0.5, 0], [-2, 0, 0], [1, 1, 3]]
+
+
+@given(knots=KNOT_LISTS, x=st.floats(-9, 9))
+def test_bins_add_up_to_the_number_itself(knots: list[float], x: float) -> None:
+    """x = x_0 + sum of width times share, also beyond the ends."""
+    share = Piecewise(knots).double()(torch.tensor(x, dtype=torch.float64))
+    total = knots[0] + float((share * torch.tensor(knots, dtype=torch.float64).diff()).sum())
+    assert total == pytest.approx(x, rel=1e-5, abs=1e-5)  # the knots are float32
+
+
+@given(knots=KNOT_LISTS, x=st.floats(-9, 9))
+def test_splines_add_up_to_one_everywhere(knots: list[float], x: float) -> None:
+    found = Spline(knots).double()(torch.tensor(x, dtype=torch.float64))
+    assert len(found) == len(knots) + 2
+    # Slopes of thousands cancel far outside narrow pieces, and the knots are float32.
+    assert float(found.sum()) == pytest.approx(1, abs=1e-6 * (1 + float(found.abs().max())))
+
+
+def test_splines_agree_with_those_of_scipy_between_the_ends() -> None:
+    from scipy.interpolate import BSpline
+
+    x = np.linspace(-1, 2, 61)
+    t = np.r_[[KNOTS[0]] * 3, KNOTS, [KNOTS[-1]] * 3]
+    expected = BSpline.design_matrix(x, t, 3).toarray()
+    np.testing.assert_allclose(Spline(KNOTS).double()(torch.from_numpy(x)), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", CURVES)
+def test_curves_are_continuous_and_straight_beyond_the_ends(kind: str) -> None:
+    curve = CURVES[kind](KNOTS).double()
+    at = torch.tensor(KNOTS, dtype=torch.float64)
+    torch.testing.assert_close(curve(at - 1e-9), curve(at + 1e-9), rtol=0, atol=1e-7)
+    for far in (torch.tensor([-9.0, -6.0, -3.0]), torch.tensor([3.0, 6.0, 9.0])):
+        low, middle, high = curve(far.double())
+        torch.testing.assert_close(middle - low, high - middle, rtol=0, atol=1e-9)
+        assert (middle - low).abs().max() > 1
+
+
+@pytest.mark.parametrize("kind", CURVES)
+def test_gradients_are_exact(kind: str) -> None:
+    x = torch.tensor([-4.0, -0.7, 0.1, 0.9, 1.4, 7.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(CURVES[kind](KNOTS).double(), x)
+
+
+@pytest.mark.parametrize("kind", CURVES)
+def test_two_knots_make_a_curve(kind: str) -> None:
+    found = CURVES[kind]((0.0, 1.0))(torch.tensor([[0.0], [1.0], [0.5]]))
+    assert found.shape == (3, 1, CURVES[kind]((0.0, 1.0)).width)
+    assert torch.isfinite(found).all()
+
+
+# -- Module ------------------------------------------------------------------------------------------------------------
+
+
+NONE = torch.zeros(3, 0, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("cardinality", "width"), [(1, 1), (2, 1), (3, 2), (4, 2), (97, 49), (98, 49), (99, 50), (100, 50), (101, 50)]
+)
+def test_width_of_an_embedding_is_half_the_cardinality_rounded_up_and_at_most_50(cardinality: int, width: int) -> None:
+    assert embedding_width(cardinality) == width
+
+
+def test_embeddings_come_first_and_numbers_pass_through() -> None:
+    layer = Representation(2, [(5, 3), (101, 50)])
+    numeric, categorical = torch.randn(4, 3, 2), torch.randint(0, 6, (4, 3, 2))
+    out = layer(numeric, categorical)
+    assert layer.width == 3 + 50 + 2
+    assert out.shape == (4, 3, layer.width)
+    first, second = (layer.get_parameter(f"embeddings.{k}.weight") for k in (0, 1))
+    assert torch.equal(out[..., :3], first[categorical[..., 0]])
+    assert torch.equal(out[..., 3:53], second[categorical[..., 1]])
+    assert torch.equal(out[..., 53:], numeric)
+
+
+def test_there_is_a_row_for_every_known_category_and_one_for_the_unseen() -> None:
+    layer = Representation(0, [(5, 3)])
+    out = layer(torch.zeros(6, 0), torch.arange(6).unsqueeze(1))
+    assert out.shape == (6, 3)
+    assert len(out.unique(dim=0)) == 6
+    assert sum(p.numel() for p in layer.parameters()) == 6 * 3
+
+
+def test_an_unseen_category_is_zero_and_learns_nothing() -> None:
+    """Adam moves whatever has had a gradient; row 0 must have had none."""
+    layer = Representation(1, [(4, 2)])
+    optimiser = torch.optim.Adam(layer.parameters(), lr=0.1)
+    numeric, categorical = torch.ones(3, 1), torch.tensor([[0], [2], [0]])
+    weight = layer.get_parameter("embeddings.0.weight")
+    before = weight.detach().clone()
+    for _ in range(3):
+        optimiser.zero_grad()
+        weight.grad = torch.autograd.grad((layer(numeric, categorical) - 7).square().sum(), weight)[0]
+        optimiser.step()
+    moved = (weight != before).all(1)
+    assert moved.tolist() == [False, False, True, False, False]
+    assert layer(numeric, categorical)[0].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("n_numeric", [0, 2])
+def test_without_categories_the_numbers_are_the_representation(n_numeric: int) -> None:
+    layer, numeric = Representation(n_numeric, dropout=0.5), torch.randn(3, n_numeric)
+    assert layer.width == n_numeric
+    assert torch.equal(layer(numeric, NONE), numeric)
+    assert list(layer.parameters()) == []
+
+
+def test_without_numbers_the_embeddings_are_the_representation() -> None:
+    layer = Representation(0, [(3, 2)])
+    assert layer(torch.zeros(3, 0), torch.tensor([[1], [2], [3]])).shape == (3, layer.width)
+
+
+def test_an_empty_batch_keeps_the_width() -> None:
+    layer = Representation(2, [(3, 2)])
+    assert layer(torch.zeros(0, 5, 2), torch.zeros(0, 5, 1, dtype=torch.long)).shape == (0, 5, layer.width)
+
+
+def test_dropout_takes_embeddings_only_and_in_training_only() -> None:
+    layer = Representation(1, [(40, 20)], dropout=0.5)
+    numeric, categorical = torch.ones(200, 1), torch.full((200, 1), 7)
+    in_training = layer(numeric, categorical)
+    dropped = in_training[:, :-1] == 0
+    assert 0.4 < dropped.float().mean() < 0.6  # 4,000 coins: 0.1 is more than twelve standard deviations
+    assert (in_training[:, -1] == 1).all()
+    layer.eval()
+    expected = layer.get_parameter("embeddings.0.weight")[7].expand(200, -1)
+    assert torch.equal(layer(numeric, categorical)[:, :-1], expected)
+    assert torch.equal(in_training[:, :-1][~dropped], 2 * expected[~dropped])  # kept ones are scaled by 1 / (1 - 0.5)

@@ -1,0 +1,654 @@
+"""Networks that read vectors, instants and lists, and models that leave them out."""
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import nn
+
+from choice_tables import picture
+from pcmcnet.data import ChoiceData
+from pcmcnet.data.kinds.frozen import Frozen
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
+from pcmcnet.evaluation import compare
+from pcmcnet.evaluation.predictions import seen_by
+from pcmcnet.insight.elasticity import elasticity
+from pcmcnet.insight.importance import importance
+from pcmcnet.insight.questions import compose, with_values
+from pcmcnet.models import MNL, Calibrated, Ensemble, PCMCNet, PointerNetwork, RandomForest, Uniform, load
+from pcmcnet.tuning import tune
+
+KINDS = {"v": "vector", "has": "multi", "at": "datetime"}
+WORDS = [["wifi"], ["pool", "wifi"], [], ["spa"]]
+ROLES: dict[str, Any] = {
+    "choice_set": "id",
+    "chosen": "y",
+    "features": ["price", "v", "has"],
+    "individual": ["at"],
+    "kinds": KINDS,
+}
+
+
+def table(sets: int = 60, n: int = 3, seed: int = 0) -> dict[str, Any]:
+    """Choices of what lies in the direction (1, -1), has wifi, and is cheap; only 12 vectors occur."""
+    rng = np.random.default_rng(seed)
+    pool = np.random.default_rng(7).normal(size=(12, 2))
+    item, has = rng.integers(12, size=(sets, n)), rng.integers(4, size=(sets, n))
+    price = rng.uniform(1, 2, (sets, n))
+    utility = 3 * (pool[item] @ [1, -1] + np.array([1, 1, 0, 0])[has] - price) + rng.gumbel(size=(sets, n))
+    return {
+        "id": np.repeat(np.arange(sets), n),
+        "y": (utility == utility.max(1, keepdims=True)).ravel().astype(int),
+        "price": price.ravel(),
+        "v": pool[item].reshape(-1, 2),
+        "has": [WORDS[k] for k in has.ravel()],
+        "at": np.repeat(np.datetime64("2024-01-01T08:00", "s") + rng.integers(10**6, size=sets), n),
+    }
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    return ChoiceData.from_long(table(), **ROLES)
+
+
+@pytest.fixture(scope="module")
+def fitted(data: ChoiceData) -> PCMCNet:
+    return PCMCNet(hidden=(16,), epochs=12, weight_decay=0.0, lr=0.02).fit(data, progress=False)
+
+
+def test_a_network_learns_from_contents(fitted: PCMCNet) -> None:
+    """Better than chance, log 1/3 = -1.10, and than the logit that sees prices alone, on sets it has not seen."""
+    test = ChoiceData.from_long(table(seed=1), **ROLES)
+    train = ChoiceData.from_long(table(), **ROLES)
+    assert fitted.score(test) > -0.85
+    assert fitted.score(test) > MNL().fit(train).score(test) + 0.15
+
+
+def test_a_saved_network_gives_the_same_probabilities(fitted: PCMCNet, data: ChoiceData, tmp_path: Path) -> None:
+    again = load(fitted.save(tmp_path / "model"))
+    assert np.array_equal(again.predict_proba(data), fitted.predict_proba(data))
+    assert again.schema == fitted.schema
+    assert again.schema.kinds == KINDS
+
+
+def test_a_table_is_read_by_the_schema_of_the_model(fitted: PCMCNet, data: ChoiceData) -> None:
+    rows = {name: values for name, values in table().items() if name != "y"}
+    assert np.array_equal(fitted.predict_proba(rows), fitted.predict_proba(data))
+
+
+def test_one_seed_gives_one_model(data: ChoiceData) -> None:
+    first, second = (
+        PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, seed=3, progress=False) for _ in range(2)
+    )
+    assert np.array_equal(first.predict_proba(data), second.predict_proba(data))
+
+
+def test_contents_never_seen_in_training_are_no_matter(fitted: PCMCNet) -> None:
+    new = table(seed=2) | {"v": np.random.default_rng(3).normal(size=(180, 2)), "has": [["sauna", "wifi"]] * 180}
+    p = fitted.predict_proba(new)
+    np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=0, atol=1e-6)
+
+
+def test_copies_of_an_alternative_share_its_probability(fitted: PCMCNet, data: ChoiceData) -> None:
+    """Uniform expansion: with two of the first and two of the third, each has half, and the second what it had."""
+    once = fitted.predict_proba(compose(data, [[0, 1, 2]], [0]))
+    copied = fitted.predict_proba(compose(data, [[0, 0, 1, 1, 2, 2]], [0]))
+    np.testing.assert_allclose(copied, np.repeat(once / 2, 2), rtol=0, atol=1e-6)
+
+
+def test_vectors_of_another_size_are_refused_in_a_prediction(fitted: PCMCNet) -> None:
+    with pytest.raises(SchemaError, match="'v': the model was trained with vectors of 2 numbers, got 3"):
+        fitted.predict_proba(table() | {"v": np.zeros((180, 3))})
+
+
+def test_a_column_read_as_something_else_is_refused(fitted: PCMCNet) -> None:
+    other = ChoiceData.from_long(table(), **ROLES | {"kinds": {"v": "multi", "has": "multi", "at": "datetime"}})
+    with pytest.raises(SchemaError, match="'v' was vector when the model was trained and is multi now"):
+        fitted.predict_proba(other)
+
+
+def test_missing_contents_are_blank_ones() -> None:
+    gaps = table()
+    gaps["v"] = [None if k % 5 == 0 else list(v) for k, v in enumerate(gaps["v"])]
+    data = ChoiceData.from_long(gaps, **ROLES, missing="indicator")
+    model = PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0).fit(data, progress=False)
+    assert np.isfinite(model.score(data))
+
+
+def test_contents_alone_are_enough_and_those_that_never_differ_are_not() -> None:
+    alone = ChoiceData.from_long(table(), choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"})
+    assert np.isfinite(PCMCNet(hidden=(8,), epochs=1, weight_decay=0.0).fit(alone, progress=False).score(alone))
+    same = ChoiceData.from_long(
+        table() | {"v": np.ones((180, 2))}, choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"}
+    )
+    with pytest.raises(InputError, match="no feature differs between the alternatives"):
+        PCMCNet().fit(same, progress=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [PointerNetwork, lambda **o: Ensemble(PCMCNet(**o), 2), lambda **o: Calibrated(PCMCNet(**o))]
+)
+def test_other_networks_and_wrappers_read_contents(kind: Any, data: ChoiceData, tmp_path: Path) -> None:
+    train, valid = data.split((0.7, 0.3))
+    model = kind(epochs=2).fit(train, valid, progress=False)
+    assert model.schema.kinds == KINDS
+    assert np.array_equal(load(model.save(tmp_path / "model")).predict_proba(valid), model.predict_proba(valid))
+
+
+@pytest.mark.parametrize("kind", [MNL, Uniform, RandomForest, lambda: Ensemble(MNL(), 2)])
+def test_other_models_leave_contents_out_and_say_so(
+    kind: Any, data: ChoiceData, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "pcmcnet"):
+        model = kind().fit(data, progress=False)
+    assert "reads numbers and categories alone: left out v (vector), has (multi), at (datetime)" in caplog.text
+    assert model.schema.features == ("price",)
+    plain = kind().fit(data.without_contents(), progress=False)
+    assert np.array_equal(model.predict_proba(data), plain.predict_proba(data.without_contents()))
+
+
+def test_a_logit_on_contents_alone_is_refused() -> None:
+    alone = ChoiceData.from_long(table(), choice_set="id", chosen="y", features=["v"], kinds={"v": "vector"})
+    with pytest.raises(InputError, match="feature"):
+        MNL().fit(alone)
+
+
+def test_models_with_and_without_contents_are_compared(data: ChoiceData) -> None:
+    found = compare(
+        {"logit": MNL(), "network": PCMCNet(hidden=(8,), epochs=2, weight_decay=0.0)},
+        data,
+        split=(0.7, 0.3),
+        progress=False,
+    )
+    assert "network" in str(found)
+
+
+def test_importance_shuffles_contents(fitted: PCMCNet, data: ChoiceData) -> None:
+    found = importance(fitted, data, repeats=2)
+    assert found["v"].value > found["at"].value
+    assert found["v"].value > 0.1
+
+
+def test_what_contents_cannot_do_is_said(fitted: PCMCNet, data: ChoiceData) -> None:
+    with pytest.raises(InputError, match="'v' is vector: expected a numeric one"):
+        elasticity(fitted, data, "v")
+    with pytest.raises(InputError, match="'has' is of kind multi: only numbers and categories can be changed"):
+        with_values(data, "has", np.zeros(180))
+
+
+def test_the_training_table_is_known_again(fitted: PCMCNet, data: ChoiceData) -> None:
+    assert seen_by(fitted, data) == seen_by(MNL().fit(data), data) == "all"
+    assert seen_by(fitted, data.subset(np.arange(40))) == "some"
+    assert seen_by(fitted, ChoiceData.from_long(table(seed=5), **ROLES)) == "none known"
+
+
+def test_the_drawing_names_the_kinds(fitted: PCMCNet) -> None:
+    text = fitted.diagram()
+    assert "vector, 2 → 2" in text
+    assert "multi, 3 → 2" in text
+    assert "datetime → 7" in text
+
+
+# -- modules of one's own --------------------------------------------------------------------------------------------
+
+
+class Ring(nn.Module):
+    """Nodes on a ring: the vector of a node is the mean of its own embedding and its neighbours'."""
+
+    def __init__(self, nodes: int = 12, width: int = 4) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.nodes = nn.Parameter(torch.randn(nodes, width, generator=generator))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return (self.nodes + self.nodes.roll(1, 0) + self.nodes.roll(-1, 0))[ids] / 3
+
+
+class Other(Ring):
+    pass
+
+
+def graph(seed: int = 0) -> ChoiceData:
+    """Choices of the node with the largest number on a ring of 12."""
+    rng = np.random.default_rng(seed)
+    node = np.stack([rng.permutation(12)[:3] for _ in range(80)])
+    table = {
+        "id": np.repeat(np.arange(80), 3),
+        "y": (node == node.max(1, keepdims=True)).ravel().astype(int),
+        "node": node.ravel(),
+    }
+    return ChoiceData.from_long(table, choice_set="id", chosen="y", features=["node"], kinds={"node": "id"})
+
+
+@pytest.fixture(scope="module")
+def ringed() -> PCMCNet:
+    return PCMCNet(encoders={"node": Ring()}, hidden=(16,), epochs=10, weight_decay=0.0, lr=0.02).fit(
+        graph(), progress=False
+    )
+
+
+def test_a_module_of_ones_own_is_trained_with_the_network(ringed: PCMCNet) -> None:
+    assert ringed.score(graph(1)) > -0.5
+    trained = dict(ringed.network_.named_parameters())["alternative.encoders.0.nodes"]
+    assert not torch.equal(trained, Ring().nodes)
+    assert torch.equal(ringed.encoders["node"].nodes, Ring().nodes)  # a copy is trained
+
+
+def test_it_is_saved_without_code_and_must_be_given_again(ringed: PCMCNet, tmp_path: Path) -> None:
+    folder, data = ringed.save(tmp_path / "model"), graph(1)
+    again = load(folder, encoders={"node": Ring()})
+    assert np.array_equal(again.predict_proba(data), ringed.predict_proba(data))
+    asked = (
+        r"module of its user's for column 'node', of the class Ring: give it by load\(folder, encoders=\{'node': Ring"
+    )
+    with pytest.raises(ArtifactError, match=asked):
+        load(folder)
+    with pytest.raises(ArtifactError, match="of the class Ring for column 'node', got one of the class Other"):
+        load(folder, encoders={"node": Other()})
+    with pytest.raises(ArtifactError, match="without a module of its user's for column 'x': leave it out"):
+        load(folder, encoders={"node": Ring(), "x": Ring()})
+    with pytest.raises(ArtifactError, match="the saved weights do not fit"):
+        load(folder, encoders={"node": Ring(width=5)})
+    with pytest.raises(ConfigError, match="holds a MNL, which has no encoders"):
+        load(MNL().fit(ChoiceData.from_long(table(), **ROLES)).save(tmp_path / "logit"), encoders={"node": Ring()})
+
+
+def test_what_needs_no_gradient_stays_as_it_is() -> None:
+    frozen = Ring().requires_grad_(False)
+    model = PCMCNet(encoders={"node": frozen}, hidden=(8,), epochs=2, weight_decay=0.0).fit(graph(), progress=False)
+    assert torch.equal(model.network_.alternative.encoders[0].nodes, Ring().nodes)
+
+
+def test_a_fit_goes_on_only_with_the_same_module(tmp_path: Path) -> None:
+    def stop(entry: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    options: dict[str, Any] = {"hidden": (8,), "epochs": 2, "weight_decay": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), progress=False, run_folder=tmp_path, on_epoch=stop)
+    again: dict[str, Any] = {"progress": False, "run_folder": tmp_path, "resume": True}
+    with pytest.raises(InputError, match="encoders"):
+        PCMCNet(encoders={"node": Other()}, **options).fit(graph(), **again)
+    resumed = PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), **again)
+    whole = PCMCNet(encoders={"node": Ring()}, **options).fit(graph(), progress=False)
+    assert np.array_equal(resumed.predict_proba(graph()), whole.predict_proba(graph()))
+
+
+def test_comparisons_fit_copies_with_the_module() -> None:
+    found = compare(
+        {"ring": PCMCNet(encoders={"node": Ring()}, epochs=1, weight_decay=0.0)},
+        graph(),
+        split=(0.7, 0.3),
+        progress=False,
+    )
+    assert "ring" in str(found)
+
+
+@pytest.mark.slow
+def test_a_search_tries_options_with_the_module(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    base = PCMCNet(encoders={"node": Ring()}, epochs=1, weight_decay=0.0)
+    settings: dict[str, Any] = {"space": {"lr": [0.01, 0.02]}, "folder": tmp_path / "search", "progress": False}
+    found = [tune(base, graph(), trials=trials, **settings).model for trials in (1, 2)]  # the second goes on
+    assert all(list(model.extras["encoders"]) == ["node"] for model in found)
+
+
+@pytest.mark.parametrize(
+    ("encoders", "message"),
+    [
+        ({"node": Ring}, "expected a torch module for column 'node', got the class Ring"),
+        ({"node": "Ring"}, "expected a torch module for column 'node', got 'Ring'"),
+        ([Ring()], "encoders must name a module for each column"),
+    ],
+)
+def test_what_is_no_module_is_refused(encoders: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PCMCNet(encoders=encoders)
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Embedding(12, 3), nn.Linear(3, 3))
+    return module.append(module[1])
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (tied(), "Sequential for column 'node' has weights that are in two of its parts"),
+        (nn.LazyLinear(3), "LazyLinear for column 'node' has weights of no size yet"),
+    ],
+)
+def test_weights_that_cannot_be_saved_are_refused_at_once(module: nn.Module, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PCMCNet(encoders={"node": module})
+
+
+class Few(nn.Module):
+    """A module that gives what it should for few contents only."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return ids.float().unsqueeze(1).expand(-1, 2 if len(ids) < 5 else 3)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Embedding(5, 3), r"column 'node': Embedding was given [\d,]+ contents, and it failed: IndexError"),
+        (Few(), r"column 'node': Few was given 12 contents and should give vectors, shape \(12, 2\), got \(12, 3\)"),
+    ],
+)
+def test_what_a_module_does_wrong_is_told_with_its_column(module: nn.Module, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PCMCNet(encoders={"node": module}, epochs=1, weight_decay=0.0).fit(graph(), progress=False)
+
+
+def test_a_module_in_float64_works_alike(tmp_path: Path) -> None:
+    model = PCMCNet(encoders={"node": Ring().double()}, hidden=(8,), epochs=2, weight_decay=0.0).fit(
+        graph(), progress=False
+    )
+    again = load(model.save(tmp_path / "model"), encoders={"node": Ring().double()})
+    assert np.array_equal(again.predict_proba(graph(1)), model.predict_proba(graph(1)))
+
+
+def test_a_module_for_no_column_of_contents_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"encoders names 'nod', which is no column of a kind .* Did you mean 'node'"):
+        PCMCNet(encoders={"nod": Ring()}).fit(graph(), progress=False)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda model: Ensemble(model, 2),
+        lambda model: Calibrated(model),
+        lambda model: Calibrated(Ensemble(model, 2)),
+    ],
+)
+def test_a_module_of_ones_own_works_inside_other_models(wrap: Any, tmp_path: Path) -> None:
+    model = wrap(PCMCNet(encoders={"node": Ring()}, hidden=(8,), epochs=1, weight_decay=0.0))
+    train, valid = graph().split((0.7, 0.3))
+    model.fit(train, valid, progress=False)
+    folder = model.save(tmp_path / "model")
+    again = load(folder, encoders={"node": Ring()})
+    assert np.array_equal(again.predict_proba(valid), model.predict_proba(valid))
+    assert type(model)(**asdict(model.config), **model.extras).identity == model.identity
+    assert model.identity != wrap(PCMCNet(encoders={"node": Other()}, hidden=(8,), epochs=1, weight_decay=0.0)).identity
+    with pytest.raises(ArtifactError, match=r"of the class Ring: give it by load\(folder, encoders=\{'node': Ring"):
+        load(folder)
+
+
+def test_encoders_are_for_models_with_a_use_for_them(tmp_path: Path) -> None:
+    named = Ensemble("pcmcnet", 2, options={"epochs": 1}, encoders={"node": Ring()})
+    assert list(named.extras["encoders"]) == ["node"]
+    with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):
+        Ensemble("mnl", 2, encoders={"node": Ring()})
+    with pytest.raises(ConfigError, match="encoders belong to a model given by its name"):
+        Calibrated(PCMCNet(), encoders={"node": Ring()})
+    folder = Ensemble("mnl", 2).fit(ChoiceData.from_long(table(), **ROLES)).save(tmp_path / "logits")
+    with pytest.raises(ConfigError, match="MNL has no encoders: leave them out"):
+        load(folder, encoders={"node": Ring()})
+
+
+# -- frozen encoders -------------------------------------------------------------------------------------------------
+
+
+class Light(nn.Module):
+    """The mean of a picture's values, or the last number of a text; counts the contents that it is asked for."""
+
+    asked = 0
+
+    def __init__(self, weight: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(weight))
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        Light.asked += len(pictures)
+        return self.weight * pictures.flatten(1).mean(1, keepdim=True)
+
+    def encode(self, texts: list[str]) -> torch.Tensor:
+        Light.asked += len(texts)
+        return self.weight * torch.tensor([[float(text.split()[-3])] for text in texts])
+
+
+FROZEN: dict[str, tuple[str, Any]] = {
+    "photo": ("image", lambda **more: Frozen(Light(), **more)),
+    "words": ("text", lambda **more: Frozen(Light().encode, **more)),
+}
+
+
+def shade_data(column: str, seed: int = 0, **more: Any) -> ChoiceData:
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": [column]}
+    return ChoiceData.from_long(shades(seed=seed), **roles, kinds={column: FROZEN[column][0]}, **more)
+
+
+@pytest.mark.parametrize("column", FROZEN)
+def test_a_frozen_encoder_is_run_once_for_each_content(column: str, tmp_path: Path) -> None:
+    """There are 25 shades in 240 rows; the second fit, with a cache, asks for none, and neither does a prediction."""
+    build, data = FROZEN[column][1], shade_data(column)
+    Light.asked = 0
+    model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=8, weight_decay=0.0, lr=0.02).fit(
+        data, progress=False
+    )
+    assert Light.asked == 25
+    assert model.score(shade_data(column, 1)) > -0.5
+    assert model.encoder_.encode(data).contents[0].table.shape == (25, 1)
+    assert (
+        model.num_parameters
+        == PCMCNet(hidden=(8,), members=1).fit(table_of_one_number(), progress=False).num_parameters
+    )
+    Light.asked = 0
+    kept = [
+        PCMCNet(encoders={column: build(cache=tmp_path)}, hidden=(8,), epochs=8, weight_decay=0.0, lr=0.02).fit(
+            data, progress=False
+        )
+        for _ in range(2)
+    ]
+    assert np.array_equal(kept[1].predict_proba(data), model.predict_proba(data))
+    assert Light.asked == 25
+
+
+def table_of_one_number() -> ChoiceData:
+    rows = {"id": [0, 0], "y": [0, 1], "x": [1.0, 2.0]}
+    return ChoiceData.from_long(rows, choice_set="id", chosen="y", features=["x"])
+
+
+@pytest.mark.parametrize("column", FROZEN)
+def test_a_frozen_encoder_must_be_given_again_as_it_was(column: str, tmp_path: Path) -> None:
+    build, data = FROZEN[column][1], shade_data(column, missing="indicator")
+    model = PCMCNet(encoders={column: build()}, hidden=(8,), epochs=1, weight_decay=0.0).fit(data, progress=False)
+    folder = model.save(tmp_path / "model")
+    again = load(folder, encoders={column: build(cache=tmp_path / "cache")})
+    assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
+    with pytest.raises(ArtifactError, match=rf"encoders=\{{'{column}': Frozen\(Light"):
+        load(folder)
+    other = Frozen(Light(2.0) if column == "photo" else Light(2.0).encode)
+    with pytest.raises(ArtifactError, match=r"was fitted with another Frozen.* than this one, or with other weights"):
+        load(folder, encoders={column: other})
+    frozen = model.encoders[column]
+    assert isinstance(frozen, Frozen)
+    with torch.no_grad():
+        frozen._module.weight.fill_(3)  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="has changed since the model was fitted"):
+        model.predict_proba(data)
+
+
+def by_letters(texts: list[str]) -> list[list[float]]:
+    return [[float(text.count(letter)) for letter in "0123456789"] for text in texts]
+
+
+@pytest.mark.parametrize("named", [None, "letters 1"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_another_function_of_the_same_name_is_refused(named: str | None, inside: bool, tmp_path: Path) -> None:
+    """Its name and what it is called by are all that a function can be known by without asking it."""
+
+    def other(texts: list[str]) -> Any:
+        return [row[::-1] for row in by_letters(texts)]
+
+    other.__qualname__ = by_letters.__qualname__
+    data = shade_data("words")
+    frozen = Frozen(by_letters, name=named)
+    model: Any = PCMCNet(encoders={"words": frozen}, hidden=(8,), epochs=1, weight_decay=0.0)
+    folder = (Ensemble(model, 2) if inside else model).fit(data, progress=False).save(tmp_path / "model")
+    assert Frozen(other, name=named).identity == frozen.identity
+    assert load(folder, encoders={"words": Frozen(by_letters, name=named)}).predict_proba(data).all()
+    with pytest.raises(ArtifactError, match=r"another Frozen\(by_letters\) than this one, which gives other vectors"):
+        load(folder, encoders={"words": Frozen(other, name=named)})
+
+
+def test_another_function_is_refused_though_a_cache_has_the_vectors_of_the_first(tmp_path: Path) -> None:
+    data, cache = shade_data("words"), tmp_path / "cache"
+    frozen = Frozen(by_letters, name="letters", cache=cache)
+    folder = (
+        PCMCNet(encoders={"words": frozen}, hidden=(8,), epochs=1, weight_decay=0.0)
+        .fit(data, progress=False)
+        .save(tmp_path / "model")
+    )
+
+    def other(texts: list[str]) -> Any:
+        return [[x + 1 for x in row] for row in by_letters(texts)]
+
+    other.__qualname__ = by_letters.__qualname__
+    with pytest.raises(ArtifactError, match="which gives other vectors for contents of the training table"):
+        load(folder, encoders={"words": Frozen(other, name="letters", cache=cache)})
+
+
+def test_another_transform_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    def darker(image: Any) -> torch.Tensor:
+        return torch.from_numpy(np.array(image)) / 510
+
+    def plain(image: Any) -> torch.Tensor:
+        return torch.from_numpy(np.array(image)) / 255
+
+    darker.__qualname__ = plain.__qualname__
+    data = shade_data("photo")
+    model = PCMCNet(encoders={"photo": Frozen(Light(), transform=plain)}, hidden=(8,), epochs=1, weight_decay=0.0)
+    folder = model.fit(data, progress=False).save(tmp_path / "model")
+    assert load(folder, encoders={"photo": Frozen(Light(), transform=plain)}).predict_proba(data).all()
+    with pytest.raises(ArtifactError, match="which gives other vectors for contents of the training table"):
+        load(folder, encoders={"photo": Frozen(Light(), transform=darker)})
+
+
+def test_frozen_encoders_work_inside_other_models_and_for_gaps(tmp_path: Path) -> None:
+    rows = shades()
+    rows["photo"] = [None if k % 9 == 0 else photo for k, photo in enumerate(rows["photo"])]
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["photo"], "missing": "indicator"}
+    data = ChoiceData.from_long(rows, **roles, kinds={"photo": "image"})
+    frozen = Frozen.pictures(Light(), lambda image: torch.from_numpy(np.array(image)) / 255, cache=tmp_path / "cache")
+    model = Ensemble(PCMCNet(encoders={"photo": frozen}, hidden=(8,), epochs=1, weight_decay=0.0), 2).fit(
+        data, progress=False
+    )
+    again = load(model.save(tmp_path / "model"), encoders={"photo": frozen})
+    assert np.array_equal(again.predict_proba(data), model.predict_proba(data))
+
+
+def test_each_content_of_a_scanned_table_is_encoded_once(tmp_path: Path) -> None:
+    rows = shades()
+    file = tmp_path / "table.parquet"
+    pq.write_table(pa.table({name: rows[name] for name in ("id", "y", "words")}), file)
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["words"], "kinds": {"words": "text"}}
+    whole = ChoiceData.from_long(file, **roles)
+    scanned = ChoiceData.scan(file, memory="1 MiB", **roles)
+    Light.asked = 0
+    model = PCMCNet(
+        encoders={"words": Frozen(Light().encode, cache=tmp_path / "cache")}, hidden=(8,), epochs=2, weight_decay=0.0
+    )
+    model.fit(scanned, progress=False)
+    assert Light.asked == 25
+    np.testing.assert_array_equal(model.predict_proba(scanned), model.predict_proba(whole))
+
+
+def test_a_function_that_is_not_frozen_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"expected a torch module for column 'words', .* Freeze a function: Frozen"):
+        PCMCNet(encoders={"words": Light().encode})  # type: ignore[dict-item]
+
+
+# -- words and pictures ----------------------------------------------------------------------------------------------
+
+
+def shades(sets: int = 80, seed: int = 0) -> dict[str, Any]:
+    """Choices of the lightest of three grey pictures, each of which says in words how light it is."""
+    light = np.random.default_rng(seed).permuted(np.tile(np.arange(20, 220, 8), (sets, 1)), axis=1)[:, :3]
+    return {
+        "id": np.repeat(np.arange(sets), 3),
+        "y": (light == light.max(1, keepdims=True)).ravel().astype(int),
+        "photo": [picture(int(value), (8, 8)) for value in light.ravel()],
+        "words": [f"A grey of {value} in 255" for value in light.ravel()],
+    }
+
+
+@pytest.mark.parametrize(("column", "kind"), [("photo", "image"), ("words", "text")])
+def test_networks_look_at_pictures_and_read_words(column: str, kind: str, tmp_path: Path) -> None:
+    """Far above chance, log 1/3 = -1.10, on sets of pictures or words that it has seen in other company."""
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": [column], "kinds": {column: kind}}
+    train, test = (ChoiceData.from_long(shades(seed=seed), **roles) for seed in (0, 1))
+    model = PCMCNet(hidden=(16,), epochs=20, weight_decay=0.0, lr=0.02).fit(train, progress=False)
+    assert model.score(test) > -0.4
+    again = load(model.save(tmp_path / "model"))
+    assert np.array_equal(again.predict_proba(test), model.predict_proba(test))
+    assert seen_by(again, train.subset(np.arange(len(train) - 1))) == "some"
+    copied = model.predict_proba(compose(test, [[0, 0, 0, 1, 1, 1, 2, 2, 2]], [0]))
+    once = model.predict_proba(compose(test, [[0, 1, 2]], [0]))
+    np.testing.assert_allclose(copied, np.repeat(once / 3, 3), rtol=0, atol=1e-6)
+
+
+# -- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+def of_every_kind(seed: int = 0) -> dict[str, Any]:
+    """Shades with words, vectors, lists, instants and hours that go with them."""
+    rng, rows = np.random.default_rng(seed), shades(seed=seed)
+    n = len(rows["id"])
+    extra = {
+        "v": rng.normal(size=(n, 3)),
+        "has": [WORDS[k] for k in rng.integers(4, size=n)],
+        "hour": rng.uniform(0, 24, n),
+        "age": np.repeat(rng.uniform(20, 80, n // 3), 3),
+        "at": np.repeat(np.datetime64("2024-01-01T08:00", "s") + rng.integers(10**6, size=n // 3), 3),
+    }
+    return rows | extra | {"shade": rows["photo"]}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("frozen_on", ["cpu", "cuda"])
+def test_a_gpu_reads_every_kind_as_a_cpu_does(frozen_on: str, tmp_path: Path) -> None:
+    kinds = {"photo": "image", "shade": "image", "words": "text", "v": "vector", "has": "multi", "at": "datetime"}
+    roles: dict[str, Any] = {
+        "choice_set": "id",
+        "chosen": "y",
+        "features": ["photo", "shade", "words", "v", "has", "hour"],
+        "individual": ["age", "at"],
+        "kinds": kinds | {"hour": "piecewise", "age": "spline"},
+    }
+    train, test = (ChoiceData.from_long(of_every_kind(seed), **roles) for seed in (0, 1))
+    scores = {}
+    for device in ("cpu", "cuda"):
+        frozen = Frozen(Light().to(frozen_on), cache=tmp_path / device)
+        model = PCMCNet(encoders={"shade": frozen}, hidden=(16,), epochs=10, weight_decay=0.0, lr=0.02)
+        scores[device] = model.fit(train, device=device, progress=False).score(test)
+        assert next(model.network_.parameters()).device.type == device
+        here = model.predict_proba(test)
+        other = model.network_.to("cpu" if device == "cuda" else "cuda")
+        # Convolutions of float32 on a GPU keep ten bits of their factors.
+        np.testing.assert_allclose(model.predict_proba(test), here, rtol=0, atol=0.02)
+        other.cpu()
+        again = load(model.save(tmp_path / f"model-{device}"), encoders={"shade": frozen})
+        assert np.array_equal(again.predict_proba(test), model.predict_proba(test))
+    assert min(scores.values()) > -0.6
+    assert abs(scores["cpu"] - scores["cuda"]) < 0.15  # other masks of dropout
+
+
+@pytest.mark.gpu
+def test_steps_with_curves_are_recorded_on_a_gpu_and_come_to_the_same() -> None:
+    rows = of_every_kind()
+    roles: dict[str, Any] = {"choice_set": "id", "chosen": "y", "features": ["hour"], "individual": ["age"]}
+    data = ChoiceData.from_long(rows, **roles, kinds={"hour": "piecewise", "age": "spline"})
+    scores = [
+        PCMCNet(hidden=(8,), epochs=5, weight_decay=0.0).fit(data, device=d, progress=False).score(data)
+        for d in ("cpu", "cuda")
+    ]
+    assert abs(scores[0] - scores[1]) < 0.005  # float32 products in another order

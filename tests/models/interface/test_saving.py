@@ -1,0 +1,441 @@
+import errno
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from safetensors.torch import load_file, save
+
+import forked
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, ConfigError, NotFittedError
+from pcmcnet.models import PCMCNet, load
+from pcmcnet.models.interface import saving
+from pcmcnet.models.interface.saving import FORMAT, digest_of
+from pcmcnet.training.run_folder import run_in
+
+MakeTrips = Callable[..., pa.Table]
+
+SRC = Path(__file__).parents[3] / "src"
+CHECKED = ["config.json", "encoder.json", "history.json", "schema.json", "weights.safetensors"]
+CONTENT = ["README.md", *CHECKED]
+STRIDE = 7  # every seventh place of a file: a prime, so that every kind of place has its turn
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A saved model to spoil."""
+    return Path(shutil.copytree(saved, tmp_path / "model"))
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], Any], *, sign: bool = True) -> None:
+    """Change the manifest, and its own hash unless it is to be noticed."""
+    manifest = json.loads((folder / "model.json").read_bytes())
+    change(manifest)
+    if sign:
+        manifest.pop("sha256", None)
+        manifest["sha256"] = digest_of(manifest)
+    (folder / "model.json").write_text(json.dumps(manifest))
+
+
+def replace_file(folder: Path, name: str, content: bytes) -> None:
+    """Put another file in place of one, as if it had been saved."""
+    (folder / name).write_bytes(content)
+    noted = {"files": hashlib.sha256(content).hexdigest(), "sizes": len(content)}
+    edit_manifest(folder, lambda m: [m[entry].update({name: value}) for entry, value in noted.items()])
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
+
+
+# -- round trip ----------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_comes_back_whole(saved: Path, fitted: PCMCNet, trips: ChoiceData) -> None:
+    back = load(saved)
+    assert type(back) is PCMCNet
+    np.testing.assert_array_equal(back.predict_log_proba(trips), fitted.predict_log_proba(trips))
+    assert back.config == fitted.config
+    assert back.schema == fitted.schema
+    assert back.history == fitted.history
+    assert (back.table_, back.record_) == (fitted.table_, fitted.record_)
+    assert str(back.summary()) == str(fitted.summary())
+    assert back.num_parameters == fitted.num_parameters
+
+
+def test_a_fresh_process_predicts_the_same_bits(
+    saved: Path, fitted: PCMCNet, make_trips: MakeTrips, tmp_path: Path
+) -> None:
+    table = make_trips(seed=5)
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    code = (
+        "import sys, numpy, pcmcnet\n"
+        "model, table, out = sys.argv[1:]\n"
+        "numpy.save(out, pcmcnet.load(model).predict_log_proba(table))\n"
+    )
+    run = forked.run(code, saved, tmp_path / "t.parquet", tmp_path / "p.npy")
+    assert run.returncode == 0, run.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), fitted.predict_log_proba(table))
+
+
+def test_a_model_that_was_loaded_can_be_saved_again(saved: Path, tmp_path: Path) -> None:
+    again = load(str(saved)).save(str(tmp_path / "again"))
+    for name in ("weights.safetensors", "encoder.json", "config.json", "schema.json", "history.json"):
+        assert (again / name).read_bytes() == (saved / name).read_bytes()
+
+
+def test_loading_leaves_the_random_state_alone(saved: Path) -> None:
+    before = torch.get_rng_state()
+    load(saved)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# -- what is in the folder -----------------------------------------------------------------------------------------
+
+
+def test_the_folder_holds_json_markdown_and_safetensors_and_nothing_else(saved: Path) -> None:
+    assert listing(saved) == sorted([*CONTENT, "model.json"])
+    for file in saved.glob("*.json"):
+        json.loads(file.read_text("utf-8"), parse_constant=_refuse)
+    assert set(load_file(saved / "weights.safetensors"))
+
+
+def _refuse(word: str) -> NoReturn:
+    raise AssertionError(f"{word} is not JSON")
+
+
+def test_loading_executes_nothing(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("a pickle was read")
+
+    for module, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
+        monkeypatch.setattr(module, name, refuse)
+    assert load(saved).num_parameters > 0
+
+
+def test_the_card_tells_a_person_what_the_model_is(saved: Path, fitted: PCMCNet) -> None:
+    card = (saved / "README.md").read_text("utf-8")
+    assert card.startswith("# model: a PCMCNet choice model")
+    for line in (
+        "| choice set | trip |",
+        "| individual | income, purpose |",
+        "| features | price, minutes, comfort |",
+        "| available | open |",
+    ):
+        assert line in card
+    assert str(fitted.summary()) in card
+    assert fitted.table_.fingerprint in card
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="has only names in UTF-8")
+def test_the_name_of_a_folder_may_be_no_utf_8(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    fitted.save(folder)
+    assert np.array_equal(load(folder).predict_proba(trips), fitted.predict_proba(trips))
+    assert (folder / "README.md").read_text("utf-8").startswith("# caf\\udce9: a PCMCNet")
+
+
+def test_the_manifest_tells_versions_and_the_training_table(saved: Path, trips: ChoiceData) -> None:
+    manifest = json.loads((saved / "model.json").read_bytes())
+    assert manifest["model"] == "pcmcnet"
+    assert manifest["versions"]["torch"] == version("torch")
+    assert manifest["fit"]["table"]["fingerprint"] == trips.fingerprint()
+    assert manifest["fit"]["table"]["choice_sets"] == len(trips)
+
+
+# -- damage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_missing_file_is_named(name: str, folder: Path) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ArtifactError, match=rf"file {name} is missing or unreadable \(No such file or directory\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("spoil", ["cut to nothing", "cut by a byte", "longer by a byte", "one bit flipped"])
+def test_a_file_that_is_not_as_it_was_saved_is_named(name: str, spoil: str, folder: Path) -> None:
+    content = bytearray((folder / name).read_bytes())
+    if spoil == "one bit flipped":
+        content[len(content) // 2] ^= 1
+    elif spoil == "longer by a byte":
+        content += b" "
+    else:
+        del content[0 if spoil == "cut to nothing" else -1 :]
+    (folder / name).write_bytes(content)
+    with pytest.raises(ArtifactError, match=rf"file {name} is truncated or altered since it was saved"):
+        load(folder)
+
+
+def test_a_manifest_cut_short_anywhere_is_refused(folder: Path) -> None:
+    whole = (folder / "model.json").read_bytes()
+    for length in range(0, len(whole) - 1, STRIDE):  # the last byte is the end of the line
+        (folder / "model.json").write_bytes(whole[:length])
+        with pytest.raises(ArtifactError, match=r"model.json is damaged \(.*\): save the model again"):
+            load(folder)
+
+
+def test_a_bit_flipped_anywhere_in_the_manifest_is_noticed(folder: Path) -> None:
+    whole = (folder / "model.json").read_bytes()
+    for place in range(0, len(whole), STRIDE):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        (folder / "model.json").write_bytes(changed)
+        with pytest.raises(ArtifactError, match=r"model.json is (damaged|altered)"):
+            load(folder)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[]", b"null", b'{"format": 2}', b'{"format": 2, "model": [], "fit": {}, "files": {}}', b"\xff"]
+)
+def test_a_manifest_of_another_kind_is_refused(content: bytes, folder: Path) -> None:
+    (folder / "model.json").write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"model.json is damaged \(.*\): save the model again"):
+        load(folder)
+
+
+def test_a_manifest_edited_by_hand_is_refused(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m["fit"]["table"].update(choice_sets=10**6), sign=False)
+    with pytest.raises(ArtifactError, match=r"model.json is altered since it was saved"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["../secret.json", "/etc/hostname", "a/b.json"])
+def test_a_manifest_that_names_a_file_elsewhere_is_refused(name: str, folder: Path) -> None:
+    (folder.parent / "secret.json").write_text("{}")
+    edit_manifest(folder, lambda m: m["files"].update({name: hashlib.sha256(b"{}").hexdigest()}))
+    with pytest.raises(ArtifactError, match=rf"the file '{name}' is named, which is not a plain file name"):
+        load(folder)
+
+
+def test_a_newer_format_asks_for_an_upgrade_even_if_hashes_are_made_differently_by_then(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(format=FORMAT + 1), sign=False)
+    with pytest.raises(ArtifactError, match=r"has format 3, and this version of pcmcnet reads format 2: upgrade"):
+        load(folder)
+
+
+def test_a_card_may_be_edited_or_removed(folder: Path, fitted: PCMCNet, trips: ChoiceData) -> None:
+    (folder / "README.md").write_text("Our model of trips. Ask Ada.")
+    np.testing.assert_array_equal(load(folder).predict_proba(trips), fitted.predict_proba(trips))
+    (folder / "README.md").unlink()
+    np.testing.assert_array_equal(load(folder).predict_proba(trips), fitted.predict_proba(trips))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "message"),
+    [
+        ("99.0.1", r"saved by a newer version of pcmcnet, 99.0.1, and this is \S+: option 'fancy' is unknown; upgrade"),
+        ("0.0.1", r"the saved model is incomplete or altered \(option 'fancy' is unknown\)"),
+        ("no number", r"the saved model is incomplete or altered \(option 'fancy' is unknown\)"),
+    ],
+)
+def test_an_option_that_a_newer_version_brought_is_named(theirs: str, message: str, folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_bytes())
+    replace_file(folder, "config.json", json.dumps({**config, "fancy": 3}).encode())
+    edit_manifest(folder, lambda m: m["versions"].update(pcmcnet=theirs))
+    with pytest.raises(ArtifactError, match=message):
+        load(folder)
+
+
+def test_a_kind_of_model_that_a_newer_version_brought_is_named(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(model="oracle", versions={"pcmcnet": "99.0"}))
+    with pytest.raises(ArtifactError, match=r"newer version of pcmcnet, 99.0, .*: unknown kind of model 'oracle'; upg"):
+        load(folder)
+
+
+def test_a_folder_that_a_newer_version_saved_in_the_same_format_is_read(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(versions={"pcmcnet": "99.0"}, motto="what newer versions may add"))
+    assert load(folder).num_parameters > 0
+
+
+def test_a_digest_tells_the_model_that_was_meant_from_others(folder: Path) -> None:
+    digest = hashlib.sha256((folder / "model.json").read_bytes()).hexdigest()  # as sha256sum prints it
+    (folder / "README.md").write_text("edited")
+    assert load(folder, digest=digest).num_parameters > 0
+    assert load(folder, digest=digest.upper()).num_parameters > 0
+    edit_manifest(folder, lambda m: m["fit"]["table"].update(choice_sets=1))
+    with pytest.raises(ArtifactError, match=r"is another model than was asked for: the SHA-256 of its model.json is"):
+        load(folder, digest=digest)
+
+
+@pytest.mark.parametrize("digest", ["", "abc", "g" * 64, 7])
+def test_what_is_no_digest_is_refused(digest: Any, folder: Path) -> None:
+    with pytest.raises(ConfigError, match="digest: expected the 64 hexadecimal digits that sha256sum prints"):
+        load(folder, digest=digest)
+
+
+def test_an_unknown_kind_of_model_is_named(folder: Path) -> None:
+    edit_manifest(folder, lambda m: m.update(model="pcmcnett"))
+    with pytest.raises(ArtifactError, match=r"unknown kind of model 'pcmcnett'. Did you mean 'pcmcnet'\?"):
+        load(folder)
+
+
+def test_a_folder_that_is_not_there_or_no_folder_is_told_so(folder: Path) -> None:
+    for path in (folder / "nowhere", folder / "config.json"):
+        with pytest.raises(ArtifactError, match=rf"{path.name}: no such folder. Expected a folder written by fit or"):
+            load(path)
+
+
+def test_a_folder_without_a_manifest_is_not_a_model(folder: Path) -> None:
+    (folder / "model.json").unlink()
+    with pytest.raises(ArtifactError, match=r"is not a saved model: model.json is missing"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "refit-checkpoint.safetensors"])
+def test_an_unfinished_run_is_not_a_model_yet(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ArtifactError, match=r"holds an unfinished run, not a model yet: go on with fit --resume"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_model_saved_without_one_of_its_parts_is_incomplete(name: str, folder: Path) -> None:
+    edit_manifest(folder, lambda m: m["files"].pop(name))
+    with pytest.raises(ArtifactError, match=rf"the saved model is incomplete or altered \('{name}'\)"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", b'{"hiden": [3]}', r"incomplete or altered \(option 'hiden' is unknown\)"),
+        ("config.json", b'{"lr": -1}', r"incomplete or altered \(lr must be a number above 0"),
+        ("config.json", b"{", r"incomplete or altered \("),
+        ("schema.json", b"{}", r"incomplete or altered \(the schema names no choice_set"),
+        ("encoder.json", b"{}", r"the saved encoder is incomplete \(KeyError"),
+        ("history.json", b'{"epoch": 1}', r"incomplete or altered \(the history is not a list of epochs\)"),
+        ("history.json", b"[1]", r"incomplete or altered \(the history is not a list of epochs\)"),
+        (
+            "weights.safetensors",
+            b"no tensors",
+            r"the saved weights cannot be read \(.*(header too large|HeaderTooLarge)",
+        ),
+        ("weights.safetensors", save({"x": torch.zeros(1)}), r"the saved weights do not fit the saved options: "),
+    ],
+)
+def test_parts_that_do_not_fit_each_other_are_refused(name: str, content: bytes, message: str, folder: Path) -> None:
+    replace_file(folder, name, content)
+    with pytest.raises(ArtifactError, match=message):
+        load(folder)
+
+
+# -- saving --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("occupied", ["by a model", "by something else", "by a file"])
+def test_an_occupied_place_is_refused_and_left_alone(
+    occupied: str, folder: Path, fitted: PCMCNet, tmp_path: Path
+) -> None:
+    place = {"by a model": folder, "by something else": tmp_path, "by a file": folder / "README.md"}[occupied]
+    before = listing(tmp_path)
+    with pytest.raises(ArtifactError, match=r"choose another folder, or remove it first"):
+        fitted.save(place)
+    assert listing(tmp_path) == before
+
+
+def test_a_model_goes_into_a_new_an_empty_or_a_deep_folder(fitted: PCMCNet, trips: ChoiceData, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "new", tmp_path / "empty", tmp_path / "a" / "b" / "c"):
+        assert fitted.save(place) == place
+        np.testing.assert_array_equal(load(place).predict_proba(trips), fitted.predict_proba(trips))
+        assert [p.name for p in place.parent.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_model_goes_into_the_folder_of_its_run_and_clears_the_checkpoint(
+    trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
+) -> None:
+    model = PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path / "run")
+    assert listing(tmp_path / "run") == ["checkpoint.safetensors"]
+    (tmp_path / "run" / ".99.checkpoint.safetensors").touch()  # what a kill in mid-write leaves
+    model.save(tmp_path / "run")
+    assert listing(tmp_path / "run") == sorted([*CONTENT, "model.json"])
+    np.testing.assert_array_equal(load(tmp_path / "run").predict_proba(trips), model.predict_proba(trips))
+
+
+def test_a_model_goes_where_a_run_was_killed_while_it_wrote_its_first_checkpoint(
+    fitted: PCMCNet, tmp_path: Path
+) -> None:
+    (tmp_path / ".99.checkpoint.safetensors").touch()
+    fitted.save(tmp_path)
+    assert listing(tmp_path) == sorted([*CONTENT, "model.json"])
+
+
+def test_a_run_among_files_of_someone_else_is_refused_and_they_stay(
+    trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "my-checkpoint.safetensors").touch()
+    model = PCMCNet(**quick).fit(trips, progress=False, run_folder=tmp_path)
+    with pytest.raises(ArtifactError, match="exists and is not empty"):
+        model.save(tmp_path)
+    assert listing(tmp_path) == ["checkpoint.safetensors", "my-checkpoint.safetensors"]
+
+
+def test_a_parent_that_is_a_file_is_named(fitted: PCMCNet, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "model", tmp_path / "file" / "deeper" / "model"):
+        with pytest.raises(ArtifactError, match=r"model cannot be written: .*file is a file, not a folder"):
+            fitted.save(place)
+    assert listing(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("writes", range(len(CONTENT) + 1))
+@pytest.mark.parametrize("place", ["new", "empty", "run"])
+def test_a_disk_that_fills_up_leaves_nothing_behind(
+    place: str, writes: int, fitted: PCMCNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many files the disk is full; with space again, saving there works."""
+    if place != "new":
+        (tmp_path / "model").mkdir()
+    if place == "run":
+        (tmp_path / "model" / "checkpoint.safetensors").touch()
+    before, left = listing(tmp_path), [writes]
+
+    def write(path: Path, content: bytes, named: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        path.write_bytes(content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saving, "write_bytes", write)
+        with pytest.raises(ArtifactError, match=r"model cannot be written: No space left on device"):
+            fitted.save(tmp_path / "model")
+    assert listing(tmp_path) == before
+    assert load(fitted.save(tmp_path / "model")).config == fitted.config
+
+
+def test_a_model_that_is_not_fitted_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError, match="this PCMCNet is not fitted"):
+        PCMCNet().save(tmp_path / "model")
+    assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize("left", ["nothing", "a file", "no folder"])
+def test_what_ended_a_run_is_told_whatever_became_of_its_folder(left: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def run() -> None:
+        with run_in(folder, resume=False):
+            if left == "a file":
+                (folder / "search.json").touch()
+            elif left == "no folder":
+                folder.rmdir()
+            raise ArtifactError("the disk is full.")
+
+    with pytest.raises(ArtifactError, match="the disk is full"):
+        run()
+    assert folder.exists() == (left == "a file")

@@ -1,0 +1,219 @@
+"""The mixture of logits: posterior by hand, derivatives against differences, and steps that never lose."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pcmcnet.errors import TrainingError
+from pcmcnet.models.logit.latent_class_likelihood import Mixture, log_shares, posterior
+from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.maximum_likelihood import hessian, maximise
+
+
+def make(
+    seed: int, classes: int, *, sets: int = 40, columns: int = 2, prior: float = 0.1, persons: int | None = None
+) -> tuple[Mixture, Any]:
+    """Return a mixture over sets of 1 to 4 alternatives, and parameters to look at it; a person has one set or more."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, sets)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    logits = LogitSets.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
+    n = persons or sets
+    who = np.column_stack([np.ones(n), rng.normal(3, 2, n), rng.integers(0, 2, n)])
+    mixture = Mixture(logits, np.arange(sets) % n, who, rng.uniform(0.5, 2, n), classes, prior)
+    return mixture, 0.5 * rng.normal(size=mixture.n_parameters)
+
+
+seeds, numbers = st.integers(0, 2**16), st.integers(1, 3)
+people = st.sampled_from([None, 7])
+
+
+def test_the_posterior_by_hand() -> None:
+    """Shares 1/4 and 3/4, choices of probability 1/2 and 1/3: 1/8 and 1/4, so 3/8 in all, a third of it the first."""
+    total, r = posterior(np.log([[0.25 * 0.5, 0.75 / 3]]))
+    np.testing.assert_allclose(np.exp(total), [3 / 8], rtol=1e-14)
+    np.testing.assert_allclose(r, [[1 / 3, 2 / 3]], rtol=1e-14)
+
+
+def test_the_mixture_by_hand() -> None:
+    """One set of two, z = 1: class c chooses with probability 1 / (1 + e^b), here 1/2 and 1/4; shares 1/2."""
+    logits = LogitSets.from_matrix(np.array([[0.0], [1.0]]), np.array([0, 2]), np.array([0]))
+    mixture = Mixture(logits, np.arange(1), np.ones((1, 1)), np.ones(1), 2, 0.0)
+    at = mixture.at(np.array([0.0, np.log(3), 0.0]))
+    np.testing.assert_allclose(np.exp(at.log_p), [3 / 8], rtol=1e-14)
+    np.testing.assert_allclose(at.r, [[2 / 3, 1 / 3]], rtol=1e-14)
+    assert at.value == pytest.approx(np.log(3 / 8), rel=1e-14)
+
+
+def test_the_choices_of_a_person_by_hand() -> None:
+    """The same twice by one person: 1/2 (1/2)^2 + 1/2 (1/4)^2 = 5/32, of which 4/5 is the first class's.
+
+    Two persons with one such choice each have (3/8)^2 = 9/64 instead.
+    """
+    logits = LogitSets.from_matrix(np.array([[0.0], [1.0]] * 2), np.array([0, 2, 4]), np.array([0, 0]))
+    x = np.array([0.0, np.log(3), 0.0])
+    one = Mixture(logits, np.array([0, 0]), np.ones((1, 1)), np.ones(1), 2, 0.0).at(x)
+    np.testing.assert_allclose(np.exp(one.log_p), [5 / 32], rtol=1e-14)
+    np.testing.assert_allclose(one.r, [[4 / 5, 1 / 5]], rtol=1e-14)
+    two = Mixture(logits, np.array([0, 1]), np.ones((2, 1)), np.ones(2), 2, 0.0).at(x)
+    assert two.value == pytest.approx(np.log(9 / 64), rel=1e-14)
+
+
+@given(seed=seeds, classes=numbers)
+def test_shares_sum_to_1(seed: int, classes: int) -> None:
+    mixture, x = make(seed, classes)
+    at = mixture.at(x)
+    np.testing.assert_allclose(at.r.sum(1), 1, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(at.log_pi).sum(1), 1, rtol=1e-12)
+    np.testing.assert_allclose(at.log_pi, log_shares(mixture.who, mixture.split(x)[1]), rtol=1e-12)
+
+
+def test_the_prior_pulls_standardised_coefficients_and_no_constant() -> None:
+    """A number counts by its spread, a mark of 0 and 1 as it is."""
+    mixture, _ = make(0, 2, prior=0.3)
+    own = 0.3 * mixture.sets.spread**2
+    expected = np.diag([*own, *own, 0, 0.3 * mixture.who[:, 1].var(), 0.3])
+    np.testing.assert_allclose(mixture.prior, expected, rtol=1e-12)
+    assert not make(0, 2, prior=0.0)[0].prior.any()
+
+
+def test_a_sample_has_the_spread_and_the_prior_of_the_whole() -> None:
+    """Ten sets in which the second column and the number of the individuals do not vary."""
+    whole, x = make(0, 2)
+    logits = LogitSets.from_matrix(np.outer(np.arange(20) % 2, [1.0, 0.0]), 2 * np.arange(11), np.arange(10) % 2)
+    who = np.column_stack([np.ones(10), np.full(10, 7.0), np.zeros(10)])
+    sample = Mixture(logits, np.arange(10), who, np.ones(10), 2, whole.strength, of=whole)
+    np.testing.assert_array_equal(sample.spread, whole.spread)
+    np.testing.assert_array_equal(sample.prior, whole.prior)
+    at, damping = sample.at(x), 1.0
+    for _ in range(30):
+        at, damping = sample.climb(at, damping)
+    np.testing.assert_allclose(at.b[:, 1], 0, atol=1e-6)  # the prior is all there is about it
+    alone = Mixture(logits, np.arange(10), who, np.ones(10), 2, whole.strength)
+    np.testing.assert_array_equal(alone.spread[[1, 5, 6]], 1)
+
+
+def test_shares_that_are_not_finite_are_an_error() -> None:
+    mixture, x = make(0, 2)
+    at = mixture.at(x)
+    with pytest.raises(TrainingError, match="the log-likelihood has no finite curvature"):
+        mixture.climb(at._replace(r=np.full_like(at.r, np.nan)), 1.0)
+
+
+def test_the_prior_of_a_difference_between_classes_is_the_same_for_all_pairs() -> None:
+    """Means of classes apart: precision 2 (I - 1/C), whose inverse gives any difference the variance 1."""
+    mixture, _ = make(0, 3, prior=1.0)
+    of_mark = mixture.prior[[8, 11]][:, [8, 11]]  # the last number of the second and the third class
+    covariance = np.linalg.inv(of_mark)
+    np.testing.assert_allclose([covariance[0, 0], covariance[1, 1]], 1, rtol=1e-12)
+    assert covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1] == pytest.approx(1, rel=1e-12)
+
+
+def test_parameters_split_and_join() -> None:
+    mixture, x = make(0, 3)
+    b, g = mixture.split(x)
+    assert b.shape == (3, 2)
+    assert g.shape == (3, 3)
+    assert not g[0].any()
+    np.testing.assert_array_equal(mixture.join(b, g), x)
+    turned = mixture.join(b[[2, 0, 1]], g[[2, 0, 1]])  # another class has the shares that are 0
+    np.testing.assert_allclose(mixture.at(turned).log_p, mixture.at(x).log_p, rtol=1e-10, atol=1e-14)
+    assert mixture.at(turned).value == pytest.approx(mixture.at(x).value, rel=1e-12)
+
+
+@settings(max_examples=30)
+@given(seed=seeds, classes=numbers, prior=st.sampled_from([0.0, 0.1, 2.0]), persons=people)
+def test_scores_are_the_differences_of_the_log_probabilities(
+    seed: int, classes: int, prior: float, persons: int | None
+) -> None:
+    mixture, x = make(seed, classes, sets=12, prior=prior, persons=persons)
+    ll, scores = mixture.objective(x)
+    assert mixture.all_weights @ ll == pytest.approx(mixture.at(x).value, rel=1e-12)
+    for k in range(len(x)):
+        step = np.zeros_like(x)
+        step[k] = 1e-5
+        slope = (mixture.objective(x + step)[0] - mixture.objective(x - step)[0]) / 2e-5
+        np.testing.assert_allclose(scores[:, k], slope, rtol=1e-6, atol=1e-7)
+
+
+@settings(max_examples=30)
+@given(seed=seeds, classes=numbers, prior=st.sampled_from([0.0, 0.1]), persons=people)
+def test_the_hessian_is_the_difference_of_the_gradient(
+    seed: int, classes: int, prior: float, persons: int | None
+) -> None:
+    mixture, x = make(seed, classes, prior=prior, persons=persons)
+    exact = mixture.hessian(x)
+    near = hessian(mixture.objective, x, mixture.all_weights)
+    # Central differences with a step of 1e-5, of sums over 40 sets with numbers up to 10.
+    np.testing.assert_allclose(exact, near, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(exact, exact.T, rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=30)
+@given(
+    seed=seeds,
+    classes=numbers,
+    prior=st.sampled_from([0.0, 0.1]),
+    damping=st.sampled_from([1.0, 0.1, 1e-9]),
+    persons=people,
+)
+def test_steps_never_lower_what_they_maximise(
+    seed: int, classes: int, prior: float, damping: float, persons: int | None
+) -> None:
+    mixture, x = make(seed, classes, prior=prior, persons=persons)
+    at = mixture.at(x)
+    for _ in range(15):
+        following, damping = mixture.climb(at, damping)
+        assert following.value >= at.value
+        at = following
+    assert at.value > mixture.at(x).value
+
+
+def test_a_damping_of_1_is_the_step_of_em_and_one_of_0_newtons() -> None:
+    """Two classes not far from their maximum, where the Hessian is that of a maximum and both steps are good ones."""
+    mixture, x = make(1, 2, sets=200)
+    best, _ = maximise(mixture.objective, x, mixture.all_weights, curvature=mixture.hessian)
+    near = mixture.at(best + 0.01)
+    em, damping = mixture.climb(near, 1.0)
+    np.testing.assert_allclose(em.x - near.x, mixture.direction(near, near.r), rtol=1e-8)
+    assert damping < 1
+    newton, _ = mixture.climb(near, 0.0)
+    gradient = mixture.all_weights @ mixture.objective(near.x)[1]
+    np.testing.assert_allclose(newton.x - near.x, np.linalg.solve(-mixture.hessian(near.x), gradient), rtol=1e-6)
+    assert newton.value > em.value
+
+
+def test_steps_that_bring_less_than_expected_are_damped() -> None:
+    mixture, x = make(3, 2, sets=200)
+    far = mixture.at(20 * x)
+    there, damping = mixture.climb(far, 1e-6)
+    assert there.value > far.value
+    assert damping > 1e-6
+
+
+def test_steps_come_to_rest_where_the_gradient_is_0() -> None:
+    mixture, x = make(1, 2, sets=200)
+    at, damping = mixture.at(x), 1.0
+    for _ in range(40):
+        at, damping = mixture.climb(at, damping)
+    np.testing.assert_allclose(mixture.all_weights @ mixture.objective(at.x)[1], 0, atol=1e-5)  # a sum over 200 sets
+    assert np.linalg.eigvalsh(mixture.hessian(at.x))[-1] < 1e-6
+
+
+def test_the_maximum_is_not_where_all_classes_are_alike() -> None:
+    """There the gradient is 0 between the classes, but it is a saddle."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1200, 2))
+    likes = np.where(np.arange(300) % 2, 3.0, -3.0)  # half of them like what the others hate
+    chosen = (x.reshape(300, 4, 2)[..., 0] * likes[:, None] + rng.gumbel(size=(300, 4))).argmax(1)
+    sets = LogitSets.from_matrix(x, 4 * np.arange(301), chosen)
+    mixture = Mixture(sets, np.arange(300), np.ones((300, 1)), np.ones(300), 2, 0.1)
+    alone = Mixture(sets, np.arange(300), np.ones((300, 1)), np.ones(300), 1, 0.1)
+    one, _ = maximise(alone.objective, np.zeros(2), alone.all_weights, curvature=alone.hessian)
+    both, _ = maximise(mixture.objective, np.array([*one, *one, 0]), mixture.all_weights, curvature=mixture.hessian)
+    assert np.linalg.eigvalsh(mixture.hessian(np.array([*one, *one, 0])))[-1] > 1
+    assert np.linalg.eigvalsh(mixture.hessian(both))[-1] < 0
+    assert mixture.at(both).value > alone.at(one).value + 10

@@ -1,0 +1,271 @@
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from choice_tables import read, trips
+from pcmcnet.errors import TrainingError
+from pcmcnet.models.logit.design import Design
+from pcmcnet.models.logit.logit_likelihood import CurvedLogit, CurvedNestedSets, LogitSets, _solve
+from pcmcnet.models.logit.nested_likelihood import Nests
+from pcmcnet.models.logit.parameter_bounds import Parameters
+
+
+def problem(seed: int, sets: int, columns: int, largest: int = 5) -> tuple[LogitSets, Any, Any]:
+    """Random sets, some of one alternative; weights of all sets, and coefficients."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, largest + 1, sets)
+    sizes[0] = 2
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    x = rng.normal(size=(offsets[-1], columns))
+    return (
+        LogitSets.from_matrix(x, offsets, rng.integers(0, sizes)),
+        rng.uniform(0.5, 2.0, sets),
+        rng.normal(size=columns),
+    )
+
+
+def two(z: list[float]) -> LogitSets:
+    """Sets of two alternatives and one column, with the differences given."""
+    x = np.array([[v] for d in z for v in (0.0, d)])
+    return LogitSets.from_matrix(x, np.arange(0, 2 * len(z) + 1, 2), np.zeros(len(z), np.int64))
+
+
+# -- likelihood ----------------------------------------------------------------------------------------------------
+
+
+def test_differences_are_those_of_the_others_to_the_chosen_in_their_order() -> None:
+    x = np.array([[1.0], [4.0], [9.0], [7.0], [2.0], [5.0]])
+    sets = LogitSets.from_matrix(x, np.array([0, 3, 4, 6]), np.array([1, 0, 1]))
+    assert sets.z.ravel().tolist() == [-3, 5, -3]
+    assert sets.offsets.tolist() == [0, 2, 3]
+    assert sets.sets.tolist() == [0, 2]
+    assert sets.spread.tolist() == [np.sqrt((9 + 25 + 9) / 3)]
+
+
+def test_the_log_likelihood_of_three_alternatives_by_hand() -> None:
+    """Utilities 0, log 2 and log 3, the second chosen: P = 2 / 6; a set of one has log-probability 0."""
+    x = np.log([[1.0], [2.0], [3.0], [8.0]])
+    sets = LogitSets.from_matrix(x, np.array([0, 3, 4]), np.array([1, 0]))
+    np.testing.assert_allclose(sets.log_likelihoods(np.ones(1)), [np.log(1 / 3), 0], rtol=1e-15, atol=0)
+    _, p, _ = sets.evaluate(np.ones(1))
+    np.testing.assert_allclose(p, [1 / 6, 3 / 6], rtol=1e-15)
+
+
+def test_huge_utilities_do_not_overflow() -> None:
+    ll, p, mean = two([1000.0, -1000.0]).evaluate(np.ones(1))
+    assert ll.tolist() == [-1000, 0]
+    assert p.tolist() == [1, 0]
+    assert mean.ravel().tolist() == [1000, 0]
+
+
+@given(seed=st.integers(0, 2**16), sets=st.integers(1, 30), columns=st.integers(1, 4), largest=st.integers(2, 7))
+def test_scores_and_hessian_are_those_of_finite_differences(seed: int, sets: int, columns: int, largest: int) -> None:
+    logit, weights, b = problem(seed, sets, columns, largest)
+    h = 1e-6
+    steps = h * np.eye(columns)
+    scores = np.stack([(logit.log_likelihoods(b + s) - logit.log_likelihoods(b - s)) / (2 * h) for s in steps], 1)
+    # Central differences of values of order 1 with a step of 1e-6 are good to some 1e-9.
+    np.testing.assert_allclose(logit.scores(b), scores, rtol=1e-6, atol=1e-7)
+    bend = np.stack([weights @ (logit.scores(b + s) - logit.scores(b - s)) / (2 * h) for s in steps])
+    _, p, mean = logit.evaluate(b)
+    np.testing.assert_allclose(logit.hessian(p, mean, weights[logit.sets]), bend, rtol=1e-6, atol=1e-6)
+
+
+def test_sums_over_many_rows_do_not_depend_on_how_they_are_parted(monkeypatch: pytest.MonkeyPatch) -> None:
+    logit, weights, b = problem(0, 200, 3)
+    whole = logit.hessian(*logit.evaluate(b)[1:], weights[logit.sets])
+    monkeypatch.setattr("pcmcnet.models.logit.logit_likelihood._BLOCK", 7)
+    parted, _, _ = problem(0, 200, 3)
+    np.testing.assert_array_equal(parted.z, logit.z)
+    np.testing.assert_allclose(parted.hessian(*parted.evaluate(b)[1:], weights[parted.sets]), whole, rtol=1e-12)
+
+
+@given(seed=st.integers(0, 2**16), sets=st.integers(1, 60), part=st.integers(1, 90))
+def test_parts_of_whole_sets_give_what_one_part_gives(seed: int, sets: int, part: int) -> None:
+    whole, weights, b = problem(seed, sets, 3)
+    parted, _, _ = problem(seed, sets, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pcmcnet.models.logit.logit_likelihood._PART", part)
+        assert parted._parts[-1].rows.stop == len(parted.z)
+        assert all(len(p.offsets) > 1 for p in parted._parts)
+    for ours, theirs in zip(parted.evaluate(b), whole.evaluate(b), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+    ours, theirs = (s.hessian(*s.evaluate(b)[1:], weights[s.sets]) for s in (parted, whole))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_sets_without_a_choice_to_make_have_no_part() -> None:
+    sets = LogitSets.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
+    ll, p, mean = sets.evaluate(np.ones(2))
+    assert (ll.shape, p.shape, mean.shape) == ((0,), (0,), (0, 2))
+    assert not sets.hessian(p, mean, np.zeros(0)).any()
+
+
+# -- maximum -------------------------------------------------------------------------------------------------------
+
+
+def test_the_maximum_of_two_alternatives_in_closed_form() -> None:
+    """z = -1 three times and 1 once: P(z = -1) = 3 / 4 = 1 / (1 + exp(-b)) gives b = log 3, and H = -4 P (1 - P)."""
+    b, hessian, _ = two([-1, -1, -1, 1]).maximise(np.ones(4))
+    np.testing.assert_allclose(b, [-np.log(1 / 3)], rtol=1e-12)
+    np.testing.assert_allclose(hessian, [[-4 * 3 / 16]], rtol=1e-12)
+
+
+@given(seed=st.integers(0, 2**16), columns=st.integers(1, 4))
+def test_the_gradient_vanishes_at_the_maximum(seed: int, columns: int) -> None:
+    logit, weights, _ = problem(seed, 200, columns)
+    b, hessian, _ = logit.maximise(weights)
+    np.testing.assert_allclose(weights @ logit.scores(b), 0, atol=1e-9)
+    assert (np.linalg.eigvalsh(hessian) < 0).all()
+
+
+@given(seed=st.integers(0, 2**16), columns=st.integers(2, 5))
+def test_between_bounds_the_gradient_points_outwards_or_vanishes(seed: int, columns: int) -> None:
+    """In a concave problem these conditions (Karush, Kuhn and Tucker) hold at the maximum and nowhere else."""
+    logit, weights, _ = problem(seed, 200, columns)
+    rng = np.random.default_rng(seed)
+    low = logit.maximise(weights)[0] + rng.normal(size=columns) / 2
+    high = low + rng.exponential(size=columns)
+    low[rng.random(columns) < 0.3] = -np.inf
+    high[0] = low[0] = 0.3  # fixed
+    start = np.clip(np.zeros(columns), low, high)
+    b, _, _ = logit.maximise(weights, within=Parameters(("",) * columns, start, low, high))
+    assert b[0] == 0.3
+    assert ((low <= b) & (b <= high)).all()
+    gradient = weights @ logit.scores(b)
+    np.testing.assert_allclose(gradient[1:][(b > low)[1:] & (b < high)[1:]], 0, atol=1e-7)
+    assert (gradient[1:][(b == low)[1:]] <= 0).all()
+    assert (gradient[1:][(b == high)[1:]] >= 0).all()
+
+
+def test_the_maximum_does_not_depend_on_where_it_was_sought_nor_on_scales() -> None:
+    logit, weights, far = problem(1, 200, 3)
+    b, _, _ = logit.maximise(weights)
+    np.testing.assert_allclose(logit.maximise(weights, within=Parameters.free(10 * far))[0], b, rtol=1e-9)
+    units = np.array([1e-6, 1.0, 1e6])
+    scaled = LogitSets(logit.z * units, logit.offsets, logit.sets, logit.n_sets)
+    np.testing.assert_allclose(scaled.maximise(weights)[0] * units, b, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-20, 1e20])
+def test_the_unit_of_weights_makes_no_difference(unit: float) -> None:
+    logit, weights, _ = problem(1, 200, 3)
+    b, hessian, _ = logit.maximise(weights)
+    again, bend, _ = logit.maximise(unit * weights)
+    np.testing.assert_allclose(again, b, rtol=1e-9)
+    np.testing.assert_allclose(bend / unit, hessian, rtol=1e-9)
+
+
+def test_a_weight_of_two_is_the_set_twice() -> None:
+    logit, weights, _ = problem(2, 60, 2)
+    twice = LogitSets(
+        np.vstack([logit.z, logit.z]),
+        np.concatenate([logit.offsets, logit.offsets[1:] + logit.offsets[-1]]),
+        np.concatenate([logit.sets, logit.sets + logit.n_sets]),
+        2 * logit.n_sets,
+    )
+    b, hessian, _ = logit.maximise(2 * weights)
+    again, bend, _ = twice.maximise(np.concatenate([weights, weights]))
+    np.testing.assert_allclose(again, b, rtol=1e-9)
+    np.testing.assert_allclose(bend, hessian, rtol=1e-9)
+
+
+@pytest.mark.parametrize("others", [0, 100_000])
+def test_a_coefficient_without_finite_estimate_goes_far_whatever_else_there_is(others: int) -> None:
+    """The first column parts one set perfectly; the second is that of many ordinary sets."""
+    rng = np.random.default_rng(0)
+    z = np.vstack([[[-1.0, 0.0]], np.column_stack([np.zeros(others), rng.normal(size=others)])])
+    z = z[:, : 1 + (others > 0)]
+    logit = LogitSets(z, np.arange(others + 2), np.arange(others + 1), others + 1)
+    b, hessian, _ = logit.maximise(np.ones(others + 1))
+    assert b[0] > 20
+    assert 0 <= -hessian[0, 0] < 1e-9
+    assert np.isfinite(b).all()
+
+
+def test_a_column_of_zeros_keeps_its_coefficient_and_leaves_the_others_theirs() -> None:
+    logit, weights, _ = problem(1, 200, 2)
+    z = np.insert(logit.z, 1, 0.0, axis=1)
+    still = LogitSets(z, logit.offsets, logit.sets, logit.n_sets)
+    assert still.spread[1] == 1
+    b, _, _ = logit.maximise(weights)
+    for settle in (True, False):
+        found, hessian, _ = still.maximise(weights, settle=settle)
+        np.testing.assert_allclose(found, [b[0], 0, b[1]], rtol=1e-9)
+        assert not hessian[1].any()
+
+
+def test_without_a_choice_to_make_coefficients_stay_where_they_begin() -> None:
+    sets = LogitSets.from_matrix(np.ones((3, 2)), np.arange(4), np.zeros(3, np.int64))
+    b, hessian, _ = sets.maximise(np.ones(3))
+    assert not b.any()
+    assert not hessian.any()
+
+
+def test_newtons_step_where_curvature_is_lent_or_cannot_be() -> None:
+    """Curvature 2 and none, gradient 4 and none: 4 / 2, and no step. A curvature of -1 is lent more than 1."""
+    np.testing.assert_allclose(_solve(np.diag([2.0, 0.0]), np.array([4.0, 0.0])), [2, 0], rtol=1e-9)
+    assert np.isfinite(_solve(-np.eye(2), np.ones(2))).all()
+    for hopeless in (np.full((2, 2), np.nan), np.diag([np.inf, 1.0]), -1e200 * np.eye(2)):
+        with pytest.raises(TrainingError, match="the log-likelihood has no finite curvature: look for columns"):
+            _solve(hopeless, np.ones(2))
+
+
+def test_steps_are_limited() -> None:
+    logit, weights, _ = problem(3, 100, 2)
+    with pytest.raises(TrainingError, match="has not settled after 1 steps: raise max_iter"):
+        logit.maximise(weights, max_iter=1)
+    b, _, steps = logit.maximise(weights, max_iter=1, settle=False)
+    assert steps == 1
+    assert weights @ logit.log_likelihoods(b) > weights @ logit.log_likelihoods(np.zeros(2))
+
+
+# -- Nonlinear likelihood ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cost", [None, "price/10"])
+def test_scores_are_the_derivatives_of_the_log_probabilities(cost: str | None) -> None:
+    data = read(trips(40, single=True), alternative="mode", features=["price", "minutes", "comfort"])
+    formula = "price/10 + comfort:boxcox(minutes)/60 + minutes[car] | 1 | boxcox(minutes)/60"
+    design = Design.learn(formula, data, cost=cost)
+    chosen = data.require_chosen("a test")
+    logit = CurvedLogit(partial(design.linearised, data), data.offsets, chosen)
+    theta = np.random.default_rng(0).normal(size=len(design.names)) / 4
+    theta[-1] = 0.7
+    ll, scores = logit.objective(theta)
+    assert scores.shape == (40, len(theta))
+    v = design.utilities(data, theta)
+    at = data.offsets[:-1] + chosen
+    by_hand = [v[i] - np.log(np.exp(v[a:b]).sum()) for i, a, b in zip(at, data.offsets, data.offsets[1:], strict=False)]
+    np.testing.assert_allclose(ll, by_hand, rtol=1e-10, atol=1e-12)
+    for k, step in enumerate(1e-5 * np.eye(len(theta))):
+        numeric = (logit.objective(theta + step)[0] - logit.objective(theta - step)[0]) / 2e-5
+        np.testing.assert_allclose(scores[:, k], numeric, atol=1e-7, err_msg=design.names[k])
+
+
+def test_scores_of_nested_sets_are_the_derivatives_of_the_log_probabilities() -> None:
+    data = read(trips(30), features=["price", "minutes"])
+    design = Design.learn("price/10 + boxcox(minutes)/60", data, cost="price/10")
+    chosen = np.isin(np.arange(len(data.rows)), data.offsets[:-1] + data.require_chosen("a test"))
+    nests = Nests.find(np.arange(len(data.rows)) % 2, data.offsets)
+    logit = CurvedNestedSets(partial(design.linearised, data), 3, nests, chosen, np.eye(2))
+    values = np.array([-0.4, 0.3, 0.6, 0.7, 0.9])
+    _, scores = logit.evaluate(values)
+    for k, step in enumerate(1e-5 * np.eye(5)):
+        numeric = (logit.evaluate(values + step)[0] - logit.evaluate(values - step)[0]) / 2e-5
+        np.testing.assert_allclose(scores[:, k], numeric, atol=1e-7)
+    assert (logit.evaluate(np.array([-0.4, 0.3, 900.0, 0.7, 0.9]))[0] == -np.inf).all()
+
+
+def test_exponents_beyond_any_number_are_out_of_bounds() -> None:
+    data = read(trips(20), features=["price", "minutes"])
+    design = Design.learn("boxcox(minutes) + price", data)
+    logit = CurvedLogit(partial(design.linearised, data), data.offsets, data.require_chosen("a test"))
+    ll, scores = logit.objective(np.array([-0.1, -0.1, 900.0]))
+    assert (ll == -np.inf).all()
+    assert (scores == 0).all()
+    assert (logit.spread(np.array([0.0, 0.0, 1.0])) > 0).all()

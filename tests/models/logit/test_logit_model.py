@@ -1,0 +1,414 @@
+"""What the logit models share, shown on the multinomial logit."""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, SchemaError
+from pcmcnet.models import MNL, LatentClassMNL, MixedMNL, load
+from pcmcnet.models.interface.options import parse_option
+from pcmcnet.models.logit.logit_model import LogitConfig, read_estimates
+
+MakeTrips = Callable[..., pa.Table]
+
+
+@pytest.fixture(scope="module")
+def roles(roles: dict[str, Any]) -> dict[str, Any]:
+    return {**roles, "keep": ["block"]}
+
+
+@pytest.fixture(scope="module")
+def table(make_trips: MakeTrips) -> pa.Table:
+    """200 trips, ten to a block; the chosen ones not always the cheapest."""
+    found = make_trips(200)
+    rng = np.random.default_rng(3)
+    trip = found["trip"].to_numpy()
+    took = np.zeros(len(trip), np.int8)
+    is_open = found["open"].to_numpy() == 1
+    value = np.where(is_open, -0.1 * found["price"].to_numpy() + rng.gumbel(size=len(trip)), -np.inf)
+    for s in range(200):
+        rows = np.flatnonzero(trip == s)
+        took[rows[np.argmax(value[rows])]] = 1
+    found = found.set_column(found.column_names.index("took"), "took", pa.array(took))
+    return found.append_column("block", pa.array(trip // 10))
+
+
+@pytest.fixture(scope="module")
+def data(table: pa.Table, roles: dict[str, Any]) -> ChoiceData:
+    return ChoiceData.from_long(table, **roles)
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> MNL:
+    fitted: MNL = MNL(formula="price + minutes/60", cluster="block").fit(data)
+    return fitted
+
+
+# -- options -------------------------------------------------------------------------------------------------------
+
+
+def test_options_survive_json() -> None:
+    control: dict[str, Any] = {"fixed": {"cost": -1}, "bounds": {"time": (None, 0)}, "start": {"time": -0.1}}
+    config = LogitConfig(formula="log(cost) | 0", reference="car", errors="robust", cluster="ID", **control)
+    assert LogitConfig(**json.loads(json.dumps(asdict(config)))) == config
+
+
+def test_options_are_read_from_words() -> None:
+    assert parse_option(LogitConfig, "formula=log(price) + time | 0") == ("formula", "log(price) + time | 0")
+    assert parse_option(LogitConfig, "reference=none") == ("reference", None)
+    assert parse_option(LogitConfig, "min_chosen=3") == ("min_chosen", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"formula": "log(cost"}, r"expected '\)'"),
+        ({"formula": 3}, "formula must be text"),
+        ({"reference": 3.5}, "reference must be a name, got 3.5"),
+        ({"offset": 3}, "offset must be a name, got 3"),
+        ({"base": "low"}, "base must map columns to levels, got 'low'"),
+        (
+            {"offset": "x", "fixed": {"x": 2}},
+            "the offset 'x' has a coefficient of 1: leave it out of the other options",
+        ),
+        ({"cluster": ["ID"]}, "cluster must be a name"),
+        ({"errors": "robus"}, "unknown errors 'robus'"),
+        ({"min_chosen": -1}, "min_chosen"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"bounds": {"x": (None, 0)}, "start": {"x": 1}}, r"start\['x'\] = 1 is outside its bounds, -inf to 0"),
+    ],
+)
+def test_options_are_checked_before_any_data_is_seen(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        MNL(**options)
+
+
+# -- fit -----------------------------------------------------------------------------------------------------------
+
+
+def test_sets_of_one_alternative_alone_teach_nothing(table: pa.Table, roles: dict[str, Any]) -> None:
+    alone = ChoiceData.from_long(table, **roles)
+    with pytest.raises(InputError, match="every choice set has a single alternative: there is nothing to learn"):
+        MNL().fit(alone.subset(alone.sizes == 1))
+
+
+def test_a_cluster_that_is_no_column_is_named(data: ChoiceData) -> None:
+    with pytest.raises(SchemaError, match="column 'blok' is neither an individual nor a kept one"):
+        MNL(formula="price", cluster="blok").fit(data)
+
+
+@pytest.fixture(scope="module")
+def persons(table: pa.Table, roles: dict[str, Any]) -> ChoiceData:
+    """The same trips, those of a block made by one person."""
+    return ChoiceData.from_long(table, **{**roles, "keep": [], "person": "block"})
+
+
+def test_errors_are_clustered_by_person_where_persons_are_declared(persons: ChoiceData, model: MNL) -> None:
+    found = MNL(formula="price + minutes/60").fit(persons)
+    assert found.summary().facts["standard errors"] == "clustered, 20 clusters by block"
+    assert found.standard_errors() == model.standard_errors("clustered")
+    assert str(found.willingness_to_pay("minutes/60", "price")) == str(
+        model.willingness_to_pay("minutes/60", "price", "clustered")
+    )
+    assert (
+        MNL(formula="price + minutes/60", errors="clustered").fit(persons).standard_errors() == found.standard_errors()
+    )
+
+
+def test_other_errors_and_other_clusters_can_be_asked_for(persons: ChoiceData, data: ChoiceData) -> None:
+    plain = MNL(formula="price", errors="classical").fit(persons)
+    assert plain.summary().facts["standard errors"] == "classical"
+    assert plain.standard_errors() == MNL(formula="price").fit(data).standard_errors()
+    other = MNL(formula="price", cluster="purpose").fit(persons)
+    assert other.summary().facts["standard errors"] == "clustered, 2 clusters by purpose"
+
+
+def test_one_person_alone_is_no_cluster(persons: ChoiceData) -> None:
+    one = persons.subset(persons.groups() == 0)
+    found = MNL(formula="price | 0").fit(one)
+    assert found.summary().facts["standard errors"] == "classical: the table has one person"
+    assert found.summary("classical").facts["standard errors"] == "classical"
+    assert found.summary("robust").facts["standard errors"] == "robust"
+    for ask in (found.standard_errors, found.covariance, found.estimates, found.summary):
+        with pytest.raises(InputError, match="clustered errors need at least two persons, and column 'block' has one"):
+            ask("clustered")
+    with pytest.raises(InputError, match="errors='clustered' needs at least two persons, and column 'block' has one"):
+        MNL(formula="price | 0", errors="clustered").fit(one)
+
+
+def test_clustered_errors_need_clusters(data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match="errors='clustered' needs the clusters: cluster=<column>, or a table with"):
+        MNL(formula="price", errors="clustered").fit(data)
+
+
+def test_the_summary_shows_the_errors_asked_for(model: MNL) -> None:
+    text = str(model.summary("clustered"))
+    assert "standard errors                clustered, 20 clusters by block" in text
+    assert "weights                        weight" in text
+    assert "reference                      " in text
+    for kind in ("classical", "robust", "clustered"):
+        table = {row[0]: row for row in model.summary(kind).rows}
+        for name, error in model.standard_errors(kind).items():
+            assert table[name][1:3] == (f"{model.coefficients[name]:.4g}", f"{error:.3g}")
+            assert error == pytest.approx(np.sqrt(np.diag(model.covariance(kind))[list(table).index(name)]))
+    assert model.num_parameters == len(model.coefficients) == len(table)
+
+
+# -- the saved form ------------------------------------------------------------------------------------------------
+
+
+def test_estimates_come_back_with_their_errors(model: MNL, data: ChoiceData, tmp_path: Path) -> None:
+    back = load(model.save(tmp_path / "model"))
+    assert isinstance(back, MNL)
+    assert back.design_ == model.design_
+    for kind in ("classical", "robust", "clustered"):
+        np.testing.assert_array_equal(back.covariance(kind), model.covariance(kind))
+        assert str(back.summary(kind)) == str(model.summary(kind))
+    assert back.willingness_to_pay("minutes/60", "price") == model.willingness_to_pay("minutes/60", "price")
+    assert str(back.elasticities(data, "price")) == str(model.elasticities(data, "price"))
+
+
+def test_fixed_and_bounded_coefficients_come_back_and_old_files_have_none(data: ChoiceData, tmp_path: Path) -> None:
+    model = MNL(formula="price + minutes/60", fixed={"minutes/60": 0.0}, bounds={"price": (0, None)}).fit(data)
+    back = load(model.save(tmp_path / "model"))
+    assert isinstance(back, MNL)
+    assert (back.estimates_.fixed, back.estimates_.at_bound) == (("minutes/60",), ("price",))
+    assert str(back.summary()) == str(model.summary())
+
+
+def test_a_model_that_takes_no_curves_says_so(data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=r"MNL takes no exponents .*: give them, as in boxcox\(time, 0.5\)"):
+        LatentClassMNL(formula="boxcox(price)").fit(data)
+    with pytest.raises(ConfigError, match=r"MNL takes no wtp_space=, which mnl does: willingness_to_pay\(\) gives"):
+        LatentClassMNL(formula="price + minutes", wtp_space="price").fit(data)
+    with pytest.raises(ConfigError, match=r"MixedMNL takes no exponents .*: give them"):
+        MixedMNL(formula="boxcox(price)").fit(data)
+
+
+def test_a_fit_changes_nothing_but_the_fitted_record(data: ChoiceData) -> None:
+    model = MNL(formula="price")
+    options = dict(vars(model))
+    model.fit(data)
+    assert {name for name, value in vars(model).items() if value is not options.get(name)} == {"fitted_"}
+    assert set(vars(model)) == {"config", "fitted_"}
+
+
+def test_a_refit_keeps_the_columns_and_leaves_the_model_as_it_is(model: MNL, data: ChoiceData) -> None:
+    """Other sets, the same columns: levels and scales are not learnt anew."""
+    part, fitted = data.subset(range(100)), model.fitted_
+    again = model.refit(part, model.design_, seed=0)
+    assert (again.names, again.n_sets) == (model.design_.names, 100)
+    assert model.fitted_ is fitted
+    np.testing.assert_array_equal(model.refit(data, model.design_, seed=0).values, model.estimates_.values)
+
+
+def test_other_values_make_another_model(model: MNL, data: ChoiceData) -> None:
+    other = model.with_values(np.zeros(len(model.coefficients)))
+    np.testing.assert_allclose(data.from_rows(other.predict_proba(data)), np.repeat(1 / data.sizes, data.sizes))
+    assert other.config == model.config
+    assert (other.estimates_.values != model.estimates_.values).all()
+
+
+@pytest.mark.parametrize("file", ["design.json", "estimates.json", "estimates.safetensors"])
+def test_an_altered_file_is_refused(file: str, model: MNL, tmp_path: Path) -> None:
+    folder = model.save(tmp_path / "model")
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    with pytest.raises(ArtifactError, match=f"file {file} is truncated or altered"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda arrays, entries: arrays["values"].__setitem__(0, np.nan),
+        lambda arrays, entries: arrays["covariance/robust"].__setitem__((0, 0), np.inf),
+        lambda arrays, entries: arrays.update(values=arrays["values"][:-1]),
+        lambda arrays, entries: arrays.update({"covariance/robust": np.eye(1)}),
+        lambda arrays, entries: entries["names"].pop(),
+    ],
+    ids=["nan", "infinite variance", "short", "small covariance", "fewer names"],
+)
+def test_estimates_that_are_none_are_refused(spoil: Callable[[Any, Any], Any], model: MNL) -> None:
+    files = model._files()
+    arrays = {k: v.copy() for k, v in load_arrays(files["estimates.safetensors"]).items()}
+    entries = json.loads(files["estimates.json"])
+    spoil(arrays, entries)
+    files["estimates.safetensors"] = save_arrays(arrays)
+    files["estimates.json"] = json.dumps(entries).encode()
+    with pytest.raises(ArtifactError, match="the saved estimates are not all finite numbers of one size"):
+        read_estimates(files)
+
+
+# -- levels, offsets, weights ----------------------------------------------------------------------------------------
+
+
+def test_pooled_levels_are_said_and_the_base_level_can_be_chosen(table: pa.Table, roles: dict[str, Any]) -> None:
+    comfort = np.array(["low", "middle", "high"])[np.arange(len(table)) % 3]
+    comfort[[0, 40]] = "royal"
+    data = ChoiceData.from_long(
+        table.set_column(table.column_names.index("comfort"), "comfort", pa.array(comfort)), **roles
+    )
+    model = MNL(formula="comfort | 0").fit(data)
+    base = model.design_.codes["comfort"].reference  # type: ignore[union-attr]
+    assert model.summary().facts["pooled levels"] == f"comfort: royal with {base} (chosen fewer than 10 times)"
+    assert "pooled levels" not in MNL(formula="comfort | 0", min_chosen=0).fit(data).summary().facts
+    other = MNL(formula="comfort | 0", base={"comfort": "low"}, min_chosen=0).fit(data)
+    assert [*other.coefficients] == ["comfort[high]", "comfort[middle]", "comfort[royal]"]
+    same = MNL(formula="comfort | 0", min_chosen=0).fit(data)
+    np.testing.assert_allclose(other.predict_proba(data), same.predict_proba(data), atol=1e-6)
+    with pytest.raises(ConfigError, match=r"base names 'comfrt', no categorical column here. Did you mean 'comfort'\?"):
+        MNL(base={"comfrt": "low"}).fit(data)
+    with pytest.raises(ConfigError, match=r"base level 'lo' of 'comfort' is not in the table. Did you mean 'low'\?"):
+        MNL(base={"comfort": "lo"}).fit(data)
+
+
+def test_labels_that_are_numbers_can_be_the_reference() -> None:
+    table = {"trip": [0, 0, 1, 1, 2, 2], "took": [1, 0, 0, 1, 1, 0], "mode": [1, 2] * 3, "x": [3, 1, 2, 5, 1, 2]}
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode", features=["x"])
+    assert [*MNL(formula="|", reference=2).fit(data).coefficients] == ["constant[1]"]  # type: ignore[arg-type]
+
+
+def test_an_offset_has_a_coefficient_of_1_and_is_no_parameter(data: ChoiceData) -> None:
+    free = MNL(formula="price + minutes | 0").fit(data)
+    model = MNL(formula="price | 0", offset="minutes").fit(data)
+    assert model.coefficients["minutes"] == 1.0
+    assert (model.num_parameters, model.estimates_.fixed) == (1, ("minutes",))
+    again = MNL(formula="price + minutes | 0", fixed={"minutes": 1.0}).fit(data)
+    assert model.coefficients == again.coefficients
+    assert free.coefficients["minutes"] != 1.0
+
+
+def test_a_dot_leaves_the_offset_out_and_says_so(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="pcmcnet"):
+        model = MNL(formula=". | 0", offset="minutes").fit(data)
+    assert (model.coefficients["minutes"], model.estimates_.fixed) == (1.0, ("minutes",))
+    assert "'.' leaves out 'minutes', which is the offset: its coefficient is 1" in caplog.text
+
+
+@pytest.mark.parametrize("formula", ["price + minutes", ". + minutes"])
+def test_an_offset_that_the_formula_names_is_refused(formula: str, data: ChoiceData) -> None:
+    with pytest.raises(ConfigError, match=r"formula names 'minutes', which is the offset: .* leave out offset='min"):
+        MNL(formula=formula, offset="minutes").fit(data)
+
+
+def test_other_terms_of_the_offsets_column_are_estimated_beside_it(data: ChoiceData) -> None:
+    """b/60 + 1 is the coefficient without an offset, at the same likelihood."""
+    free = MNL(formula="price + minutes | 0").fit(data)
+    model = MNL(formula="price + minutes/60 | 0", offset="minutes").fit(data)
+    assert model.estimates_.log_likelihood == pytest.approx(free.estimates_.log_likelihood, rel=1e-10)
+    assert model.coefficients["minutes/60"] / 60 + 1 == pytest.approx(free.coefficients["minutes"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("offset", "problem"),
+    [
+        ("minuts", r"offset 'minuts' is no feature of the table. Did you mean 'minutes'\?"),
+        ("income", "offset 'income' is no feature of the table"),
+        ("comfort", "offset: expected numbers, but column 'comfort' is categorical"),
+    ],
+)
+def test_an_offset_that_is_none_is_refused(offset: str, problem: str, data: ChoiceData) -> None:
+    with pytest.raises(SchemaError, match=problem):
+        MNL(formula="price", offset=offset).fit(data)
+
+
+def test_an_offset_with_gaps_is_refused(table: pa.Table, roles: dict[str, Any], data: ChoiceData) -> None:
+    minutes, row = table["minutes"].to_pylist(), int(data.rows[7])
+    minutes[row] = None
+    gaps = table.set_column(table.column_names.index("minutes"), "minutes", pa.array(minutes))
+    with pytest.raises(SchemaError, match=f"column 'minutes' has 1 missing values, the first in table row {row}:"):
+        MNL(formula="price", offset="minutes").fit(ChoiceData.from_long(gaps, **roles, missing="indicator"))
+
+
+# -- separation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parted() -> ChoiceData:
+    """The level 'never' is not chosen in any set, 'b' wherever it is there, and 'perfect' is largest where chosen."""
+    rng = np.random.default_rng(0)
+    n = 120
+    x = rng.normal(size=(n, 3))
+    took = np.zeros((n, 3), np.int8)
+    took[np.arange(n), (-x + rng.gumbel(size=(n, 3))).argmax(1)] = 1
+    level = np.where(took == 1, "a", rng.choice(["a", "never"], (n, 3)))
+    level[: n // 3] = np.where(took[: n // 3] == 1, "b", "a")
+    perfect = np.where(took == 1, rng.uniform(5, 9, (n, 3)), rng.uniform(0, 4, (n, 3)))
+    table = {
+        "s": np.repeat(np.arange(n), 3),
+        "took": took.ravel(),
+        "x": x.ravel(),
+        "level": level.ravel(),
+        "perfect": perfect.ravel(),
+    }
+    return ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x", "level", "perfect"])
+
+
+@pytest.mark.parametrize(
+    ("formula", "unbounded"),
+    [
+        ("x + level", ("level[b]", "level[never]")),
+        ("perfect", ("perfect",)),
+        ("perfect/1000000", ("perfect/1000000",)),
+        ("x + perfect", ("perfect",)),
+    ],
+)
+def test_coefficients_that_the_data_push_to_infinity_are_told(
+    formula: str, unbounded: tuple[str, ...], parted: ChoiceData, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with caplog.at_level(logging.WARNING, "pcmcnet"):
+        model = MNL(formula=formula, min_chosen=0).fit(parted)
+    found = model.estimates_.unbounded
+    assert found == unbounded or (formula == "x + perfect" and unbounded[0] in found)
+    assert f"no finite estimate for {', '.join(map(repr, found))}: the data push it to infinity" in caplog.text
+    assert all(model.standard_errors()[name] == np.inf for name in found)
+    text = str(model.summary())
+    assert model.summary().facts["no finite estimate"] == ", ".join(map(repr, found))
+    assert "nan" not in text
+    p = model.predict_proba(parted)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.reshape(-1, 3).sum(1), 1, rtol=1e-12)
+    for kind in ("classical", "robust"):
+        assert np.isfinite(model.covariance(kind)).all()
+    ratio = model.willingness_to_pay(model.design_.names[-1], model.design_.names[0])
+    assert ratio.error == np.inf or len(model.design_.names) == 1
+    assert np.isfinite(ratio.value)
+    back = load(model.save(tmp_path / "model"))
+    assert str(back.summary()) == text
+    assert "nan" not in (tmp_path / "model" / "estimates.json").read_text().lower()
+
+
+def test_the_others_have_the_errors_they_have_without_it(parted: ChoiceData) -> None:
+    """A level never chosen, pushed out, leaves the sets without its alternatives."""
+    model = MNL(formula="x + level", min_chosen=0).fit(parted)
+    never = parted.features["level"].plain() == "never"  # type: ignore[union-attr]
+    table = {
+        "s": parted.set_of_alternative[~never],
+        "took": np.isin(np.arange(360), parted.offsets[:-1] + parted.chosen)[~never],
+        "x": parted.features["x"].values[~never],  # type: ignore[union-attr]
+        "level": parted.features["level"].plain()[~never],
+    }
+    without = ChoiceData.from_long(table, choice_set="s", chosen="took", features=["x", "level"])
+    again = MNL(formula="x + level", min_chosen=0).fit(without)
+    for kind in ("classical", "robust"):
+        expected = again.standard_errors(kind)
+        assert {k: v for k, v in model.standard_errors(kind).items() if k in expected} == pytest.approx(
+            expected, rel=1e-6
+        )
+
+
+def test_an_ordinary_fit_warns_of_nothing(data: ChoiceData, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "pcmcnet"):
+        MNL(formula="price").fit(data)
+    assert caplog.text == ""

@@ -1,0 +1,149 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.errors import TrainingError
+from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.maximum_likelihood import eigh, hessian, maximise
+from pcmcnet.models.logit.parameter_bounds import Parameters
+
+
+def logit(seed: int = 0, sets: int = 200, columns: int = 3) -> tuple[LogitSets, Any, Any]:
+    """A logit and its log-likelihood as an objective: log-probabilities and scores of the sets."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 5, sets)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    found = LogitSets.from_matrix(rng.normal(size=(offsets[-1], columns)), offsets, rng.integers(0, sizes))
+    return found, lambda b: (found.log_likelihoods(b), found.scores(b)), rng.uniform(0.5, 2, sets)
+
+
+def test_the_maximum_is_that_of_newtons_method_on_a_logit() -> None:
+    sets, objective, weights = logit()
+    b, _, _ = sets.maximise(weights)
+    found, steps = maximise(objective, np.zeros(3), weights)
+    # Steps end where a further one would gain less than 1e-12 of the log-likelihood.
+    np.testing.assert_allclose(found, b, rtol=1e-5, atol=1e-5)
+    assert steps > 0
+
+
+def test_the_hessian_is_the_exact_one_of_a_logit() -> None:
+    sets, objective, weights = logit()
+    b = np.array([0.3, -1.0, 0.0])
+    exact = sets.hessian(*sets.evaluate(b)[1:], weights[sets.sets])
+    np.testing.assert_allclose(hessian(objective, b, weights), exact, rtol=1e-7, atol=1e-7)
+    scaled = hessian(objective, b, weights, scale=np.array([0.1, 1.0, 10.0]))
+    np.testing.assert_allclose(scaled, exact, rtol=1e-4, atol=1e-4)  # a step of 1e-4 leaves an error of its square
+    np.testing.assert_array_equal(scaled, scaled.T)
+
+
+def test_scales_make_no_difference_once_they_are_told() -> None:
+    sets, objective, weights = logit()
+    units = np.array([1e-6, 1.0, 1e6])
+
+    def in_units(x: Any) -> Any:
+        ll, scores = objective(x * units)
+        return ll, scores * units
+
+    b, _, _ = sets.maximise(weights)
+    found, _ = maximise(in_units, np.zeros(3), weights, scale=1 / units)
+    np.testing.assert_allclose(found * units, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_bounds_and_fixed_parameters_lead_to_the_maximum_of_newtons_method_between_them(exact: bool) -> None:
+    sets, objective, weights = logit()
+    free, _, _ = sets.maximise(weights)
+    high = np.array([free[0] - 0.1, np.inf, 0.4])
+    within = Parameters(("a", "b", "c"), np.array([-1.0, 0.0, 0.4]), np.array([-2.0, free[1] + 0.1, 0.4]), high)
+    expected, _, _ = sets.maximise(weights, within=within)
+    curvature = (lambda b: sets.hessian(*sets.evaluate(b)[1:], weights[sets.sets])) if exact else None
+    found, _ = maximise(
+        objective, np.array([[5.0, -5.0, 5.0], [0.0, 0.0, 0.0]]), weights, curvature=curvature, within=within
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(within.at_bound(found), [True, True, False])
+    assert found[2] == 0.4
+    everything = Parameters(("a", "b", "c"), free, free, free)
+    np.testing.assert_array_equal(maximise(objective, np.zeros(3), weights, within=everything)[0], free)
+
+
+def test_a_saddle_is_left_within_the_bounds() -> None:
+    """-(x^2 - 1)^2 - y^2 has a saddle at 0 and maxima at x = -1 and 1; only the bound at 0.5 can be reached."""
+
+    def objective(b: Any) -> Any:
+        x, y = b
+        return np.array([-((x**2 - 1) ** 2) - y**2]), np.array([[-4 * x * (x**2 - 1), -2 * y]])
+
+    within = Parameters(("x", "y"), np.zeros(2), np.array([-0.25, -1.0]), np.array([0.5, 1.0]))
+    curvature = lambda b: np.diag([4 - 12 * b[0] ** 2, -2.0])  # noqa: E731
+    found, _ = maximise(objective, np.array([0.0, 0.5]), np.ones(1), curvature=curvature, within=within)
+    assert found[0] in (-0.25, 0.5)
+    assert found[1] == pytest.approx(0, abs=1e-6)
+
+
+def test_parameters_out_of_bounds_are_left_again() -> None:
+    """-(x - 1)^2 / 2 for x > 0 and out of bounds below: the line search comes back from there."""
+
+    def objective(x: Any) -> Any:
+        inside = x[0] > 0
+        return np.array([-((x[0] - 1) ** 2) / 2 if inside else -np.inf]), np.array([[1 - x[0]]])
+
+    found, _ = maximise(objective, np.array([9.0]), np.ones(1))
+    np.testing.assert_allclose(found, [1], rtol=1e-5)
+
+
+def test_a_likelihood_without_maximum_ends_where_nothing_is_gained() -> None:
+    """-exp(-x) rises for ever, by less and less."""
+    found, _ = maximise(lambda x: (-np.exp(-x), np.exp(-x)[:, None]), np.zeros(1), np.ones(1))
+    assert np.isfinite(found).all()
+    assert found[0] > 10
+
+
+def test_a_likelihood_that_does_not_settle_is_an_error() -> None:
+    """-(1 + x)^-1/4 rises so slowly that each of many steps, which nearly double x, gains something."""
+
+    def objective(x: Any) -> Any:
+        root = (1 + np.maximum(x, 0)) ** -0.25
+        return -root, (root**5 / 4)[:, None]
+
+    with pytest.raises(TrainingError, match="the log-likelihood has not settled after"):
+        maximise(objective, np.zeros(1), np.ones(1), max_iter=3)
+
+
+def test_of_several_starts_the_one_that_leads_highest_counts() -> None:
+    """-(x^2 - 1)^2 + x / 4 has a maximum near -1, and a higher one near 1."""
+
+    def objective(x: Any) -> Any:
+        return -((x**2 - 1) ** 2) + x / 4, (-4 * x * (x**2 - 1) + 0.25)[:, None]
+
+    low, high = (maximise(objective, np.array([at]), np.ones(1))[0][0] for at in (-1.5, 1.5))
+    assert low < 0 < high
+    both, _ = maximise(objective, np.array([[-1.5], [1.5]]), np.ones(1))
+    assert both[0] == pytest.approx(high, rel=1e-6)
+
+
+def test_newtons_steps_leave_a_saddle() -> None:
+    """-(x^2 - 1)^2 is flat at 0 and bends upwards there: the maxima are at -1 and 1."""
+
+    def objective(x: Any) -> Any:
+        return -((x**2 - 1) ** 2), (-4 * x * (x**2 - 1))[:, None]
+
+    found, steps = maximise(objective, np.zeros(1), np.ones(1), curvature=lambda x: np.array([4 - 12 * x**2]))
+    np.testing.assert_allclose(np.abs(found), 1, rtol=1e-5)  # a gain below 1e-12 ends the steps
+    assert steps > 0
+
+
+def test_a_curvature_without_eigenvalues_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    np.testing.assert_allclose(eigh(np.diag([3.0, 2.0]))[0], [2, 3], rtol=1e-15)
+    problem = "the log-likelihood has no finite curvature: look for columns on very different scales"
+    for bad in (np.nan, np.inf):
+        with pytest.raises(TrainingError, match=problem):
+            eigh(np.diag([bad, 1.0]))
+
+    def fail(_: Any) -> Any:
+        raise np.linalg.LinAlgError("Eigenvalues did not converge")
+
+    monkeypatch.setattr(np.linalg, "eigh", fail)
+    with pytest.raises(TrainingError, match=problem):
+        maximise(lambda x: (-(x**2), -2 * x[:, None]), np.ones(1), np.ones(1), curvature=lambda _: -2 * np.eye(1))

@@ -1,0 +1,190 @@
+"""The simulated likelihood of the mixed logit, its scores and its Hessian."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, logsumexp
+
+from pcmcnet.arrays import Floats, Ints
+from pcmcnet.models.logit import mixed_likelihood
+from pcmcnet.models.logit.draws import Draws, keys_of
+from pcmcnet.models.logit.maximum_likelihood import hessian
+from pcmcnet.models.logit.mixed_likelihood import MixedSets
+from pcmcnet.models.logit.random_coefficients import Distribution, Mixing, Random
+
+NORMAL = Distribution("normal")
+COLUMNS = ("a", "b", "c")
+
+
+class OneUpOneDown(Draws):
+    """Two draws of a standard normal: 1 and -1."""
+
+    def of(self, keys: Ints) -> torch.Tensor:
+        t = torch.tensor([1.0, -1.0]).div(math.sqrt(2)).erf()
+        return t.expand(len(keys), self.dimensions, 2).clone()
+
+
+def random(**laws: str) -> tuple[Random, ...]:
+    return tuple(Random(COLUMNS.index(name), Distribution.parse(name, text)) for name, text in laws.items())
+
+
+def problem(mixing: Mixing, *, draws: int = 30, seed: int = 0, scale: float = 1.0, **changes: Any) -> MixedSets:
+    """Nine sets of two to five alternatives, by four persons."""
+    rng = np.random.default_rng(seed)
+    sizes = np.array([1, 4, 2, 3, 1, 2, 4, 1, 3])
+    z = rng.standard_normal((sizes.sum(), len(mixing.columns))) * scale
+    person = np.array([0, 1, 0, 2, 1, 1, 3, 3, 0])
+    who = rng.standard_normal((4, len(mixing.who)))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    made = MixedSets(z, offsets, person, keys_of("wxyz"), who, mixing, Draws("sobol", mixing.dimensions, draws, 0), 1e9)
+    return dataclasses.replace(made, **changes) if changes else made
+
+
+MIXINGS = {
+    "normal": Mixing(COLUMNS, 3, random(a="normal", c="normal")),
+    "lognormal": Mixing(COLUMNS, 3, random(a="-lognormal", b="normal")),
+    "bounded": Mixing(COLUMNS, 3, random(a="johnson-sb(-1, 2)", b="+truncated-normal", c="triangular")),
+    "correlated": Mixing(COLUMNS, 3, random(a="normal", b="+lognormal", c="uniform"), group=(0, 1)),
+    "all correlated": Mixing(COLUMNS, 3, random(a="normal", b="-lognormal", c="johnson-sb(0, 1)"), group=(0, 1, 2)),
+    "means": Mixing(
+        COLUMNS, 3, random(a="+lognormal", c="-truncated-normal"), means=((0, 0), (0, 1), (1, 1)), who=("h", "i")
+    ),
+    "worths": Mixing(COLUMNS, 3, random(a="-lognormal", c="normal"), cost=0),
+    "correlated worths": Mixing(COLUMNS, 2, random(a="normal", b="+lognormal", c="normal"), group=(0, 1), cost=1),
+    "component": Mixing(COLUMNS, 2, random(b="normal", c="normal")),
+    "turned": Mixing(COLUMNS, 3, random(a="normal", b="+lognormal"), mirror=(-1, 1)),
+}
+
+
+def point(mixing: Mixing) -> Floats:
+    return np.random.default_rng(1).uniform(0.2, 0.7, len(mixing.names)) * np.where(mixing.basis == 0, 1, -0.8)
+
+
+def test_two_draws_by_hand() -> None:
+    """b is log 3 or -log 3: a choice of p = 1/4 or 3/4, in both of two sets: (1/16 + 9/16) / 2 = 5/16."""
+    mixing = Mixing(("x",), 1, (Random(0, NORMAL),))
+    draws = OneUpOneDown("sobol", 1, 2, 0)
+    sets = MixedSets(
+        np.ones((2, 1)), np.arange(3), np.zeros(2, int), np.zeros(1, int), np.zeros((1, 0)), mixing, draws, 0.0
+    )
+    ll, _, _ = sets.evaluate(np.array([0.0, math.log(3)]), "float64")
+    assert ll[0] == pytest.approx(math.log(5 / 16), abs=1e-7)  # draws are of float32
+
+
+@pytest.mark.parametrize("name", MIXINGS)
+def test_the_likelihood_is_the_mean_over_draws_of_products_over_sets(name: str) -> None:
+    """Person by person, set by set and draw by draw."""
+    mixing = MIXINGS[name]
+    sets, x = problem(mixing), point(mixing)
+    fixed = np.where(np.arange(3) < mixing.located, x[:3], 0.0)
+    expected = np.zeros(4)
+    for n in range(4):
+        draws = mixing.standard(sets.draws.of(sets.keys[n : n + 1])).double()
+        locations = torch.from_numpy(mixing.locations(x, sets.who[n : n + 1]))
+        values = mixing.sample(locations, torch.from_numpy(mixing.triangle(x)), draws).value[0].numpy()
+        b = np.tile(fixed[:, None], (1, sets.draws.number))
+        b[[r.column for r in mixing.random]] = values
+        if mixing.cost is not None:
+            b[[k for k in range(mixing.located) if k != mixing.cost]] *= -b[mixing.cost]
+        total = np.zeros(sets.draws.number)
+        for t in np.flatnonzero(sets.person == n):
+            v = sets.z[sets.offsets[t] : sets.offsets[t + 1]] @ b
+            total += log_softmax(np.vstack([np.zeros(v.shape[1]), v]), axis=0)[0]
+        expected[n] = logsumexp(total) - math.log(sets.draws.number)
+    np.testing.assert_allclose(sets.evaluate(x, "float64")[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(sets.evaluate(x, "float32")[0], expected, rtol=1e-5)  # single precision
+
+
+@pytest.mark.parametrize("name", MIXINGS)
+def test_scores_and_hessian_are_those_of_central_differences(name: str) -> None:
+    mixing = MIXINGS[name]
+    sets, x, weights = problem(mixing), point(mixing), np.array([1.0, 2.0, 0.5, 1.5])
+    _, scores, bend = sets.evaluate(x, "float64", weights=weights)
+    step = 1e-5
+    for k in range(len(x)):
+        ahead, behind = (sets.evaluate(x + s * step * np.eye(len(x))[k], "float64")[0] for s in (1, -1))
+        np.testing.assert_allclose(scores[:, k], (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-8)
+    numerical = hessian(lambda at: sets.evaluate(at, "float64")[:2], x, weights)
+    np.testing.assert_allclose(bend, numerical, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", MIXINGS)
+def test_single_precision_gives_the_same_to_single_precision(name: str) -> None:
+    sets, x, weights = problem(MIXINGS[name]), point(MIXINGS[name]), np.ones(4)
+    for exact, single in zip(
+        sets.evaluate(x, "float64", weights=weights), sets.evaluate(x, "float32", weights=weights), strict=True
+    ):
+        assert exact is not None
+        assert single is not None
+        np.testing.assert_allclose(single, exact, rtol=1e-4, atol=1e-5 * np.abs(exact).max())  # of float32
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_large_utilities_neither_overflow_nor_lose_the_gradient(precision: Any) -> None:
+    """Utilities of up to thousands: the logarithm of a sum of exponentials is the largest of them."""
+    mixing = Mixing(COLUMNS, 3, random(a="normal", c="normal"))
+    sets, x = problem(mixing, scale=1000.0), np.array([0.5, -0.2, 0.3, 0.0, 0.0])
+    ll, scores, bend = sets.evaluate(x, precision, weights=np.ones(4))
+    v = sets.z @ x[:3]
+    top = np.maximum(np.maximum.reduceat(v, sets.offsets[:-1]), 0)
+    np.testing.assert_allclose(ll, -np.bincount(sets.person, top), rtol=1e-5, atol=1e-5)
+    assert np.isfinite(scores).all()
+    assert bend is not None
+    assert np.isfinite(bend).all()
+
+
+def test_neither_order_nor_blocks_nor_kept_draws_nor_threads_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    mixing = MIXINGS["correlated"]
+    sets, x, weights = problem(mixing), point(mixing), np.array([1.0, 2.0, 0.5, 1.5])
+    expected = sets.evaluate(x, "float64", weights=weights)
+    with monkeypatch.context() as patch:
+        patch.setattr(mixed_likelihood, "_ON_CPU", 10 * 30)
+        patch.setattr(mixed_likelihood, "_GRAM", 100)
+        parts = problem(mixing, memory=0.0)
+        assert len(parts.blocks) > 1
+        for _ in range(2):
+            for found, value in zip(parts.evaluate(x, "float64", weights=weights), expected, strict=True):
+                np.testing.assert_allclose(found, value, rtol=1e-10, atol=1e-12)
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        one = parts.evaluate(x, "float32", weights=weights)
+        torch.set_num_threads(3)
+        three = parts.evaluate(x, "float32", weights=weights)
+        torch.set_num_threads(before)
+        for a, b in zip(one, three, strict=True):
+            np.testing.assert_array_equal(a, b)
+    turned = np.array([2, 0, 3, 1])  # persons in another order: person n becomes turned[n]
+    back = np.argsort(turned)
+    moved = MixedSets(
+        sets.z, sets.offsets, turned[sets.person], sets.keys[back], sets.who[back], mixing, sets.draws, 1e9
+    )
+    ll, scores, bend = moved.evaluate(x, "float64", weights=weights[back])
+    np.testing.assert_allclose(ll[turned], expected[0], rtol=1e-12)
+    np.testing.assert_allclose(scores[turned], expected[1], rtol=1e-10, atol=1e-12)
+    assert bend is not None
+    assert expected[2] is not None
+    np.testing.assert_allclose(bend, expected[2], rtol=1e-9, atol=1e-10)
+
+
+def test_persons_without_a_choice_to_make_have_probability_1() -> None:
+    mixing = MIXINGS["normal"]
+    sets = problem(mixing, keys=keys_of("wxyz!"), who=np.zeros((5, 0)))
+    ll, scores, _ = sets.evaluate(point(mixing), "float64")
+    assert ll[4] == 0
+    assert not scores[4].any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MIXINGS)
+def test_a_gpu_finds_what_a_cpu_finds(name: str) -> None:
+    mixing = MIXINGS[name]
+    sets, x, weights = problem(mixing), point(mixing), np.ones(4)
+    there = dataclasses.replace(sets, draws=dataclasses.replace(sets.draws, device=torch.device("cuda")), _kept={})
+    for a, b in zip(
+        sets.evaluate(x, "float64", weights=weights), there.evaluate(x, "float64", weights=weights), strict=True
+    ):
+        np.testing.assert_allclose(b, a, rtol=1e-6, atol=1e-6)  # quantiles are made on the device, in float32

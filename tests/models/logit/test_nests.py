@@ -1,0 +1,67 @@
+"""Nests as they are written: forms, paths, trees, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.errors import ConfigError
+from pcmcnet.models.logit.nests import Leaves, Tree, checked_tree, paths_by_label, read_nests
+
+TREE = {"land": {"road": ["car", "bus"], "rail": ["train"]}, "air": ["plane"]}
+
+
+def test_the_path_to_each_label() -> None:
+    assert paths_by_label(checked_tree(TREE)) == {
+        "car": ("land", "road"),
+        "bus": ("land", "road"),
+        "train": ("land", "rail"),
+        "plane": ("air",),
+    }
+    assert paths_by_label(checked_tree({"car": "road", 2: "rail"})) == {"car": ("road",), "2": ("rail",)}
+
+
+def test_parents_come_before_their_children_and_nests_without_alternatives_are_left_out() -> None:
+    paths = [("land", "road"), ("air",), ("land", "rail"), ("sea",)]
+    tree = Tree.of(Leaves(np.arange(4), np.array([0, 1, 0, 2]), paths))
+    assert tree.names == ("air", "land", "rail", "road")
+    assert tree.parents == (-1, -1, 1, 1)
+    # A relative log-sum for land, road and rail: those of the children count beside that of land.
+    expected = [[0, 0, 0], [1, 0, 0], [1, 0, 1], [1, 1, 0]]
+    assert tree.counts([-1, 0, 2, 1], 3).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("nests", "problem"),
+    [
+        ([], r"nests must be a feature's name, or map labels to nests; got \[\]"),
+        (
+            {"land": ["car"], "air": "plane"},
+            r"nests\['air'\] must hold labels, such as \['car', 'bus'\], .* got 'plane'",
+        ),
+        ({"land": {"road": []}}, r"nests\['land'\]\['road'\] must hold labels"),
+        ({"land": {}}, r"nests\['land'\] must hold labels"),
+        ({"land": [["car"]]}, r"nests\['land'\] must hold labels"),
+        (
+            {"a": ["car", "bus"], "b": {"c": ["car"]}},
+            "'car' is in two nests, 'a' and 'c': .* cross-nested-mnl share it",
+        ),
+        ({"a": {"b": ["car", "bus", "car"]}}, r"nests\['a'\]\['b'\] names 'car' twice: take one out"),
+        ({"a": {"b": ["car"]}, "b": ["bus"]}, "two nests are called 'b': give each a name of its own"),
+    ],
+)
+def test_what_is_no_tree_is_refused(nests: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        checked_tree(nests)
+
+
+def test_a_file_of_nests(tmp_path: Path) -> None:
+    file = tmp_path / "nests.toml"
+    file.write_text('air = ["plane"]\n[land]\nroad = ["car", "bus"]\nrail = ["train"]\n')
+    assert read_nests(file) == TREE
+    file.write_text("air = plane")
+    with pytest.raises(ConfigError, match=r"nests: .*nests.toml is no TOML file"):
+        read_nests(file)
+    with pytest.raises(ConfigError, match=r"nests: cannot read .*lost.toml: No such file"):
+        read_nests(tmp_path / "lost.toml")

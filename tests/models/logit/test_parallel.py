@@ -1,0 +1,128 @@
+"""Parts at a time: in their order, with one thread for each product, and bit for bit the same on any number."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from unittest import mock
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from pcmcnet.models.logit import latent_class_likelihood as mixture
+from pcmcnet.models.logit import logit_likelihood as logit
+from pcmcnet.models.logit import maximum_likelihood as parts
+from pcmcnet.models.logit.latent_class_likelihood import Mixture
+from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.maximum_likelihood import by_part, products_in_one_thread
+
+
+def blas_threads(_: int = 0) -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_results_come_in_the_order_of_the_parts() -> None:
+    assert by_part(lambda i: i * i, range(20)) == [i * i for i in range(20)]
+    assert by_part(str, []) == []
+
+
+def test_products_have_one_thread_each_while_parts_are_computed() -> None:
+    before = blas_threads()
+    assert by_part(blas_threads, range(2)) == [{1}, {1}]
+    assert by_part(blas_threads, [0]) == [before]
+    with products_in_one_thread():
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Give products two threads, by a thread that ends: one that lives on would be the only one to set limits."""
+    with ThreadPoolExecutor(1) as pool:
+        limits = pool.submit(threadpool_limits, 2, user_api="blas").result()
+    yield
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(limits.restore_original_limits).result()
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_overlapping_threads_leave_products_the_threads_they_had() -> None:
+    """The first to enter leaves first; products still have one thread, and the last to leave lifts the limit."""
+    entered, other, left = Event(), Event(), Event()
+
+    def first() -> None:
+        with products_in_one_thread():
+            entered.set()
+            assert other.wait(10)
+        left.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(first)
+        assert entered.wait(10)
+        with products_in_one_thread():
+            other.set()
+            assert left.wait(10)
+            assert blas_threads() == {1}
+        done.result()
+    assert blas_threads() == {2}
+
+
+def test_a_limit_that_another_thread_has_set_is_lowered_and_restored() -> None:
+    def inside() -> tuple[set[int], set[int]]:
+        with products_in_one_thread():
+            return blas_threads(), by_part(blas_threads, range(2))[0]
+
+    with threadpool_limits(2, user_api="blas"), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(inside).result() == ({1}, {1})
+        assert blas_threads() == {2}
+
+
+def test_limits_of_a_thread_are_lifted_by_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that OpenMP divides: everyone who enters sets its number, and gives back what was there."""
+    library = mock.Mock(threading_layer="openmp", num_threads=4)
+    library.set_num_threads.side_effect = lambda number: setattr(library, "num_threads", number)
+    monkeypatch.setattr(parts, "_blas", lambda: [library])
+    with products_in_one_thread():
+        assert library.num_threads == 1
+        library.num_threads = 3  # another thread's
+        with products_in_one_thread():
+            assert library.num_threads == 1
+        assert library.num_threads == 3
+    assert library.num_threads == 4
+
+
+def test_an_error_leaves_products_the_threads_they_had() -> None:
+    with threadpool_limits(2, user_api="blas"):
+        with pytest.raises(ZeroDivisionError), products_in_one_thread(), products_in_one_thread():
+            _ = 1 // 0
+        assert blas_threads() == {2}
+
+
+def test_an_error_in_a_part_is_told() -> None:
+    with pytest.raises(ZeroDivisionError):
+        by_part(lambda i: 1 // i, [1, 0, 2])
+
+
+def test_the_number_of_threads_makes_no_difference(
+    threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logit, "_PART", 64)
+    monkeypatch.setattr(mixture, "_PERSONS", 16)
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 9, 200)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    sets = LogitSets.from_matrix(rng.normal(size=(offsets[-1], 5)), offsets, rng.integers(0, sizes))
+    both = Mixture(
+        sets, np.arange(200), np.column_stack([np.ones(200), rng.normal(size=200)]), rng.uniform(0.5, 2, 200), 3, 0.1
+    )
+    x = rng.normal(size=both.n_parameters)
+    found = []
+    for number in (1, 2):
+        threads(number)
+        at = both.at(x)
+        found.append(
+            [at.log_p, at.r, both.hessian(x), both.climb(at, 1.0)[0].x, *(a for pair in at.inside for a in pair)]
+        )
+    assert len(sets._parts) > 10
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)

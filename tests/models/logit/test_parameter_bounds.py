@@ -1,0 +1,131 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models.logit.parameter_bounds import Parameters, checked_control, require_identified
+
+NAMES = ("price", "time", "wait")
+
+
+def parameters(**options: Any) -> Parameters:
+    return Parameters.of(NAMES, **{"fixed": {}, "bounds": {}, "start": {}, **options})
+
+
+def test_names_find_their_places_and_the_others_begin_within_their_bounds() -> None:
+    found = parameters(fixed={"time": -1.0}, bounds={"price": (None, -2.0)}, start={"wait": 0.5})
+    np.testing.assert_array_equal(found.start, [-2, -1, 0.5])
+    np.testing.assert_array_equal(found.low, [-np.inf, -1, -np.inf])
+    np.testing.assert_array_equal(found.high, [-2, -1, np.inf])
+    np.testing.assert_array_equal(found.fixed, [False, True, False])
+    begun = parameters(fixed={"time": -1.0}, start={"wait": 0.5}, begin=np.array([7.0, 8.0, 9.0]))
+    np.testing.assert_array_equal(begun.start, [7, -1, 0.5])
+
+
+def test_only_without_fixed_and_bounded_ones_anything_is_allowed() -> None:
+    assert parameters(start={"price": 3.0}).anywhere
+    assert parameters(bounds={"price": (None, None)}).anywhere
+    assert not parameters(fixed={"price": 3.0}).anywhere
+    assert not parameters(bounds={"price": (0.0, None)}).anywhere
+
+
+def test_values_are_moved_inside_and_told_where_they_end() -> None:
+    found = parameters(fixed={"time": -1.0}, bounds={"price": (None, 0.0), "wait": (0.1, 0.3)})
+    inside = found.inside(np.array([[1.0, 5.0, -4.0], [-1e-14, -1.0, 0.2]]))
+    np.testing.assert_array_equal(inside, [[0.0, -1.0, 0.1], [0.0, -1.0, 0.2]])
+    np.testing.assert_array_equal(found.at_bound(inside[0]), [True, False, True])
+    np.testing.assert_array_equal(found.at_bound(inside[1]), [True, False, False])
+    low, high = found.room(np.array([-3.0, -1.0, 0.2]), np.array([1.0, 1.0, 0.1]))
+    np.testing.assert_allclose(low, [-np.inf, 0, -1], atol=1e-12)
+    np.testing.assert_allclose(high, [3, 0, 1], atol=1e-12)
+
+
+@pytest.mark.parametrize("option", ["fixed", "start", "bounds"])
+def test_an_unknown_name_is_told_the_nearest_one(option: str) -> None:
+    value: Any = (None, 0.0) if option == "bounds" else 1.0
+    with pytest.raises(ConfigError, match=rf"{option} names 'prise', which is no coefficient .* mean 'price'\?"):
+        parameters(**{option: {"prise": value}})
+
+
+def test_options_come_back_plain() -> None:
+    """A list from JSON is a pair, an infinite bound is none, a whole number is a number."""
+    found = checked_control({"price": -1}, {"time": [-np.inf, 0], "wait": (None, None)}, {"time": -2})  # type: ignore[dict-item]
+    assert found == ({"price": -1.0}, {"time": (None, 0.0), "wait": (None, None)}, {"time": -2.0})
+    assert checked_control({}, None, {}) == ({}, None, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (({"x": "1"}, {}, {}), r"fixed\['x'\] must be a number, got '1'"),
+        (({"x": np.nan}, {}, {}), r"fixed\['x'\] must be a number, got nan"),
+        (({}, {}, {"x": np.inf}), r"start\['x'\] must be a number, got inf"),
+        ((3, {}, {}), "fixed must map names of coefficients to values, got 3"),
+        (({}, {1: (0, 1)}, {}), r"bounds must map names of coefficients to values, got \{1: \(0, 1\)\}"),
+        (({}, {"x": 0}, {}), r"bounds\['x'\] must be a pair such as \(None, 0\), got 0"),
+        (({}, {"x": (np.inf, None)}, {}), r"bounds\['x'\] must be a number, got inf"),
+        (({}, {"x": (1, 0)}, {}), r"bounds\['x'\] must have the lower bound first, got \(1, 0\): swap them"),
+        (({}, {"x": (2, 2)}, {}), r"got \(2, 2\): fixed=\{'x': 2\} holds a coefficient"),
+        (({"x": 1}, {"x": (None, 0)}, {}), r"fixed\['x'\] = 1 is outside its bounds, -inf to 0"),
+        (({}, {"x": (0, 2)}, {"x": -1}), r"start\['x'\] = -1 is outside its bounds, 0 to 2"),
+        (({"x": 1}, {}, {"x": 1}), "'x' is fixed, so that it has no start"),
+    ],
+)
+def test_options_that_contradict_themselves_are_refused(options: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        checked_control(*options)
+
+
+# -- Identification ----------------------------------------------------------------------------------------------------
+
+
+RNG = np.random.default_rng(0)
+Z = RNG.normal(size=(200, 3))
+
+
+def test_columns_of_their_own_pass_whatever_their_scale() -> None:
+    require_identified(Z, "abc")
+    require_identified(Z * [1e-6, 1, 1e6], "abc")
+    near = Z.copy()
+    near[:, 2] = near[:, 0] + 1e-3 * near[:, 1]
+    near[:, 1] = RNG.normal(size=200)
+    require_identified(near, "abc")
+
+
+def test_columns_without_differences_are_named() -> None:
+    z = np.column_stack([Z[:, 0], np.zeros(200), Z[:, 1], np.zeros(200)])
+    problem = "'b' does not differ between the alternatives of any choice set, .* 2 such columns: 'b', 'd'. Leave them"
+    with pytest.raises(InputError, match=problem):
+        require_identified(z, "abcd")
+    with pytest.raises(InputError, match=r"1 such column: 'b'. Leave it out"):
+        require_identified(z[:, :3], "abc")
+
+
+def test_a_column_that_is_there_twice_is_named_with_its_double() -> None:
+    with pytest.raises(InputError, match=r"'d' is a linear combination of 'b', so .*; 1 such column: 'd'. Leave one"):
+        require_identified(np.column_stack([Z, -7 * Z[:, 1]]), "abcd")
+
+
+def test_a_combination_is_named_with_its_parts_alone() -> None:
+    z = np.column_stack([Z, Z[:, 0] + 2 * Z[:, 2]])
+    with pytest.raises(InputError, match="'d' is a linear combination of 'a', 'c', so"):
+        require_identified(z, "abcd")
+    with pytest.raises(InputError, match="'d' is a linear combination of 'a', 'c', so"):
+        require_identified(z * [1e-6, 1, 1e6, 1e3], "abcd")
+
+
+@pytest.mark.parametrize("offset", [0, 10_000])
+def test_a_combination_of_rounded_numbers_is_noticed(offset: float) -> None:
+    """Columns hold float32 numbers: 300 rounds by up to 1.5e-5, 10,000 by 5e-4."""
+    parts = (offset + RNG.uniform(50, 500, size=(400, 2))).astype(np.float32)
+    total = (parts.sum(1)).astype(np.float32)
+    x = np.column_stack([parts, total]).astype(np.float64)
+    with pytest.raises(InputError, match="'total' is a linear combination of 'fare', 'tax'"):
+        require_identified(x[::2] - x[1::2], ("fare", "tax", "total"))
+
+
+def test_many_names_are_counted() -> None:
+    z = np.zeros((5, 12))
+    with pytest.raises(InputError, match=r"12 such columns: 'a', 'b', .*'h' and 4 more"):
+        require_identified(z, "abcdefghijkl")

@@ -1,0 +1,267 @@
+"""Parameters of a mixed logit, and the coefficients they make."""
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm, truncnorm
+
+from choice_tables import ROLES, trips
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models.logit.design import Design
+from pcmcnet.models.logit.random_coefficients import NAMES, Distribution, Mixing, Random, require_moving, specify
+
+NORMAL, LOG = Distribution("normal"), Distribution("lognormal", sign=-1)
+MIXING = Mixing(
+    ("cost", "time", "wait", "component[road]"),
+    3,
+    (Random(0, LOG), Random(1, NORMAL), Random(2, NORMAL), Random(3, NORMAL)),
+    group=(0, 1),
+    means=((1, 0),),
+    who=("income",),
+)
+
+
+def test_every_parameter_has_a_name_a_column_and_what_it_multiplies() -> None:
+    assert MIXING.names == (
+        *("cost", "time", "wait"),
+        "mean[time]:income",
+        *("sd[wait]", "component[road]"),
+        *("cholesky[cost, cost]", "cholesky[time, cost]", "cholesky[time, time]"),
+    )
+    np.testing.assert_array_equal(MIXING.column, [0, 1, 2, 1, 2, 3, 0, 1, 1])
+    np.testing.assert_array_equal(MIXING.basis, [0, 0, 0, 0, 3, 4, 1, 1, 2])
+    np.testing.assert_array_equal(MIXING.individual, [0, 0, 0, 1, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(MIXING.feature, [0, 0, 0, 5, 3, 4, 1, 1, 2])
+
+
+def test_coefficients_by_hand() -> None:
+    """Draws (1, -1, 2, 3), income 10: cost -exp(0.1 + 0.5), time 1 + 10 x 0.2 + 0.3 - 0.4, wait 2 + 2 x 0.6."""
+    x = np.array([0.1, 1.0, 2.0, 0.2, 0.6, 0.7, 0.5, 0.3, 0.4])
+    draws = torch.tensor([1.0, -1.0, 2.0, 3.0], dtype=torch.float64)[None, :, None]
+    locations = torch.from_numpy(MIXING.locations(x, np.array([[10.0]])))
+    found = MIXING.sample(locations, torch.from_numpy(MIXING.triangle(x)), draws).value[0, :, 0]
+    np.testing.assert_allclose(found.numpy(), [-np.exp(0.6), 2.9, 3.2, 2.1])
+
+
+def test_turned_draws_make_spreads_positive_and_leave_coefficients_alone() -> None:
+    x = np.array([0.1, 1.0, 2.0, 0.2, -0.6, 0.7, -0.5, 0.3, -0.4])
+    turned, y = MIXING.mirrored(x)
+    assert (np.diag(turned.triangle(y)) >= 0).all()
+    assert turned.mirror == (-1, -1, -1, 1)
+    t = torch.rand(5, 4, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 - 1
+    here, there = (
+        mixing.sample(
+            torch.from_numpy(mixing.locations(at, np.ones((5, 1)))),
+            torch.from_numpy(mixing.triangle(at)),
+            mixing.standard(t),
+        ).value
+        for mixing, at in ((MIXING, x), (turned, y))
+    )
+    torch.testing.assert_close(there, here)
+
+
+def test_signs_are_those_of_the_estimates_unless_given() -> None:
+    either = Distribution("lognormal", sign=0)
+    mixing = Mixing(("a", "b", "c"), 3, (Random(0, either), Random(1, either), Random(2, LOG)))
+    found = mixing.signed(np.array([-0.2, 0.3, 0.4]))
+    assert [r.distribution.sign for r in found.random] == [-1, 1, -1]
+
+
+def test_it_survives_json_and_refuses_what_does_not_fit() -> None:
+    entries = asdict(MIXING) | {"random": [[r.column, asdict(r.distribution)] for r in MIXING.random]}
+    entries = json.loads(json.dumps(entries))
+    assert Mixing.from_dict(entries) == MIXING
+    for wrong in ({"located": 9}, {"group": [0, 7]}, {"mirror": [3]}, {"means": [[8, 0]]}, {"means": [[1, 4]]}):
+        with pytest.raises(ValueError, match="that are not"):
+            Mixing.from_dict({**entries, **wrong})
+
+
+# -- Distributions -----------------------------------------------------------------------------------------------------
+# Distributions of a random coefficient.
+
+
+ALL = ["normal", "+lognormal", "-lognormal", "+truncated-normal", "-truncated-normal", "triangular", "uniform"]
+ALL += ["johnson-sb(-2, 1)"]
+TRUNCATED = truncnorm(-5 / 3, np.inf, 0.5, 0.3)
+
+
+def grid(number: int = 4001) -> torch.Tensor:
+    """Midpoints of equal intervals of (-1, 1)."""
+    return ((torch.arange(number, dtype=torch.float64) + 0.5) / number * 2 - 1)[None, None]
+
+
+def values(text: str, a: float, b: float) -> torch.Tensor:
+    mixing = Mixing(("x",), 1, (Random(0, Distribution.parse("x", text)),))
+    draws = mixing.standard(grid())
+    return mixing.sample(torch.tensor([[a]]).double(), torch.tensor([[b]]).double(), draws).value[0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "mean", "deviation"),
+    [
+        ("normal", 0.5, 0.3),
+        ("uniform", 0.5, 0.3 / math.sqrt(3)),
+        ("triangular", 0.5, 0.3 / math.sqrt(6)),
+        ("+lognormal", math.exp(0.545), math.exp(0.545) * math.sqrt(math.expm1(0.09))),
+        ("-lognormal", -math.exp(0.545), math.exp(0.545) * math.sqrt(math.expm1(0.09))),
+        ("+truncated-normal", *(float(v) for v in (TRUNCATED.mean(), TRUNCATED.std()))),
+    ],
+)
+def test_means_and_deviations_are_those_of_the_textbook(text: str, mean: float, deviation: float) -> None:
+    """Location 0.5 and spread 0.3, by 4,001 quantiles."""
+    found = values(text, 0.5, 0.3)
+    assert float(found.mean()) == pytest.approx(mean, abs=1e-3)
+    assert float(found.std()) == pytest.approx(deviation, abs=2e-3)
+
+
+def test_the_middle_of_johnsons_distribution_is_that_of_its_index() -> None:
+    """Index 0 is halfway between the bounds; quantiles are those of the normal, squeezed."""
+    found = values("johnson-sb(-2, 1)", 0.0, 0.7)
+    assert float(found.median()) == pytest.approx(-0.5)
+    assert float(found[3000]) == pytest.approx(-2 + 3 / (1 + math.exp(-0.7 * norm.ppf(3000.5 / 4001))))
+    assert -2 < float(found.min()) < float(found.max()) < 1
+
+
+@given(a=st.floats(-3, 3), b=st.floats(0.2, 2))
+def test_truncated_draws_are_quantiles_of_the_truncated_normal(a: float, b: float) -> None:
+    found = values("+truncated-normal", a, b).numpy()
+    law = truncnorm(-a / b, np.inf, a, b)
+    np.testing.assert_allclose(law.cdf(found), np.linspace(0, 1, 4002)[1:] - 0.5 / 4001, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ALL)
+@pytest.mark.parametrize("b", [0.4, -0.4])
+def test_derivatives_are_those_of_central_differences(text: str, b: float) -> None:
+    """First and second ones in location and spread, at 4,001 draws."""
+    mixing = Mixing(("x",), 1, (Random(0, Distribution.parse("x", text)),))
+    draws = mixing.standard(grid())
+
+    def at(x: torch.Tensor) -> torch.Tensor:
+        return mixing.sample(x[:1, None], x[1:, None], draws).value[0, 0]
+
+    x, h = torch.tensor([0.3, b], dtype=torch.float64), 1e-4
+    unit = torch.eye(2, dtype=torch.float64) * h
+    sampled = mixing.sample(x[:1, None], x[1:, None], draws)
+    slope = torch.ones_like(draws) if sampled.slope is None else sampled.slope
+    first = torch.stack([slope[0, 0], (slope * sampled.basis)[0, 0]])
+    bend = sampled.bends.get(0, torch.zeros_like(draws[0]))[0]
+    tilt = torch.stack([torch.ones_like(bend), sampled.tilt[0, 0]])
+    for p in range(2):
+        slopes = (at(x + unit[p]) - at(x - unit[p])) / (2 * h)
+        torch.testing.assert_close(first[p], slopes, rtol=1e-5, atol=1e-6)
+        for q in range(2):
+            corners = [at(x + s * unit[p] + t * unit[q]) * s * t for s in (1, -1) for t in (1, -1)]
+            second = sum(corners) / (4 * h * h)
+            torch.testing.assert_close(bend * tilt[p] * tilt[q], second, rtol=1e-4, atol=2e-5)  # of differences
+
+
+def test_a_text_is_a_distribution_and_is_written_as_it_was() -> None:
+    assert str(Distribution.parse("x", " -lognormal ")) == "-lognormal"
+    assert str(Distribution.parse("x", "johnson-sb(-2, 0.5)")) == "johnson-sb(-2, 0.5)"
+    assert Distribution.parse("x", "lognormal").sign == 0  # to be learnt
+    assert {Distribution.parse("x", text).name for text in ALL} == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lognrmal", r"random\['x'\]: unknown distribution 'lognrmal'. Did you mean 'lognormal'\?"),
+        (3, r"unknown distribution 3"),
+        ("-normal", r"normal has no sign, got '-normal'; lognormal and truncated-normal have"),
+        ("johnson-sb", r"johnson-sb needs its bounds, as in 'johnson-sb\(-2, 0\)'"),
+        ("normal(0, 1)", r"normal has no bounds"),
+        ("johnson-sb(1, 0)", r"expected two numbers, the lower one first, got \(1,  0\)"),
+        ("johnson-sb(a, b)", r"expected two numbers"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(text: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Distribution.parse("x", text)
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_a_search_begins_near_the_logit(text: str) -> None:
+    """The median coefficient is the estimate, where the distribution allows it."""
+    law = Distribution.parse("x", text)
+    estimate = -0.5 if law.sign < 0 or text.startswith("johnson") else 0.5
+    a, b = law.start(estimate, scale=1.0)
+    assert b > 0
+    assert float(values(text, a, b).median()) == pytest.approx(estimate, abs=0.1)
+
+
+# -- Specification -----------------------------------------------------------------------------------------------------
+# Which coefficients of a mixed logit are random.
+
+
+DATA = ChoiceData.from_long(trips(), **ROLES)
+
+
+def specified(formula: str = "price + minutes + comfort", **options: Any) -> Mixing:
+    design = Design.learn(formula, DATA)
+    given = {"random": None, "correlated": False, **options}
+    return specify(design, design.sources(DATA), given.pop("random"), given.pop("correlated"), **given)
+
+
+def random_of(mixing: Mixing) -> dict[str, str]:
+    return {mixing.columns[r.column]: str(r.distribution) for r in mixing.random}
+
+
+def test_without_a_word_the_coefficients_of_numeric_features_are_normal() -> None:
+    assert random_of(specified()) == {"price": "normal", "minutes": "normal"}
+    only_words = specified("comfort | 0")
+    assert set(random_of(only_words)) == set(only_words.columns)  # where no feature is numeric, all
+
+
+def test_a_term_stands_for_all_its_coefficients() -> None:
+    found = random_of(specified(random={"comfort": "normal", "price": "-lognormal"}))
+    assert found["price"] == "-lognormal"
+    assert {name for name in found if name.startswith("comfort[")} == set(found) - {"price"}
+    assert len(found) > 2
+
+
+def test_coefficients_are_correlated_all_or_by_name_where_they_can_be() -> None:
+    laws = {"price": "-lognormal", "minutes": "normal", "comfort": "uniform"}
+    assert specified(random=laws, correlated=True).group == (0, 1)
+    assert specified(random={**laws, "comfort": "normal"}, correlated=["price", "minutes"]).group == (0, 1)
+
+
+def test_nests_and_means_add_parameters() -> None:
+    mixing = specified(random={"price": "normal"}, nests=["road"], means={"price": ["income"]})
+    assert mixing.names[-3:] == ("mean[price]:income", "sd[price]", "component[road]")
+    assert mixing.located == len(mixing.columns) - 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"random": {"prise": "normal"}}, r"random names 'prise', which is no coefficient.* Did you mean 'price'\?"),
+        ({"random": {}}, "random names no coefficient: a mixed logit needs one"),
+        ({"random": {"price": "normal"}, "correlated": True}, "correlated needs two random coefficients .* found 1"),
+        ({"random": {"price": "normal"}, "correlated": ["minutes"]}, "correlated names 'minutes', which is not random"),
+        (
+            {"random": {"price": "normal", "minutes": "uniform"}, "correlated": ["price", "minutes"]},
+            "correlated names 'minutes', which is uniform: only normal, lognormal, johnson-sb can be",
+        ),
+        ({"random": {"price": "normal"}, "means": {"minutes": ["income"]}}, "means names 'minutes', which is not rand"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        specified(**options)
+
+
+def test_a_random_coefficient_of_a_column_that_never_varies_is_refused() -> None:
+    mixing = specified(random={"price": "normal"}, nests=["road"])
+    z = np.ones((5, len(mixing.columns)))
+    require_moving(z, mixing)
+    z[:, -1] = 0
+    with pytest.raises(InputError, match=r"random coefficient of 'component\[road\]' has no effect.*1 such"):
+        require_moving(z, mixing)

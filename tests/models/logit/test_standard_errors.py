@@ -1,0 +1,318 @@
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from choice_tables import logit_choices, read
+from pcmcnet import MNL
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.maximum_likelihood import Maximum
+from pcmcnet.models.logit.parameter_bounds import Parameters
+from pcmcnet.models.logit.standard_errors import Estimates, estimate_rows, infer, interval_ends, z_test
+
+
+def estimated(seed: int = 0, clusters: Any = None, weights: Any = None, sets: int = 300) -> Estimates:
+    """Estimates of a logit with two columns, sets of one included."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, sets)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    logit = LogitSets.from_matrix(rng.normal(size=(offsets[-1], 2)), offsets, rng.integers(0, sizes))
+    w = np.ones(sets) if weights is None else weights
+    b, hessian, steps = logit.maximise(w)
+    return infer(
+        Maximum(
+            values=b,
+            log_likelihood=float(w @ logit.log_likelihoods(b)),
+            hessian=hessian,
+            scores=logit.scores(b),
+            steps=steps,
+            spread=logit.spread,
+        ),
+        Parameters.free(b, ("x", "y")),
+        weights=w,
+        sizes=sizes,
+        clusters=clusters,
+    )
+
+
+def known(values: list[float], covariance: list[list[float]], **more: Any) -> Estimates:
+    facts: dict[str, Any] = {"log_likelihood": -80.0, "null_log_likelihood": -100.0, "n_sets": 50, "steps": 4}
+    names = tuple("abcdef"[: len(values)])
+    return Estimates(
+        names, np.array(values), np.zeros(len(values)), {"classical": np.array(covariance)}, **(facts | more)
+    )
+
+
+# -- covariances ---------------------------------------------------------------------------------------------------
+
+
+def test_covariances_by_hand_for_one_coefficient() -> None:
+    """H = -3/4 from four sets with scores 1/4, 1/4, 1/4 and -3/4: 4/3, and 16/9 times 12/16."""
+    found = infer(
+        Maximum(
+            values=np.array([np.log(3.0)]),
+            log_likelihood=-1.0,
+            hessian=np.array([[-0.75]]),
+            scores=np.array([[0.25], [0.25], [0.25], [-0.75]]),
+            steps=1,
+        ),
+        Parameters.free(np.array([np.log(3.0)]), ("x",)),
+        weights=np.ones(4),
+        sizes=np.full(4, 2),
+        clusters=np.array([0, 0, 1, 1]),
+    )
+    assert found.covariance()[0, 0] == pytest.approx(4 / 3, rel=1e-12)
+    assert found.covariance("robust")[0, 0] == pytest.approx(16 / 9 * 12 / 16, rel=1e-12)
+    assert found.covariance("clustered")[0, 0] == pytest.approx(2 * 16 / 9 * (1 / 4 + 1 / 4), rel=1e-12)
+    assert found.null_log_likelihood == pytest.approx(-4 * np.log(2), rel=1e-12)
+    assert (found.n_sets, found.clusters) == (4, 2)
+
+
+def test_with_a_cluster_for_each_set_clustered_is_robust_but_for_the_correction() -> None:
+    found = estimated(clusters=np.random.default_rng(1).permutation(300))
+    np.testing.assert_allclose(found.covariance("clustered"), found.covariance("robust") * 300 / 299, rtol=1e-12)
+    assert found.clusters == 300
+
+
+def test_twice_the_weights_halve_the_classical_covariance_and_leave_the_robust_one() -> None:
+    weights = np.full(300, 2.0)
+    found = estimated(weights=weights, clusters=np.arange(300))
+    np.testing.assert_allclose(found.covariance("robust"), estimated().covariance("robust"), rtol=1e-6)
+    np.testing.assert_allclose(found.covariance(), estimated().covariance() / 2, rtol=1e-6)
+
+
+def test_clusters_without_weight_do_not_count() -> None:
+    weights = np.ones(300)
+    weights[:3] = 0
+    found = estimated(weights=weights, clusters=np.arange(300))
+    assert (found.clusters, found.n_sets) == (297, 297)
+
+
+def test_one_cluster_says_nothing() -> None:
+    with pytest.raises(InputError, match="clustered errors need at least 2 clusters, found 1: choose another column"):
+        estimated(clusters=np.zeros(300, np.int64))
+
+
+def test_covariances_are_asked_for_by_name() -> None:
+    found = estimated()
+    with pytest.raises(InputError, match="errors must be one of classical, robust, clustered, got 'robus'"):
+        found.covariance("robus")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="clustered errors need the clusters: fit with cluster=<column>"):
+        found.covariance("clustered")
+
+
+def test_a_set_of_weight_2_counts_as_two_in_bic() -> None:
+    doubled = estimated(weights=np.full(300, 2.0))
+    assert (doubled.n_sets, doubled.weight) == (300, 600.0)
+    assert doubled.bic == pytest.approx(2 * np.log(600) - 2 * doubled.log_likelihood)
+    assert known([1.0], [[1.0]]).bic == pytest.approx(np.log(50) + 160)  # saved before weights were
+
+
+def test_parameters_that_are_given_leave_the_information_of_the_others() -> None:
+    """With b fixed and c at its bound, the variance of a is 1 / 4, whatever they have in common."""
+    information = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 1.0], [2.0, 1.0, 5.0]])
+    low, high = np.array([-np.inf, 2.0, -1.0]), np.array([np.inf, 2.0, 0.0])
+    found = infer(
+        Maximum(
+            values=np.array([0.5, 2.0, 0.0]),
+            log_likelihood=-50.0,
+            hessian=-information,
+            scores=np.ones((100, 3)),
+            steps=1,
+        ),
+        Parameters(("a", "b", "c"), np.zeros(3), low, high),
+        weights=np.ones(100),
+        sizes=np.full(100, 3),
+    )
+    assert (found.fixed, found.at_bound, found.n_parameters) == (("b",), ("c",), 2)
+    np.testing.assert_allclose(found.covariance(), np.diag([0.25, 0, 0]), rtol=1e-12)
+    np.testing.assert_allclose(found.covariance("robust"), np.diag([100 / 16, 0, 0]), rtol=1e-12)
+    assert found.aic == pytest.approx(2 * 2 + 100)
+    assert found.bic == pytest.approx(2 * np.log(100) + 100)
+    np.testing.assert_allclose(list(found.standard_errors().values()), [0.5, np.nan, np.nan])
+    assert [row[1:] for row in found.rows("classical")[1:]] == [("2", "fixed", "", ""), ("0", "at its bound", "", "")]
+    assert found.facts()["parameters"] == "2, and 1 fixed"
+    ratio, error = found.delta(lambda b: b[0] / b[1])
+    assert (float(ratio), float(error)) == pytest.approx((0.25, 0.25))
+
+
+def test_a_direction_without_curvature_is_left_out_and_its_coefficients_named() -> None:
+    """Only b_1 + b_2 is known, with information 2 of 100 sets; the third coefficient is as known as ever."""
+    information = np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 4.0]])
+    found = infer(
+        Maximum(
+            values=np.array([20.0, -20.0, 1.0]),
+            log_likelihood=-1.0,
+            hessian=-information,
+            scores=np.zeros((100, 3)),
+            steps=1,
+            spread=np.ones(3),
+        ),
+        Parameters.free(np.array([20.0, -20.0, 1.0]), ("a", "b", "c")),
+        weights=np.ones(100),
+        sizes=np.full(100, 2),
+    )
+    assert found.unbounded == ("a", "b")
+    assert found.standard_errors() == {"a": np.inf, "b": np.inf, "c": pytest.approx(0.5)}
+    assert [row[1:] for row in found.rows("classical")] == [
+        ("20", "inf", "0.00", "1.000"),
+        ("-20", "inf", "-0.00", "1.000"),
+        ("1", "0.5", "2.00", "0.046"),
+    ]
+    assert found.facts()["no finite estimate"] == "'a', 'b'"
+
+
+def test_all_directions_may_be_flat() -> None:
+    found = infer(
+        Maximum(
+            values=np.array([30.0]),
+            log_likelihood=-1e-13,
+            hessian=np.array([[-1e-13]]),
+            scores=np.zeros((9, 1)),
+            steps=1,
+            spread=np.ones(1),
+        ),
+        Parameters.free(np.array([30.0]), ("a",)),
+        weights=np.ones(9),
+        sizes=np.full(9, 2),
+    )
+    assert found.unbounded == ("a",)
+    assert found.standard_errors("robust") == {"a": np.inf}
+
+
+# -- figures -------------------------------------------------------------------------------------------------------
+
+
+def test_criteria_by_hand() -> None:
+    found = known([1.0, 2.0], [[1.0, 0.0], [0.0, 4.0]], constants_log_likelihood=-90.0)
+    assert found.aic == 164
+    assert found.bic == pytest.approx(160 + 2 * np.log(50))
+    assert found.rho_squared == pytest.approx(0.2)
+    assert found.adjusted_rho_squared == pytest.approx(0.18)
+    assert list(found.facts().items()) == [
+        ("choice sets", "50"),
+        ("parameters", "2"),
+        ("log-likelihood", "-80.000"),
+        ("null log-likelihood", "-100.000"),
+        ("constants-only log-likelihood", "-90.000"),
+        ("rho-squared", "0.2000"),
+        ("adjusted rho-squared", "0.1800"),
+        ("AIC", "164.00"),
+        ("BIC", "167.82"),
+        ("steps", "4"),
+    ]
+
+
+def test_where_nothing_could_be_explained_nothing_was() -> None:
+    found = known([1.0], [[1.0]], log_likelihood=0.0, null_log_likelihood=0.0)
+    assert (found.rho_squared, found.adjusted_rho_squared) == (0.0, 0.0)
+
+
+def test_z_and_p_test_against_the_null() -> None:
+    found = Estimates(("a",), np.array([0.6]), np.array([1.0]), {"robust": np.array([[0.04]])}, -1.0, -2.0, 9, 3)
+    assert found.rows("robust") == (("a", "0.6", "0.2", "-2.00", "0.046"),)
+    assert z_test(1.5, 0.5) == (3.0, pytest.approx(2 * norm.sf(3), rel=1e-12))
+    assert z_test(0.0, 0.0) == (0.0, 1.0)
+    assert z_test(1.0, 0.0) == (np.inf, 0.0)
+
+
+def test_a_coefficient_is_found_by_its_name() -> None:
+    found = estimated()
+    assert found.position("y") == 1
+    with pytest.raises(InputError, match="no coefficient is called 'z'"):
+        found.position("z")
+
+
+# -- delta method --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-12, 1e9])
+def test_the_error_of_a_ratio_is_that_of_the_closed_form(unit: float) -> None:
+    """Var(a / b) = (s_aa - 2 r s_ab + r^2 s_bb) / b^2 with r = a / b."""
+    a, b, s = -1.2, -0.8 * unit, np.array([[0.04, 0.01 * unit], [0.01 * unit, 0.09 * unit**2]])
+    value, error = known([a, b], s.tolist()).delta(lambda v: v[0] / v[1])
+    r = a / b
+    assert value == pytest.approx(r)
+    # Central differences with a relative step of 1e-5.
+    assert error == pytest.approx(np.sqrt(s[0, 0] - 2 * r * s[0, 1] + r**2 * s[1, 1]) / abs(b), rel=1e-8)
+
+
+def test_linear_functions_have_exact_errors_in_the_shape_of_their_values() -> None:
+    found = known([0.0, 2.0], [[1.0, 0.5], [0.5, 4.0]])
+    value, error = found.delta(lambda v: np.array([[v[0], v[1]], [v[0] + v[1], 7.0]]))
+    np.testing.assert_allclose(value, [[0, 2], [2, 7]])
+    np.testing.assert_allclose(error, [[1, 2], [np.sqrt(6), 0]], rtol=1e-9)
+
+
+def test_values_that_depend_on_a_coefficient_without_estimate_have_no_error() -> None:
+    found = known([1.0, 30.0], [[1.0, 0.0], [0.0, 0.0]], unbounded=("b",))
+    _, error = found.delta(lambda v: np.array([v[0], v[0] / v[1], v[1]]))
+    assert error.tolist() == [pytest.approx(1), np.inf, np.inf]
+
+
+# -- Estimates frame ---------------------------------------------------------------------------------------------------
+
+
+ESTIMATES = Estimates(
+    names=("cost", "logsum[rail]", "comfort", "far"),
+    values=np.array([-2.0, 0.6, 0.5, 30.0]),
+    null=np.array([0.0, 1.0, 0.0, 0.0]),
+    covariances={"classical": np.diag([0.25, 0.04, 0.0, 1.0])},
+    log_likelihood=-10.0,
+    null_log_likelihood=-20.0,
+    n_sets=30,
+    steps=4,
+    unbounded=("far",),
+    fixed=("comfort",),
+)
+
+
+def test_z_p_and_the_interval_are_those_of_a_normal_law() -> None:
+    """-2 / 0.5 = -4; (0.6 - 1) / 0.2 = -2 with p = erfc(sqrt(2)); the 95% interval is -2 -+ 1.959964 * 0.5."""
+    cost, logsum, comfort, far = estimate_rows(ESTIMATES, "classical")
+    assert (cost.name, cost.estimate, cost.std_error, cost.z) == ("cost", -2.0, 0.5, -4.0)
+    assert (cost.lower, cost.upper) == pytest.approx((-2 - 0.979982, -2 + 0.979982), abs=1e-6)
+    assert logsum.z == pytest.approx(-2.0, rel=1e-12)
+    assert logsum.p == pytest.approx(math.erfc(math.sqrt(2)), rel=1e-12)
+    assert (comfort.estimate, comfort.state) == (0.5, "fixed")
+    assert all(math.isnan(x) for x in comfort[2:7])
+    assert (far.std_error, far.lower, far.upper, far.state) == (math.inf, -math.inf, math.inf, "no finite estimate")
+
+
+def test_a_level_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="level must be a number above 0 and below 1, got 95"):
+        estimate_rows(ESTIMATES, "classical", 95)
+
+
+def test_an_interval_that_is_none_is_left_empty() -> None:
+    assert interval_ends(math.nan, math.nan) == ("", "")
+    assert interval_ends(-1.23456, 2.0) == ("-1.235", "2")
+
+
+def test_a_model_gives_its_estimates_as_a_data_frame_and_its_intervals_in_the_summary() -> None:
+    pytest.importorskip("pandas")
+    data = read(logit_choices(80, {"x": 1.0, "y": 0.5}), features=["x", "y"])
+    model = MNL(fixed={"y": 0.5}).fit(data)
+    frame = model.estimates(errors="robust", level=0.9)
+    assert list(frame.columns) == ["estimate", "std_error", "z", "p", "lower", "upper", "state"]
+    assert frame.loc["x", "estimate"] == model.coefficients["x"]
+    assert frame.loc["x", "std_error"] == model.standard_errors("robust")["x"]
+    assert frame.loc["x", "upper"] - frame.loc["x", "lower"] == pytest.approx(
+        2 * 1.6448536 * frame.loc["x", "std_error"], rel=1e-6
+    )
+    assert frame.loc["y", "state"] == "fixed"
+    shown = model.summary(errors="robust", level=0.9)
+    assert shown.header[-2:] == ("0.05", "0.95")
+    assert shown.rows[0][-1] == f"{frame.loc['x', 'upper']:.4g}"
+    assert shown.rows[1][-2:] == ("", "")
+
+
+def test_what_was_calibrated_has_a_value_alone() -> None:
+    cost, logsum, *_ = estimate_rows(ESTIMATES, "classical", calibrated=["cost"])
+    assert (cost.estimate, cost.state) == (-2.0, "calibrated")
+    assert all(math.isnan(x) for x in cost[2:7])
+    assert logsum == estimate_rows(ESTIMATES, "classical")[1]
+    assert ESTIMATES.rows("classical", ["cost"])[0] == ("cost", "-2", "calibrated", "", "")

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from choice_tables import read, trips
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import InputError
+from pcmcnet.models.logit.design import Design, require_unit
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    table = trips(40, sizes=(3, 5))
+    return read(table, alternative="mode", individual=["income"], features=["price", "minutes", "comfort"])
+
+
+@pytest.mark.parametrize(
+    ("formula", "name", "unit"),
+    [
+        ("price + minutes", "price", 1),
+        ("price/100 + minutes", "price/100", 100),
+        ("piecewise(price, 5)/10 + minutes", "piecewise(price, 5)/10[to 5]", 10),
+        ("price[car,bus] + price[bike]", "price[bike]", 1),
+        ("minutes | 1 | price", "price[car]", 1),
+        ("price:comfort + minutes", "price:comfort[low]", 1),
+    ],
+)
+def test_a_unit_is_what_the_formula_divides_by(formula: str, name: str, unit: float, data: ChoiceData) -> None:
+    assert require_unit(Design.learn(formula, data), data, name) == unit
+
+
+def test_a_standardised_column_is_divided_by_its_scale(data: ChoiceData) -> None:
+    price = data.features["price"].values.astype(float)  # type: ignore[union-attr]
+    found = require_unit(Design.learn("standardise(price)/2", data), data, "standardise(price)/2")
+    assert found == pytest.approx(2 * np.std(price), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["comfort[low]", "constant[bus]"])
+def test_a_level_has_no_unit_but_a_worth(name: str, data: ChoiceData) -> None:
+    design = Design.learn("price + comfort", data, reference="car", base={"comfort": "high"})
+    assert require_unit(design, data, name, money=False) == 1
+    with pytest.raises(InputError, match="has no unit in which others could be expressed: name the coefficient of a n"):
+        require_unit(design, data, name)
+
+
+@pytest.mark.parametrize(
+    ("formula", "name", "reason"),
+    [
+        ("log(price) + minutes", "log(price)", r"log\(price\) is no straight line"),
+        ("boxcox(price) + minutes", "boxcox(price)", r"boxcox\(price\) is no straight line"),
+        ("relative(price) + minutes", "relative(price)", r"relative\(price\) is no straight line"),
+        ("price:income", "price:income", "price:income is a product of numbers"),
+        ("price + price:income", "price", "the term price:income depends on it as well"),
+        ("price + price[car,bus]", "price", r"the term price\[car,bus\] depends on it as well"),
+        ("price[car] + price[car,bus]", "price[car]", r"the term price\[car,bus\] depends on it as well"),
+        ("price | 1 | price", "price", "the term price depends on it as well"),
+    ],
+)
+def test_a_coefficient_that_is_no_worth_of_a_unit_is_refused(
+    formula: str, name: str, reason: str, data: ChoiceData
+) -> None:
+    with pytest.raises(InputError, match=f"is not what one unit of 'price' is worth: {reason}. pcmcnet.insight"):
+        require_unit(Design.learn(formula, data), data, name)
+
+
+def test_an_unknown_name_is_told_the_nearest_one(data: ChoiceData) -> None:
+    with pytest.raises(InputError, match=r"the utility has no coefficient 'prise'. Did you mean 'price'\?"):
+        require_unit(Design.learn("price", data), data, "prise")

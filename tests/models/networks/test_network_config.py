@@ -1,0 +1,229 @@
+"""Monotone columns: the probability of an alternative falls with its own price in whatever was learnt."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+
+import pcmcnet as pn
+from choice_tables import ROLES, read, trips
+from pcmcnet.data import ChoiceData, Encoder
+from pcmcnet.errors import ConfigError
+from pcmcnet.insight.elasticity import elasticity
+from pcmcnet.insight.questions import with_values
+from pcmcnet.layers.inner_logit import LinearUtility, SignedLinear
+from pcmcnet.models import Ensemble, PCMCNet
+from pcmcnet.models.networks.chain_network import PCMCNetwork
+from pcmcnet.models.networks.network_slopes import Input, jacobian_by_output
+from pcmcnet.models.networks.starting_values import start_as_logit
+
+FALLS: Any = {"price": "decreasing"}
+QUICK: dict[str, Any] = {"hidden": (8, 8), "epochs": 6, "weight_decay": 0.05, "batch_size": 8, "lr": 0.02}
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    """Choices that like high prices: without signs a network learns just that."""
+    return read(trips(120, slope=0.3), **ROLES)
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> PCMCNet:
+    fitted: PCMCNet = PCMCNet(**QUICK, monotone=FALLS).fit(data, progress=False)
+    return fitted
+
+
+def rises(model: Any, data: ChoiceData, column: str = "price") -> float:
+    """The most that a log-probability rises as the value of its alternative goes through a grid."""
+    values, most = np.asarray(data.features[column].values, np.float64), -np.inf  # type: ignore[union-attr]
+    place = np.arange(len(values)) - np.repeat(data.offsets[:-1], data.sizes)
+    for k in range(data.largest):
+        at = [
+            data.from_rows(model.predict_log_proba(with_values(data, column, np.where(place == k, x, values))))
+            for x in np.linspace(values.min() - 5, 2 * values.max(), 9)
+        ]
+        most = max(most, float(np.diff(np.stack(at)[:, place == k], axis=0).max()))
+    return most
+
+
+# -- the promise ---------------------------------------------------------------------------------------------------
+
+
+def test_a_probability_falls_with_its_price_where_the_table_says_the_opposite(data: ChoiceData, model: PCMCNet) -> None:
+    """Rises of 1e-5 are rounding errors of log-probabilities in float32."""
+    free = PCMCNet(**QUICK).fit(data, progress=False)
+    assert rises(free, data) > 0.1
+    assert rises(model, data) < 1e-5
+    assert (elasticity(model, data, "price").own <= 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"hidden": ()}, {"weight_decay": 4.0}, {"activation": "tanh", "dropout": 0.2}, {"utility": "none"}],
+    ids=lambda options: next(iter(options)),
+)
+def test_it_does_so_with_other_options(data: ChoiceData, options: dict[str, Any]) -> None:
+    found = PCMCNet(**{**QUICK, "epochs": 2, **options}, monotone=FALLS).fit(data, progress=False)
+    assert rises(found, data) < 1e-5
+
+
+def test_it_composes_with_the_papers_settings(data: ChoiceData) -> None:
+    found = PCMCNet.paper((8,), epochs=1, batch_size=16, monotone=FALLS).fit(data, progress=False)
+    assert rises(found, data) < 1e-5
+
+
+def test_choices_that_obey_are_learnt(data: ChoiceData) -> None:
+    """Increasing in the price, as people are here: better than no knowledge of the price."""
+    found = PCMCNet(**QUICK, monotone={"price": "increasing", "minutes": "decreasing"}).fit(data, progress=False)
+    assert elasticity(found, data, "price").own.mean() > 0.5
+    assert rises(found, data, "minutes") < 1e-5
+
+
+def test_known_prices_obey_where_others_are_missing() -> None:
+    table = trips(60, slope=0.3)
+    gone = np.arange(len(table["price"])) % 7 == 0
+    table["price"] = np.where(gone, np.nan, table["price"])
+    data = read(table, **ROLES, missing="indicator")
+    model = PCMCNet(**QUICK, monotone=FALLS).fit(data, progress=False)
+    known = read(trips(60, slope=0.3), **ROLES, missing="indicator")
+    assert rises(model, known) < 1e-5
+
+
+# -- what a network goes through -----------------------------------------------------------------------------------
+
+
+def test_all_weights_are_feasible_after_a_fit(model: PCMCNet) -> None:
+    parts = [part for part in model.network_.modules() if isinstance(part, SignedLinear)]
+    assert len(parts) == 4
+    for part in parts:
+        assert ((part.weight >= part.low) & (part.weight <= part.high)).all()
+    utility = model.network_.utility
+    assert isinstance(utility, LinearUtility)
+    assert utility.slopes[0] <= 0
+
+
+def test_saved_loaded_and_trained_further(data: ChoiceData, model: PCMCNet, tmp_path: Path) -> None:
+    loaded = pn.load(model.save(tmp_path / "model"))
+    assert loaded.config == model.config
+    np.testing.assert_array_equal(loaded.predict_proba(data), model.predict_proba(data))
+    again = PCMCNet(**{**QUICK, "epochs": 1}, monotone=FALLS).fit(data, init=loaded, progress=False)
+    assert rises(again, data) < 1e-5
+    with pytest.raises(ConfigError, match="init was fitted with monotone="):
+        PCMCNet(**QUICK).fit(data, init=loaded, progress=False)
+
+
+def test_a_resumed_fit_ends_where_an_uninterrupted_one_does(data: ChoiceData, model: PCMCNet, tmp_path: Path) -> None:
+    def stop(entry: Any) -> None:
+        if entry["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        PCMCNet(**QUICK, monotone=FALLS).fit(data, run_folder=tmp_path / "run", on_epoch=stop, progress=False)
+    resumed = PCMCNet(**QUICK, monotone=FALLS).fit(data, run_folder=tmp_path / "run", resume=True, progress=False)
+    np.testing.assert_array_equal(resumed.predict_proba(data), model.predict_proba(data))
+
+
+def test_members_of_an_ensemble_obey(data: ChoiceData) -> None:
+    member = PCMCNet(**{**QUICK, "epochs": 2}, monotone=FALLS)
+    assert rises(Ensemble(member, 2).fit(data, progress=False), data) < 1e-5
+
+
+def test_a_fit_to_a_table_on_disk_obeys(data: ChoiceData, tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pa.table(trips(120, slope=0.3)), tmp_path / "trips.parquet")
+    scanned = ChoiceData.scan(tmp_path / "trips.parquet", **ROLES)
+    found = PCMCNet(**{**QUICK, "epochs": 2}, monotone=FALLS).fit(scanned, progress=False)
+    assert rises(found, data) < 1e-5
+
+
+@pytest.mark.slow
+def test_an_exported_graph_gives_the_same_probabilities(data: ChoiceData, model: PCMCNet, tmp_path: Path) -> None:
+    graph = torch.export.load(model.export(tmp_path / "model.pt2")).module()
+    batch = model.encoder_.encode(data).batch(np.arange(len(data)))
+    given = {
+        name: getattr(batch, name)
+        for name in ("mask", "numeric", "categorical", "individual_numeric", "individual_categorical")
+    }
+    with torch.no_grad():
+        expected = model.network_.eval()(batch).exp()
+    torch.testing.assert_close(graph(**given), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("individual", [False, True], ids=["price", "income"])
+def test_derivatives_know_of_tastes_that_are_cut(model: PCMCNet, data: ChoiceData, individual: bool) -> None:
+    """A taste strong enough that the coefficient of the price is 0 for some individuals."""
+    again = PCMCNet(**{**QUICK, "epochs": 1}, monotone=FALLS).fit(data, progress=False)
+    network = again.network_
+    assert isinstance(network, PCMCNetwork)
+    assert network.utility is not None
+    assert network.utility.taste is not None
+    place = network.alternative.width - len(network.utility.slopes)
+    with torch.no_grad():
+        network.utility.taste[place] = 1.0
+    batch = again.encoder_.encode(data).batch(np.arange(len(data)))
+    with torch.no_grad():
+        who, _ = network.represent(batch)
+        total = network.utility.slopes[0] + network.utility.weights(who)[:, place]
+    assert (total <= 0).all()
+    assert (total > -1e-7).any()
+    assert (total < -0.1).any()
+    at = Input(individual, 0)
+    torch.testing.assert_close(again._jacobian(batch, at), jacobian_by_output(network, batch, at), rtol=1e-4, atol=1e-5)
+    assert rises(again, data) < 1e-5
+
+
+def test_the_start_as_a_logit_is_the_best_one_with_right_signs(data: ChoiceData) -> None:
+    """The coefficient of the price wants to be positive: the best that is not is 0, and the others make up for it."""
+    encoder = Encoder.learn(data, labels=True)
+    free = LinearUtility(encoder.features, 2, 9)
+    start_as_logit(free, encoder.encode(data))
+    assert free.slopes[0] > 0.1
+    signs = torch.zeros(len(free.slopes))
+    signs[0] = -1.0
+    kept = LinearUtility(encoder.features, 2, 9, signs=signs)
+    start_as_logit(kept, encoder.encode(data))
+    assert kept.slopes[0] == 0
+    without = LinearUtility(encoder.features, 2, 9, signs=-signs)
+    start_as_logit(without, encoder.encode(data))
+    torch.testing.assert_close(without.slopes, free.slopes, rtol=1e-3, atol=1e-3)
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"monotone": "price"}, "monotone must name columns, as in"),
+        ({"monotone": {"price": "down"}}, "unknown direction of the monotone column 'price': 'down'"),
+        ({"monotone": {"price": "decresing"}}, "Did you mean 'decreasing'"),
+        ({"monotone": FALLS, "activation": "gelu"}, "activation that never falls.*got 'gelu'"),
+        ({"monotone": FALLS, "rate": "softplus"}, "rate='softplus' needs utility='none'"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PCMCNet(**options)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("prise", "none of the features that are numbers.*Did you mean 'price'"),
+        ("comfort", "'comfort', which is no column of numbers"),
+        ("mode", "'mode', which is no column of numbers"),
+        ("income", "'income', which is of the individual"),
+    ],
+)
+def test_columns_that_cannot_be_monotone_are_refused(data: ChoiceData, column: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PCMCNet(**QUICK, monotone={column: "decreasing"}).fit(data, progress=False)
+
+
+def test_a_curve_is_refused() -> None:
+    data = read(trips(40), **ROLES, kinds={"price": "spline"})
+    with pytest.raises(ConfigError, match="'price', which is of kind spline: a curve may turn"):
+        PCMCNet(**QUICK, monotone=FALLS).fit(data, progress=False)

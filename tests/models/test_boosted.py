@@ -1,0 +1,146 @@
+"""Boosted utilities: Newton steps by hand, context by ratios, a number of trees learnt from held-out sets."""
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pcmcnet as pn
+from choice_tables import trips
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, ConfigError, InputError
+from pcmcnet.models import Boosted
+from pcmcnet.models.boosted import BoostedConfig, TreeSets, UtilityTrees, grow
+
+Table = dict[str, Any]
+
+
+def bargains(sets: int = 200, seed: int = 0) -> Table:
+    """Sets of three at very different levels of price; the cheapest of each is chosen, four times in five."""
+    rng = np.random.default_rng(seed)
+    price = rng.uniform(10, 1000, (sets, 1)) * rng.uniform(1, 2, (sets, 3))
+    best = np.where(rng.random(sets) < 0.8, price.argmin(1), rng.integers(0, 3, sets))
+    took = np.arange(3) == best[:, None]
+    return {"s": np.repeat(np.arange(sets), 3), "took": took.ravel(), "price": price.ravel()}
+
+
+def read(table: Any, **roles: Any) -> ChoiceData:
+    return ChoiceData.from_long(table, **{"choice_set": "s", "chosen": "took", "features": ["price"], **roles})
+
+
+def test_the_first_tree_takes_the_newton_step_of_each_leaf() -> None:
+    """Pairs in which x = 1 is chosen 3 times of 4: p = 1/2 at first, so g = +-1/2 and h = 1/4 for all.
+
+    The leaf of x = 1 has 4 alternatives: sum g = 3/2 - 1/2 = 1, sum h = 1; with l2 = 1 its value is lr / 2.
+    """
+    x = np.tile(np.array([[0.0], [1.0]], np.float32), (4, 1))
+    sets = TreeSets(x, np.arange(0, 9, 2), 2 * np.arange(4) + np.array([1, 1, 1, 0]), np.ones(4))
+    config = BoostedConfig(lr=0.1, leaves=2, min_samples_leaf=1, l2=1.0, subsample=1.0, max_features=1.0)
+    (tree, value), *_ = islice(grow(sets, config, 0), 1)
+    assert value[tree.apply(x)] == pytest.approx(np.tile([-0.05, 0.05], 4))
+    assert UtilityTrees.joined([(tree, value)], 1)(x) == pytest.approx(np.tile([-0.05, 0.05], 4))
+    assert sets.loss(np.zeros(8)) == pytest.approx(np.log(2))
+
+
+@given(seed=st.integers(0, 2**16), weight=st.floats(0.1, 10))
+def test_the_scale_of_weights_changes_nothing(seed: int, weight: float) -> None:
+    data = read(bargains(20, seed))
+    x = data.features["price"].plain()[:, None].astype(np.float32)
+    config = BoostedConfig(min_samples_leaf=2)
+    one = [value for _, value in islice(grow(TreeSets.of(data, x), config, 0), 3)]
+    heavy = read({**bargains(20, seed), "w": np.full(60, weight)}, weight="w")
+    other = [value for _, value in islice(grow(TreeSets.of(heavy, x), config, 0), 3)]
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-9)  # weights are kept in float32
+
+
+def test_the_flat_trees_are_those_that_were_grown() -> None:
+    data = read(bargains(100))
+    x = np.column_stack([data.features["price"].plain(), np.random.default_rng(0).normal(size=300)]).astype(np.float32)
+    grown = list(islice(grow(TreeSets.of(data, x), BoostedConfig(min_samples_leaf=3), 0), 5))
+    trees = UtilityTrees.joined(grown, 2)
+    expected = sum(value[tree.apply(x)] for tree, value in grown)
+    np.testing.assert_allclose(trees(x), expected, rtol=1e-12)
+    assert trees.importance.shape == (2,)
+    assert trees.importance[0] > trees.importance[1]
+
+
+def test_relative_features_show_the_context() -> None:
+    train, test = read(bargains()), read(bargains(seed=1))
+    model = Boosted().fit(train)
+    assert -model.score(test) < 0.75  # the true one: -(.8 + .2/3) log(.8 + .2/3) - ... = 0.49
+    assert -Boosted(relative=()).fit(train).score(test) > 0.95  # log 3 is 1.10
+    assert model.record_.trees < 2000
+    assert str(model.summary()).splitlines()[-2].startswith("price / least of the set")
+
+
+def test_labels_alone_are_enough_and_can_be_left_out() -> None:
+    table = trips(sets=60)
+    data = ChoiceData.from_long(table, choice_set="trip", chosen="took", alternative="mode")
+    model = Boosted(trees=5, min_samples_leaf=5).fit(data)
+    assert [row[0] for row in model.summary().rows] == ["mode"]
+    with pytest.raises(InputError, match="declare a feature, or alternative"):
+        Boosted(labels=False).fit(data)
+
+
+def test_one_who_validates_has_a_say_in_the_number_of_trees() -> None:
+    """Held-out sets in which nothing can be learnt leave few trees."""
+    noise = {**bargains(100, seed=3), "took": np.tile([True, False, False], 100)}
+    train = read(bargains(60))
+    assert Boosted().fit(train, read(noise)).record_.trees < Boosted().fit(train).record_.trees
+
+
+def test_few_sets_get_a_fixed_number_of_trees() -> None:
+    assert Boosted(min_samples_leaf=2).fit(read(bargains(12))).record_.trees == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trees": 0}, "trees must be a whole number of at least 1"),
+        ({"lr": 0.0}, "lr must be a number above 0"),
+        ({"leaves": 1}, "leaves must be a whole number of at least 2"),
+        ({"subsample": 1.5}, "subsample must be a number above 0 and at most 1"),
+        ({"labels": 1}, "labels must be true or false"),
+        ({"relative": "price"}, "relative must be 'auto' or a list"),
+    ],
+)
+def test_options_are_checked(options: Table, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Boosted(**options)
+
+
+def test_sets_of_one_alternative_are_nothing_to_learn_from() -> None:
+    with pytest.raises(InputError, match="single alternative"):
+        Boosted().fit(read({"s": [1, 2], "took": [1, 1], "price": [2.0, 3.0]}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": lambda a: a * 0},  # a walk that never ends
+        {"feature": lambda a: a + 9},
+        {"right": lambda a: a + 10**6},
+        {"value": lambda a: a * np.nan},
+        {"roots": lambda a: a - 1},
+        {"threshold": lambda a: a[:-1]},
+        {"importance": lambda a: a.astype(np.float32)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_damaged_trees_are_refused(change: dict[str, Callable[[Any], Any]], tmp_path: Path) -> None:
+    model = Boosted(trees=3, min_samples_leaf=2).fit(read(bargains(30)))
+    trees = model.trees_
+    arrays = {name: getattr(trees, name) for name in vars(trees)}
+    damaged = UtilityTrees(**{**arrays, **{name: f(arrays[name]) for name, f in change.items()}})
+    with pytest.raises(ArtifactError, match="damaged trees"):
+        UtilityTrees.from_bytes(damaged.to_bytes(), 2)
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        UtilityTrees.from_bytes(b"no trees", 2)
+    back = pn.load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(back.predict_proba(bargains(5)), model.predict_proba(bargains(5)))

@@ -1,0 +1,373 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from choice_tables import logit_choices, read
+from pcmcnet import MNL, Calibrated, Ensemble, PCMCNet, RankBy, compare, evaluate, load
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ArtifactError, ConfigError, InputError, NotFittedError
+from pcmcnet.insight.elasticity import slopes
+from pcmcnet.models import ChoiceModel
+from pcmcnet.models.ensemble import interval, log_mean, log_odds
+
+MakeTrips = Callable[..., pa.Table]
+
+
+@pytest.fixture(scope="module")
+def ensemble(trips: ChoiceData, quick: dict[str, Any]) -> Ensemble:
+    """A fitted ensemble to ask, never to change."""
+    fitted: Ensemble = Ensemble(PCMCNet(**quick), 3).fit(trips, seed=4, progress=False)
+    return fitted
+
+
+# -- members -------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_is_one_network_unless_more_are_asked_for() -> None:
+    assert PCMCNet().config.members == "auto"
+    assert Ensemble(PCMCNet())._inner().config.members == 1
+    assert Ensemble("pcmcnet", options={"members": 3})._inner().config.members == 3
+
+
+def test_members_have_seeds_of_their_own_and_are_fits_of_the_model(
+    ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]
+) -> None:
+    seeds = ensemble.record_.seeds
+    assert len(set(seeds)) == len(ensemble.members_) == 3
+    assert ensemble.table_.seed == 4
+    for seed, member in zip(seeds, ensemble.members_, strict=True):
+        alone = PCMCNet(**quick).fit(trips, seed=seed, progress=False)
+        np.testing.assert_array_equal(member.predict_log_proba(trips), alone.predict_log_proba(trips))
+
+
+def test_the_first_members_do_not_depend_on_how_many_follow(
+    ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any]
+) -> None:
+    fewer = Ensemble(PCMCNet(**quick), 2).fit(trips, seed=4, progress=False)
+    assert fewer.record_.seeds == ensemble.record_.seeds[:2]
+    other = Ensemble(PCMCNet(**quick), 2).fit(trips, seed=5, progress=False)
+    assert not {*other.record_.seeds} & {*ensemble.record_.seeds}
+
+
+def test_probabilities_are_the_means_of_the_members(ensemble: Ensemble, trips: ChoiceData) -> None:
+    each = np.stack([member.predict_proba(trips) for member in ensemble.members_])
+    assert np.ptp(each, axis=0).max() > 0.01
+    np.testing.assert_allclose(ensemble.predict_proba(trips), each.mean(axis=0), rtol=1e-12)
+    assert ensemble.num_parameters == sum(member.num_parameters for member in ensemble.members_)
+
+
+def test_a_model_and_its_name_with_options_are_the_same_ensemble(quick: dict[str, Any]) -> None:
+    model = PCMCNet(**quick)
+    assert Ensemble(model, 4).config == Ensemble("pcmcnet", 4, options=quick).config
+    with_lists = json.loads(json.dumps(quick))
+    assert Ensemble("pcmcnet", 4, options=with_lists).config == Ensemble(model, 4).config
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"model": "pcmcnett"}, "Did you mean 'pcmcnet'"),
+        ({"model": PCMCNet}, "got PCMCNet, a class"),
+        ({}, "got None"),
+        ({"model": "mnl", "n": 1}, "n must be a whole number of at least 2"),
+        ({"model": "mnl", "resample": "yes"}, "resample must be true or false"),
+        ({"model": MNL(), "options": {}}, "a model object has its own"),
+        ({"model": "mnl", "options": {"formulas": ""}}, "unknown option 'formulas'. Did you mean 'formula'"),
+        ({"model": Ensemble("mnl")}, "cannot be ensembles"),
+    ],
+)
+def test_what_is_no_model_is_refused(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Ensemble(**words)
+
+
+def test_a_member_that_fails_fails_the_ensemble(
+    trips: ChoiceData, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits: list[int] = []
+    plain = PCMCNet.fit
+
+    def fit(self: PCMCNet, *words: Any, **more: Any) -> Any:
+        fits.append(more["seed"])
+        if len(fits) == 2:
+            raise InputError("the second one has no luck")
+        return plain(self, *words, **more)
+
+    monkeypatch.setattr(PCMCNet, "fit", fit)
+    model = Ensemble(PCMCNet(**quick), 3)
+    with pytest.raises(InputError, match="no luck"):
+        model.fit(trips, progress=False)
+    assert len(fits) == 2
+    with pytest.raises(NotFittedError):
+        model.predict_proba(trips)
+
+
+def test_a_ranking_stays_a_ranking(trips: ChoiceData) -> None:
+    ensemble = Ensemble(RankBy("price"), 2).fit(trips)
+    assert ensemble.gives == "ranking"
+    np.testing.assert_array_equal(ensemble.predict(trips), RankBy("price").fit(trips).predict(trips))
+    assert evaluate(ensemble, trips).nll is None
+
+
+def test_an_ensemble_can_be_compared_with_others(trips: ChoiceData, quick: dict[str, Any]) -> None:
+    models = {"one": PCMCNet(**quick), "three": Ensemble(PCMCNet(**quick), 3)}
+    result = compare(models, trips, split=(0.7, 0.3), valid=0.2, resamples=0, progress=False)
+    assert [row.error for row in result.rows] == [None, None]
+    assert result.rows[1].model == "ensemble"
+
+
+# -- intervals -----------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_holds_the_probability_and_stays_between_0_and_1(ensemble: Ensemble, trips: ChoiceData) -> None:
+    p = ensemble.predict_proba(trips)
+    for level in (0.01, 0.9, 0.999):
+        low, high = ensemble.predict_interval(trips, level)
+        assert (low >= 0).all()
+        assert (high <= 1).all()
+        assert ((low <= p) & (p <= high)).all()
+    assert ((high - low)[trips.rows][trips.sizes[trips.set_of_alternative] > 1] > 0.001).all()
+    assert (low[trips.hidden_rows] == 0).all()
+    assert (high[trips.hidden_rows] == 0).all()
+    alone = trips.rows[trips.offsets[:-1][trips.sizes == 1]]
+    assert (low[alone] == 1).all()
+    assert (high[alone] == 1).all()
+
+
+def test_equal_members_have_intervals_without_width(trips: ChoiceData, quick: dict[str, Any]) -> None:
+    model = Ensemble(PCMCNet(**quick), 3).fit(trips, progress=False)
+    alike = replace(model._state, members=(model.members_[0],) * 3)
+    model.fitted_ = replace(model.require_fitted(), state=alike)
+    low, high = model.predict_interval(trips)
+    np.testing.assert_array_equal(low, high)
+    np.testing.assert_array_equal(low, model.members_[0].predict_proba(trips))
+    assert "all members are equal" in model.caveats[-1]
+
+
+@pytest.mark.slow
+def test_other_fits_of_the_model_lie_inside(trips: ChoiceData, quick: dict[str, Any]) -> None:
+    """At a level of 90 %, in nine of ten probabilities, over 12 other fits; those of one fit depend on each other."""
+    some, others = (Ensemble(PCMCNet(**{**quick, "epochs": 2}), n).fit(trips, seed=n, progress=False) for n in (6, 12))
+    low, high = some.predict_interval(trips, 0.9)
+    p = others.over(lambda model: model.predict_proba(trips)).values
+    free = trips.rows[trips.sizes[trips.set_of_alternative] > 1]
+    inside = ((low <= p) & (p <= high))[:, free].mean()
+    # Rows of one table share their members, so the share varies: 0.81 to 0.93, mean 0.89, over ten pairs of seeds.
+    assert 0.75 < inside < 0.97
+
+
+def test_any_question_gets_an_interval(ensemble: Ensemble, trips: ChoiceData) -> None:
+    scores = [member.score(trips) for member in ensemble.members_]
+    found = ensemble.over(lambda model: model.score(trips))
+    assert found.values.tolist() == scores
+    assert found.mean == pytest.approx(np.mean(scores), rel=1e-12)
+    assert found.low < min(scores)
+    assert found.high > max(scores)
+    wide, narrow = (ensemble.over(lambda model: model.predict_proba(trips), level) for level in (0.99, 0.5))
+    assert wide.mean.shape == (trips.n_rows,)
+    assert (wide.high - wide.low >= narrow.high - narrow.low).all()
+
+
+@pytest.mark.parametrize("column", ["price", "income"])
+@pytest.mark.parametrize("wrapped", ["ensemble", "calibrated"])
+def test_derivatives_are_those_of_the_probabilities(
+    column: str, wrapped: str, trips: ChoiceData, quick: dict[str, Any]
+) -> None:
+    """Of a smooth network, since a difference may step over a kink."""
+    smooth = Ensemble(PCMCNet(**{**quick, "activation": "tanh"}), 2).fit(trips, progress=False)
+    model = smooth if wrapped == "ensemble" else Calibrated(smooth, 1.7)
+    exact, near = (slopes(model, trips, column, method=how, step=0.01) for how in ("derivatives", "differences"))
+    # Networks compute in float32, whose rounding over a step of a hundredth of a price of 1 is 1e-5.
+    np.testing.assert_allclose(exact, near, atol=1e-3 * np.abs(exact).max())
+    assert np.abs(exact).max() > 0
+    assert slopes(Ensemble("uniform", 2).fit(trips), trips, column).max() == 0  # by differences
+
+
+def test_answers_of_different_shapes_are_refused(ensemble: Ensemble) -> None:
+    sizes = iter([1, 2, 3])
+    with pytest.raises(InputError, match="arrays of different shapes"):
+        ensemble.over(lambda _: np.zeros(next(sizes)))
+    with pytest.raises(NotFittedError):
+        Ensemble("mnl").over(lambda model: 1.0)
+
+
+# -- resampled weights ---------------------------------------------------------------------------------------------
+
+
+def logit_table(sets: int, seed: int) -> tuple[ChoiceData, Any]:
+    """Choices of a logit with the coefficient -1, and its true probabilities."""
+    table = logit_choices(sets, {"cost": -1.0}, seed, sizes=(3, 3))
+    return read(table, features=["cost"]), table["probability"]
+
+
+def test_a_model_without_chance_varies_only_with_resampled_weights() -> None:
+    data, _ = logit_table(60, seed=0)
+    plain = Ensemble(MNL(), 3).fit(data)
+    assert plain.predict_interval(data)[0].tolist() == plain.predict_interval(data)[1].tolist()
+    assert "all members are equal" in plain.caveats[-1]
+    resampled = Ensemble(MNL(), 3, resample=True).fit(data)
+    low, high = resampled.predict_interval(data)
+    assert (high - low > 1e-3).mean() > 0.9
+    assert resampled.caveats == ()
+    again = Ensemble(MNL(), 3, resample=True).fit(data)
+    np.testing.assert_array_equal(again.predict_log_proba(data), resampled.predict_log_proba(data))
+
+
+@pytest.mark.slow
+def test_the_truth_lies_inside_the_intervals_of_resampled_logits() -> None:
+    """One coefficient, so that in each table all intervals hold the truth, or hardly any does: 40 tables."""
+    hits = []
+    for seed in range(40):
+        data, truth = logit_table(60, seed)
+        low, high = Ensemble(MNL(), 6, resample=True).fit(data, seed=seed).predict_interval(data, 0.9)
+        hits.append(((low <= truth) & (truth <= high)).mean())
+    # 0.9 with a standard deviation of sqrt(.9 .1 / 40) = 0.047.
+    assert 0.78 < np.mean(hits) < 0.99
+
+
+# -- on disk -------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_ensemble_comes_back_whole(ensemble: Ensemble, trips: ChoiceData, tmp_path: Path) -> None:
+    folder = ensemble.save(tmp_path / "model")
+    back = load(folder)
+    assert isinstance(back, Ensemble)
+    assert (back.record_, back.table_) == (ensemble.record_, ensemble.table_)
+    for ours, theirs in zip(ensemble.predict_interval(trips), back.predict_interval(trips), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for ours_, theirs_ in zip(ensemble.members_, back.members_, strict=True):
+        assert ours_.history == theirs_.history
+        assert str(ours_.summary()) == str(theirs_.summary())
+
+
+@pytest.mark.parametrize("name", ["member-2-weights.safetensors", "member-3-kind.json"])
+def test_a_damaged_or_missing_member_is_noticed(name: str, ensemble: Ensemble, tmp_path: Path) -> None:
+    folder = ensemble.save(tmp_path / "model")
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-3])
+    with pytest.raises(ArtifactError, match=f"{name} is truncated or altered"):
+        load(folder)
+    (folder / name).unlink()
+    with pytest.raises(ArtifactError, match=f"{name} is missing"):
+        load(folder)
+
+
+class Stopped(Exception):  # noqa: N818 - no error, but what stops a run here
+    pass
+
+
+def test_an_interrupted_ensemble_goes_on_and_ends_in_the_same_model(
+    ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
+) -> None:
+    """Stopped after the second epoch of the second member: the first is not fitted again."""
+    folder, model = tmp_path / "run", Ensemble(PCMCNet(**quick), 3)
+
+    def stop(entry: dict[str, Any]) -> None:
+        if (entry["member"], entry["epoch"]) == (2, 2):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        model.fit(trips, seed=4, progress=False, run_folder=folder, on_epoch=stop)
+    with pytest.raises(InputError, match="holds an unfinished run"):
+        model.fit(trips, seed=4, progress=False, run_folder=folder)
+    with pytest.raises(ArtifactError, match="holds an unfinished run, not a model yet"):
+        load(folder)
+    seen: list[tuple[int, int]] = []
+    model.fit(
+        trips,
+        seed=4,
+        progress=False,
+        run_folder=folder,
+        resume=True,
+        on_epoch=lambda entry: seen.append((entry["member"], entry["epoch"])),
+    )
+    assert seen == [(2, 3), (3, 1), (3, 2), (3, 3)]
+    model.save(folder)
+    assert all(path.is_file() for path in folder.iterdir())
+    np.testing.assert_array_equal(load(folder).predict_log_proba(trips), ensemble.predict_log_proba(trips))
+
+
+def test_a_run_that_was_killed_before_its_first_file_can_be_made_again(
+    ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    (folder / "member-1").mkdir(parents=True)
+    (folder / ".member-1.lock").touch()
+    model = Ensemble(PCMCNet(**quick), 3).fit(trips, seed=4, progress=False, run_folder=folder, resume=True)
+    model.save(folder)
+    np.testing.assert_array_equal(load(folder).predict_log_proba(trips), ensemble.predict_log_proba(trips))
+
+
+def test_a_run_folder_with_something_else_in_a_members_place_is_refused(
+    ensemble: Ensemble, trips: ChoiceData, quick: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    Ensemble(PCMCNet(**quick), 2).fit(trips, progress=False, run_folder=folder)
+    (folder / "member-1" / "letters.txt").write_text("dear")
+    with pytest.raises(ArtifactError, match="exists and is not empty"):
+        ensemble.save(folder)
+    assert (folder / "member-1" / "letters.txt").read_text() == "dear"
+
+
+def test_a_run_that_fails_at_once_leaves_no_folder(
+    make_trips: MakeTrips, roles: dict[str, Any], tmp_path: Path
+) -> None:
+    data = ChoiceData.from_long(make_trips(), **{**roles, "features": [], "individual": []})
+    model: ChoiceModel = Ensemble(PCMCNet(labels=False), 2)
+    with pytest.raises(InputError, match="declare a feature, or alternative"):
+        model.fit(data, progress=False, run_folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# -- Ensemble interval -------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_three_values_is_the_textbooks() -> None:
+    """1, 2, 3: mean 2, sd 1, t at 2 degrees of freedom and 95 % is 4.302653, sqrt(4/3) = 1.154701."""
+    low, high = interval(np.array([1.0, 2.0, 3.0]), 0.95)
+    np.testing.assert_allclose([low, high], [2 - 4.968275, 2 + 4.968275], atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_one_more_value_lies_inside_as_often_as_the_level_says(n: int) -> None:
+    rng = np.random.default_rng(n)
+    values, another = rng.normal(3.0, 2.0, (n, 40_000)), rng.normal(3.0, 2.0, 40_000)
+    low, high = interval(values, 0.9)
+    # The share of 40,000 draws has a standard deviation of 0.0015.
+    assert np.mean((low <= another) & (another <= high)) == pytest.approx(0.9, abs=0.006)
+
+
+def test_values_that_agree_have_an_interval_without_width() -> None:
+    low, high = interval(np.array([[0.1, -np.inf, 1.0]] * 7), 0.9)
+    assert low.tolist() == high.tolist() == [0.1, -np.inf, 1.0]
+
+
+def test_values_that_are_no_numbers_and_impossible_levels_are_refused() -> None:
+    with pytest.raises(InputError, match="finite numbers from every member, got nan"):
+        interval(np.array([1.0, np.nan]), 0.9)
+    with pytest.raises(InputError, match="got inf"):
+        interval(np.array([1.0, np.inf]), 0.9)
+    for level in (0.0, 1.0, 90):
+        with pytest.raises(ConfigError, match="level must be a number above 0 and below 1"):
+            interval(np.array([1.0, 2.0]), level)
+
+
+def test_the_mean_of_probabilities_is_taken_without_leaving_logs() -> None:
+    """(1/4 + 3/4) / 2 = 1/2; e^-1000 and 3 e^-1000 have the mean 2 e^-1000, though both are 0 in float64."""
+    logs = np.array([[np.log(0.25), -1000.0, -np.inf, 0.0], [np.log(0.75), np.log(3.0) - 1000.0, -np.inf, 0.0]])
+    found = log_mean(logs)
+    np.testing.assert_allclose(found[:2], [np.log(0.5), np.log(2.0) - 1000.0], rtol=1e-15)
+    assert found[2:].tolist() == [-np.inf, 0.0]
+    same = np.full((5, 3), -np.pi)
+    assert (log_mean(same) == -np.pi).all()
+
+
+def test_log_odds_are_finite_at_both_ends() -> None:
+    found = log_odds(np.array([-np.inf, np.log(0.2), -1e-20, 0.0]))
+    np.testing.assert_allclose(found, [-745.0, np.log(0.25), 37.0, 37.0])

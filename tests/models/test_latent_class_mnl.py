@@ -1,0 +1,753 @@
+"""Latent class logit: simulated classes recovered, EM that never loses, and finite answers whatever the data."""
+
+import itertools
+import json
+import logging
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
+
+from choice_tables import logit_choices
+from pcmcnet.data import ChoiceData
+from pcmcnet.datasets import packaged
+from pcmcnet.errors import (
+    ArtifactError,
+    ConfigError,
+    DatasetError,
+    InputError,
+    NotFittedError,
+    SchemaError,
+    TrainingError,
+)
+from pcmcnet.models import MNL, LatentClassMNL, latent_class_mnl, load
+from pcmcnet.models.interface.saving import state_files
+from pcmcnet.models.logit import latent_class_likelihood
+from pcmcnet.models.logit.latent_class_likelihood import ClassSearch, Mixture, divide
+from pcmcnet.models.logit.logit_likelihood import LogitSets
+from pcmcnet.models.logit.maximum_likelihood import hessian
+
+# Two kinds of people: one minds the cost and hardly the time, the other the time. Income draws to the second.
+TRUTH = {"class 1: cost": -2.0, "class 1: time": -0.5, "class 2: cost": -0.3, "class 2: time": -2.5}
+SHARES = (0.6, 0.4)
+
+
+def trips(sets: int, seed: int = 0, *, income: float = 0.0) -> dict[str, Any]:
+    """Four alternatives a set; with ``income``, log-odds of the second class rise by it per unit."""
+    rng = np.random.default_rng(seed)
+    x, who = rng.normal(size=(sets, 4, 2)), rng.normal(size=sets)
+    second = rng.random(sets) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * who)))
+    b = np.where(second[:, None], [[-0.3, -2.5]], [[-2.0, -0.5]])
+    took = ((x * b[:, None]).sum(2) + rng.gumbel(size=(sets, 4))).argmax(1)
+    return {
+        "trip": np.repeat(np.arange(sets), 4),
+        "took": (took[:, None] == np.arange(4)).ravel(),
+        "cost": x[..., 0].ravel(),
+        "time": x[..., 1].ravel(),
+        "income": np.repeat(who, 4),
+        "home": np.repeat(np.where(second, "town", "land"), 4),
+        "person": np.repeat(np.arange(sets) // 3, 4),
+        "weight": np.repeat(1 + np.arange(sets) % 3, 4),
+    }
+
+
+def read(table: dict[str, Any], individual: tuple[str, ...] = (), **roles: Any) -> ChoiceData:
+    roles = {"choice_set": "trip", "chosen": "took", "features": ["cost", "time"], "keep": ["person"]} | roles
+    return ChoiceData.from_long(table, individual=list(individual), **roles)
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    return read(trips(600, income=1.5), ("income", "home"))
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> LatentClassMNL:
+    fitted: LatentClassMNL = LatentClassMNL(classes=2, membership="income", cluster="person").fit(data)
+    return fitted
+
+
+def mixture_of(model: LatentClassMNL, data: ChoiceData) -> Mixture:
+    """Return what the model maximised."""
+    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
+    persons = np.arange(len(data))
+    return Mixture(sets, persons, model.who_.matrix(data), data.weights, model.n_classes_, model.config.precision)
+
+
+# -- known answers -------------------------------------------------------------------------------------------------
+
+
+def test_two_simulated_classes_are_recovered() -> None:
+    data = read(trips(4000))
+    model = LatentClassMNL(classes="auto", max_classes=3, membership="1", prior=0).fit(data)
+    aic = model.record_.aic
+    assert model.n_classes_ == 2
+    assert min(aic, key=aic.get) == "2"
+    assert list(aic) == ["1", "2", "3"]
+    # A share has a standard error of some 0.015 here.
+    np.testing.assert_allclose(model.membership(data).mean(0), SHARES, atol=0.03)
+    errors = model.standard_errors()
+    for name, value in TRUTH.items():
+        assert abs(model.coefficients[name] - value) < 3 * errors[name]
+        assert errors[name] < 0.3
+
+
+def test_what_draws_to_a_class_is_recovered() -> None:
+    model = LatentClassMNL(classes=2, membership="income", prior=0).fit(read(trips(4000, income=1.5), ("income",)))
+    assert abs(model.coefficients["membership 2: income"] - 1.5) < 3 * model.standard_errors()["membership 2: income"]
+
+
+def test_one_class_is_the_multinomial_logit(data: ChoiceData) -> None:
+    one, plain = LatentClassMNL(classes=1, prior=0).fit(data), MNL().fit(data)
+    assert one.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, rel=1e-12)
+    np.testing.assert_allclose(one.predict_log_proba(data), plain.predict_log_proba(data), rtol=1e-5, atol=1e-6)
+    for kind in ("classical", "robust"):
+        np.testing.assert_allclose(one.covariance(kind), plain.covariance(kind), rtol=1e-5)
+    assert list(one.coefficients) == ["class 1: cost", "class 1: time"]
+    np.testing.assert_array_equal(one.membership(data), 1)
+
+
+def test_probabilities_are_mixed_by_the_shares_of_the_individual(model: LatentClassMNL, data: ChoiceData) -> None:
+    b = model.coefficients
+    x = np.column_stack([data.features[name].plain() for name in ("cost", "time")])[:4].astype(float)
+    odds = np.exp(b["membership 2: constant"] + b["membership 2: income"] * float(data.individual["income"].plain()[0]))
+    classes = [np.exp(x @ [b[f"class {c}: cost"], b[f"class {c}: time"]]) for c in (1, 2)]
+    first, second = (v / v.sum() for v in classes)
+    np.testing.assert_allclose(model.predict_proba(data)[:4], (first + odds * second) / (1 + odds), rtol=1e-10)
+    np.testing.assert_allclose(model.membership(data)[0], [1 / (1 + odds), odds / (1 + odds)], rtol=1e-10)
+
+
+def test_the_posterior_is_bayes_rule(model: LatentClassMNL, data: ChoiceData) -> None:
+    b, pi = model.coefficients, model.membership(data)[0]
+    x = np.column_stack([data.features[name].plain() for name in ("cost", "time")])[:4].astype(float)
+    chosen = int(data.require_chosen("test")[0])
+    likelihoods = []
+    for c in (1, 2):
+        v = np.exp(x @ [b[f"class {c}: cost"], b[f"class {c}: time"]])
+        likelihoods.append(v[chosen] / v.sum())
+    np.testing.assert_allclose(model.posterior(data)[0], pi * likelihoods / (pi @ likelihoods), rtol=1e-10)
+    for shares in (model.posterior(data), model.membership(data)):
+        assert shares.shape == (600, 2)
+        np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-12)
+
+
+def test_a_posterior_needs_choices_and_a_membership_does_not(model: LatentClassMNL, data: ChoiceData) -> None:
+    table = {name: values for name, values in trips(20, income=1.5).items() if name != "took"}
+    assert model.membership(table).shape == (20, 2)
+    with pytest.raises(InputError, match="the shares given the choices needs the choices"):
+        model.posterior(read(table, ("income", "home"), chosen=None))
+
+
+# -- the maximum and its errors ------------------------------------------------------------------------------------
+
+
+def test_the_estimate_is_a_maximum_with_the_errors_of_its_curvature(model: LatentClassMNL, data: ChoiceData) -> None:
+    mixture, x = mixture_of(model, data), model.estimates_.values
+    # Steps end where another would gain 1e-12 of the log-likelihood.
+    np.testing.assert_allclose(mixture.all_weights @ mixture.objective(x)[1], 0, atol=1e-3)
+    near = hessian(mixture.objective, x, np.append(mixture.weights, 0.0))  # without the prior
+    found = model.covariance("classical")
+    np.testing.assert_allclose(found, np.linalg.inv(-near), rtol=1e-4, atol=1e-8)  # central differences
+    scores = mixture.objective(x)[1][:-1]
+    outer = np.sqrt(np.diag(np.linalg.inv(scores.T @ scores)))
+    # Equal in expectation, for the right model; 600 sets leave some tens of per cent.
+    np.testing.assert_allclose(outer, list(model.standard_errors("classical").values()), rtol=0.4)
+
+
+def test_classes_come_by_their_shares_the_largest_first() -> None:
+    for seed in range(4):
+        data = read(trips(300, seed))
+        shares = LatentClassMNL(classes=3, starts=2).fit(data, seed=seed).membership(data).mean(0)
+        assert (np.diff(shares) <= 0).all()
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 2**16), prior=st.sampled_from([0.0, 0.1]), classes=st.integers(2, 3))
+def test_em_never_loses(seed: int, prior: float, classes: int) -> None:
+    data = read(trips(80, seed), ("income",))
+    try:
+        model = LatentClassMNL(classes=classes, starts=2, prior=prior).fit(data, seed=seed)
+    except TrainingError:  # without a prior there may be no maximum
+        assert prior == 0
+        return
+    em = model.record_.em
+    assert len(em) > 1
+    assert (np.diff(em) >= 0).all()
+    if prior == 0:
+        assert em[-1] <= model.estimates_.log_likelihood + 1e-9
+
+
+def test_one_seed_gives_one_model_and_more_starts_are_no_worse(data: ChoiceData) -> None:
+    options: dict[str, Any] = {"classes": 3, "membership": "income"}
+    first, again = (LatentClassMNL(**options).fit(data, seed=3) for _ in range(2))
+    assert first.coefficients == again.coefficients
+    one = LatentClassMNL(**options, starts=1, em_steps=1).fit(data, seed=3)
+    assert one.estimates_.log_likelihood <= first.estimates_.log_likelihood + 0.1
+    assert LatentClassMNL(**options).fit(data, seed=4).coefficients != first.coefficients
+
+
+def test_starts_compared_on_a_sample_lead_to_the_same_maximum(
+    data: ChoiceData, model: LatentClassMNL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", len(data) // 3)
+    found = LatentClassMNL(**asdict(model.config)).fit(data)
+    assert found.score(data) == pytest.approx(model.score(data), abs=1e-6)
+    np.testing.assert_allclose(found.predict_proba(data), model.predict_proba(data), atol=1e-3)  # both have settled
+
+
+@pytest.mark.parametrize("column", ["promotion", "brand", "children"])
+def test_columns_that_do_not_vary_in_the_sample_have_estimates(monkeypatch: pytest.MonkeyPatch, column: str) -> None:
+    """A number, a level or a number of individuals in sets of which none is in the sample that starts begin with."""
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", 200)
+    table = trips(600)
+    others = np.setdiff1d(np.arange(600), np.random.default_rng(0).choice(600, 200, replace=False))[:12]
+    rare, first = np.isin(table["trip"], others), np.arange(2400) % 4 == 0
+    table["promotion"] = np.where(rare & first, 1.5, 0.0)
+    table["brand"] = np.where(rare & table["took"], "rare", np.array(["A", "B"])[np.arange(2400) % 2])
+    table["children"] = np.where(rare, table["trip"] % 3, 7)
+    more: dict[str, Any] = {} if column == "children" else {"features": ["cost", "time", column]}
+    data = read(table, ("children",) * (column == "children"), **more)
+    model = LatentClassMNL(classes=2).fit(data)
+    assert any(column in name for name in model.coefficients)
+    assert np.isfinite(model.estimates_.values).all()
+    whole = mixture_of(model, data)
+    # Steps end where another would gain 1e-12 of the log-likelihood.
+    slopes = whole.all_weights @ whole.objective(model.estimates_.values)[1] / whole.spread
+    np.testing.assert_allclose(slopes, 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("classes", [3, "auto"])
+@pytest.mark.parametrize("sample", [200, 4000])
+def test_the_run_kept_is_the_best_of_those_followed(
+    data: ChoiceData, monkeypatch: pytest.MonkeyPatch, classes: Any, sample: int
+) -> None:
+    """Two on the whole of a large table; all of a small one, with the one that divides a class of fewer."""
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
+    begun, begin = [], ClassSearch._begin
+
+    def note(self: ClassSearch, mixture: Mixture, starts: Any) -> Any:
+        begun.append((mixture, begin(self, mixture, starts)))
+        return list(begun[-1][1])
+
+    monkeypatch.setattr(ClassSearch, "_begin", note)
+    model = LatentClassMNL(classes=classes, max_classes=3, membership="income").fit(data)
+    whole = (len(data), model.n_classes_)
+    followed = [run for mixture, runs in begun if (mixture.sets.n_sets, mixture.classes) == whole for run in runs]
+    assert len(followed) == (2 if sample == 200 else 5 + (classes == "auto"))
+    _, em = max(followed, key=lambda run: run[0].value)
+    assert model.record_.em[: len(em)] == tuple(em)
+
+
+def test_a_class_is_divided_and_the_others_stay(model: LatentClassMNL, data: ChoiceData) -> None:
+    """At a maximum the others have no gradient."""
+    two, (b, g) = mixture_of(model, data), model._split()
+    three = Mixture(two.sets, two.persons, two.who, two.weights, 3, two.strength)
+    after, _ = three.split(divide(three, b, g, np.random.default_rng(0)).x)
+    np.testing.assert_allclose(after[2], b[1], atol=1e-5)  # both have settled to 1e-12 of the log-likelihood
+    assert (np.abs(after[0] - after[1]) > 0.01).all()
+    same = divide(two, b, g, np.random.default_rng(0))
+    np.testing.assert_allclose(same.x, model.estimates_.values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_the_number_of_threads_makes_no_difference(
+    data: ChoiceData, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr("pcmcnet.models.logit.logit_likelihood._PART", 256)
+    monkeypatch.setattr("pcmcnet.models.logit.latent_class_likelihood._PERSONS", 64)
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    with threadpool_limits(threads):
+        found = LatentClassMNL(classes=2, starts=2).fit(data)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 3)
+    assert LatentClassMNL(classes=2, starts=2).fit(data).coefficients == found.coefficients
+
+
+def test_the_prior_pulls_coefficients_to_0(data: ChoiceData) -> None:
+    free, pulled = (LatentClassMNL(classes=2, membership="1", prior=prior).fit(data) for prior in (0, 100))
+    assert np.abs(pulled.estimates_.values[:4]).max() < np.abs(free.estimates_.values[:4]).max()
+    assert pulled.estimates_.log_likelihood < free.estimates_.log_likelihood
+
+
+def test_errors_are_those_of_the_likelihood_whatever_the_prior() -> None:
+    """One class, whose information is that of the multinomial logit at the same coefficients."""
+    data = read(trips(300))
+    model = LatentClassMNL(classes=1, prior=50).fit(data)
+    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
+    _, p, mean = sets.evaluate(model.estimates_.values)
+    np.testing.assert_allclose(model.covariance(), np.linalg.inv(-sets.hessian(p, mean, np.ones(300))), rtol=1e-9)
+    assert model.summary().facts["prior"] == "normal, precision 50 by standardised column; not in the errors"
+    assert "prior" not in LatentClassMNL(classes=1, prior=0).fit(data).summary().facts
+
+
+@pytest.mark.parametrize(("options", "precision"), [({}, 0.1), ({"classes": 2}, 1e-3), ({"prior": 3}, 3.0)])
+def test_the_prior_is_weak_where_the_number_of_classes_is_given(options: dict[str, Any], precision: float) -> None:
+    assert LatentClassMNL(**options).config.precision == precision
+
+
+def test_the_default_prior_hardly_moves_estimates(data: ChoiceData) -> None:
+    weak, none = (LatentClassMNL(classes=2, membership="income", prior=p).fit(data) for p in ("auto", 0))
+    moved = np.abs(weak.estimates_.values - none.estimates_.values) / list(none.standard_errors().values())
+    assert 0 < moved.max() < 0.05
+
+
+# -- who is in which class -----------------------------------------------------------------------------------------
+
+
+def test_profiles_tell_who_is_in_a_class(model: LatentClassMNL, data: ChoiceData) -> None:
+    facts = model.summary().facts
+    posterior = model.posterior(data)
+    income = data.individual["income"].plain().astype(float)
+    for c in (0, 1):
+        mean = posterior[:, c] @ income / posterior[:, c].sum()
+        assert f"{posterior[:, c].mean():.1%} of the choices, income {mean:.4g}, home" in facts[f"class {c + 1}"]
+    assert "home land" in facts["class 1"]
+    assert "home town" in facts["class 2"]
+
+
+def test_columns_that_add_nothing_are_named_in_the_summary() -> None:
+    table = trips(200, income=1.0)
+    table["double"], table["still"] = 2 * table["income"], np.ones(800)
+    data = read(table, ("income", "double", "still"))
+    model = LatentClassMNL(classes=2).fit(data)
+    left_out = "standardise(double), standardise(still): adds nothing to the other columns"
+    assert model.summary().facts["left out of it"] == left_out
+    assert model.num_parameters == 6
+    with pytest.raises(InputError, match="membership: 'double' is a linear combination of 'income' for everyone"):
+        LatentClassMNL(classes=2, membership="income + double").fit(data)
+
+
+def test_without_individual_columns_shares_are_constants() -> None:
+    data = read(trips(200))
+    model = LatentClassMNL(classes=2).fit(data)
+    assert list(model.coefficients)[4:] == ["membership 2: constant"]
+    shares = model.membership(data)
+    np.testing.assert_array_equal(shares, np.tile(shares[0], (200, 1)))
+    assert model.summary().facts["class 1"].endswith("of the choices")
+
+
+def test_categories_never_seen_and_gaps_have_probabilities() -> None:
+    table = trips(200, income=1.0)
+    table["income"] = np.where(table["trip"] % 7 == 0, np.nan, table["income"])
+    data = read(table, ("income", "home"), missing="indicator")
+    model = LatentClassMNL(classes=2).fit(data)
+    assert any(name.endswith("[missing]") for name in model.coefficients)
+    unseen = read({**table, "home": np.full(800, "sea")}, ("income", "home"), missing="indicator")
+    assert np.isfinite(model.predict_log_proba(unseen)).all()
+    whole = LatentClassMNL(classes=2).fit(read(trips(200), ("income", "home")))
+    with pytest.raises(SchemaError, match="column 'income' has 29 missing values, but had none in training"):
+        whole.predict_proba(data)
+
+
+# -- weights, clusters, saved form ---------------------------------------------------------------------------------
+
+
+def test_weights_count_like_copies() -> None:
+    """A set of weight 3 is as good as three sets; random starts differ and lead to the same maximum."""
+    table = trips(200)
+    row = np.concatenate([np.arange(800)[table["weight"] > k] for k in range(3)])
+    copies = {name: values[row] for name, values in table.items()} | {"trip": np.repeat(np.arange(len(row) // 4), 4)}
+    one = LatentClassMNL(classes=2, prior=0).fit(read(table, weight="weight"))
+    other = LatentClassMNL(classes=2, prior=0).fit(read(copies))
+    assert one.estimates_.log_likelihood == pytest.approx(other.estimates_.log_likelihood, rel=1e-8)
+    # A maximum found to 1e-12 of the log-likelihood.
+    np.testing.assert_allclose(one.estimates_.values, other.estimates_.values, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(one.covariance(), other.covariance(), rtol=1e-3, atol=1e-6)
+
+
+def test_errors_are_of_three_kinds(model: LatentClassMNL) -> None:
+    kinds = [model.standard_errors(kind)["class 1: cost"] for kind in ("classical", "robust", "clustered")]
+    assert len(set(kinds)) == 3
+    assert all(0.01 < error < 1 for error in kinds)
+    assert model.summary("clustered").facts["standard errors"] == "clustered, 200 clusters by person"
+
+
+def test_a_saved_model_is_the_same(model: LatentClassMNL, data: ChoiceData, tmp_path: Path) -> None:
+    back = load(model.save(tmp_path / "model"))
+    assert isinstance(back, LatentClassMNL)
+    np.testing.assert_array_equal(back.posterior(data), model.posterior(data))
+    assert str(back.summary()) == str(model.summary())
+
+
+def test_an_altered_file_is_refused(model: LatentClassMNL, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    (tmp_path / "model" / "classes.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"classes.json is truncated or altered"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "change", [{"classes": 3}, {"classes": "many"}, {"profiles": []}, {"profiles": [{}, {}]}, {"who": {}}]
+)
+def test_entries_that_do_not_fit_are_refused(change: dict[str, Any], model: LatentClassMNL) -> None:
+    files = state_files(model)
+    files["classes.json"] = json.dumps(json.loads(files["classes.json"]) | change).encode()
+    with pytest.raises((ArtifactError, ValueError, KeyError, TypeError)):  # load makes one of them all
+        model._restore(files, model.record_, model.table_)
+
+
+# -- persons with several choice sets ------------------------------------------------------------------------------
+
+
+def panel(persons: int, seed: int = 0, *, income: float = 0.0, sets: int = 6) -> dict[str, Any]:
+    """Persons of one of the two kinds, each with several sets; the trip's length varies within a person."""
+    rng = np.random.default_rng(seed)
+    x, who = rng.normal(size=(persons, sets, 4, 2)), rng.normal(size=persons)
+    second = rng.random(persons) < 1 / (1 + np.exp(-(np.log(SHARES[1] / SHARES[0]) + income * who)))
+    b = np.where(second[:, None], [[-0.3, -2.5]], [[-2.0, -0.5]])
+    took = ((x * b[:, None, None]).sum(3) + rng.gumbel(size=(persons, sets, 4))).argmax(2)
+    n = persons * sets
+    return {
+        "trip": np.repeat(np.arange(n), 4),
+        "took": (took[..., None] == np.arange(4)).ravel(),
+        "cost": x[..., 0].ravel(),
+        "time": x[..., 1].ravel(),
+        "person": np.repeat(np.arange(persons), 4 * sets),
+        "income": np.repeat(who, 4 * sets),
+        "km": np.repeat(rng.normal(size=n), 4),
+        "second": np.repeat(second, 4 * sets),
+    }
+
+
+def read_panel(table: dict[str, Any], **roles: Any) -> ChoiceData:
+    return read(table, ("income", "km"), **{"keep": [], "person": "person", **roles})
+
+
+@pytest.fixture(scope="module")
+def panel_model() -> tuple[LatentClassMNL, ChoiceData]:
+    data = read_panel(panel(400, income=1.5))
+    return LatentClassMNL(classes=2, prior=0).fit(data), data
+
+
+def test_two_classes_of_a_simulated_panel_are_recovered(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
+    """2,400 choices of 400 persons; coefficients are sharper than those of sets that stand for themselves."""
+    model, data = panel_model
+    truth = TRUTH | {"membership 2: constant": np.log(SHARES[1] / SHARES[0])}
+    errors = model.standard_errors()
+    for name, value in truth.items():
+        assert abs(model.coefficients[name] - value) < 3 * errors[name]
+    alone = LatentClassMNL(classes=2, by="set", prior=0).fit(data)
+    for name in TRUTH:
+        assert errors[name] < alone.standard_errors()[name]
+    assert model.estimates_.log_likelihood > alone.estimates_.log_likelihood + 100
+    assert model.summary().facts["persons"] == "400, each of one class in all choice sets"
+    assert "persons" not in alone.summary().facts
+
+
+def test_the_likelihood_of_a_panel_is_a_product_over_persons(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
+    """Worked out set by set: log sum_c pi_c prod_t P_c(chosen), summed over persons."""
+    model, data = panel_model
+    b, g = model._split()
+    x = np.column_stack([data.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 6, 4, 2)
+    v = np.exp(x @ b.T)  # (persons, sets, alternatives, classes)
+    p = np.take_along_axis(v / v.sum(2, keepdims=True), data.require_chosen("test").reshape(400, 6, 1, 1), 2)[:, :, 0]
+    odds = np.exp(model.who_.matrix(data)[::6] @ g.T)
+    joint = odds / odds.sum(1, keepdims=True) * p.prod(1)
+    assert model.estimates_.log_likelihood == pytest.approx(np.log(joint.sum(1)).sum(), rel=1e-10)
+    np.testing.assert_allclose(model.posterior(data), np.repeat(joint / joint.sum(1, keepdims=True), 6, axis=0))
+
+
+def test_errors_of_a_panel_are_over_persons(panel_model: tuple[LatentClassMNL, ChoiceData]) -> None:
+    model, data = panel_model
+    sets = LogitSets.from_matrix(model.design_.matrix(data), data.offsets, data.require_chosen("test"))
+    number = np.arange(2400) // 6
+    mixture = Mixture(sets, number, model.who_.matrix(data)[::6], np.ones(400), 2, 0.0)
+    x = model.estimates_.values
+    bend, scores = hessian(mixture.objective, x, mixture.all_weights), mixture.objective(x)[1][:-1]
+    np.testing.assert_allclose(model.covariance("classical"), np.linalg.inv(-bend), rtol=1e-4, atol=1e-8)
+    robust = np.linalg.inv(bend) @ (scores.T @ scores) @ np.linalg.inv(bend)
+    np.testing.assert_allclose(model.covariance("robust"), robust, rtol=1e-3, atol=1e-8)  # central differences
+    clustered = LatentClassMNL(classes=2, prior=0, cluster="person").fit(data)
+    np.testing.assert_allclose(clustered.covariance("clustered"), robust * 400 / 399, rtol=1e-3, atol=1e-8)
+
+
+def test_the_electricity_panel() -> None:
+    """Two classes of 361 customers: -4526.8 by person and -4940.9 by choice set; `loc` of class 2 is unclear."""
+    try:
+        table, schema = packaged.long_form("electricity")
+    except DatasetError as error:
+        pytest.skip(str(error))
+    data = ChoiceData.from_schema(table, schema)
+    model = LatentClassMNL(classes=2).fit(data)
+    assert model.num_parameters == 13
+    assert model.estimates_.log_likelihood == pytest.approx(-4526.83, abs=0.01)
+    alone = LatentClassMNL(classes=2, by="set", prior=0).fit(data)
+    assert alone.estimates_.log_likelihood == pytest.approx(-4940.90, abs=0.01)
+    assert alone.coefficients["class 2: loc"] == pytest.approx(5.43, abs=0.01)
+    assert alone.standard_errors("classical")["class 2: loc"] == pytest.approx(8.43, abs=0.01)
+    weak = LatentClassMNL(classes=2, by="set").fit(data)
+    moved = abs(weak.coefficients["class 2: loc"] - alone.coefficients["class 2: loc"])
+    assert moved < 0.05 * alone.standard_errors("classical")["class 2: loc"]
+    assert weak.standard_errors("classical")["class 2: loc"] > 5  # with the prior counted as information, it was 1.26
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**16), prior=st.sampled_from([0.0, 0.1]), classes=st.integers(2, 3))
+def test_em_never_loses_on_a_panel(seed: int, prior: float, classes: int) -> None:
+    data = read_panel(panel(25, seed, sets=3))
+    try:
+        model = LatentClassMNL(classes=classes, starts=2, prior=prior).fit(data, seed=seed)
+    except TrainingError:  # without a prior there may be no maximum
+        assert prior == 0
+        return
+    assert (np.diff(model.record_.em) >= 0).all()
+
+
+def test_a_column_that_varies_within_a_person_is_left_out_or_refused(
+    panel_model: tuple[LatentClassMNL, ChoiceData],
+) -> None:
+    model, data = panel_model
+    assert model.who_.names == ("constant", "standardise(income)")
+    assert model.summary().facts["left out of it"] == "km: varies within a person"
+    with pytest.raises(InputError, match="membership: column 'km' varies within a person, first in choice set 1,"):
+        LatentClassMNL(membership="income + km").fit(data)
+    alone = LatentClassMNL(classes=2, membership="income + km", by="set").fit(data)
+    assert "membership 2: km" in alone.coefficients
+
+
+def test_earlier_choices_tell_of_later_ones(panel_model: tuple[LatentClassMNL, ChoiceData], tmp_path: Path) -> None:
+    model, data = panel_model
+    later = np.arange(2400) % 6 == 5
+    history, future = data.subset(~later), data.subset(later)
+    given, plain = model.predict_proba_given(future, history), model.predict_proba(future)
+    picked = future.offsets[:-1] + future.require_chosen("test")
+    assert np.log(given[picked]).mean() > np.log(plain[picked]).mean() + 0.05
+    b, shares = model._split()[0], model.posterior(history)[::5]
+    x = np.column_stack([future.features[name].plain() for name in ("cost", "time")]).astype(float).reshape(400, 4, 2)
+    v = np.exp(x @ b.T)
+    np.testing.assert_allclose(given.reshape(400, 4), ((v / v.sum(1, keepdims=True)) * shares[:, None]).sum(2))
+    unknown = model.predict_proba_given(future, history.subset(np.arange(5)))  # the first person's
+    np.testing.assert_allclose(unknown[:4], given[:4], rtol=1e-12)
+    np.testing.assert_allclose(unknown[4:], plain[4:], rtol=1e-12)
+    table = {k: v for k, v in panel(400, income=1.5).items() if k != "took"}
+    back = load(model.save(tmp_path / "model"))
+    assert isinstance(back, LatentClassMNL)
+    again = back.predict_proba_given(table, history).reshape(2400, 4)[later]
+    np.testing.assert_allclose(again, given.reshape(400, 4), rtol=1e-12)
+    assert str(back.summary()) == str(model.summary())
+
+
+def test_earlier_choices_need_persons(panel_model: tuple[LatentClassMNL, ChoiceData], model: LatentClassMNL) -> None:
+    fitted, data = panel_model
+    nobody = read_panel(panel(400, income=1.5), person=None)
+    with pytest.raises(InputError, match="the table says nothing of persons: read it with person='person'"):
+        fitted.predict_proba_given(nobody, data)
+    with pytest.raises(InputError, match="only where classes are by person"):
+        model.predict_proba_given(data, data)
+
+
+def test_persons_stay_whole_in_the_sample_that_starts_begin_with(
+    panel_model: tuple[LatentClassMNL, ChoiceData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, data = panel_model
+    seen, search = [], latent_class_mnl.ClassSearch
+
+    def note(**parts: Any) -> Any:
+        seen.append(np.bincount(parts["few"].persons))
+        return search(**parts)
+
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", 600)
+    monkeypatch.setattr(latent_class_mnl, "ClassSearch", note)
+    found = LatentClassMNL(classes=2, prior=1e-6).fit(data)
+    assert seen[0].tolist() == [6] * 100
+    assert found.estimates_.log_likelihood == pytest.approx(model.estimates_.log_likelihood, abs=1e-3)
+
+
+# -- parameters under control --------------------------------------------------------------------------------------
+
+
+def test_a_coefficient_is_fixed_in_one_class_or_in_all(data: ChoiceData) -> None:
+    options: dict[str, Any] = {"classes": 2, "membership": "income"}
+    one = LatentClassMNL(**options, fixed={"class 2: cost": -0.3}).fit(data)
+    assert one.coefficients["class 2: cost"] == -0.3
+    assert one.estimates_.fixed == ("class 2: cost",)
+    assert one.num_parameters == 5
+    both = LatentClassMNL(**options, fixed={"cost": -1.0}).fit(data)
+    assert both.coefficients["class 1: cost"] == both.coefficients["class 2: cost"] == -1.0
+    free = LatentClassMNL(**options).fit(data)
+    assert free.estimates_.log_likelihood > one.estimates_.log_likelihood > both.estimates_.log_likelihood
+    again = LatentClassMNL(**options, fixed=free.coefficients).fit(data)
+    assert again.num_parameters == 0
+    np.testing.assert_array_equal(again.estimates_.values, free.estimates_.values)
+
+
+def test_a_named_class_keeps_its_number(data: ChoiceData) -> None:
+    """The classes of 60% and 40% by their names, either way round."""
+    options: dict[str, Any] = {"classes": 2, "membership": "1", "prior": 0}
+    first = LatentClassMNL(**options, fixed={"class 1: cost": -2.0}).fit(data)
+    second = LatentClassMNL(**options, fixed={"class 2: cost": -2.0}).fit(data)
+    assert first.estimates_.log_likelihood == pytest.approx(second.estimates_.log_likelihood, abs=1e-6)
+    assert first.coefficients["class 2: time"] == pytest.approx(second.coefficients["class 1: time"], abs=1e-4)
+    shares = [m.membership(data)[0] for m in (first, second)]
+    np.testing.assert_allclose(shares[0], shares[1][::-1], atol=1e-4)
+
+
+def test_a_bound_holds_and_the_rest_is_at_its_maximum(data: ChoiceData) -> None:
+    options: dict[str, Any] = {"classes": 2, "membership": "1", "prior": 0}
+    model = LatentClassMNL(**options, bounds={"cost": (-1.0, None)}).fit(data)
+    (name,) = model.estimates_.at_bound
+    assert name in ("class 1: cost", "class 2: cost")
+    assert np.isnan(model.standard_errors()[name])
+    assert (np.diff(model.record_.em) >= 0).all()
+    start = {other: value for other, value in model.coefficients.items() if other != name}
+    fixed = LatentClassMNL(**options, fixed={name: -1.0}, start=start).fit(data)  # from elsewhere it leaves the bounds
+    assert model.estimates_.log_likelihood == pytest.approx(fixed.estimates_.log_likelihood, abs=1e-6)
+
+
+def test_a_start_is_where_the_search_begins(data: ChoiceData) -> None:
+    options: dict[str, Any] = {"classes": 2, "membership": "1", "starts": 1}
+    free = LatentClassMNL(**options).fit(data)
+    begun = LatentClassMNL(**options, start=free.coefficients).fit(data)
+    assert begun.record_.em[0] == pytest.approx(free.estimates_.log_likelihood, abs=0.05)  # less the weak prior
+    turned = {name.replace("class 1", "class 9"): value for name, value in free.coefficients.items()}
+    turned = {name.replace("class 2", "class 1").replace("class 9", "class 2"): v for name, v in turned.items()}
+    turned["membership 2: constant"] *= -1
+    other = LatentClassMNL(**options, start=turned).fit(data)
+    assert other.coefficients["class 1: time"] == pytest.approx(free.coefficients["class 2: time"], abs=1e-4)
+
+
+def test_a_column_without_information_may_be_fixed(data: ChoiceData) -> None:
+    same = replace(data, features={**data.features, "twin": data.features["cost"]})
+    with pytest.raises(InputError, match="singular design"):
+        LatentClassMNL(classes=2).fit(same)
+    with pytest.raises(InputError, match="singular design"):
+        LatentClassMNL(classes=2, fixed={"class 1: twin": 0.5}).fit(same)
+    model = LatentClassMNL(classes=2, membership="1", fixed={"twin": 0.5}).fit(same)
+    plain = LatentClassMNL(classes=2, membership="1", prior=0).fit(data)
+    for c in (1, 2):
+        expected = plain.coefficients[f"class {c}: cost"] - 0.5
+        assert model.coefficients[f"class {c}: cost"] == pytest.approx(expected, abs=0.01)  # the prior is weak
+
+
+def test_an_offset_has_a_coefficient_of_1_in_every_class(data: ChoiceData) -> None:
+    model = LatentClassMNL(classes=2, membership="1", offset="cost").fit(data)
+    fixed = LatentClassMNL(classes=2, membership="1", fixed={"cost": 1.0}).fit(data)
+    assert model.coefficients == fixed.coefficients
+    assert model.coefficients["class 2: cost"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"classes": 2, "fixed": {"class 3: cost": 0.0}}, "fixed names 'class 3: cost', which is no coefficient"),
+        ({"classes": 2, "start": {"class 1: csot": 0.0}}, r"Did you mean 'class 1: cost'\?"),
+        ({"fixed": {"class 1: cost": 0.0}}, "how many classes there are is searched for: say it, classes=2"),
+        ({"bounds": {"csot": (None, 0)}}, "'csot' is no coefficient of every class.* mean 'cost'"),
+    ],
+)
+def test_names_of_coefficients_are_checked(data: ChoiceData, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        LatentClassMNL(**options).fit(data)
+
+
+def test_the_constants_alone_are_shown_beside() -> None:
+    table = trips(200)
+    data = read(table | {"mode": np.tile(["a", "b", "c", "d"], 200)}, alternative="mode")
+    alone, plain = LatentClassMNL(classes=2).fit(data), MNL().fit(data)
+    assert alone.estimates_.constants_log_likelihood == plain.estimates_.constants_log_likelihood
+    assert "constants-only log-likelihood" in alone.summary().facts
+
+
+# -- hard data, and refusals ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sets", [2, pytest.param(5, marks=pytest.mark.slow), 12])
+@pytest.mark.parametrize("prior", [0.0, 0.1])
+@pytest.mark.parametrize("classes", [1, 4, "auto"])
+def test_fewer_sets_than_parameters_give_numbers(sets: int, prior: float, classes: Any) -> None:
+    data = read(trips(sets), ("income", "home"))
+    model = LatentClassMNL(classes=classes, prior=prior, min_chosen=0, em_steps=20).fit(data)
+    assert np.isfinite(model.predict_log_proba(data)).all()
+    assert np.isfinite(model.estimates_.values).all()
+    assert not np.isnan(list(model.standard_errors().values())).any()
+    assert "nan" not in str(model.summary())
+
+
+@pytest.mark.parametrize("sample", [200, 4000])
+@pytest.mark.parametrize("step", ["em_steps", "divide"])
+def test_a_start_that_fails_is_passed_over_while_others_do_not(
+    data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, step: str, sample: int
+) -> None:
+    monkeypatch.setattr(latent_class_mnl, "_SAMPLE", sample)
+    take, calls, failing = getattr(latent_class_likelihood, step), itertools.count(), {0, 2}
+
+    def fail_at_times(*arguments: Any) -> Any:
+        if next(calls) in failing:
+            raise TrainingError("it is not finite.")
+        return take(*arguments)
+
+    monkeypatch.setattr(latent_class_likelihood, step, fail_at_times)
+    with caplog.at_level(logging.INFO, logger="pcmcnet"):
+        model = LatentClassMNL(classes=2, starts=4).fit(data)
+    assert caplog.text.count("2 classes: a start is passed over: it is not finite.") == 2
+    assert np.isfinite(model.estimates_.values).all()
+    failing |= set(range(1000))
+    with pytest.raises(TrainingError, match="no start with 2 classes keeps the log-likelihood finite: use fewer"):
+        LatentClassMNL(classes=2, starts=4).fit(data)
+
+
+def test_a_number_of_classes_that_does_not_settle_is_passed_over(
+    data: ChoiceData, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    climb = ClassSearch.of
+
+    def fail_for_two(self: ClassSearch, classes: int, *more: Any) -> Any:
+        if classes == 2:
+            raise TrainingError("it has not settled.")
+        return climb(self, classes, *more)
+
+    monkeypatch.setattr(ClassSearch, "of", fail_for_two)
+    with caplog.at_level(logging.WARNING, logger="pcmcnet"):
+        model = LatentClassMNL(max_classes=2).fit(data)
+    assert model.n_classes_ == 1
+    assert "2 classes are not considered: it has not settled." in caplog.text
+    with pytest.raises(TrainingError, match="it has not settled"):
+        LatentClassMNL(classes=2).fit(data)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"classes": 0}, "classes"),
+        ({"classes": "some"}, "classes"),
+        ({"max_classes": 0}, "max_classes"),
+        ({"starts": 0}, "starts"),
+        ({"em_steps": 1.5}, "em_steps"),
+        ({"prior": -1}, "prior"),
+        ({"prior": "none"}, "prior"),
+        ({"by": "household"}, "by"),
+        ({"membership": ""}, "membership must be a formula"),
+        ({"membership": "income | 1"}, "membership must be a formula"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        LatentClassMNL(**options)
+
+
+def test_a_column_that_is_not_there_is_named(data: ChoiceData) -> None:
+    with pytest.raises(SchemaError, match="membership names 'incom', which is no individual column"):
+        LatentClassMNL(membership="incom").fit(data)
+
+
+def test_shares_of_a_model_that_is_not_fitted(data: ChoiceData) -> None:
+    for ask in (LatentClassMNL().membership, LatentClassMNL().posterior):
+        with pytest.raises(NotFittedError):
+            ask(data)
+
+
+@pytest.mark.parametrize("em_steps", [1, 3, 30])
+def test_em_takes_no_more_steps_than_asked_for(data: ChoiceData, em_steps: int) -> None:
+    model = LatentClassMNL(classes=2, starts=2, em_steps=em_steps).fit(data)
+    assert 1 <= len(model.record_.em) - 1 <= em_steps
+
+
+def test_the_constants_alone_are_those_of_the_multinomial_logit() -> None:
+    data = read(logit_choices(100, {"x": 1.0}, constants=[0.0, 1.0, -1.0, 0.5]), alternative="mode", features=["x"])
+    model = LatentClassMNL(classes=2, starts=2).fit(data)
+    expected = MNL().fit(data).estimates_.constants_log_likelihood
+    assert model.estimates_.constants_log_likelihood == pytest.approx(expected, rel=1e-12)

@@ -1,0 +1,364 @@
+"""The mixed logit: recovery, limits, options, and what is refused."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pcmcnet as pn
+from choice_tables import PANEL, ROLES, logit_choices, normal_tastes, panel, read, trips
+from pcmcnet.arrays import Floats
+from pcmcnet.data import ChoiceData
+from pcmcnet.errors import ConfigError, InputError
+from pcmcnet.insight.elasticity import slopes
+from pcmcnet.models import MNL, MixedMNL
+from pcmcnet.models.mixed_mnl import Tastes
+
+
+def in_errors(model: MixedMNL, truth: dict[str, float]) -> Floats:
+    """Return how far estimates are from the truth, in standard errors."""
+    errors = model.standard_errors()
+    return np.array([(model.coefficients[name] - value) / errors[name] for name, value in truth.items()])
+
+
+def test_a_panel_of_normal_coefficients_is_recovered() -> None:
+    model = MixedMNL(draws=200).fit(read(panel(300, normal_tastes), **PANEL), progress=False)
+    assert list(model.coefficients) == ["x", "y", "sd[x]", "sd[y]"]
+    truth = {"x": 1.0, "y": -0.5, "sd[x]": 0.8, "sd[y]": 0.5}
+    assert np.abs(in_errors(model, truth)).max() < 3
+    assert model.num_parameters == 4
+    assert "estimates move by up to" in str(model.summary())
+
+
+def test_spreads_fixed_at_0_are_the_multinomial_logit() -> None:
+    data = read(logit_choices(200, {"x": 1.0, "y": -0.5}), features=["x", "y"], person="person")
+    mixed = MixedMNL(fixed={"sd[x]": 0.0, "sd[y]": 0.0}, draws=10, prior=0.0).fit(data, progress=False)
+    plain = MNL().fit(data)
+    assert mixed.estimates_.log_likelihood == pytest.approx(plain.estimates_.log_likelihood, abs=1e-8)
+    np.testing.assert_allclose(mixed.estimates_.values[:2], plain.estimates_.values, atol=1e-6)
+    for errors in ("classical", "clustered"):
+        np.testing.assert_allclose(
+            [mixed.standard_errors(errors)[name] for name in ("x", "y")],
+            [plain.standard_errors(errors)[name] for name in ("x", "y")],
+            rtol=1e-5,
+        )
+    np.testing.assert_allclose(mixed.predict_proba(data), plain.predict_proba(data), atol=1e-6)
+    assert mixed.num_parameters == 2
+
+
+def test_where_everyone_is_alike_spreads_are_found_to_be_0() -> None:
+    """The data are a multinomial logit's: its likelihood, and spreads that are no more than their errors."""
+    data = read(logit_choices(1200, {"x": 1.0, "y": -0.5}, seed=2), features=["x", "y"], person="person")
+    mixed, plain = MixedMNL(draws=200).fit(data, progress=False), MNL().fit(data)
+    gain = mixed.estimates_.log_likelihood - plain.estimates_.log_likelihood
+    assert -0.01 < gain < 2  # but for the prior, the multinomial logit is among the mixed ones
+    for name in ("sd[x]", "sd[y]"):
+        assert 0 <= mixed.coefficients[name] < 2 * mixed.standard_errors("classical")[name]
+    np.testing.assert_allclose(mixed.predict_proba(data), plain.predict_proba(data), atol=0.02)
+
+
+def test_neither_the_order_of_rows_nor_that_of_persons_matters() -> None:
+    table = panel(40, normal_tastes)
+    order = np.random.default_rng(0).permutation(len(table["trip"]))
+    mixed = {name: column[order] for name, column in table.items()}
+    one, other = (MixedMNL(draws=50).fit(read(t, **PANEL), progress=False) for t in (table, mixed))
+    np.testing.assert_allclose(other.estimates_.values, one.estimates_.values, rtol=1e-6)
+    assert other.estimates_.log_likelihood == pytest.approx(one.estimates_.log_likelihood, abs=1e-8)
+
+
+def test_choices_of_a_person_go_together_unless_each_set_is_for_itself() -> None:
+    data = read(panel(60, normal_tastes), **PANEL)
+    together, alone = (MixedMNL(draws=50, by=by).fit(data, progress=False) for by in ("auto", "set"))
+    assert together.record_.persons == 60
+    assert alone.record_.persons == 480
+    assert together.estimates_.log_likelihood > alone.estimates_.log_likelihood
+    assert together.estimates_.n_sets == 480
+
+
+def test_a_weight_of_2_counts_a_person_twice() -> None:
+    table = panel(30, normal_tastes)
+    heavy = {**table, "weight": np.where(table["person"] < 10, 2.0, 1.0)}
+    more = {name: np.concatenate([v, v[table["person"] < 10]]) for name, v in table.items()}
+    again = np.arange(len(more["trip"])) >= len(table["trip"])
+    more = {**more, "trip": more["trip"] + 1000 * again, "twin": np.where(again, more["person"] + 100, more["person"])}
+    weighted = MixedMNL(draws=50).fit(read(heavy, **PANEL, weight="weight"), progress=False)
+    twice = MixedMNL(draws=50).fit(read(more, **{**PANEL, "person": "twin"}), progress=False)
+    assert weighted.estimates_.null_log_likelihood == pytest.approx(twice.estimates_.null_log_likelihood)
+    # The twins have draws of their own, so that estimates agree up to simulation.
+    np.testing.assert_allclose(weighted.estimates_.values, twice.estimates_.values, atol=0.35)
+
+
+def test_signs_are_learnt_and_kept() -> None:
+    def tastes(rng: np.random.Generator, persons: int) -> Floats:
+        return np.column_stack([np.full(persons, 0.7), -np.exp(0.5 * rng.standard_normal(persons))])
+
+    data = read(panel(150, tastes), **PANEL)
+    model = MixedMNL(random={"y": "lognormal"}, draws=100).fit(data, progress=False)
+    assert str(model.mixing_.random[0].distribution) == "-lognormal"
+    assert "y: -lognormal" in str(model.summary())
+    assert np.abs(in_errors(model, {"x": 0.7, "y": 0.0, "sd[y]": 0.5})).max() < 3
+
+
+def test_error_components_and_means_of_individuals_enter() -> None:
+    data = ChoiceData.from_long(trips(sets=150, seed=3, slope=-0.2), **ROLES)
+    model = MixedMNL(
+        formula="price + minutes",
+        random={"price": "normal"},
+        components={"car": "road", "bus": "road"},
+        means={"price": "income"},
+        draws=50,
+    ).fit(data, progress=False)
+    assert {"component[road]", "mean[price]:income", "sd[price]"} < set(model.coefficients)
+    income = data.individual["income"].values  # type: ignore[attr-defined]
+    assert model._who(data).shape == (150, 1)
+    np.testing.assert_allclose(model._who(data)[:, 0], income)
+    assert model.predict_proba(data).shape == (data.n_rows,)
+
+
+def test_several_starts_are_no_worse_than_one() -> None:
+    data = read(panel(40, normal_tastes), **PANEL)
+    one, three = (MixedMNL(draws=40, starts=starts).fit(data, progress=False) for starts in (1, 3))
+    assert three.estimates_.log_likelihood >= one.estimates_.log_likelihood - 0.1
+
+
+@pytest.mark.parametrize("sequence", ["halton", "mlhs", "random"])
+def test_all_sequences_lead_to_about_the_same(sequence: Any) -> None:
+    data = read(panel(60, normal_tastes), **PANEL)
+    found = MixedMNL(draws=200, sequence=sequence, antithetic=True).fit(data, progress=False)
+    usual = MixedMNL(draws=200).fit(data, progress=False)
+    assert found.estimates_.log_likelihood == pytest.approx(usual.estimates_.log_likelihood, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draws": 9}, r"draws must be a whole number of at least 10 and at most 10,000,000, got 9"),
+        ({"draws": 101, "antithetic": True}, "antithetic draws come in pairs: draws must be even, got 101"),
+        ({"sequence": "sobel"}, r"unknown sequence 'sobel'. Did you mean 'sobol'\?"),
+        ({"random": "price"}, "random must map names to words, got 'price'"),
+        ({"random": {"x": "gamma"}}, r"random\['x'\]: unknown distribution 'gamma'"),
+        ({"correlated": "x"}, "correlated must be True, False or names of coefficients, got 'x'"),
+        ({"antithetic": 1}, "antithetic must be True or False, got 1"),
+        ({"means": {"x": "a | b"}}, "must be a formula such as"),
+        ({"memory": -1}, "memory must be a number of at least 0"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MixedMNL(**options)
+
+
+def test_an_offset_and_a_cost_of_0_are_no_coefficients_to_draw_or_to_divide_by() -> None:
+    data = read(panel(10, normal_tastes), **PANEL)
+    with pytest.raises(ConfigError, match="random names 'x', the offset, whose coefficient is 1: leave it out of one"):
+        MixedMNL(offset="x", random={"x": "normal"}, draws=10).fit(data, progress=False)
+    with pytest.raises(ConfigError, match="wtp_space='y': its coefficient is fixed at 0"):
+        MixedMNL(wtp_space="y", fixed={"y": 0}, random={"x": "normal"}, draws=10).fit(data, progress=False)
+
+
+def test_what_a_table_cannot_give_is_refused() -> None:
+    table = panel(10, normal_tastes)
+    with pytest.raises(ConfigError, match=r"by='person' needs persons: read the table with person=<column>"):
+        MixedMNL(by="person").fit(read(table, features=["x", "y"]), progress=False)
+    still = {**table, "z": np.repeat(1.0, len(table["x"]))}
+    with pytest.raises(InputError, match="'z' does not differ between the alternatives of any choice set"):
+        MixedMNL(random={"z": "normal"}).fit(read(still, features=["x", "z"]), progress=False)
+    with pytest.raises(InputError, match="components go by label"):
+        MixedMNL(components={"car": "road"}).fit(read(table, features=["x"]), progress=False)
+    weight = {**table, "weight": 1.0 + (table["trip"] % 2)}
+    with pytest.raises(
+        InputError, match=r"the weight in column 'weight' is not that of the same person's earlier sets"
+    ):
+        MixedMNL(draws=10).fit(read(weight, **PANEL, weight="weight"), progress=False)
+
+
+def test_a_mean_cannot_depend_on_what_varies_within_a_person() -> None:
+    table = panel(10, normal_tastes)
+    varying = {**table, "day": (table["trip"] % 8).astype(float)}
+    with pytest.raises(InputError, match=r"means\['x'\]: column 'day' varies within a person.*x:day into the formula"):
+        MixedMNL(means={"x": "day"}).fit(read(varying, **PANEL, individual=["day"]), progress=False)
+
+
+def test_an_unknown_label_of_a_component_is_refused() -> None:
+    data = ChoiceData.from_long(trips(), **ROLES)
+    with pytest.raises(ConfigError, match=r"components names 'cart', which is no alternative.*Did you mean 'car'\?"):
+        MixedMNL(components={"cart": "road"}).fit(data, progress=False)
+
+
+def lognormal_tastes(rng: np.random.Generator, persons: int) -> Floats:
+    return np.column_stack(
+        [0.7 + 0.5 * rng.standard_normal(persons), -np.exp(-0.3 + 0.6 * rng.standard_normal(persons))]
+    )
+
+
+def correlated_tastes(rng: np.random.Generator, persons: int) -> Floats:
+    """L is ((0.8, 0), (0.5, 0.6)): a correlation of 0.64."""
+    return np.array([1.0, -0.5]) + rng.standard_normal((persons, 2)) @ np.array([[0.8, 0.5], [0.0, 0.6]])
+
+
+RECOVERED: dict[str, tuple[Any, dict[str, Any], dict[str, float]]] = {
+    "normal": (normal_tastes, {}, {"x": 1.0, "y": -0.5, "sd[x]": 0.8, "sd[y]": 0.5}),
+    "lognormal": (
+        lognormal_tastes,
+        {"random": {"x": "normal", "y": "lognormal"}},
+        {"x": 0.7, "y": -0.3, "sd[x]": 0.5, "sd[y]": 0.6},
+    ),
+    "correlated": (
+        correlated_tastes,
+        {"correlated": True},
+        {"x": 1.0, "y": -0.5, "cholesky[x, x]": 0.8, "cholesky[y, x]": 0.5, "cholesky[y, y]": 0.6},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECOVERED)
+def test_means_spreads_and_correlations_are_within_two_standard_errors_nine_times_of_ten(name: str) -> None:
+    """Of 20 tables of 300 persons with 8 choices each."""
+    tastes, options, truth = RECOVERED[name]
+    near = []
+    for seed in range(20):
+        data = read(panel(300, tastes, seed), **PANEL)
+        model = MixedMNL(draws=500, **options).fit(data, seed=seed, progress=False)
+        near.append(np.abs(in_errors(model, truth)) < 2)
+    assert np.mean(near) >= 0.9
+
+
+@pytest.mark.slow
+def test_the_electricity_panel_has_the_published_likelihood() -> None:
+    """-3888.4 with 600 Halton draws (xlogit's documentation), -3886.9 with 1,000; ours are other draws."""
+    data = ChoiceData.from_schema(*pn.datasets.packaged.long_form("electricity"))
+    model = MixedMNL(draws=1000).fit(data, progress=False)
+    assert model.estimates_.log_likelihood == pytest.approx(-3886.9, abs=3)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same_maximum() -> None:
+    data = read(panel(60, normal_tastes), **PANEL)
+    cpu, gpu = (MixedMNL(draws=100).fit(data, device=device, progress=False) for device in ("cpu", "cuda"))
+    assert torch.cuda.is_available()
+    np.testing.assert_allclose(gpu.estimates_.values, cpu.estimates_.values, rtol=1e-3)
+
+
+# -- Tastes ------------------------------------------------------------------------------------------------------------
+# Distributions of tastes, and those of each person.
+
+
+@pytest.fixture(scope="module")
+def data() -> ChoiceData:
+    return read(panel(120, normal_tastes), **PANEL)
+
+
+@pytest.fixture(scope="module")
+def model(data: ChoiceData) -> MixedMNL:
+    return MixedMNL(random={"x": "normal", "y": "-lognormal"}, correlated=True, draws=100).fit(data, progress=False)
+
+
+def test_tastes_by_hand() -> None:
+    """Four people, of whom one dislikes it: mean 1, deviation sqrt(3.5), a quarter below 0."""
+    found = Tastes.of(["x", "y"], ["normal", "uniform"], np.array([[-2.0, 1.0, 2.0, 3.0], [4.0, 1.0, 0.0, -1.0]]))
+    assert found["x"].mean == 1
+    assert found["x"].deviation == pytest.approx(math.sqrt(3.5))
+    assert (found["x"].below_0, found["x"].median) == (0.25, 1.5)
+    np.testing.assert_allclose(found.correlations, [[1, -1], [-1, 1]], atol=1e-12)
+    assert "25.0%" in str(found)
+    assert found.to_arrow().column_names[:2] == ["name", "distribution"]
+    with pytest.raises(InputError, match="no random coefficient is called 'z'"):
+        found["z"]
+
+
+def test_tastes_of_a_model_are_those_of_its_estimates(model: MixedMNL) -> None:
+    tastes, b = model.tastes(), model.coefficients
+    assert tastes["x"].mean == pytest.approx(b["x"], abs=0.01)
+    assert tastes["x"].deviation == pytest.approx(b["cholesky[x, x]"], rel=0.02)
+    assert tastes["y"].below_0 == 1
+    assert tastes["y"].median == pytest.approx(-math.exp(b["y"]), rel=0.02)
+    logs = np.corrcoef(tastes.draws[0], np.log(-tastes.draws[1]))[0, 1]
+    size = math.hypot(b["cholesky[y, x]"], b["cholesky[y, y]"])
+    assert logs == pytest.approx(b["cholesky[y, x]"] / size, abs=0.02)
+
+
+def test_coefficients_given_choices_average_to_the_population_and_know_the_persons(
+    data: ChoiceData, model: MixedMNL
+) -> None:
+    """At the maximum, the mean over persons of their means is the population's, but for simulation."""
+    found = model.conditional(data)
+    assert found.names == ("x", "y")
+    assert found.means.shape == (120, 2)
+    assert found.means[:, 0].mean() == pytest.approx(model.tastes()["x"].mean, abs=0.05)
+    assert (found.means[:, 1] < 0).all()
+    truth = normal_tastes(np.random.default_rng(0), 120)[:, 0]
+    assert np.corrcoef(truth, found.means[:, 0])[0, 1] > 0.6
+    assert (found.deviations > 0).all()
+    assert found.to_arrow().num_rows == 120
+    assert found.to_arrow().column_names == ["person", "x", "sd[x]", "y", "sd[y]"]
+    backwards = model.conditional(data.subset(np.arange(len(data))[::-1]))
+    order = [backwards.persons.tolist().index(person) for person in found.persons]
+    np.testing.assert_allclose(backwards.means[order], found.means, rtol=1e-8)
+
+
+def test_ratios_to_a_cost_are_those_of_the_draws(data: ChoiceData, model: MixedMNL) -> None:
+    found = model.conditional(data, cost="y")
+    assert found.names == ("wtp[x]",)
+    assert (found.means[:, 0] > 0).mean() > 0.7  # x attracts, y repels
+    with pytest.raises(InputError, match=r"no coefficient is called 'why'"):
+        model.conditional(data, cost="why")
+
+
+def test_a_ratio_of_parameters_that_are_no_means_is_refused(data: ChoiceData, model: MixedMNL) -> None:
+    with pytest.raises(InputError, match=r"the coefficient of 'y' is lognormal.*wtp_space='y' estimates them"):
+        model.willingness_to_pay("x", "y")
+    plain = MixedMNL(random={"x": "normal"}, draws=20).fit(data, progress=False)
+    b = plain.coefficients
+    assert plain.willingness_to_pay("x", "y").value == pytest.approx(-b["x"] / b["y"])
+
+
+def test_who_made_no_choice_is_anybody(model: MixedMNL) -> None:
+    single = {"trip": [1], "took": [1], "x": [0.3], "y": [0.1], "person": ["new"]}
+    found = model.conditional(read(single, **PANEL))
+    assert found.means[0, 0] == pytest.approx(model.tastes()["x"].mean, abs=0.1)
+    assert found.deviations[0, 0] == pytest.approx(model.tastes()["x"].deviation, rel=0.1)
+
+
+def test_willingness_to_pay_space_estimates_the_worths_themselves() -> None:
+    """Everyone minds the cost y, by a lognormal; a unit of x is worth 1 unit of it, give or take 0.5."""
+
+    def tastes(rng: np.random.Generator, persons: int) -> Floats:
+        cost = -np.exp(0.3 * rng.standard_normal(persons))
+        return np.column_stack([-cost * (1 + 0.5 * rng.standard_normal(persons)), cost])
+
+    data = read(panel(250, tastes), **PANEL)
+    model = MixedMNL(random={"x": "normal", "y": "lognormal"}, wtp_space="y", draws=150).fit(data, progress=False)
+    errors = model.standard_errors()
+    for name, truth in {"wtp[x]": 1.0, "y": 0.0, "sd[wtp[x]]": 0.5, "sd[y]": 0.3}.items():
+        assert abs(model.coefficients[name] - truth) < 3 * errors[name]
+    assert model.tastes()["wtp[x]"].mean == pytest.approx(model.coefficients["wtp[x]"], abs=0.01)
+    assert "wtp in units of" in str(model.summary())
+    with pytest.raises(InputError, match="worths in units of 'y' already"):
+        model.conditional(data, cost="y")
+    np.testing.assert_allclose(np.bincount(data.set_of_alternative, data.from_rows(model.predict_proba(data))), 1)
+
+
+def test_tastes_that_depend_on_people_need_people() -> None:
+    data = ChoiceData.from_long(trips(sets=60, seed=3, slope=-0.2), **ROLES)
+    model = MixedMNL(formula="price | 0", random={"price": "normal"}, means={"price": "income"}, draws=20)
+    model.fit(data, progress=False)
+    with pytest.raises(InputError, match="tastes depend on income: give the data of the people who are meant"):
+        model.tastes()
+    income = data.individual["income"].values  # type: ignore[attr-defined]
+    expected = model.coefficients["price"] + model.coefficients["mean[price]:income"] * float(income.mean())
+    assert model.tastes(data)["price"].mean == pytest.approx(expected, abs=0.05 * abs(expected) + 0.02)
+
+
+@pytest.mark.parametrize("column", ["price", "minutes", "income"])
+def test_derivatives_are_those_of_differences(column: str) -> None:
+    """With and without means that depend on the individual; the step of differences is one of float32 numbers."""
+    data = ChoiceData.from_long(trips(sets=40, seed=3, slope=-0.2), **ROLES)
+    for options in ({}, {"means": {"price": "income"}}):
+        model = MixedMNL(formula="price + log(minutes) + price:income", random={"price": "normal"}, draws=20, **options)
+        model.fit(data, progress=False)
+        own, numeric = slopes(model, data, column), slopes(model, data, column, method="differences")
+        np.testing.assert_allclose(own, numeric, rtol=2e-3, atol=2e-4 * np.abs(numeric).max())
+        assert (model._slopes(data, column) is None) == (bool(options) and column == "income")

@@ -1,0 +1,234 @@
+"""Bodies are bounded while they arrive, in length, in time and together; slow senders take no place."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from pcmcnet.models import PCMCNet
+from pcmcnet.serving.requests import LARGE, Bodies, RefusalError, Size, parse, size_of
+from pcmcnet.serving.settings import ServeSettings
+
+JSON = {"Content-Type": "application/json"}
+
+
+def arriving(*chunks: bytes, end: str = "http.request") -> Request:
+    """Make a request whose body comes in chunks, and ends or breaks off."""
+    messages: list[dict[str, Any]] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    messages.append({"type": end, "body": b""})
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    return Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp", "é"])
+def test_another_content_type_is_refused(kind: str | None, net: PCMCNet, make_client: Any) -> None:
+    """A page of another site can send those without asking, so that they must have no effect."""
+    headers = {} if kind is None else {"Content-Type": kind.encode("latin-1")}
+    answer = make_client(net).post("/v1/probabilities", content=b'{"sets": []}', headers=headers)
+    assert answer.status_code == 415
+    assert "expected application/json" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/problem+json"])
+def test_a_content_type_may_have_parameters(kind: str, net: PCMCNet, make_client: Any) -> None:
+    answer = make_client(net).post("/v1/probabilities", content=b'{"sets": []}', headers={"Content-Type": kind})
+    assert answer.status_code == 422
+
+
+def test_a_body_is_measured_by_its_declared_length_or_while_it_arrives(net: PCMCNet, make_client: Any) -> None:
+    client = make_client(net, max_body=1_000)
+    message = "the body is larger than 1,000 bytes: ask about fewer choice sets at once, or raise --max-body."
+    taken = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for k in range(1_000):
+            taken.append(k)
+            yield b" " * 100
+
+    for content in (b" " * 1_001, chunks()):
+        answer = client.post("/v1/probabilities", content=content, headers=JSON)
+        assert (answer.status_code, answer.json()["error"]) == (413, message)
+        assert answer.headers["connection"] == "close"
+    assert len(taken) <= 12, "the rest of the body is not asked for"
+    assert client.post("/v1/probabilities", content=b" " * 1_000, headers=JSON).status_code == 400
+
+
+def test_a_body_that_does_not_arrive_is_not_waited_for(net: PCMCNet, make_client: Any) -> None:
+    client = make_client(net, body_timeout=0.01)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    answer = client.post("/v1/probabilities", content=chunks(), headers=JSON)
+    assert (answer.status_code, answer.json()["error"]) == (408, "the body did not arrive within 0.01 seconds.")
+    assert client.app.state.service.worker.under_way == 0
+
+
+def test_a_client_that_goes_away_is_no_mishap() -> None:
+    bodies = Bodies(ServeSettings())
+    with bodies.place() as place, pytest.raises(RefusalError, match="the connection was closed"):
+        asyncio.run(place.read(arriving(b"{", end="http.disconnect")))
+
+
+def test_slow_senders_take_no_place_among_requests_under_way(net: PCMCNet, make_client: Any, sets: Any) -> None:
+    """Three bodies that never end, on a server that takes one request at a time: a fourth is answered all the same."""
+    client = make_client(net, queue=1)
+    begun = asyncio.Semaphore(0)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"{"
+        begun.release()
+        await asyncio.Event().wait()
+
+    async def run() -> int:
+        ask = client.http.post
+        slow = [asyncio.create_task(ask("/v1/rates", content=chunks(), headers=JSON)) for _ in range(3)]
+        for _ in slow:
+            await begun.acquire()
+        assert client.app.state.service.worker.under_way == 0
+        answer = await ask("/v1/probabilities", json={"sets": sets})
+        for task in slow:
+            task.cancel()
+        return int(answer.status_code)
+
+    assert client.runner.run(run()) == 200
+
+
+def test_large_bodies_are_bounded_together_and_small_ones_are_always_read() -> None:
+    bodies = Bodies(ServeSettings(max_body=3 * LARGE, max_bodies=5 * LARGE))
+    large, small = b" " * 2 * LARGE, b" " * LARGE
+
+    def read(place: Any, *chunks: bytes) -> int:
+        return len(asyncio.run(place.read(arriving(*chunks))))
+
+    with ExitStack() as stack:
+        for _ in range(2):
+            assert read(stack.enter_context(bodies.place()), large[:LARGE], large[LARGE:]) == 2 * LARGE
+        with bodies.place() as third, pytest.raises(RefusalError, match="holds as many large requests") as refusal:
+            read(third, large)
+        assert refusal.value.status == 503
+        for _ in range(10):
+            assert read(stack.enter_context(bodies.place()), small) == LARGE
+        assert bodies.held == 4 * LARGE
+    assert bodies.held == 0
+
+
+def test_one_body_of_the_largest_size_is_always_taken() -> None:
+    bodies = Bodies(ServeSettings(max_body=3 * LARGE, max_bodies=1))
+    with bodies.place() as place:
+        assert len(asyncio.run(place.read(arriving(b" " * 3 * LARGE)))) == 3 * LARGE
+
+
+def test_a_large_body_is_read_beside_the_event_loop(net: PCMCNet, make_client: Any, sets: Any) -> None:
+    answer = make_client(net).post("/v1/probabilities", json={"sets": sets * 50})
+    assert len(answer.request.content) > 100_000
+    assert len(answer.json()["sets"]) == 50 * len(sets)
+
+
+# -- Strict json -------------------------------------------------------------------------------------------------------
+# JSON is strict, and its size is known before any object is made of it.
+
+
+MOST = Size(ServeSettings().max_depth, 1_000_000)
+
+texts = st.text(alphabet=st.sampled_from('[]{},:"\\\\/ aé😀'), max_size=8)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+)
+
+
+def counted(value: Any) -> Size:
+    """Count levels and values of what was made."""
+    if not isinstance(value, dict | list):
+        return Size(0, 1)
+    inside = [counted(one) for one in (value.values() if isinstance(value, dict) else value)]
+    return Size(1 + max((one.depth for one in inside), default=0), 1 + sum(one.values for one in inside))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the body is not valid JSON: Expecting value (line 1, column 1)."),
+        (b'{"a": 1,}', "the body is not valid JSON"),
+        (b'{"a": 1} x', "the body is not valid JSON: Extra data (line 1, column 10)."),
+        (b'{"a": NaN}', "the body holds NaN, which JSON does not know: leave the value out, or write null."),
+        (b"[-Infinity]", "the body holds -Infinity, which JSON does not know"),
+        (b'{"a": 1, "b": 2, "a": 3}', "'a' stands twice in one object: keep one."),
+        (b'{"x": {"\\ud800": 1, "\\ud800": 2}}', r"'\ud800' stands twice in one object"),
+        (b"\xff\xfe", "the body is not valid Unicode: expected JSON in UTF-8."),
+        (b'["\\ud800"]', "the body is not valid Unicode: expected JSON in UTF-8."),
+        (b"[" * 100_000, "the body is nested too deeply: expected at most 100 levels."),
+        (b'{"a":' * 100_000, "the body is nested too deeply: expected at most 100 levels."),
+        (b"9" * 5_000, "the body holds a number with too many digits."),
+    ],
+)
+def test_what_is_not_strict_json_is_refused(content: bytes, message: str) -> None:
+    with pytest.raises(RefusalError) as refusal:
+        parse(content, MOST)
+    assert refusal.value.status == 400
+    assert refusal.value.message.startswith(message)
+
+
+def test_many_names_that_are_all_different_but_two_are_told_apart_quickly() -> None:
+    """One look-up a name: a count of each would take minutes for this body."""
+    names = ",".join(f'"{k}": 0' for k in range(200_000))
+    with pytest.raises(RefusalError, match="'199999' stands twice"):
+        parse(f'{{{names}, "199999": 0}}'.encode(), MOST)
+
+
+def test_a_pair_of_surrogates_is_one_character() -> None:
+    assert parse(b'["\\ud83d\\ude00"]', MOST) == ["😀"]
+
+
+# -- size -----------------------------------------------------------------------------------------------------------
+
+
+@given(value=anything, ascii_=st.booleans(), indent=st.none() | st.just(1))
+def test_the_size_is_that_of_the_values_whatever_texts_hold(value: Any, ascii_: bool, indent: int | None) -> None:
+    """An empty list is counted as if it held one value: there are never more values than that."""
+    found = size_of(json.dumps(value, ensure_ascii=ascii_, indent=indent).encode())
+    depth, values = counted(value)
+    assert found.depth == depth
+    assert values <= found.values <= 2 * values
+
+
+@given(content=st.binary(max_size=30) | st.text(alphabet='[]{}",\\\\1', max_size=30).map(str.encode))
+def test_the_size_of_any_bytes_can_be_asked_for(content: bytes) -> None:
+    assert size_of(content).depth <= len(content)
+
+
+def test_texts_with_brackets_and_commas_are_within_any_bound() -> None:
+    text = '[{,"' * 1_000 + "\\"
+    assert parse(json.dumps([text]).encode(), Size(depth=1, values=2)) == [text]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[" + b"[]," * 50_000 + b"[]]", b"[" + b"{}," * 50_000 + b"{}]", b"[" + b"0," * 100_000 + b"0]", b"," * 100_001],
+)
+def test_too_many_values_are_refused_before_any_is_made(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("objects were made"))
+    with pytest.raises(RefusalError, match=r"holds more than 100,000 values: .* raise --max-values") as refusal:
+        parse(content, Size(depth=10, values=100_000))
+    assert refusal.value.status == 413
+
+
+def test_the_bounds_of_a_server_are_those_of_its_settings(net: PCMCNet, make_client: Any, sets: Any) -> None:
+    client = make_client(net, max_values=200, max_depth=6)
+    assert client.post("/v1/probabilities", json={"sets": sets[:1]}).status_code == 200
+    assert client.post("/v1/probabilities", json={"sets": sets * 10}).status_code == 413
+    answer = client.post("/v1/probabilities", content="[" * 7 + "]" * 7, headers={"Content-Type": "application/json"})
+    assert answer.json() == {"error": "the body is nested too deeply: expected at most 6 levels."}
+    limits = client.get("/v1/schema").json()["limits"]
+    assert (limits["values"], limits["depth"], limits["seconds"]) == (200, 6, 30)
